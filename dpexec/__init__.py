@@ -29,7 +29,6 @@ from dpexec import (
     layers,
     metrics,
     nets,
-    ops,
     optimizer,
     param_attr,
     profiler,
@@ -38,13 +37,8 @@ from dpexec import (
     transpiler,
     unique_name,
 )
-from dpexec.absent import explain_missing_names
-from dpexec.autodiff import gradients
+from dpexec.compat.absent import explain_missing_names
 from dpexec.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
-from dpexec.core import hooks
-from dpexec.core.flags import get_flags, set_flags
-from dpexec.core.scope import Scope, global_scope, scope_guard
-from dpexec.core.tensors import LoDTensor, LoDTensorArray, Tensor
 from dpexec.data import data
 from dpexec.data_feed_desc import DataFeedDesc
 from dpexec.data_feeder import DataFeeder
@@ -55,6 +49,17 @@ from dpexec.dygraph import (
     enable_dygraph,
     enable_imperative,
 )
+from dpexec.engine import ops
+from dpexec.engine.autodiff import gradients
+from dpexec.engine.core import hooks
+from dpexec.engine.core.flags import get_flags, set_flags
+from dpexec.engine.core.scope import Scope, global_scope, scope_guard
+from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray, Tensor
+from dpexec.engine.core.version import __version__
+from dpexec.engine.graph.node_graph import Graph
+from dpexec.engine.graph.nodes import IrNode
+from dpexec.engine.ir.desc import ProgramDesc
+from dpexec.engine.ir.views import BlockView, OperatorView
 from dpexec.executor import Executor
 from dpexec.framework import (
     CPUPlace,
@@ -76,16 +81,11 @@ from dpexec.framework import (
 )
 from dpexec.input import embedding, one_hot
 from dpexec.io import load, load_program_state, save, set_program_state
-from dpexec.ir.desc import ProgramDesc
-from dpexec.ir.node_graph import Graph
-from dpexec.ir.nodes import IrNode
-from dpexec.ir.views import BlockView, OperatorView
 from dpexec.lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from dpexec.parallel_executor import ParallelExecutor
 from dpexec.param_attr import ParamAttr, WeightNormParamAttr
 from dpexec.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from dpexec.transpiler.memory_optimization_transpiler import memory_optimize, release_memory
-from dpexec.version import __version__
 
 __all__ = [
     "BuildStrategy",

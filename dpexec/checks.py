@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import VarType, as_var_type, dtype_name
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name
+from dpexec.engine.ir.variable import Variable
 
 __all__ = [
     "FLOATS",

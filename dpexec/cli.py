@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dpexec.commands import INTERRUPTED, USAGE_ERROR, CommandError, count, launch, run, viz
-from dpexec.version import __version__
+from dpexec.engine.core.version import __version__
 
 _DESCRIPTION = "Trains PaddlePaddle fluid programs data-parallel on Dask."
 _EXAMPLES = """\
@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _mode(name: str | None) -> Any:
-    from dpexec.runtime.strategy import BuildStrategy
+    from dpexec.engine.strategy.strategies import BuildStrategy
 
     strategies = BuildStrategy.ReduceStrategy
     return strategies.Reduce if name == "reduce" else strategies.AllReduce
@@ -163,7 +163,7 @@ def _run(options: argparse.Namespace) -> int:
     for name in ("servers", "restarts"):
         if getattr(options, name) is not None:
             raise CommandError(f"--{name} needs --trainers N")
-    from dpexec.runtime.strategy import DEFAULTS
+    from dpexec.engine.strategy.strategies import DEFAULTS
 
     if options.devices is not None:
         os.environ["CPU_NUM"] = str(options.devices)
@@ -194,9 +194,9 @@ def collect_info() -> dict[str, Any]:
     import numpy as np
     from threadpoolctl import threadpool_info
 
-    from dpexec import kernels
-    from dpexec.core.places import available_cpus, get_cuda_device_count
-    from dpexec.runtime.gpu import about
+    from dpexec.engine import kernels
+    from dpexec.engine.core.places import available_cpus, get_cuda_device_count
+    from dpexec.engine.gpu import about
 
     np.dot(np.ones((2, 2)), np.ones((2, 2)))  # the BLAS library is loaded by its first use
     optional = ("cupy-cuda12x", "cupy-cuda13x", "matplotlib", "scikit-learn")

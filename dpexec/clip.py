@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec import layers
-from dpexec.core.dtypes import VarType
-from dpexec.ir import roles
-from dpexec.ir.block import Block
-from dpexec.ir.guards import name_scope
-from dpexec.ir.program import Program, default_main_program
-from dpexec.ir.variable import Parameter, Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.program import Program, default_main_program
+from dpexec.engine.ir.variable import Parameter, Variable
 
 __all__ = [
     "ClipByGlobalNorm",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpexec.errors import EnforceNotMet
-from dpexec.ir.program import Program
-from dpexec.runtime.pservers.remote import remote_of
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir.program import Program
+from dpexec.engine.parameter_server.remote import remote_of
 
 __all__ = ["Communicator"]
 

@@ -1,6 +1,6 @@
 """``fluid.compiler``."""
 
-from dpexec.runtime.compiled_program import CompiledProgram
-from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+from dpexec.engine.executors.compiled_program import CompiledProgram
+from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
-from dpexec.ir.undo import whole
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.undo import whole
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
 __all__ = ["data"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpexec.core.dtypes import VarType
+from dpexec.engine.core.dtypes import VarType
 from dpexec.reading.multislot import Slot
 
 __all__ = ["DataFeedDesc", "FeedDescription", "SlotDescription"]

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpexec.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
-from dpexec.core.dtypes import VarType, dtype_name, to_numpy
-from dpexec.core.places import CUDAPlace, Place, cuda_places
-from dpexec.core.tensors import LoDTensor
-from dpexec.ir.program import Program, default_main_program
-from dpexec.ir.variable import Variable
-from dpexec.runtime.placement import cpu_places
+from dpexec.engine.core.dtypes import VarType, dtype_name, to_numpy
+from dpexec.engine.core.places import CUDAPlace, Place, cuda_places
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.program import Program, default_main_program
+from dpexec.engine.ir.variable import Variable
+from dpexec.engine.strategy.placement import cpu_places
 
 __all__ = [
     "DataFeeder",
@@ -50,7 +50,7 @@ class DataFeeder:
 
     Example:
         >>> from dpexec.core import CPUPlace
-        >>> from dpexec.ir.program import Program
+        >>> from dpexec.engine.ir.program import Program
         >>> program = Program()
         >>> _ = program.global_block().create_var(name="x", shape=[-1, 2, 1])
         >>> feeder = DataFeeder(["x"], CPUPlace(), program)

@@ -9,11 +9,11 @@ from contextlib import closing
 from functools import partial
 from typing import Any, NoReturn
 
-from dpexec.absent import KNOWN
-from dpexec.core.tensors import LoDTensor
+from dpexec.compat.absent import KNOWN
 from dpexec.data_feed_desc import FeedDescription, SlotDescription
-from dpexec.errors import EnforceNotMet
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.variable import Variable
 from dpexec.reading.multislot import Sample, Slot, feed_of, parse, without_zeros
 from dpexec.reading.piped_files import items_of_files, lines_of
 from dpexec.reading.prefetch import Prefetch

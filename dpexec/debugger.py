@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dpexec.core.dtypes import VarType, dtype_name
-from dpexec.ir import roles
-from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType, dtype_name
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["draw_block_graphviz", "pprint_block_codes", "pprint_program_codes"]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from dpexec.core.scope import Scope, ScopeVariable
+from dpexec.engine.core.scope import Scope, ScopeVariable
 
 __all__ = [
     "enter_local_scope",

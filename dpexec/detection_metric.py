@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec import layers, unique_name
+from dpexec.engine.ir.variable import Variable
 from dpexec.framework import Program, program_guard
 from dpexec.initializer import Constant
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
 __all__ = ["DetectionMAP"]

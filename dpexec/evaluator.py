@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dpexec import layers, metrics, unique_name
+from dpexec.engine.ir.variable import Variable
 from dpexec.framework import Program, program_guard
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
 __all__ = ["ChunkEvaluator", "DetectionMAP", "EditDistance", "Evaluator"]

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import to_numpy
-from dpexec.core.places import Place
-from dpexec.core.scope import Scope, global_scope, scope_guard
-from dpexec.core.tensors import LoDTensor
-from dpexec.ir.feed_fetch import has_feed_operators, has_fetch_operators  # noqa: F401  fluid's
-from dpexec.runtime.dataset_runs import FetchHandler
-from dpexec.runtime.executor import Executor
+from dpexec.engine.core.dtypes import to_numpy
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.scope import Scope, global_scope, scope_guard
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.executors.dataset_runs import FetchHandler
+from dpexec.engine.executors.executor import Executor
+from dpexec.engine.ir.feed_fetch import has_feed_operators, has_fetch_operators  # noqa: F401  fluid's
 
 __all__ = ["Executor", "FetchHandler", "as_numpy", "global_scope", "scope_guard"]
 

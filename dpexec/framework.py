@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from dpexec import core as core  # scripts import it from here, too
-from dpexec.core.dtypes import VarType, as_var_type
-from dpexec.core.flags import get_flags, set_flags
-from dpexec.core.places import (
+from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.core.flags import get_flags, set_flags
+from dpexec.engine.core.places import (
     CPUPlace,
     CUDAPinnedPlace,
     CUDAPlace,
@@ -16,14 +16,14 @@ from dpexec.core.places import (
     cuda_places,
     is_compiled_with_cuda,
 )
-from dpexec.ir.block import Block
-from dpexec.ir.guards import device_guard, name_scope
-from dpexec.ir.ir_graph import IrGraph as IrGraph
-from dpexec.ir.nodes import IrNode as IrNode
-from dpexec.ir.nodes import IrOpNode as IrOpNode
-from dpexec.ir.nodes import IrVarNode as IrVarNode
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import (
+from dpexec.engine.graph.ir_graph import IrGraph as IrGraph
+from dpexec.engine.graph.nodes import IrNode as IrNode
+from dpexec.engine.graph.nodes import IrOpNode as IrOpNode
+from dpexec.engine.graph.nodes import IrVarNode as IrVarNode
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.guards import device_guard, name_scope
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import (
     Program,
     default_main_program,
     default_startup_program,
@@ -31,9 +31,9 @@ from dpexec.ir.program import (
     switch_main_program,
     switch_startup_program,
 )
-from dpexec.ir.roles import grad_name as grad_var_name
-from dpexec.ir.variable import Parameter, Variable
-from dpexec.runtime.placement import cpu_places
+from dpexec.engine.ir.roles import grad_name as grad_var_name
+from dpexec.engine.ir.variable import Parameter, Variable
+from dpexec.engine.strategy.placement import cpu_places
 
 __all__ = [
     "Block",

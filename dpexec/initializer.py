@@ -22,13 +22,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-import dpexec.ops  # noqa: F401 - the operators that initializers build
+import dpexec.engine.ops  # noqa: F401 - the operators that initializers build
 from dpexec.checks import FLOATS, as_number, check_variable_and_dtype
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
-from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.variable import Variable
 
 __all__ = [
     "MSRA",

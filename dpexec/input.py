@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.ir.undo import whole
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.undo import whole
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import add_op, number_or_tensor
 from dpexec.layers.nn import lookup
 

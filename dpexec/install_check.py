@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from dpexec import layers
-from dpexec.autodiff import append_backward
 from dpexec.compiler import CompiledProgram
-from dpexec.core import unique_name
-from dpexec.core.places import CPUPlace, Place, cuda_places, is_compiled_with_cuda
-from dpexec.core.scope import Scope, scope_guard
+from dpexec.engine.autodiff import append_backward
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.places import CPUPlace, Place, cuda_places, is_compiled_with_cuda
+from dpexec.engine.core.scope import Scope, scope_guard
+from dpexec.engine.ir.program import Program, program_guard
 from dpexec.executor import Executor
 from dpexec.initializer import Constant
-from dpexec.ir.program import Program, program_guard
 from dpexec.optimizer import SGD
 from dpexec.param_attr import ParamAttr
 

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import dpexec.ops  # noqa: F401 - the operators that layers build
+import dpexec.engine.ops  # noqa: F401 - the operators that layers build
 from dpexec.checks import FLOATS, convert_dtype
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.callsite import warn
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program, default_main_program, default_startup_program
+from dpexec.engine.ir.variable import Parameter, Variable
 from dpexec.initializer import Initializer
-from dpexec.ir.callsite import warn
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program, default_main_program, default_startup_program
-from dpexec.ir.variable import Parameter, Variable
 from dpexec.param_attr import ParamAttr, WeightNormParamAttr
 
 __all__ = ["LayerHelper"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.places import Place
-from dpexec.core.tensors import LoDTensor
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.tensors import LoDTensor
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from dpexec import layers
 from dpexec.checks import FLOATS, check_variable_and_dtype, convert_dtype
-from dpexec.ir.undo import whole
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.undo import whole
+from dpexec.engine.ir.variable import Variable
 
 __all__ = [
     "glu",

@@ -1,5 +1,5 @@
 """``fluid.parallel_executor``."""
 
-from dpexec.runtime.parallel_executor import ParallelExecutor
+from dpexec.engine.executors.parallel_executor import ParallelExecutor
 
 __all__ = ["ParallelExecutor"]

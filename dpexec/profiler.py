@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dpexec.runtime.traces import profile_of
-from dpexec.trace import files, profile
-from dpexec.trace.events import Event, Trace
+from dpexec.engine.dispatch.traces import profile_of
+from dpexec.engine.trace import files, profile
+from dpexec.engine.trace.events import Event, Trace
 
 __all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dpexec.core.places import CPUPlace, Place
-from dpexec.core.tensors import LoDTensor
 from dpexec.data_feeder import DataFeeder
 from dpexec.dataset import DatasetBase
-from dpexec.errors import EnforceNotMet
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.places import CPUPlace, Place
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.variable import Variable
 from dpexec.reading.batches import default_collate_fn, stacked
 from dpexec.reading.datasets import DatasetLoader
 from dpexec.reading.loaders import GeneratorLoader, Reader

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.core.dtypes import VarType
-from dpexec.ir.block import Block
-from dpexec.ir.guards import name_scope
-from dpexec.ir.variable import Parameter, Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.variable import Parameter, Variable
 
 __all__ = [
     "L1Decay",

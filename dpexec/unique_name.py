@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dpexec.absent import missing_name
-from dpexec.core import unique_name
-from dpexec.core.unique_name import UniqueNameGenerator, generate, guard, switch
+from dpexec.compat.absent import missing_name
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.unique_name import UniqueNameGenerator, generate, guard, switch
 
 __all__ = ["UniqueNameGenerator", "generate", "guard", "switch"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec import layers
-from dpexec.core import unique_name
-from dpexec.ir.block import Block
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.param_attr import WeightNormParamAttr
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import dpexec as fluid
-from dpexec.runtime import shards
-from dpexec.trace import live
+from dpexec.engine.run import shards
+from dpexec.engine.trace import live
 from tests.waiting import until
 
 # Tests interrupt what runs. Started in the background of a shell, they would find SIGINT ignored.

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from dpexec import cli, kernels
+from dpexec import cli
 from dpexec.commands import run
-from dpexec.kernels.gpu import convolutions
-from dpexec.version import __version__
+from dpexec.engine import kernels
+from dpexec.engine.core.version import __version__
+from dpexec.engine.kernels.gpu import convolutions
 from tests.fakes.cudnn import Cudnn
 from tests.fakes.cupy import install
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from tests.fixtures import dataset_programs
 from tests.guides import programs
 

@@ -5,9 +5,10 @@ import tomllib
 
 import pytest
 
-from dpexec import dashboard, trace, viz
+from dpexec import dashboard, viz
 from dpexec.cli import main
-from dpexec.ops._differences import _parts, write
+from dpexec.engine import trace
+from dpexec.engine.ops._differences import _parts, write
 from tests.guides import GUIDES, ROOT, commands, programs
 
 ROOMS = {"viz": viz, "dpexec.trace": trace, "dpexec.dashboard": dashboard}

@@ -9,8 +9,8 @@ import pytest
 
 import dpexec as fluid
 from dpexec import viz
+from tests.engine.run.nets import batches, classifier
 from tests.guides import programs
-from tests.runtime.nets import batches, classifier
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def violations(path: Path) -> Iterator[str]:
             continue
         there = room_of(name)
         if there == "viz" and here not in ENTRY:
-            yield f"{where}: only dpexec itself connects what draws (dpexec.core.hooks)"
+            yield f"{where}: only dpexec itself connects what draws (dpexec.engine.core.hooks)"
         elif here in ENTRY or there == here:
             continue
         elif there not in ALLOWED[here] if here in ALLOWED else there in FRONT_NEVER:
@@ -81,14 +81,14 @@ def test_imports_follow_the_layout(path):
 @pytest.mark.parametrize(
     ("file", "source", "complaint"),
     [
-        ("core/a.py", "from dpexec.ir import program", "core must not import ir"),
+        ("core/a.py", "from dpexec.engine.ir import program", "core must not import ir"),
         ("ops/a.py", "def f():\n    import dpexec.layers", "ops must not import layers"),
         ("ops/a.py", "from .. import graph", "ops must not import graph"),
         ("ops/a.py", "import cupy.cuda", "only core and kernels may import cupy"),
         ("layers/a.py", "from dpexec import cli", "layers must not import cli"),
         ("layers/a.py", "import dpexec", "layers must not import the whole of dpexec"),
         ("graph/a.py", "def draw():\n    from dpexec import viz", "connects what draws"),
-        ("layers/a.py", "from dpexec.ops import mul\nfrom dpexec.layers import b", None),
+        ("layers/a.py", "from dpexec.engine.ops import mul\nfrom dpexec.layers import b", None),
     ],
 )
 def test_the_check_itself(tmp_path, monkeypatch, file, source, complaint):

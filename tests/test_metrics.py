@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core.flags import Flags
+from dpexec.engine.core.flags import Flags
 from tests.fixtures import metric_cases
 
 RECORDED = json.loads((Path(__file__).parent / "fixtures" / "metrics.json").read_text())

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec import trace, viz
-from dpexec.trace import profile
-from tests.runtime import nets
+from dpexec import viz
+from dpexec.engine import trace
+from dpexec.engine.trace import profile
+from tests.engine.run import nets
 
 COLUMNS = ["Event", "Calls", "Total", "Min.", "Max.", "Ave.", "Ratio."]
 

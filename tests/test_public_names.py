@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpexec.absent import explain_import
 from dpexec.commands.paddle_alias import paddle_is_dpexec
+from dpexec.compat.absent import explain_import
 
 NAMES = json.loads((Path(__file__).parent / "fixtures" / "public_names.json").read_text())
 

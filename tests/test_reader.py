@@ -10,8 +10,8 @@ import pytest
 
 import dpexec as fluid
 from dpexec.io import DataLoader, PyReader
+from tests.engine.run.nets import classifier, persistables
 from tests.fakes.cupy import install
-from tests.runtime.nets import classifier, persistables
 
 EnforceNotMet, EOFException = fluid.core.EnforceNotMet, fluid.core.EOFException
 cpus = fluid.cpu_places

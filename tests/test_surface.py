@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from tests.engine.run.nets import AllReduce, Reduce, strategies
 from tests.fixtures import collective_cases, feed_fetch_cases, surface_cases
-from tests.runtime.nets import AllReduce, Reduce, strategies
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = json.loads((FIXTURES / "names.json").read_text())

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 
 from . import intervals
 from .advice import Advice, advice

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 
 from .compare_svg import render
 from .load import as_trace

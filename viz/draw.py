@@ -9,7 +9,7 @@ from typing import Any
 
 import graphviz
 
-from dpexec.core.memory import no_cycles_sought
+from dpexec.engine.core.memory import no_cycles_sought
 
 from .dot import to_dot
 from .fold import closed_at, fold_replicas, glance

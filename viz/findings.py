@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 
 from .analysis import Analysis, analysis_of
 from .findings_svg import render

@@ -7,17 +7,17 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.core.memory import no_cycles_sought
-from dpexec.core.places import cpu_places
-from dpexec.graph.build import build_ssa_graph
-from dpexec.graph.operators import Operators
-from dpexec.graph.ssa import OpNode, SSAGraph
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
-from dpexec.ir.roles import role_name
-from dpexec.passes.changes import label
-from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.strategy import BuildStrategy
+from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.core.memory import no_cycles_sought
+from dpexec.engine.core.places import cpu_places
+from dpexec.engine.graph.build import build_ssa_graph
+from dpexec.engine.graph.operators import Operators
+from dpexec.engine.graph.ssa import OpNode, SSAGraph
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.roles import role_name
+from dpexec.engine.passes.changes import label
+from dpexec.engine.strategy.strategies import BuildStrategy
 
 __all__ = ["REPLICATION", "Member", "Stage", "compilation_of", "history"]
 

@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dpexec.core.places import CPUPlace
-from dpexec.graph import describe as graph_file
-from dpexec.graph.build import ReplicationOptions, build_ssa_graph
-from dpexec.graph.ssa import SSAGraph
-from dpexec.ir.program import Program
-from dpexec.trace import Trace, TraceFormatError, from_chrome
-from dpexec.trace.events import FORMAT as TRACE_FORMAT
+from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.graph import describe as graph_file
+from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
+from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.ir.program import Program
+from dpexec.engine.trace import Trace, TraceFormatError, from_chrome
+from dpexec.engine.trace.events import FORMAT as TRACE_FORMAT
 
 __all__ = ["FileError", "GraphData", "as_graph", "as_trace"]
 
 GraphData = dict[str, Any]
-"""The content of a graph file; `dpexec.graph.describe` says what it holds."""
+"""The content of a graph file; `dpexec.engine.graph.describe` says what it holds."""
 
 _Made = TypeVar("_Made")
 _Types = dict[str, tuple[type, ...]]
@@ -66,7 +66,7 @@ def as_graph(source: Any) -> GraphData:
             a saved graph, plan or trace, or such a file's content.
 
     Returns:
-        What `dpexec.graph.describe.describe` returns.
+        What `dpexec.engine.graph.describe.describe` returns.
 
     Raises:
         FileError: the file is damaged, empty, or something else.

@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dpexec.trace import Trace
-from dpexec.trace.events import Allocation, MemoryKind
+from dpexec.engine.trace import Trace
+from dpexec.engine.trace.events import Allocation, MemoryKind
 
 from .load import as_trace
 from .memory_svg import render

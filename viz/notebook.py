@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 
 from .draw import draw
 from .timeline import timeline

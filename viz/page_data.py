@@ -2,8 +2,8 @@
 
 Python computes graphs, schedules and figures; the page lays out what is visible and answers the
 mouse and the keyboard. Times are integer nanoseconds since the start of the trace, durations too;
-sizes are bytes. A node is the `id` of a node in the graph file (dpexec/graph/describe.py), so that
-every view of a page speaks of the same nodes. None means unknown.
+sizes are bytes. A node is the `id` of a node in the graph file (dpexec/engine/graph/describe.py),
+so that every view of a page speaks of the same nodes. None means unknown.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from dpexec.graph.ssa import SSAGraph
-from dpexec.runtime.strategy import BuildStrategy
-from dpexec.trace import Trace
+from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.strategy.strategies import BuildStrategy
+from dpexec.engine.trace import Trace
 
 from .history import REPLICATION, Member, Stage, compilation_of, history
 from .load import FileError, as_graph

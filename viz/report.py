@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 
 from .draw import draw
 from .findings import Findings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from dpexec.trace import Event, Trace
+from dpexec.engine.trace import Event, Trace
 
 from .graph_facts import GraphFacts
 

@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 
 from .load import as_trace
 from .page_data import ChartData, StackData, TableData, Unit

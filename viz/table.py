@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, get_args
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 
 from . import table_figures as figures
 from .critical_path import critical_path

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dpexec.runtime.bucket_size import THREADS
+from dpexec.engine.compile.bucket_size import THREADS
 
 from . import intervals
 from .intervals import Interval

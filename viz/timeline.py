@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 
 from .critical_path import critical_path
 from .load import as_trace

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dpexec.trace import Event
+from dpexec.engine.trace import Event
 
 from .schedule import Schedule
 from .units import bytes_text, counted

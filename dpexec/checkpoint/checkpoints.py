@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from dpexec.checkpoint.files import Folder, Stored
 from dpexec.checkpoint.state import Trained, Training
-from dpexec.core.scope import Scope
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.core.version import __version__
+from dpexec.engine.executors.executor import Executor
 from dpexec.parallel_executor import ParallelExecutor
-from dpexec.runtime.executor import Executor
-from dpexec.version import __version__
 
 __all__ = ["Checkpoints", "Resumed"]
 

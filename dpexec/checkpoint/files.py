@@ -21,7 +21,7 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from dpexec.checkpoint import manifests, seals
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.io.atomic import naming
 
 __all__ = ["Folder", "Stored"]

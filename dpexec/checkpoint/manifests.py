@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import as_var_type
+from dpexec.engine.core.dtypes import as_var_type
 
 __all__ = ["NAME", "NewerError", "check", "check_array", "description", "made"]
 

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from dpexec.checkpoint.files import Stored
-from dpexec.core.dtypes import VarType, to_numpy
-from dpexec.core.scope import Scope, global_scope
-from dpexec.core.tensors import LoDTensor
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.dispatch.engine import Engine
+from dpexec.engine.executors.compiled_program import CompiledProgram
+from dpexec.engine.executors.executor import Executor
+from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.io.variables import is_persistable
-from dpexec.ir.program import Program, default_main_program
 from dpexec.parallel_executor import ParallelExecutor
-from dpexec.runtime.compiled_program import CompiledProgram
-from dpexec.runtime.engine import Engine
-from dpexec.runtime.executor import Executor
 
 __all__ = ["Training"]
 

@@ -151,7 +151,7 @@ def free_endpoints(number: int) -> list[str]:
 
 def _devices(options: argparse.Namespace, trainers: int) -> int:
     """Replicas of a process: as asked for, else an equal share of the processors."""
-    from dpexec.core.places import available_cpus
+    from dpexec.engine.core.places import available_cpus
 
     given: int | str | None = options.devices or os.environ.get("CPU_NUM")
     return int(given or max(available_cpus() // trainers, 1))

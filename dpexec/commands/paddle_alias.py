@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from dpexec.absent import KNOWN, explain_in
+from dpexec.compat.absent import KNOWN, explain_in
 
 
 def target_of(name: str) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from dpexec.absent import explain_import
 from dpexec.commands import OTHER_FAILED, SCRIPT_ERROR, CommandError, count
+from dpexec.compat.absent import explain_import
 
 __all__ = ["add_options", "run", "separate"]
 
@@ -121,9 +121,9 @@ def run(options: argparse.Namespace) -> int:
     Args:
         options: what the user asked for.
     """
-    from dpexec.commands.old_numbers import local_modules
-    from dpexec.commands.old_numpy import old_numpy_names
     from dpexec.commands.paddle_alias import paddle_is_dpexec
+    from dpexec.compat.old_numbers import local_modules
+    from dpexec.compat.old_numpy import old_numpy_names
 
     script = Path(options.script)
     if not script.is_file():
@@ -140,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             _execute(options.script)
         except Exception as error:
-            from dpexec.runtime.gang.wire import GangError
+            from dpexec.engine.exchange.wire import GangError
 
             _print_traceback(error, options.script)
             others = isinstance(error, GangError) or isinstance(error.__cause__, GangError)
@@ -150,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _execute(script: str) -> None:
     """Run a script as the module ``__main__``."""
-    from dpexec.commands.old_numbers import compiled
+    from dpexec.compat.old_numbers import compiled
 
     module, before = ModuleType("__main__"), sys.modules["__main__"]
     module.__file__ = script
@@ -177,7 +177,7 @@ def _check_targets(options: argparse.Namespace) -> None:
 
 def _print_traceback(error: Exception, script: str) -> None:
     """Print the traceback as Python would have for the script alone."""
-    from dpexec.commands.old_numbers import explain_numbers
+    from dpexec.compat.old_numbers import explain_numbers
 
     if isinstance(error, ImportError):
         explain_import(error)
@@ -195,7 +195,7 @@ class _Recorders:
         self.found: dict[Any, Any] = {}
 
     def meet(self, engine: Any) -> None:
-        from dpexec.trace import Recorder
+        from dpexec.engine.trace import Recorder
 
         self.found[engine] = Recorder()
         engine.observers.add(self.found[engine])
@@ -207,7 +207,7 @@ class _Recorders:
 @contextlib.contextmanager
 def _recording(options: argparse.Namespace) -> Iterator[None]:
     """Record what a block runs, and write what was asked for, even if the script fails."""
-    from dpexec.trace import live
+    from dpexec.engine.trace import live
 
     recorders = _Recorders()
     live.add(recorders)
@@ -220,8 +220,8 @@ def _recording(options: argparse.Namespace) -> Iterator[None]:
 
 def _write(recorders: _Recorders, options: argparse.Namespace) -> None:
     """Write the program with the most steps: the one that was trained."""
-    from dpexec.runtime.traces import trace_of
-    from dpexec.trace import save
+    from dpexec.engine.dispatch.traces import trace_of
+    from dpexec.engine.trace import save
 
     found = {engine: it for engine, it in recorders.found.items() if it.told}
     if not found:

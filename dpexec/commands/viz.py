@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.commands import CommandError, count
 
 if TYPE_CHECKING:
-    from dpexec.trace import Trace
+    from dpexec.engine.trace import Trace
 
 __all__ = ["add_options", "show"]
 
@@ -128,9 +128,9 @@ def _view(options: argparse.Namespace) -> Any:
 
 def _load(path: Path) -> Any:
     """A trace, or the content of a graph file."""
-    from dpexec.errors import EnforceNotMet
-    from dpexec.graph.describe import FORMAT
-    from dpexec.ir.program import Program
+    from dpexec.engine.core.errors import EnforceNotMet
+    from dpexec.engine.graph.describe import FORMAT
+    from dpexec.engine.ir.program import Program
     from dpexec.viz.load import FileError, as_graph, as_trace
 
     if path.is_dir():

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dpexec import layers
-from dpexec.ir.guards import name_scope
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, ParamGrad
 
 __all__ = ["extend_with_decoupled_weight_decay"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from dpexec.core.dtypes import VarType, to_numpy
-from dpexec.ir import roles
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["memory_usage"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
 
 __all__ = ["summary"]
 

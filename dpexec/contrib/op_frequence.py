@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dpexec.ir.program import Program
+from dpexec.engine.ir.program import Program
 
 __all__ = ["op_freq_statistic"]
 

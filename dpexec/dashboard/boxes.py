@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.dashboard.reports import Box
-from dpexec.graph.describe import task_key
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.graph.describe import task_key
 
 __all__ = ["MOST_BOXES", "boxes", "collective_bytes", "loss_names"]
 

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from dpexec.dashboard.monitor import Monitor
-from dpexec.trace import live
+from dpexec.engine.trace import live
 
 __all__ = ["HUB", "Hub"]
 
@@ -42,11 +42,11 @@ class Hub:
         return max(ran, key=lambda monitor: (monitor.trains, monitor.ended), default=None)
 
     def meet(self, engine: Any) -> None:
-        """See :class:`dpexec.trace.live.Watcher`."""
+        """See :class:`dpexec.engine.trace.live.Watcher`."""
         engine.observers.counter = Monitor(engine)
 
     def part(self, engine: Any) -> None:
-        """See :class:`dpexec.trace.live.Watcher`."""
+        """See :class:`dpexec.engine.trace.live.Watcher`."""
         monitor, engine.observers.counter = engine.observers.counter, None
         engine.observers.remove(monitor)
 

@@ -23,8 +23,8 @@ import numpy as np
 from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
 from dpexec.dashboard.reports import Current, Report, Sample
 from dpexec.dashboard.samples import Taken
-from dpexec.graph.describe import task_key
-from dpexec.trace.recorder import Notes, OpenNotes, Steps
+from dpexec.engine.graph.describe import task_key
+from dpexec.engine.trace.recorder import Notes, OpenNotes, Steps
 
 __all__ = ["INTERVAL", "Monitor", "Told"]
 
@@ -130,13 +130,13 @@ class Monitor:
     # ---- on the training thread
 
     def begin(self, binding: Any) -> None:
-        """See :class:`dpexec.trace.live.Counter`."""
+        """See :class:`dpexec.engine.trace.live.Counter`."""
         if binding is not self._binding:
             self._take(binding)
         self.began = time.perf_counter()
 
     def end(self, samples: Sequence[int], results: Sequence[Any] | None) -> None:
-        """See :class:`dpexec.trace.live.Counter`."""
+        """See :class:`dpexec.engine.trace.live.Counter`."""
         self.ended = ended = time.perf_counter()
         if results is None:
             self._failed += 1
@@ -163,7 +163,7 @@ class Monitor:
             self._look_at = now + _LOOK_EVERY
 
     def follow(self, notes: OpenNotes) -> Steps:
-        """See :class:`dpexec.trace.live.Keeper`."""
+        """See :class:`dpexec.engine.trace.live.Keeper`."""
         self._following = Steps(notes, notes.count)
         self._look_at = 0.0
         return self._following

@@ -13,10 +13,10 @@ from bokeh.application.handlers.function import FunctionHandler
 from bokeh.server.server import Server
 from tornado.web import RequestHandler
 
-from dpexec.core.hooks import draw_panel
 from dpexec.dashboard import metrics, pages
 from dpexec.dashboard.board import Board, Boards
 from dpexec.dashboard.child import Parent, end, stand_back
+from dpexec.engine.core.hooks import draw_panel
 
 __all__: list[str] = []
 

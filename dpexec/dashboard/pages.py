@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from dpexec.core.hooks import draw_panel
 from dpexec.dashboard.board import Board
 from dpexec.dashboard.monitor import INTERVAL
+from dpexec.engine.core.hooks import draw_panel
 
 __all__ = ["PLOTS", "REQUIREMENT", "Drawings", "Source", "applications"]
 

@@ -9,10 +9,10 @@ from typing import Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado import web
 
-from dpexec.core.hooks import draw_panel
 from dpexec.dashboard import metrics, pages
 from dpexec.dashboard.board import Board, Boards
 from dpexec.dashboard.reports import Report, Sample, Slice
+from dpexec.engine.core.hooks import draw_panel
 
 __all__ = ["NAME", "DashboardPlugin"]
 

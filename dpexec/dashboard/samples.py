@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpexec.dashboard.reports import Sample, Slice
-from dpexec.trace.recorder import Notes
+from dpexec.engine.trace.recorder import Notes
 
 __all__ = ["Taken"]
 

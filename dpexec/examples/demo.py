@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dpexec import viz
-from dpexec.core.places import available_cpus
+from dpexec.engine.core.places import available_cpus
+from dpexec.engine.trace import save
 from dpexec.examples import curve
 from dpexec.examples.example import Example
 from dpexec.examples.training import Settings, Speed, Trainer, batches, measure, traced, train
-from dpexec.trace import save
 
 
 @dataclass(frozen=True)

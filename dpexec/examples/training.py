@@ -13,9 +13,9 @@ import numpy as np
 from tqdm import tqdm
 
 import dpexec as fluid
+from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.trace import Trace
 from dpexec.examples.example import Batch, Data, Example, Net
-from dpexec.graph.ssa import SSAGraph
-from dpexec.trace import Trace
 
 _ROUNDS = 5
 _ROUND_SECONDS = 0.4

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from dpexec.core.places import CPUPlace, CUDAPlace, Place, array_module
+from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, array_module
 from dpexec.inference.model import Model, load_model
 
 __all__ = ["AnalysisConfig", "NativeConfig"]

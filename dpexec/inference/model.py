@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.core.places import Place
-from dpexec.core.scope import Scope
-from dpexec.core.tensors import LoDTensor
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.executors.executor import Executor
+from dpexec.engine.ir.program import Program
 from dpexec.io.inference import read_program
 from dpexec.io.variables import get_program_persistable_vars, put, read_vars
-from dpexec.ir.program import Program
-from dpexec.runtime.executor import Executor
 
 __all__ = ["Model", "Runner", "load_model"]
 

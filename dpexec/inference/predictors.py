@@ -6,14 +6,14 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from dpexec.core.places import Place
-from dpexec.core.scope import Scope
-from dpexec.core.tensors import LoDTensor
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.program import Program
 from dpexec.inference.config import AnalysisConfig, NativeConfig
 from dpexec.inference.model import Model, Runner
 from dpexec.inference.tensors import Array, Levels, PaddleTensor, ZeroCopyTensor
-from dpexec.ir.program import Program
 
 __all__ = [
     "AnalysisPredictor",

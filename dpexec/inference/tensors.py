@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import ShownByName
-from dpexec.core.tensors import LoDTensor
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.dtypes import ShownByName
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.tensors import LoDTensor
 
 __all__ = [
     "PaddleBuf",

@@ -1,5 +1,6 @@
 """``fluid.io``: where data come from, and saving and loading in Paddle 1.x's formats."""
 
+from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops  # noqa: F401  fluid's
 from dpexec.io.checkpoint import load, load_program_state, save, set_program_state
 from dpexec.io.inference import load_inference_model, save_inference_model
 from dpexec.io.variables import (
@@ -18,7 +19,6 @@ from dpexec.io.variables import (
     save_vars,
 )
 from dpexec.io.variables import valid_program as _get_valid_program  # noqa: F401
-from dpexec.ir.feed_fetch import append_fetch_ops, prepend_feed_ops  # noqa: F401  fluid's
 from dpexec.reader import DataLoader, PyReader
 from dpexec.reading.batches import default_collate_fn
 from dpexec.reading.decorators import (

@@ -17,10 +17,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dpexec.core.dtypes import VarType
-from dpexec.core.scope import global_scope
-from dpexec.core.tensors import LoDTensor
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.scope import global_scope
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.formats import streams
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 from dpexec.executor import Executor
 from dpexec.io.atomic import stored, write_files
 from dpexec.io.variables import (
@@ -32,9 +35,6 @@ from dpexec.io.variables import (
     put,
     value_of,
 )
-from dpexec.ir import streams
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
 
 __all__ = ["load", "load_program_state", "save", "set_program_state"]
 

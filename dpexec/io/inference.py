@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from dpexec.core import unique_name
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.formats import streams
+from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops, without_feed_and_fetch
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 from dpexec.io.atomic import stored, write_files
 from dpexec.io.variables import (
     get_program_persistable_vars,
@@ -17,10 +21,6 @@ from dpexec.io.variables import (
     valid_program,
     value_of,
 )
-from dpexec.ir import streams
-from dpexec.ir.feed_fetch import append_fetch_ops, prepend_feed_ops, without_feed_and_fetch
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
 
 __all__ = ["load_inference_model", "save_inference_model"]
 

@@ -12,16 +12,16 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dpexec.compiler import CompiledProgram
-from dpexec.core.dtypes import VarType
-from dpexec.core.rank_table import LoDRankTable
-from dpexec.core.scope import Scope, global_scope
-from dpexec.core.selected_rows import SelectedRows
-from dpexec.core.tensors import LoDTensor, LoDTensorArray
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
+from dpexec.engine.formats import streams
+from dpexec.engine.ir.program import Program, default_main_program
+from dpexec.engine.ir.variable import Parameter, Variable
 from dpexec.io.atomic import stored, write_files
-from dpexec.ir import streams
-from dpexec.ir.program import Program, default_main_program
-from dpexec.ir.variable import Parameter, Variable
 
 __all__ = [
     "get_parameter_value",

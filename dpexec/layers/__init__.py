@@ -17,11 +17,11 @@ Example:
 from types import ModuleType
 from typing import Any
 
-from dpexec.absent import KNOWN as _KNOWN
-from dpexec.absent import missing_name as _missing_name
-from dpexec.errors import similar as _similar
-from dpexec.ir.undo import build_whole as _build_whole
-from dpexec.ir.variable import Variable  # programs ask isinstance(x, layers.Variable)
+from dpexec.compat.absent import KNOWN as _KNOWN
+from dpexec.compat.absent import missing_name as _missing_name
+from dpexec.engine.core.errors import similar as _similar
+from dpexec.engine.ir.undo import build_whole as _build_whole
+from dpexec.engine.ir.variable import Variable  # programs ask isinstance(x, layers.Variable)
 from dpexec.layers import (
     collective,  # noqa: F401  fluid's
     control_flow,

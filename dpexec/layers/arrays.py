@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.checks import check_type, check_variable_and_dtype
-from dpexec.core.dtypes import VarType
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 

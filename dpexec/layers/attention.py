@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import add_op
 
 __all__ = ["add_position_encoding", "similarity_focus"]

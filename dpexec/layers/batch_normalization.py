@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.checks import FLOATS, SINGLE_DOUBLE, check_choice, check_variable_and_dtype
-from dpexec.core.dtypes import VarType
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.param_attr import ParamAttr
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpexec.checks import check_type
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.cells import RNNCell
 from dpexec.layers.constants import fill_constant, fill_constant_batch_size_like, zeros_like
 from dpexec.layers.constants import range as numbers

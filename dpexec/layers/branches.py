@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpexec.checks import check_type, check_variable_and_dtype
-from dpexec.core.dtypes import VarType
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.control_flow import ConditionalBlock

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpexec.checks import FLOATS, NUMBERS, check_variable_and_dtype
-from dpexec.core import unique_name
+from dpexec.engine.core import unique_name
+from dpexec.engine.ir import opdef
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.program import default_main_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
-from dpexec.ir import opdef
-from dpexec.ir.block import Block
-from dpexec.ir.program import default_main_program
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
 __all__ = [

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpexec.checks import check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
+from dpexec.engine.ops.py_func import CallableId, registered_callables
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
-from dpexec.ops.py_func import CallableId, registered_callables
 
 __all__ = ["Print", "py_func"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpexec.checks import SINGLE_DOUBLE, check_dtype, check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.constants import fill_constant_batch_size_like
 from dpexec.layers.manipulation import reverse, transpose
 from dpexec.layers.manipulation import shape as shape_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.core import unique_name
-from dpexec.ir.program import default_main_program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.ir.program import default_main_program
+from dpexec.engine.ir.variable import Variable
 
 __all__: list[str] = []
 

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Any
 
 from dpexec.checks import check_variable_and_dtype
-from dpexec.core.dtypes import VarType
-from dpexec.ir import roles
-from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.elementwise import logical_and, logical_not
 from dpexec.layers.masks import (  # noqa: F401 - fluid has them here

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dpexec.checks import check_type
-from dpexec.core.dtypes import VarType
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.constants import fill_constant, fill_constant_batch_size_like
 from dpexec.layers.elementwise import equal, less_equal
 from dpexec.layers.indexing import argmax

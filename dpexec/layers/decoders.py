@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any, NamedTuple
 
-from dpexec.core.dtypes import VarType
-from dpexec.ir.program import default_main_program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.program import default_main_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.arrays import array_read, array_write, create_array, tensor_array_to_tensor
 from dpexec.layers.cells import RNNCell, batch_and_time_swapped
 from dpexec.layers.constants import fill_constant, zeros_like

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.constants import diag, fill_constant_batch_size_like, ones, zeros
 from dpexec.layers.elementwise import elementwise_pow, less_than
 from dpexec.layers.manipulation import reshape

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
-from dpexec.ir.block import Block
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.arrays import array_read, array_write
 from dpexec.layers.build import block_around

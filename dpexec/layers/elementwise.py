@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import dpexec.ops  # noqa: F401 - the operators that layers are made from
+import dpexec.engine.ops  # noqa: F401 - the operators that layers are made from
 from dpexec.checks import (
     NO_HALF,
     NUMBERS,
@@ -15,7 +15,7 @@ from dpexec.checks import (
     check_variable_and_dtype,
     convert_dtype,
 )
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import add_op, document, number_or_tensor
 from dpexec.layers.tensor import assign
 

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from dpexec.checks import check_type
-from dpexec.core import unique_name
-from dpexec.ir.block import Block
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import block_around
 from dpexec.layers.control_flow import ConditionalBlock

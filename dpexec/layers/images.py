@@ -13,8 +13,8 @@ from dpexec.checks import (
     check_variable_and_dtype,
     pair,
 )
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Normal
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.windows import (

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType, as_var_type
-from dpexec.ir.program import default_main_program, default_startup_program
-from dpexec.ir.spec import Spec
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.ir.program import default_main_program, default_startup_program
+from dpexec.engine.ir.spec import Spec
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.reader import ProgramReader
 from dpexec.reading.operators import create_double_buffer, create_reader, declare_reader

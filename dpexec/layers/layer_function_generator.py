@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from dpexec.ir import opdef
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir import opdef
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import unary_layer
 
 __all__ = ["autodoc", "deprecated", "generate_activation_fn", "templatedoc"]

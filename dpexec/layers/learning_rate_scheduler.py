@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.core.dtypes import VarType
-from dpexec.ir.program import default_main_program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.program import default_main_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers import ops
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.control_flow import Switch

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.checks import NO_HALF, NUMBERS, SINGLE_DOUBLE, check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, document
 from dpexec.layers.tensor import assign

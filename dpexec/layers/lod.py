@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dpexec.checks import NO_HALF, check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import add_op
 
 __all__ = ["im2sequence", "lod_append", "lod_reset"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.checks import FLOATS, SINGLE_DOUBLE, check_choice, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.elementwise import equal

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.checks import NO_HALF, NUMBERS, check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
+from dpexec.engine.ops.reshape2 import resolved
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import (
     add_op,
@@ -19,7 +20,6 @@ from dpexec.layers.build import (
     numbers_or_tensors,
 )
 from dpexec.layers.tensor import assign
-from dpexec.ops.reshape2 import resolved
 
 __all__ = [
     "concat",

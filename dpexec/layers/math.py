@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import dpexec.ops  # noqa: F401 - the operators that layers are made from
+import dpexec.engine.ops  # noqa: F401 - the operators that layers are made from
 from dpexec.checks import (
     FLOATS,
     NO_HALF,
@@ -14,8 +14,8 @@ from dpexec.checks import (
     check_type,
     check_variable_and_dtype,
 )
-from dpexec.ir.callsite import warn
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.callsite import warn
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs, number_or_tensor
 from dpexec.layers.tensor import assign

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpexec.checks import FLOATS, INTEGERS, SINGLE_DOUBLE, check_variable_and_dtype
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
 from dpexec.layers.indexing import topk

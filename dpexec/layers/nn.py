@@ -14,9 +14,9 @@ from dpexec.checks import (
     check_type,
     check_variable_and_dtype,
 )
-from dpexec.core.dtypes import as_var_type
+from dpexec.engine.core.dtypes import as_var_type
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from dpexec.checks import SINGLE_DOUBLE, check_choice, check_variable_and_dtype
+from dpexec.engine.ir.callsite import warn
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
-from dpexec.ir.callsite import warn
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
 from dpexec.param_attr import ParamAttr

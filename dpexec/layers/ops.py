@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import dpexec.ops  # noqa: F401 - the operators that layers are made from
-from dpexec.ir import opdef
+import dpexec.engine.ops  # noqa: F401 - the operators that layers are made from
+from dpexec.engine.ir import opdef
 from dpexec.layers.build import is_unary, unary_layer
 
 _NO_LAYERS = {

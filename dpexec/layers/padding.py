@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import NUMBERS, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import add_op, number_or_tensor
 
 __all__ = ["pad", "pad2d"]

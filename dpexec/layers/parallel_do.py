@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dpexec.core.dtypes import VarType
-from dpexec.core.places import CUDAPlace, Place, on_gpus
-from dpexec.ir.block import Block
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.places import CUDAPlace, Place, on_gpus
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
 __all__ = ["ParallelDo", "get_places"]

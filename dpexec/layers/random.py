@@ -15,9 +15,9 @@ from dpexec.checks import (
     check_variable_and_dtype,
     convert_dtype,
 )
-from dpexec.core.dtypes import as_var_type
+from dpexec.engine.core.dtypes import as_var_type
+from dpexec.engine.ir.variable import Variable
 from dpexec.framework import device_guard
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs, check_positive, check_shape, numbers_or_tensors
 

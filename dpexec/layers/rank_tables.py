@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dpexec.checks import check_type
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 

@@ -15,7 +15,7 @@ from dpexec.checks import (
     check_variable_and_dtype,
     pair,
 )
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.manipulation import reshape

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from dpexec.core import unique_name
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.elementwise import elementwise_add, elementwise_mul

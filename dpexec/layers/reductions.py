@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import dpexec.ops  # noqa: F401 - the operators that layers are made from
+import dpexec.engine.ops  # noqa: F401 - the operators that layers are made from
 from dpexec.checks import FLOATS, NO_HALF, SINGLE_DOUBLE, check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, document
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Normal
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 from dpexec.param_attr import ParamAttr

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
-from dpexec.ir.callsite import warn
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.callsite import warn
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs, number_or_tensor, numbers_or_tensors
 

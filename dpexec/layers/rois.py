@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant, NumpyArrayInitializer
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 from dpexec.param_attr import ParamAttr

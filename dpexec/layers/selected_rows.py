@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpexec.checks import check_type
-from dpexec.core.dtypes import VarType
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import add_op
 
 __all__ = ["get_tensor_from_selected_rows", "merge_selected_rows"]

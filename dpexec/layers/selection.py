@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import INTEGERS, NO_HALF, check_type, check_variable_and_dtype, convert_dtype
-from dpexec.core.dtypes import as_var_type
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import as_var_type
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.indexing import slice, where

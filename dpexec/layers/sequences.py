@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.checks import INTEGERS, check_variable_and_dtype
-from dpexec.core.dtypes import as_var_type
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import as_var_type
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import add_op
 
 __all__ = ["gather_tree", "sequence_mask"]

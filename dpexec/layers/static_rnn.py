@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpexec.checks import check_type
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
-from dpexec.ir.block import Block
-from dpexec.ir.program import default_main_program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.program import default_main_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import block_around
 from dpexec.layers.control_flow import new_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["flat", "mapped", "packed"]
 

@@ -15,9 +15,9 @@ from dpexec.checks import (
     check_variable_and_dtype,
     convert_dtype,
 )
-from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.ir.variable import Parameter, Variable
 from dpexec.initializer import Constant, Initializer
-from dpexec.ir.variable import Parameter, Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 from dpexec.param_attr import ParamAttr

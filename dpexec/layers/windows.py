@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.checks import check_choice, check_type, check_variable_and_dtype, pair
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Normal
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 

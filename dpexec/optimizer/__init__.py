@@ -1,6 +1,6 @@
 """``fluid.optimizer``: what updates parameters from gradients."""
 
-from dpexec.ir.undo import build_whole as _build_whole
+from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.optimizer.adagrad import AdagradOptimizer, DecayedAdagradOptimizer
 from dpexec.optimizer.adam import AdamaxOptimizer, AdamOptimizer, LambOptimizer
 from dpexec.optimizer.averages import ExponentialMovingAverage, ModelAverage

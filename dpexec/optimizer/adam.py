@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dpexec.clip import GradientClipBase
-from dpexec.ir.block import Block
-from dpexec.ir.guards import name_scope
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, ParamGrad, State
 from dpexec.regularizer import WeightDecayRegularizer
 

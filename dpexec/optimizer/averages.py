@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from dpexec import layers
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
-from dpexec.ir.block import Block
-from dpexec.ir.guards import name_scope
-from dpexec.ir.program import Program, default_main_program, program_guard
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.program import Program, default_main_program, program_guard
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer
 from dpexec.regularizer import WeightDecayRegularizer
 

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import dpexec.ops  # noqa: F401 - the operators that optimizers build
-from dpexec.autodiff.backward import append_backward, variable_names
+import dpexec.engine.ops  # noqa: F401 - the operators that optimizers build
 from dpexec.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
+from dpexec.engine.autodiff.backward import append_backward, variable_names
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program, default_main_program, program_guard
+from dpexec.engine.ir.undo import note
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
-from dpexec.ir.block import Block
-from dpexec.ir.guards import name_scope
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program, default_main_program, program_guard
-from dpexec.ir.undo import note
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.regularizer import WeightDecayRegularizer, append_regularization_ops
 

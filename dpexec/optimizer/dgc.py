@@ -8,12 +8,12 @@ from typing import Any
 
 from dpexec import layers
 from dpexec.clip import GradientClipBase, GradientClipByNorm, append_gradient_clip_ops
-from dpexec.core.dtypes import VarType
-from dpexec.ir import roles
-from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import default_main_program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import default_main_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, ParamGrad
 from dpexec.regularizer import (
     L1DecayRegularizer,

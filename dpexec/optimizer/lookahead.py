@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec import layers
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program, default_startup_program, program_guard
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program, default_startup_program, program_guard
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import ParamGrad
 
 

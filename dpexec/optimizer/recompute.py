@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, ParamGrad
 
 

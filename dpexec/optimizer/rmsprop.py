@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dpexec.clip import GradientClipBase
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, State
 from dpexec.regularizer import WeightDecayRegularizer
 

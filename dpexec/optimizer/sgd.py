@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpexec.clip import GradientClipBase
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer
 from dpexec.regularizer import WeightDecayRegularizer
 

@@ -5,8 +5,8 @@
 
 from typing import NoReturn
 
-from dpexec.absent import explain_missing_names
-from dpexec.errors import similar
+from dpexec.compat.absent import explain_missing_names
+from dpexec.engine.core.errors import similar
 from dpexec.paddle import compat, dataset, distributed, reader, utils, version
 from dpexec.reading.decorators import batch
 

@@ -5,7 +5,7 @@ Source: ``framework.proto`` of Paddle 1.8.
 
 from typing import Any, ClassVar
 
-from dpexec.core import dtypes
+from dpexec.engine.core import dtypes
 from dpexec.proto.message import Codes, Message
 
 __all__ = ["AttrType", "BlockDesc", "OpDesc", "ProgramDesc", "VarDesc", "VarType", "Version"]

@@ -7,8 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-from dpexec.ir import wire
-from dpexec.ir.printer import message_text
+from dpexec.engine.formats import wire
+from dpexec.engine.ir.printer import message_text
 
 __all__ = ["Codes", "Message", "Repeated"]
 
@@ -86,7 +86,7 @@ class Message:
     """
 
     kind: ClassVar[str]
-    """Its name in :data:`dpexec.ir.wire.FIELDS`."""
+    """Its name in :data:`dpexec.engine.formats.wire.FIELDS`."""
     made: ClassVar[dict[str, type[Message]]] = {}
     """The types of all messages, by their kind."""
     defaults: ClassVar[dict[str, Any]] = {}

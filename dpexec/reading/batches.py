@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.places import Place, transfers
-from dpexec.core.tensors import LoDTensor
 from dpexec.data_feeder import DataFeeder
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.places import Place, transfers
+from dpexec.engine.core.tensors import LoDTensor
 from dpexec.reading.prefetch import Prefetch
 
 __all__ = ["checked_array", "copied", "default_collate_fn", "feed", "stacked"]

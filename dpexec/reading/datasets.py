@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from dpexec.core.places import Place
-from dpexec.core.tensors import LoDTensor
 from dpexec.dataset import DatasetBase
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.tensors import LoDTensor
 
 __all__ = ["DatasetLoader"]
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dpexec.core.places import CPUPlace, CUDAPlace, Place
-from dpexec.core.unique_name import UniqueNameGenerator
 from dpexec.data_feeder import DataFeeder
-from dpexec.errors import EnforceNotMet, EOFException
-from dpexec.ir.block import Block
-from dpexec.ir.program import default_main_program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.errors import EnforceNotMet, EOFException
+from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
+from dpexec.engine.core.unique_name import UniqueNameGenerator
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.program import default_main_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.reading.batches import checked_array, copied, feed, stacked
 from dpexec.reading.decorators import batch
 from dpexec.reading.operators import append_read, create_double_buffer, create_reader

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpexec.core.dtypes import VarType, dtype_name
-from dpexec.core.tensors import LoDTensor
-from dpexec.errors import EnforceNotMet
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType, dtype_name
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["Sample", "Slot", "feed_of", "parse", "without_zeros"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpexec.core.dtypes import VarType
-from dpexec.ir.block import Block
-from dpexec.ir.spec import Spec
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.spec import Spec
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["append_read", "create_double_buffer", "create_reader", "declare_reader"]
 

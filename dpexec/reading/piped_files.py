@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.reading.prefetch import Prefetch
 
 __all__ = ["items_of_files", "lines_of"]

@@ -1,6 +1,6 @@
 """``fluid.transpiler``: programs of one process become programs of several."""
 
-from dpexec.ir.undo import build_whole as _build_whole
+from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.transpiler import collective, details
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.distribute_transpiler import DistributeTranspiler

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
-from dpexec.errors import EnforceNotMet
-from dpexec.ir import roles
-from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program, default_main_program, default_startup_program
-from dpexec.ir.variable import Parameter, Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program, default_main_program, default_startup_program
+from dpexec.engine.ir.variable import Parameter, Variable
 from dpexec.transpiler.config import DistributeTranspilerConfig
 
 __all__ = ["GradAllReduce", "LocalSGD", "transpile_collective"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 
 __all__ = ["DistributeTranspilerConfig", "DistributedMode"]
 

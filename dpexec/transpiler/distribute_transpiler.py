@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dpexec.core.dtypes import VarType
-from dpexec.errors import EnforceNotMet
-from dpexec.ir.program import Program, default_main_program, default_startup_program
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir.program import Program, default_main_program, default_startup_program
 from dpexec.transpiler.collective import transpile_collective
 from dpexec.transpiler.config import DistributedMode, DistributeTranspilerConfig
 from dpexec.transpiler.server_program import ServerSource, server_program, server_startup

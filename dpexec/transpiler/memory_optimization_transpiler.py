@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from dpexec.ir.program import Program
+from dpexec.engine.ir.program import Program
 
 __all__ = ["memory_optimize", "release_memory"]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.core.dtypes import VarType
-from dpexec.errors import EnforceNotMet
-from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.shards import Shard, Split
 from dpexec.transpiler.updates import Updates

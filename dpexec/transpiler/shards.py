@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.errors import EnforceNotMet
-from dpexec.ir.operator import Operator, op_error
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir.operator import Operator, op_error
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.ps_dispatcher import RoundRobin
 from dpexec.transpiler.updates import Updates

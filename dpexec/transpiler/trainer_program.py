@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
-from dpexec.ir import roles
-from dpexec.ir.block import Block
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.shards import Split
 from dpexec.transpiler.updates import Updates

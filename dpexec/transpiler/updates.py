@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpexec.errors import EnforceNotMet
-from dpexec.ir import roles
-from dpexec.ir.operator import Operator, op_error
-from dpexec.ir.program import Program
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.operator import Operator, op_error
+from dpexec.engine.ir.program import Program
 
 __all__ = ["Updates"]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpexec.core.places import is_compiled_with_cuda, why_no_gpu
+from dpexec.engine.core.places import is_compiled_with_cuda, why_no_gpu
 from tests.benchmarks import machine, report
 from tests.benchmarks.driver import measure
 from tests.benchmarks.peers.workloads import GPU_WORKLOADS, TITLES, WORKLOADS

@@ -73,7 +73,7 @@ class Variant:
 
 def use_sockets() -> None:
     """Let a worker take all others for other hosts."""
-    from dpexec.runtime.gang import rendezvous
+    from dpexec.engine.exchange import rendezvous
 
     rendezvous.host_id = lambda: ""
 

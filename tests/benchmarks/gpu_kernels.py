@@ -15,14 +15,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-import dpexec.ops
-from dpexec.core.places import CUDAPlace, array_module, is_compiled_with_cuda, why_no_gpu
-from dpexec.ir import opdef
-from dpexec.kernels.gpu import convolutions, kernel_of
-from dpexec.kernels.gpu.bfloat16 import rounded
-from dpexec.kernels.gpu.products import PRECISIONS, products
+import dpexec.engine.ops
+from dpexec.engine.core.places import CUDAPlace, array_module, is_compiled_with_cuda, why_no_gpu
+from dpexec.engine.ir import opdef
+from dpexec.engine.kernels.gpu import convolutions, kernel_of
+from dpexec.engine.kernels.gpu.bfloat16 import rounded
+from dpexec.engine.kernels.gpu.products import PRECISIONS, products
 
-assert dpexec.ops
+assert dpexec.engine.ops
 Shapes: TypeAlias = "list[tuple[int, ...]]"
 IMAGES: Shapes = [(256, 64, 56, 56), (256, 256, 14, 14), (256, 16, 32, 32), (32, 64, 8, 8)]
 ROWS: Shapes = [(65536, 128), (4096, 1024), (64, 10), (4096, 30000)]

@@ -15,8 +15,8 @@ from unittest import mock
 import numpy as np
 
 import dpexec as fluid
-from dpexec.runtime.bucket_size import Link
-from dpexec.runtime.client import task_runner
+from dpexec.engine.cluster.client import task_runner
+from dpexec.engine.compile.bucket_size import Link
 from tests.benchmarks.gangs import program
 from tests.distributed.hosts import hosts
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import dpexec as fluid
-from dpexec.core.places import available_cpus
+from dpexec.engine.core.places import available_cpus
 from tests.benchmarks.driver import alone
 
 WIDTHS = (64, 256, 1024)

@@ -18,7 +18,7 @@ import numpy as np
 
 import dpexec as fluid
 from dpexec import viz
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 from tests.benchmarks.tracing import NETS
 
 BATCH = 128  # per device

@@ -13,9 +13,9 @@ from distributed import Client
 import dpexec as fluid
 from dpexec.checkpoint import Checkpoints, Resumed
 from dpexec.checkpoint.files import Folder, Stored
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from tests.checkpoint.training import net, train
-from tests.runtime.nets import AllReduce, Reduce, batches, classifier, strategies
+from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, strategies
 
 ROOT = Path(__file__).parents[2]
 

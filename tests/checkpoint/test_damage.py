@@ -15,7 +15,7 @@ import pytest
 import dpexec as fluid
 from dpexec.checkpoint import Checkpoints, Resumed
 from dpexec.checkpoint.files import Folder
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 
 OLD = Path(__file__).parents[1] / "fixtures" / "checkpoints" / "step-0000000003.npz"
 """Written by dpexec when the format had version 1, by the training below."""

@@ -8,7 +8,7 @@ import numpy as np
 
 import dpexec as fluid
 from dpexec.checkpoint import Checkpoints
-from tests.runtime.nets import AllReduce, batches, classifier, strategies
+from tests.engine.run.nets import AllReduce, batches, classifier, strategies
 
 
 def net() -> Any:

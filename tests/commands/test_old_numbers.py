@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpexec.cli import main
-from dpexec.commands import old_numbers
-from dpexec.commands.old_numbers import compiled, explain_numbers
+from dpexec.compat import old_numbers
+from dpexec.compat.old_numbers import compiled, explain_numbers
 
 ROOT = Path(__file__).parents[2]
 HEAD = "import math, numpy as np\nfrom math import floor as down\na = np.exp(np.zeros(1))\n"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dpexec
-from dpexec.commands.old_numpy import REMOVED, old_numpy_names
 from dpexec.commands.paddle_alias import paddle_is_dpexec
+from dpexec.compat.old_numpy import REMOVED, old_numpy_names
 
 
 @pytest.fixture

@@ -67,6 +67,6 @@ def test_servers_do_not_keep_a_run_alive(capfd):
 @pytest.mark.parametrize(("error", "code"), [("GangError", OTHER_FAILED), ("ValueError", 1)])
 def test_a_script_says_whether_another_process_is_to_blame(tmp_path, capsys, error, code):
     path = tmp_path / "script.py"
-    path.write_text(f"from dpexec.runtime.gang.wire import GangError\nraise {error}('no')\n")
+    path.write_text(f"from dpexec.engine.exchange.wire import GangError\nraise {error}('no')\n")
     assert main(["run", str(path)]) == code
     assert capsys.readouterr().err.rstrip().endswith("no")

@@ -8,7 +8,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec import cli
-from dpexec.trace import Trace, save
+from dpexec.engine.trace import Trace, save
 from tests.viz.traces import straggling
 
 SCRIPT = """

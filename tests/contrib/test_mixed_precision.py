@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.ir.verify import verify
+from dpexec.engine.ir.verify import verify
+from tests.engine.run.nets import AllReduce, Reduce, persistables, strategies
 from tests.fixtures import amp_programs
-from tests.runtime.nets import AllReduce, Reduce, persistables, strategies
 
 layers = fluid.layers
 amp = fluid.contrib.mixed_precision

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from dpexec.trace import live
+from dpexec.engine.trace import live
 from tests.waiting import until
 
 

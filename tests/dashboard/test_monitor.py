@@ -12,8 +12,8 @@ from dpexec.dashboard import boxes, monitor
 from dpexec.dashboard.hub import HUB
 from dpexec.dashboard.monitor import Told
 from dpexec.dashboard.source import LocalSource
-from dpexec.trace import live
-from tests.runtime.nets import (
+from dpexec.engine.trace import live
+from tests.engine.run.nets import (
     AllReduce,
     Reduce,
     batches,

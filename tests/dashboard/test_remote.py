@@ -10,7 +10,7 @@ import pytest
 from distributed import Client
 
 import dpexec as fluid
-from tests.runtime.nets import batches, classifier, train
+from tests.engine.run.nets import batches, classifier, train
 from tests.waiting import until
 
 DASK = [sys.executable, "-m", "dask"]

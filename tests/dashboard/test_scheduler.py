@@ -13,7 +13,7 @@ import dpexec as fluid
 from dpexec import dashboard
 from dpexec.dashboard import pages
 from tests.dashboard.reports import report
-from tests.runtime.nets import AllReduce, Reduce, batches, classifier, train
+from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, train
 from tests.waiting import until
 
 

@@ -15,7 +15,7 @@ import pytest
 import dpexec as fluid
 from dpexec import dashboard
 from dpexec.dashboard import pages
-from dpexec.trace import live
+from dpexec.engine.trace import live
 from tests.dashboard.test_monitor import Trainer
 from tests.waiting import until
 

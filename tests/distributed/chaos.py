@@ -17,10 +17,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dpexec.runtime.client import replica_group
+from dpexec.engine.cluster.client import replica_group
 from tests.distributed.clusters import Workers, workers
 from tests.distributed.nets import NETS
-from tests.runtime.nets import AllReduce, Reduce, Run, assert_same_bits, train
+from tests.engine.run.nets import AllReduce, Reduce, Run, assert_same_bits, train
 from tests.waiting import until
 
 MODES = {"allreduce": AllReduce, "reduce": Reduce}

@@ -14,9 +14,9 @@ from tests.waiting import until
 
 _PRELOADED = [
     "distributed.nanny",
-    "dpexec.ops",
-    "dpexec.runtime.cluster.state",
-    "dpexec.runtime.code.native",
+    "dpexec.engine.ops",
+    "dpexec.engine.cluster.worker.state",
+    "dpexec.engine.compile.code.native",
 ]
 
 

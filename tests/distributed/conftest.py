@@ -4,7 +4,7 @@ import pytest
 
 from tests.distributed.clusters import workers
 from tests.distributed.nets import NETS
-from tests.runtime.nets import train
+from tests.engine.run.nets import train
 
 
 @pytest.fixture(scope="package")

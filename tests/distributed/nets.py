@@ -3,7 +3,7 @@
 import numpy as np
 
 import dpexec as fluid
-from tests.runtime.nets import Net, batches, classifier, sequence_batches, sequences
+from tests.engine.run.nets import Net, batches, classifier, sequence_batches, sequences
 
 
 def images() -> Net:

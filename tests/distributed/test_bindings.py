@@ -3,10 +3,10 @@
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.client import replica_group, told_bindings
-from dpexec.runtime.cluster.worker import replicas_at
+from dpexec.engine.cluster.client import replica_group, told_bindings
+from dpexec.engine.cluster.worker.worker import replicas_at
 from tests.distributed.faults import disturbed
-from tests.runtime.nets import assert_same_bits, batches, classifier, strategies, train
+from tests.engine.run.nets import assert_same_bits, batches, classifier, strategies, train
 
 BOTH = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dpexec.runtime.bucket_size import Link
-from dpexec.runtime.client import links
+from dpexec.engine.cluster.client import links
+from dpexec.engine.compile.bucket_size import Link
 from tests.distributed.nets import NETS
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train, words
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train, words
 
 LINE = 64  # bytes; what arrays in a frame are padded to
 
@@ -16,7 +16,7 @@ def sockets(pair):
     """Workers that take each other for other hosts."""
 
     def set_host(host):
-        from dpexec.runtime.gang import rendezvous
+        from dpexec.engine.exchange import rendezvous
 
         if host is None:
             rendezvous.host_id = rendezvous.original

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dpexec.runtime.client import replica_group
+from dpexec.engine.cluster.client import replica_group
 from tests.distributed.chaos import COLLECTIVES, MODES, Storm, run
-from tests.runtime.nets import assert_same_bits
+from tests.engine.run.nets import assert_same_bits
 
 
 @pytest.mark.parametrize("collectives", COLLECTIVES)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dpexec.runtime.bucket_size import Link
-from dpexec.runtime.client import task_runner
-from dpexec.runtime.client.home_table import HomeTable
+from dpexec.engine.cluster.client import task_runner
+from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.compile.bucket_size import Link
 from tests.distributed.faults import die
 from tests.distributed.nets import NETS
-from tests.runtime.nets import assert_same_bits, train
+from tests.engine.run.nets import assert_same_bits, train
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_sum_costs_nothing(
     three_mortals, expected, action
 ):
     lost = three_mortals.addresses()[1]
-    die(three_mortals, lost, f"dpexec.runtime.cluster.actions:{action}.run", calls=2)
+    die(three_mortals, lost, f"dpexec.engine.cluster.worker.actions:{action}.run", calls=2)
     run = train(*NETS["mlp"](), 3, scheduler=three_mortals.client)
     assert_same_bits(run, expected("mlp", 3))
     assert lost not in run.compiled._engine._cluster.address

@@ -7,12 +7,12 @@ from distributed.protocol import deserialize, serialize
 from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
 
 import dpexec as fluid
-from dpexec.core import places
-from dpexec.core.selected_rows import SelectedRows
-from dpexec.runtime.cluster.exports import Exports, exported, how_exchanged
+from dpexec.engine.cluster.worker.exports import Exports, exported, how_exchanged
+from dpexec.engine.core import places
+from dpexec.engine.core.selected_rows import SelectedRows
 from tests.distributed.test_gpus import expected, trained
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits
 from tests.fakes.cupy import install
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits
 
 UCX = ("cuda", "dask", "pickle", "error")  # dask's serializers for this protocol
 
@@ -76,7 +76,7 @@ def test_only_ucx_keeps_values_on_gpus(gpu):
 
 @pytest.mark.parametrize(("name", "mode"), [("mlp", Reduce), ("word2vec", AllReduce)], ids=str)
 def test_what_stays_on_gpus_is_added_up_there(gpu, monkeypatch, name, mode):
-    monkeypatch.setattr("dpexec.runtime.cluster.exports._stays_on_gpu", lambda *where: True)
+    monkeypatch.setattr("dpexec.engine.cluster.worker.exports._stays_on_gpu", lambda *where: True)
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
     with Client(**options, dashboard_address=":0", set_as_default=False) as client:
         run = trained(name, client, 2, mode)

@@ -7,24 +7,17 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import ClusterError, SchedulerLostError, StateLostError
-from dpexec.runtime.client import replica_group
-from dpexec.runtime.client.replica_group import ReplicaGroup
+from dpexec.engine.cluster.client import replica_group
+from dpexec.engine.cluster.client.replica_group import ReplicaGroup
+from dpexec.engine.core.errors import ClusterError, SchedulerLostError, StateLostError
 from tests.distributed.clusters import Workers, workers
 from tests.distributed.faults import die, disturbed, fill_memory
 from tests.distributed.nets import NETS
-from tests.runtime.nets import (
-    AllReduce,
-    Reduce,
-    assert_same_bits,
-    train,
-    word_batches,
-    words,
-)
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train, word_batches, words
 
 STEPS = 6
-COMMIT = "dpexec.runtime.cluster.versions:Versions.commit"
-KERNELS = "dpexec.runtime.cluster.gpus:run_steps"
+COMMIT = "dpexec.engine.cluster.worker.versions:Versions.commit"
+KERNELS = "dpexec.engine.cluster.worker.gpus:run_steps"
 
 both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)

@@ -13,8 +13,8 @@ from distributed.sizeof import sizeof
 
 import dpexec as fluid
 from dpexec.core import EnforceNotMet
-from dpexec.runtime.feeds.held import BlockRows, HeldRows
-from tests.runtime.nets import assert_same_bits, batches, classifier, train
+from dpexec.engine.dask.held import BlockRows, HeldRows
+from tests.engine.run.nets import assert_same_bits, batches, classifier, train
 
 FEATURES, ROWS = 8, 12
 

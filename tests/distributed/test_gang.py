@@ -10,7 +10,7 @@ import pytest
 import dpexec as fluid
 from tests.distributed.faults import die
 from tests.distributed.nets import NETS
-from tests.runtime.nets import (
+from tests.engine.run.nets import (
     AllReduce,
     Reduce,
     assert_same_bits,
@@ -83,7 +83,7 @@ def test_gang_that_lost_a_worker_in_a_step_leaves_nothing(mortals):
     net, feeds = NETS["mlp"]()
     run = train(net, feeds[:1], 2, scheduler=mortals.client, collectives="gang")
     survivor, lost = run.compiled._engine._cluster.address
-    die(mortals, lost, "dpexec.runtime.gang.divided:DividedInMemory.run")
+    die(mortals, lost, "dpexec.engine.exchange.divided:DividedInMemory.run")
     with fluid.scope_guard(run.scope):
         exe = fluid.Executor(fluid.CPUPlace())
         exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])

@@ -8,8 +8,7 @@ import pytest
 
 import dpexec as fluid
 from tests.distributed.nets import NETS
-from tests.fakes.cupy import install
-from tests.runtime.nets import (
+from tests.engine.run.nets import (
     AllReduce,
     Reduce,
     Run,
@@ -18,14 +17,15 @@ from tests.runtime.nets import (
     strategies,
     train,
 )
+from tests.fakes.cupy import install
 
 both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 
 
 def give_gpus(count, capability="90", slots="0000:00"):
     """Let a worker find so many GPUs in such slots; None lets it look for real ones again."""
-    from dpexec.core import places
-    from dpexec.kernels.gpu import cublas
+    from dpexec.engine.core import places
+    from dpexec.engine.kernels.gpu import cublas
     from tests.fakes.cupy import make_cupy
 
     if not hasattr(places, "kept"):
@@ -162,7 +162,7 @@ def test_a_gpu_that_is_too_old_is_named(gpus):
 
 
 def graphs_launched():
-    from dpexec.core import places
+    from dpexec.engine.core import places
 
     return [name for _, _, name in places._cupy().machine.log].count("graph")
 

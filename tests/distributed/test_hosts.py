@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.client.home_table import HomeTable
-from dpexec.runtime.client.links import link_between
-from dpexec.runtime.client.waiting import Contact
+from dpexec.engine.cluster.client.links import link_between
+from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.dask.waiting import Contact
 from tests.distributed.hosts import hosts
-from tests.runtime.nets import assert_same_bits, batches, classifier, train, word_batches, words
+from tests.engine.run.nets import assert_same_bits, batches, classifier, train, word_batches, words
 from tests.waiting import until
 
 STEPS = 10

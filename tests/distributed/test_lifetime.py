@@ -13,7 +13,7 @@ import pytest
 
 import dpexec as fluid
 from tests.distributed.nets import NETS
-from tests.runtime.nets import persistables, train
+from tests.engine.run.nets import persistables, train
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 
 def held():
     """What a worker has of runs: replicas, and memory and sockets of gangs."""
-    from dpexec.runtime.cluster.worker import WorkerReplicas
+    from dpexec.engine.cluster.worker.worker import WorkerReplicas
 
     gc.collect()
     replicas = sum(isinstance(thing, WorkerReplicas) for thing in gc.get_objects())
@@ -95,7 +95,7 @@ def test_killed_client_leaves_nothing(pair):
 
 
 ENDING = """
-from dpexec.runtime.cluster.nannies import end_at_once
+from dpexec.engine.cluster.worker.nannies import end_at_once
 
 class Garbage:
     def __init__(self):

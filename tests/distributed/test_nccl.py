@@ -10,8 +10,8 @@ import pytest
 import dpexec as fluid
 from tests.distributed.nets import NETS
 from tests.distributed.test_gpus import expected, give_gpus, trained
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, strategies
 from tests.fakes.cupy import install
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, strategies
 
 
 def give_own_gpu():
@@ -20,7 +20,7 @@ def give_own_gpu():
 
 def nccl_calls():
     """The groups of calls that a worker has made."""
-    from dpexec.core import places
+    from dpexec.engine.core import places
 
     return places._cupy().cuda.nccl.done
 

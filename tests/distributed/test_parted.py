@@ -9,10 +9,10 @@ import pytest
 from distributed import wait
 
 import dpexec as fluid
-from dpexec.runtime.client import replica_group
+from dpexec.engine.cluster.client import replica_group
 from tests.distributed.faults import disturbed
 from tests.distributed.hosts import hosts
-from tests.runtime.nets import Reduce, assert_same_bits, batches, classifier, train
+from tests.engine.run.nets import Reduce, assert_same_bits, batches, classifier, train
 
 LIMIT = 3  # seconds
 STEPS = 6

@@ -10,9 +10,9 @@ import pytest
 
 import dpexec as fluid
 from dpexec.checkpoint import Checkpoints
-from dpexec.errors import StateLostError
+from dpexec.engine.core.errors import StateLostError
 from tests.distributed.faults import disturbed
-from tests.runtime.nets import (
+from tests.engine.run.nets import (
     AllReduce,
     Reduce,
     assert_same_bits,
@@ -127,7 +127,7 @@ def test_workers_with_nannies_survive_interrupts_of_the_user(mortals, alone, col
 
 def test_worker_that_cannot_take_replicas_is_left_out(three_mortals, alone):
     def refuse():
-        from dpexec.runtime.cluster import state as cluster_state
+        from dpexec.engine.cluster.worker import state as cluster_state
 
         class Unfit:
             def __init__(self, *args):
@@ -147,7 +147,7 @@ def test_worker_that_cannot_take_replicas_is_left_out(three_mortals, alone):
 
 def test_worker_that_takes_its_time_for_a_failed_step_is_waited_for(mortals):
     def be_slow():
-        from dpexec.runtime.cluster import gpus
+        from dpexec.engine.cluster.worker import gpus
 
         original = gpus.run_steps
 

@@ -6,8 +6,8 @@ from distributed import Client
 
 import dpexec as fluid
 from tests.distributed.nets import NETS
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train
 from tests.guides import programs
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train
 
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 every_net = pytest.mark.parametrize("name", NETS)
@@ -19,7 +19,7 @@ def sockets(three):
     """Workers that take each other for other hosts."""
 
     def set_host(host):
-        from dpexec.runtime.gang import rendezvous
+        from dpexec.engine.exchange import rendezvous
 
         if host is None:
             rendezvous.host_id = rendezvous.original

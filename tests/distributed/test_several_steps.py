@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.client import task_runner
+from dpexec.engine.cluster.client import task_runner
 from tests.distributed.faults import fail
 from tests.distributed.nets import NETS
-from tests.runtime.nets import AllReduce, Reduce, persistables, train
+from tests.engine.run.nets import AllReduce, Reduce, persistables, train
 
 RUN = 10
-RUN_STEPS = "dpexec.runtime.cluster.gpus:run_steps"
+RUN_STEPS = "dpexec.engine.cluster.worker.gpus:run_steps"
 
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 

@@ -7,11 +7,11 @@ from distributed import Client
 from distributed.protocol import deserialize, serialize
 
 import dpexec as fluid
-from dpexec.runtime.cluster import worker as cluster_worker
-from dpexec.runtime.cluster.exports import Exports
+from dpexec.engine.cluster.worker import worker as cluster_worker
+from dpexec.engine.cluster.worker.exports import Exports
 from tests.distributed.faults import disturbed
 from tests.distributed.nets import NETS
-from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, batches, train
+from tests.engine.run.nets import AllReduce, Net, Reduce, assert_same_bits, batches, train
 
 
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])

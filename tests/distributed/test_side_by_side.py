@@ -5,9 +5,9 @@ import threading
 import pytest
 from distributed import Client
 
-from dpexec.runtime.gang.side_by_side import helpers, side_by_side
+from dpexec.engine.exchange.side_by_side import helpers, side_by_side
 from tests.distributed.nets import NETS
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ import gc
 
 import pytest
 
-from dpexec.runtime.gang import rendezvous
-from dpexec.runtime.gang.wire import Channel
+from dpexec.engine.exchange import rendezvous
+from dpexec.engine.exchange.wire import Channel
 from tests.certificates import security_in
 from tests.distributed.clusters import workers
 from tests.distributed.nets import NETS
-from tests.runtime.nets import assert_same_bits, train
+from tests.engine.run.nets import assert_same_bits, train
 
 
 def meet_over_tcp() -> None:

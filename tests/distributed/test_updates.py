@@ -7,9 +7,9 @@ import pytest
 from distributed import Client
 
 import dpexec as fluid
-from dpexec.runtime.cluster.versions import Versions
+from dpexec.engine.cluster.worker.versions import Versions
 from tests.distributed.nets import NETS
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train
 
 
 @pytest.fixture(scope="module")

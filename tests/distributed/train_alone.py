@@ -10,7 +10,7 @@ from collections.abc import Callable
 from distributed import Client
 
 import dpexec as fluid
-from tests.runtime.nets import batches, classifier, strategies
+from tests.engine.run.nets import batches, classifier, strategies
 
 
 def trainer(client: Client, collectives: str) -> Callable[[object], object]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec import cli, trace
+from dpexec import cli
+from dpexec.engine import trace
 from dpexec.examples import demo, training
 from dpexec.examples.example import MissingPackageError
 from dpexec.examples.training import Settings, Speed, Trainer, train

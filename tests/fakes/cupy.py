@@ -329,11 +329,11 @@ def install(monkeypatch, count, nccl=False):
     """
     module = make_cupy(count)
     module.cuda.nccl.available = nccl
-    monkeypatch.setattr("dpexec.core.places._cupy", lambda: module)
-    monkeypatch.setattr("dpexec.core.places.get_cuda_device_count", lambda: count)
+    monkeypatch.setattr("dpexec.engine.core.places._cupy", lambda: module)
+    monkeypatch.setattr("dpexec.engine.core.places.get_cuda_device_count", lambda: count)
     for own in ("convolutions", "cublaslt"):  # libraries of real GPUs know nothing of these
-        monkeypatch.setattr(f"dpexec.kernels.gpu.{own}.library", lambda: None)
+        monkeypatch.setattr(f"dpexec.engine.kernels.gpu.{own}.library", lambda: None)
     monkeypatch.setattr(
-        "dpexec.kernels.gpu.cublas.library", lambda cupy: cupy.cuda.cublas.functions
+        "dpexec.engine.kernels.gpu.cublas.library", lambda cupy: cupy.cuda.cublas.functions
     )
     return module

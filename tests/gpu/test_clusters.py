@@ -7,10 +7,10 @@ import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
 import dpexec as fluid
-from dpexec.core.places import array_module, is_compiled_with_cuda, why_no_gpu
-from dpexec.runtime.gpu.nccl import library
+from dpexec.engine.core.places import array_module, is_compiled_with_cuda, why_no_gpu
+from dpexec.engine.gpu.nccl import library
 from tests.distributed.nets import NETS
-from tests.runtime.nets import AllReduce, Reduce, train
+from tests.engine.run.nets import AllReduce, Reduce, train
 
 if not is_compiled_with_cuda():
     pytest.skip(f"nothing was tested on a GPU: {why_no_gpu()}", allow_module_level=True)

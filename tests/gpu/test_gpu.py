@@ -10,16 +10,12 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core.places import array_module, is_compiled_with_cuda, why_no_gpu
-from dpexec.core.runs import add_at
-from dpexec.kernels.gpu import kernel_of
-from dpexec.kernels.gpu.products import products
-from dpexec.runtime.gpu.nccl import library
-from tests.gpu.places import replicas
-from tests.ops.calls import samples
-from tests.ops.test_contract import TYPES
-from tests.ops.test_contract_on_gpus import compared
-from tests.runtime.gpu.programs import (
+from dpexec.engine.core.places import array_module, is_compiled_with_cuda, why_no_gpu
+from dpexec.engine.core.runs import add_at
+from dpexec.engine.gpu.nccl import library
+from dpexec.engine.kernels.gpu import kernel_of
+from dpexec.engine.kernels.gpu.products import products
+from tests.engine.gpu.programs import (
     NETS,
     assert_same_bits,
     feeds_of,
@@ -27,7 +23,11 @@ from tests.runtime.gpu.programs import (
     trained,
     without_labels,
 )
-from tests.runtime.nets import AllReduce, Reduce, batches, classifier
+from tests.engine.ops.calls import samples
+from tests.engine.ops.test_contract import TYPES
+from tests.engine.ops.test_contract_on_gpus import compared
+from tests.engine.run.nets import AllReduce, Reduce, batches, classifier
+from tests.gpu.places import replicas
 
 if not is_compiled_with_cuda():
     pytest.skip(f"nothing was tested on a GPU: {why_no_gpu()}", allow_module_level=True)

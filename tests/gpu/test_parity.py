@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core.places import is_compiled_with_cuda, why_no_gpu
+from dpexec.engine.core.places import is_compiled_with_cuda, why_no_gpu
 from tests.fixtures import layer_values, programs
 from tests.gpu.places import replicas
 

@@ -3,7 +3,7 @@
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.incubate.fleet.base.role_maker import UserDefinedCollectiveRoleMaker
 from dpexec.incubate.fleet.collective import CollectiveOptimizer, DistributedStrategy, fleet
 from tests.fixtures import pserver_cases as cases

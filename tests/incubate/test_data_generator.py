@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpexec.core.dtypes import VarType
+from dpexec.engine.core.dtypes import VarType
 from dpexec.incubate import data_generator
 from dpexec.reading.multislot import Slot, parse
 

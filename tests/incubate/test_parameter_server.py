@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.engine.parameter_server.client import Servers
 from dpexec.incubate.fleet.base.role_maker import Role, UserDefinedRoleMaker
 from dpexec.incubate.fleet.parameter_server import distribute_transpiler
 from dpexec.incubate.fleet.parameter_server.distribute_transpiler import (
     DistributedTranspiler,
     StrategyFactory,
 )
-from dpexec.runtime.pservers.client import Servers
+from tests.engine.parameter_server.runs import Server, free_endpoints, train_alone, values
 from tests.fixtures import pserver_cases as cases
-from tests.runtime.pservers.runs import Server, free_endpoints, train_alone, values
 
 
 @pytest.fixture

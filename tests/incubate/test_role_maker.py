@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.incubate.fleet.base.role_maker import (
     PaddleCloudRoleMaker,
     Role,

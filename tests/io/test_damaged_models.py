@@ -11,7 +11,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.core import EnforceNotMet
-from dpexec.ir import wire
+from dpexec.engine.formats import wire
 
 layers = fluid.layers
 SAVED = Path(__file__).parents[1] / "fixtures" / "saved"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from tests.engine.run import nets
 from tests.fixtures import programs, saved_cases
-from tests.runtime import nets
 
 SAVED = Path(__file__).parents[1] / "fixtures" / "saved"
 

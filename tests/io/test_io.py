@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.ir import streams
+from dpexec.engine.formats import streams
+from tests.engine.run import nets
 from tests.fixtures import programs, saved_cases
-from tests.runtime import nets
 
 SAVED = Path(__file__).parents[1] / "fixtures" / "saved"
 

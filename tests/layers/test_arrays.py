@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core.arrays import TensorArray
-from dpexec.core.lod import Lod
+from dpexec.engine.core.arrays import TensorArray
+from dpexec.engine.core.lod import Lod
 
 layers = fluid.layers
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.ir.verify import verify
+from dpexec.engine.ir.verify import verify
 from tests.fixtures import control_flow_cases, describe
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

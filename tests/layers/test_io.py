@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.ir.verify import verify
+from dpexec.engine.ir.verify import verify
 from tests.fixtures import reader_programs
 
 RECORDED = json.loads((Path(__file__).parents[1] / "fixtures" / "readers.json").read_text())

@@ -7,7 +7,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec import layers
-from dpexec.ir import opdef
+from dpexec.engine.ir import opdef
 from dpexec.layers.build import is_unary, unary_layer
 
 

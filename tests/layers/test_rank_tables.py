@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.ir.verify import verify
+from dpexec.engine.ir.verify import verify
 
 layers = fluid.layers
 parts = fluid.layers.control_flow

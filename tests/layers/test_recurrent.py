@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.ir.verify import verify
+from dpexec.engine.ir.verify import verify
 from tests.fixtures import describe, packing, recurrent_cases
 
 RECORDED = packing.load(Path(__file__).parents[1] / "fixtures" / "recurrent.npz")

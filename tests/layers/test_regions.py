@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 
 layers = fluid.layers
 ROIS = np.array([[0, 0, 7, 5], [2, 1, 6, 6], [1, 2, 3, 7]], "float32")

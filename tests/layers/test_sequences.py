@@ -5,7 +5,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec import layers
-from dpexec.errors import MissingGradientError
+from dpexec.engine.core.errors import MissingGradientError
 
 CPU = fluid.CPUPlace()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core.dtypes import VarType
+from dpexec.engine.core.dtypes import VarType
 
 layers = fluid.layers
 FIRST = np.arange(40, dtype="float32").reshape(10, 4) / 40

@@ -6,8 +6,8 @@ from distributed import Client
 
 import dpexec as fluid
 from dpexec import layers
+from tests.engine.run.nets import AllReduce, Net, Reduce, assert_same_bits, train
 from tests.fixtures import recurrent_cases
-from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, train
 
 
 def run(feed, fetch, program=None):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core.selected_rows import SelectedRows
-from dpexec.ir import opdef
-from dpexec.runtime import collectives
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train
+from dpexec.engine.compile import collectives
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir import opdef
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train
 
 SIZES = (128, 160, 3)  # the first weight is large enough to be compressed, the others are not
 WEIGHT = "fc_0.w_0"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpexec import cli
-from dpexec.trace import profile
+from dpexec.engine.trace import profile
 
 BOOK = Path(__file__).parents[1] / "fixtures" / "book"
 FRACTION = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")

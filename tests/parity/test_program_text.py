@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dpexec as fluid
-from dpexec.ir.verify import verify
+from dpexec.engine.ir.verify import verify
 from tests.fixtures import describe, layer_programs, programs
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.proto.framework_pb2 import BlockDesc, OpDesc, ProgramDesc, VarDesc, VarType
 
 

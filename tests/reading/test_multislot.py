@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.reading.multislot import Slot, feed_of, parse, without_zeros
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
-from dpexec.runtime.trainers.party import part_all
-from tests.runtime.nets import batches, classifier, train
-from tests.runtime.trainers.pair import free_endpoint
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.exchange.party import part_all
+from tests.engine.run.nets import batches, classifier, train
+from tests.engine.run.trainers.pair import free_endpoint
 
 
 def config(mode, collective_mode=None):

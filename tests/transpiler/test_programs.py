@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
 from tests.fixtures import pserver_cases as cases
 
 RECORDED = json.loads((Path(cases.__file__).parent / "pservers.json").read_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dpexec.trace import Event, Trace
+from dpexec.engine.trace import Event, Trace
 from tests.viz.graphs import mlp
 
 LAYERS = 555

@@ -6,7 +6,7 @@ import pytest
 from dpexec.viz.page import page as make_page
 
 from dpexec import viz
-from tests.runtime.nets import batches, classifier, train
+from tests.engine.run.nets import batches, classifier, train
 from tests.viz import bare, big
 from tests.viz.browser import BROWSER, DRIVER, MISSING, browser
 from tests.viz.graphs import mlp

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from dpexec.viz.compare import compare
 
-from dpexec.trace import Trace
+from dpexec.engine.trace import Trace
 from tests.viz.traces import event, straggling, trace
 
 

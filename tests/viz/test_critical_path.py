@@ -7,7 +7,7 @@ import pytest
 from dpexec.viz.critical_path import critical_path, longest_path
 from dpexec.viz.schedule import Schedule
 
-from dpexec.trace import Event, Trace
+from dpexec.engine.trace import Event, Trace
 from tests.viz.traces import GraphFile, straggling, task, trace
 
 

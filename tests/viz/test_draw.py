@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import dpexec as fluid
 from dpexec import viz
-from tests.runtime.nets import AllReduce, Reduce, batches, classifier, train
+from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, train
 from tests.viz import big
 from tests.viz.graphs import Graph, mlp
 
@@ -167,7 +167,7 @@ def test_collective_joins_all_lanes_it_writes_to():
 
 
 def test_picture_is_the_same_whatever_the_hash_seed():
-    script = "from tests.runtime.nets import *; from dpexec import viz; import json; "
+    script = "from tests.engine.run.nets import *; from dpexec import viz; import json; "
     script += "r = train(classifier(fluid.optimizer.Adam(0.1)), batches(1), devices=2).compiled; "
     script += "d = viz.draw(r.graph); p = viz.draw(r.plan); "
     script += "print(d.svg + d.dot.source + json.dumps(d.payload()) + p.svg + p.dot.source)"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import dpexec as fluid
 from dpexec import viz
-from dpexec.graph.build import ReplicationOptions, build_ssa_graph
-from tests.runtime.nets import batches, classifier, train
+from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
+from tests.engine.run.nets import batches, classifier, train
 from tests.viz.graphs import mlp
 from tests.viz.test_draw import random_graphs
 

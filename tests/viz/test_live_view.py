@@ -13,7 +13,7 @@ import pytest
 from dpexec.viz import live, live_view
 
 from dpexec.dashboard.board import Board
-from dpexec.trace import live as watching
+from dpexec.engine.trace import live as watching
 from tests.dashboard.reports import BOXES, full_board, report
 from tests.dashboard.test_monitor import Trainer
 from tests.waiting import until

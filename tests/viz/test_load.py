@@ -5,8 +5,8 @@ import json
 import pytest
 from dpexec.viz.load import FileError, as_graph, as_trace
 
-from dpexec.trace import Event, Trace, save
-from tests.runtime.nets import batches, classifier, train
+from dpexec.engine.trace import Event, Trace, save
+from tests.engine.run.nets import batches, classifier, train
 from tests.viz.graphs import mlp
 
 

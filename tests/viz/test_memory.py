@@ -7,8 +7,8 @@ from dpexec.viz.memory import KINDS, memory, memory_of, thinned
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpexec.trace import Trace
-from dpexec.trace.events import Allocation
+from dpexec.engine.trace import Trace
+from dpexec.engine.trace.events import Allocation
 from tests.viz.traces import straggling, trace, warming_up
 
 

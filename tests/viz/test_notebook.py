@@ -10,9 +10,9 @@ import pytest
 
 import dpexec as fluid
 from dpexec import viz
-from dpexec.errors import EnforceNotMet
-from dpexec.trace import Trace
-from tests.runtime.nets import batches, classifier, train
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.trace import Trace
+from tests.engine.run.nets import batches, classifier, train
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,10 +8,10 @@ from dpexec.viz.load import FileError
 from dpexec.viz.passes import _order, passes
 
 import dpexec as fluid
-from dpexec.graph.build import build_ssa_graph
-from dpexec.graph.operators import Operators
-from dpexec.passes.changes import label
-from tests.runtime.nets import Reduce, batches, classifier, strategies, train
+from dpexec.engine.graph.build import build_ssa_graph
+from dpexec.engine.graph.operators import Operators
+from dpexec.engine.passes.changes import label
+from tests.engine.run.nets import Reduce, batches, classifier, strategies, train
 from tests.viz.graphs import mlp
 
 FUSING = {

@@ -11,10 +11,10 @@ from dpexec.viz.overlay import overlay_of
 from dpexec.viz.schedule import Schedule
 from dpexec.viz.stack import stacked
 
-from dpexec import trace as traces
 from dpexec import viz
-from dpexec.trace import Allocation, Trace
-from tests.runtime.nets import batches, classifier, train
+from dpexec.engine import trace as traces
+from dpexec.engine.trace import Allocation, Trace
+from tests.engine.run.nets import batches, classifier, train
 from tests.viz.traces import looping, straggling, trace
 
 SVG = "{http://www.w3.org/2000/svg}"

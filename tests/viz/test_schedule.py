@@ -7,7 +7,7 @@ from dpexec.viz.schedule import TOLERANCE, Schedule
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpexec.trace import Event, Trace, from_chrome, to_chrome
+from dpexec.engine.trace import Event, Trace, from_chrome, to_chrome
 from tests.viz.traces import event, straggling, task, trace
 
 

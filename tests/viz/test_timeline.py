@@ -7,7 +7,7 @@ import pytest
 from dpexec.viz.plot import text_width
 from dpexec.viz.timeline import timeline
 
-from dpexec.trace import Event, Trace
+from dpexec.engine.trace import Event, Trace
 from tests.viz.traces import event, straggling, trace
 
 SVG = "{http://www.w3.org/2000/svg}"

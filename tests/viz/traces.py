@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpexec.trace import Event, Trace
+from dpexec.engine.trace import Event, Trace
 
 
 class GraphFile:

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from dpexec import layers
 from dpexec.contrib.decoder.state_cell import InitState, StateCell
 from dpexec.contrib.decoder.training_decoder import TrainingDecoder
-from dpexec.core.dtypes import VarType
-from dpexec.ir.block import Block
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import block_around
 from dpexec.unique_name import generate
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dpexec import layers
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["Decoder", "InitState", "StateCell", "StateHolder"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dpexec import layers
 from dpexec.contrib.decoder.state_cell import InitState, StateCell
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["TrainingDecoder"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpexec.absent import missing_name as _missing_name
+from dpexec.compat.absent import missing_name as _missing_name
 from dpexec.contrib.layers import nn
 from dpexec.contrib.layers.metric_op import ctr_metric_bundle
 from dpexec.contrib.layers.nn import (
@@ -19,7 +19,7 @@ from dpexec.contrib.layers.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gr
 from dpexec.contrib.layers.sequences import sequence_topk_avg_pooling, var_conv_2d
 from dpexec.contrib.layers.suppression import multiclass_nms2
 from dpexec.contrib.layers.trees import tdm_child, tdm_sampler, tree_conv
-from dpexec.ir.undo import build_whole as _build_whole
+from dpexec.engine.ir.undo import build_whole as _build_whole
 
 __all__ = [
     "BasicGRUUnit",

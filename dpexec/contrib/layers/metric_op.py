@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 from dpexec.layers.constants import fill_constant_batch_size_like

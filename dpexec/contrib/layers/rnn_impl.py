@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers import (
     StaticRNN,
     concat,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpexec.ir.variable import Variable
+from dpexec.engine.ir.variable import Variable
 from dpexec.layers.suppression import found_boxes
 
 __all__ = ["multiclass_nms2"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
-from dpexec.core.dtypes import as_var_type
+from dpexec.engine.core.dtypes import as_var_type
+from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
-from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
 from dpexec.layers.indexing import slice

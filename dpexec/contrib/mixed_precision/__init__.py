@@ -2,7 +2,7 @@
 
 from dpexec.contrib.mixed_precision.decorator import decorate
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists
-from dpexec.ir.undo import build_whole as _build_whole
+from dpexec.engine.ir.undo import build_whole as _build_whole
 
 __all__ = ["AutoMixedPrecisionLists", "decorate"]
 

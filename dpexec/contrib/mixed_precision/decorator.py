@@ -8,10 +8,10 @@ from typing import Any
 from dpexec import layers
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists
 from dpexec.contrib.mixed_precision.fp16_utils import rewrite_program, update_role_var_grad
-from dpexec.core import unique_name
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program, default_main_program, default_startup_program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core import unique_name
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program, default_main_program, default_startup_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, ParamGrad
 
 __all__ = ["decorate"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists
-from dpexec.core.dtypes import VarType
-from dpexec.ir import roles
-from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["rewrite_program", "update_role_var_grad"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from dpexec.commands import USAGE_ERROR, CommandError, count
 from dpexec.commands.launch import Job
 from dpexec.commands.launch import launch as run_job
-from dpexec.core.places import get_cuda_device_count
+from dpexec.engine.core.places import get_cuda_device_count
 from dpexec.paddle.distributed.cloud_utils import get_cloud_cluster, get_trainers_num
 from dpexec.paddle.distributed.utils import Cluster, Pod, find_free_ports, get_cluster
 

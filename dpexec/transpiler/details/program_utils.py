@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
-from dpexec.core.dtypes import AttrType, VarType
-from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Parameter, Variable
+from dpexec.engine.core.dtypes import AttrType, VarType
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Parameter, Variable
 
 __all__ = [
     "block_to_code",

@@ -17,13 +17,13 @@ from dpexec.contrib.slim.quantization.graphs import (
     output_node,
     weights_of,
 )
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType
-from dpexec.core.places import Place
-from dpexec.core.scope import Scope
-from dpexec.ir.ir_graph import IrGraph
-from dpexec.ir.nodes import IrNode, IrOpNode, IrVarNode
-from dpexec.ops._quantization import largest_level
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.graph.ir_graph import IrGraph
+from dpexec.engine.graph.nodes import IrNode, IrOpNode, IrVarNode
+from dpexec.engine.ops._quantization import largest_level
 
 __all__ = ["ConvertToInt8Pass", "QuantizationFreezePass", "TransformForMobilePass"]
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core import unique_name
-from dpexec.core.dtypes import VarType, to_numpy
-from dpexec.core.places import Place
-from dpexec.core.scope import Scope
-from dpexec.ir import roles
-from dpexec.ir.ir_graph import IrGraph
-from dpexec.ir.nodes import IrOpNode, IrVarNode
-from dpexec.ir.operator import Operator
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.graph.ir_graph import IrGraph
+from dpexec.engine.graph.nodes import IrOpNode, IrVarNode
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.operator import Operator
 
 __all__ = [
     "CONVOLUTIONS",

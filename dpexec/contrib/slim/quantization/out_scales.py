@@ -9,9 +9,9 @@ from dpexec.contrib.slim.quantization.graphs import (
     output_node,
     outputs_of,
 )
-from dpexec.core.places import Place
-from dpexec.core.scope import Scope
-from dpexec.ir.ir_graph import IrGraph
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.graph.ir_graph import IrGraph
 
 __all__ = ["OutScaleForInferencePass", "OutScaleForTrainingPass"]
 

@@ -13,10 +13,10 @@ from dpexec.contrib.slim.quantization.graphs import (
     reads_no_weight,
     skipped,
 )
-from dpexec.core.places import Place
-from dpexec.core.scope import Scope
-from dpexec.ir.ir_graph import IrGraph
-from dpexec.ir.nodes import IrVarNode
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.graph.ir_graph import IrGraph
+from dpexec.engine.graph.nodes import IrVarNode
 
 __all__ = ["AddQuantDequantPass"]
 

@@ -22,12 +22,12 @@ from dpexec.contrib.slim.quantization.pairs import AddQuantDequantPass
 from dpexec.contrib.slim.quantization.thresholds import kl_threshold
 from dpexec.contrib.slim.quantization.transforming import QuantizationTransformPass
 from dpexec.contrib.slim.quantization.weights import WeightQuantization
-from dpexec.core.scope import Scope, global_scope
-from dpexec.ir.ir_graph import IrGraph
-from dpexec.ir.node_graph import Graph
-from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program
-from dpexec.runtime.executor import Executor
+from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.executors.executor import Executor
+from dpexec.engine.graph.ir_graph import IrGraph
+from dpexec.engine.graph.node_graph import Graph
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
 
 __all__ = ["PostTrainingQuantization", "WeightQuantization"]
 

@@ -11,11 +11,11 @@ import numpy as np
 from dpexec import io
 from dpexec.contrib.slim.quantization.graphs import load
 from dpexec.contrib.slim.quantization.thresholds import rate_threshold
-from dpexec.core.places import CPUPlace
-from dpexec.core.scope import global_scope
-from dpexec.ir.operator import Operator
-from dpexec.ops._quantization import largest_level
-from dpexec.runtime.executor import Executor
+from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.core.scope import global_scope
+from dpexec.engine.executors.executor import Executor
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ops._quantization import largest_level
 
 __all__ = ["WeightQuantization"]
 

@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dpexec.contrib.mixed_precision.decorator import OptimizerWithMixedPrecision
-from dpexec.core.places import CPUPlace
+from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.executors.executor import Executor
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
 from dpexec.incubate.fleet.base.mode import Mode
 from dpexec.incubate.fleet.base.role_maker import RoleMakerBase
 from dpexec.io.inference import save_inference_model
-from dpexec.ir.program import Program
-from dpexec.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer
-from dpexec.runtime.executor import Executor
 
 __all__ = ["DistributedOptimizer", "Fleet", "Mode"]
 

@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from dpexec.contrib.mixed_precision.decorator import OptimizerWithMixedPrecision, decorate
-from dpexec.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.executors.compiled_program import CompiledProgram
+from dpexec.engine.executors.executor import Executor
+from dpexec.engine.ir.program import Program, default_startup_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 from dpexec.incubate.fleet.collective.strategy import DistributedStrategy
 from dpexec.io.variables import save_persistables
-from dpexec.ir.program import Program, default_startup_program
-from dpexec.ir.variable import Variable
 from dpexec.optimizer.adam import LambOptimizer
 from dpexec.optimizer.dgc import DGCMomentumOptimizer
 from dpexec.optimizer.recompute import RecomputeOptimizer
-from dpexec.runtime.compiled_program import CompiledProgram
-from dpexec.runtime.executor import Executor
 from dpexec.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 
 __all__ = ["Collective", "CollectiveOptimizer", "DistributedStrategy", "fleet"]

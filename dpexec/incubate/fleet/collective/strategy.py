@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
-from dpexec.runtime.strategy_fields import Field
+from dpexec.engine.strategy.fields import Field
+from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 
 __all__ = ["DistributedStrategy"]
 

@@ -9,8 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dpexec.communicator import Communicator
-from dpexec.core.places import CPUPlace
-from dpexec.core.scope import Scope, global_scope, scope_guard
+from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.core.scope import Scope, global_scope, scope_guard
+from dpexec.engine.executors.executor import Executor
+from dpexec.engine.ir.program import Program, default_startup_program
+from dpexec.engine.ir.variable import Variable
+from dpexec.engine.parameter_server.remote import remote_of
 from dpexec.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 from dpexec.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
     AsyncStrategy,
@@ -22,11 +26,7 @@ from dpexec.incubate.fleet.parameter_server.distribute_transpiler.distributed_st
 )
 from dpexec.io.checkpoint import load_program_state
 from dpexec.io.variables import is_persistable, save_vars
-from dpexec.ir.program import Program, default_startup_program
-from dpexec.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer
-from dpexec.runtime.executor import Executor
-from dpexec.runtime.pservers.remote import remote_of
 from dpexec.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 
 __all__ = [

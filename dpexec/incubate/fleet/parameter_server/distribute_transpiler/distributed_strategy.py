@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from dpexec.core.places import cpu_num
+from dpexec.engine.core.places import cpu_num
+from dpexec.engine.ir.callsite import warn
+from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 from dpexec.incubate.fleet.parameter_server.distribute_transpiler.runtime_configs import (
     ServerRuntimeConfig,
     TrainerRuntimeConfig,
 )
-from dpexec.ir.callsite import warn
-from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.transpiler.config import DistributeTranspilerConfig
 
 __all__ = [

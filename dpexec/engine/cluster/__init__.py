@@ -1,0 +1,1 @@
+"""Steps on the workers of a Dask cluster."""

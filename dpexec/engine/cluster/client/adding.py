@@ -1,0 +1,166 @@
+"""Which workers add up what, of values that all replicas have: whatever takes least time.
+
+Sums go in the order of the replicas, ``((g0 + g1) + g2) + ...``, wherever they are computed, so
+that they have the bits that they have in one process.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.compile.bucket_size import Link
+from dpexec.engine.compile.collectives import NodeSum, sums_of
+from dpexec.engine.compile.partition import Task
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.ir.spec import Spec
+
+__all__ = ["Adder", "Along", "Divided", "way_of"]
+
+
+@dataclass(frozen=True)
+class Adder:
+    """A worker that adds values up.
+
+    Args:
+        device: the replica for which, and so on whose worker.
+        adds: the replicas whose values it adds to what the adder before it has.
+        gives: the replica in whose place it puts the sum.
+    """
+
+    device: int
+    adds: tuple[int, ...]
+    gives: int
+
+
+@dataclass(frozen=True)
+class Along:
+    """Each worker adds its replicas to the sum of those before it: a single value leaves it.
+
+    Args:
+        adders: the workers.
+    """
+
+    adders: tuple[Adder, ...]
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A worker of every host adds up a share of the elements: no link carries more than others.
+
+    Args:
+        devices: the replicas on whose workers the shares are added up.
+        names: of the values.
+        made: of the sums.
+        gives: the replica in whose place shares of sums are put.
+    """
+
+    devices: tuple[int, ...]
+    names: tuple[str, ...]
+    made: tuple[str, ...]
+    gives: int
+
+
+class _Way(NamedTuple):
+    """A way to add up, and what it costs.
+
+    Args:
+        copies: how many values go through the busiest link, one after another.
+        tasks: how many there are more than if one worker does everything.
+        who: who does what; None: one worker does everything.
+    """
+
+    copies: float
+    tasks: int
+    who: Along | Divided | None
+
+
+def way_of(
+    plan: Plan, task: Task, homes: HomeTable, home: int, link: Callable[[], Link]
+) -> Along | Divided | None:
+    """Who does the work of a task.
+
+    Usually one worker takes the values of all replicas, and sends the sums. Where workers have
+    several replicas, or are on several hosts, and there is much to send, others take less time.
+
+    Args:
+        plan: what runs.
+        task: one of its tasks.
+        homes: the workers of the replicas.
+        home: the device at whose worker the task runs otherwise.
+        link: tells what is between the workers; called if it matters.
+
+    Returns:
+        Who; None if one worker does all of it.
+    """
+    if task.nodes[0].kind not in ("all_reduce", "reduce"):
+        return None
+    sums = [total for node in task.nodes for total in sums_of(node, plan.missing)]
+    ways = _ways(plan, sums, homes, home)
+    if len(ways) == 1:
+        return None
+    nbytes, between = _nbytes(plan, sums), link()
+    return min(ways, key=lambda way: between.seconds(way.copies * nbytes, way.tasks)).who
+
+
+def _ways(plan: Plan, sums: Sequence[NodeSum], homes: HomeTable, home: int) -> list[_Way]:
+    """The ways in which sums can be added up; that of one worker is the first."""
+    first = sums[0]
+    wanted = {homes.address[device] for device in first.targets}
+
+    def copies(at: str) -> int:
+        """Of values and sums that go to and from a worker."""
+        return sum(homes.address[d] != at for d in first.sources) + len(wanted - {at})
+
+    alone = copies(homes.address[home])
+    ways = [_Way(alone, 0, None)]
+    if any((s.sources, s.targets) != (first.sources, first.targets) for s in sums):
+        return ways
+    if along := _along(first, homes, home):
+        hops = len(along.adders) - 1
+        last = homes.address[along.adders[-1].device]
+        ways.append(_Way(hops + len(wanted - {last}), hops, along))
+    if divided := _divided(plan, sums, homes):
+        hosts = len(divided.devices)
+        cuts = len(homes.workers) * (hosts - 2)  # the first one goes with what makes the values
+        ways.append(_Way(alone / hosts, cuts + hosts - 1, divided))
+    return ways
+
+
+def _along(total: NodeSum, homes: HomeTable, home: int) -> Along | None:
+    """The workers along which sums can go."""
+    runs = [list(run) for _, run in itertools.groupby(total.sources, lambda d: homes.address[d])]
+    workers = [homes.address[run[0]] for run in runs]
+    if total.name != total.made or not len(set(workers)) == len(workers) < len(total.sources):
+        return None
+    firsts = [home if home in run else run[0] for run in runs]
+    return Along(
+        tuple(Adder(d, tuple(run), total.targets[0]) for d, run in zip(firsts, runs, strict=True))
+    )
+
+
+def _divided(plan: Plan, sums: Sequence[NodeSum], homes: HomeTable) -> Divided | None:
+    """The hosts among which sums can be divided: dense ones, of all replicas for all."""
+    hosts, first = tuple(homes.hosts), sums[0]
+    everybody = list(range(len(homes.address)))
+    if len(hosts) == 1 or not sorted(first.sources) == sorted(first.targets) == everybody:
+        return None
+    if any(_spec(plan, total.name).kind == VarType.SELECTED_ROWS for total in sums):
+        return None
+    names, made = tuple(total.name for total in sums), tuple(total.made for total in sums)
+    return Divided(hosts, names, made, first.targets[0])
+
+
+def _nbytes(plan: Plan, sums: Sequence[NodeSum]) -> int:
+    """The bytes of the values of one replica; sparse ones, of which nobody knows, do not count."""
+    specs = [_spec(plan, total.name) for total in sums]
+    dense = [spec for spec in specs if spec.kind != VarType.SELECTED_ROWS]
+    return sum(abs(spec.size) * to_numpy(spec.dtype).itemsize for spec in dense)
+
+
+def _spec(plan: Plan, name: str) -> Spec:
+    return plan.graph.program.global_block().vars[name].spec

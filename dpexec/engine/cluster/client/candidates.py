@@ -1,0 +1,118 @@
+"""Which workers can be homes of replicas: those that answer, and that all reach each other.
+
+A network may be parted such that scheduler and client reach workers that do not reach each other.
+Of these some are left out, until they reach the others again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.core.errors import ClusterError
+from dpexec.engine.dask.waiting import Contact
+
+__all__ = ["Candidates"]
+
+_WAIT = 0.2  # seconds between looks while there are no workers
+
+_logger = logging.getLogger(__name__)
+
+
+class Candidates:
+    """The workers that replicas may live on.
+
+    Args:
+        contact: how workers are talked to.
+
+    Attributes:
+        looked: when it was seen last who is there.
+    """
+
+    def __init__(self, contact: Contact) -> None:
+        self._contact, self._reach = contact, contact.reachability
+        self._unfit: set[str] = set()
+        self._left_out: dict[str, Any] = {}
+        """For each a future that ends when it is a candidate again, or at least may be."""
+        self._homes: Sequence[str] = ()
+        self.looked = time.monotonic()
+
+    def living(self) -> list[str]:
+        """Those that are there.
+
+        Raises:
+            ClusterError: none has come within the limit.
+        """
+        deadline = time.monotonic() + self._contact.limit
+        while True:
+            there = self._contact.workers()
+            self._look_again(there)
+            self.looked = time.monotonic()
+            living = [w for w in there if w not in self._left_out and w not in self._unfit]
+            if living:
+                return living
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the cluster of {self._contact.client} has no workers, and none has come for "
+                    f"{self._contact.limit:g} s"
+                )
+            time.sleep(_WAIT)
+
+    def _look_again(self, there: Collection[str]) -> None:
+        """Find out who of those that were left out need not be any more."""
+        for worker, future in list(self._left_out.items()):
+            if worker not in there:
+                del self._left_out[worker]
+            elif future.done():
+                del self._left_out[worker]
+                if not all(self._reach.between(worker, home) for home in self._homes):
+                    self._left_out[worker] = self._contact.check_later([worker, *self._homes])
+
+    def refuse(self, worker: str) -> None:
+        """Never take a worker again: it cannot take replicas."""
+        self._unfit.add(worker)
+
+    def leave_out(self, lost: Collection[str]) -> None:
+        """Let workers that may still be known to the scheduler be no homes before they answer."""
+        for worker in lost:
+            if worker not in self._left_out:
+                self._left_out[worker] = self._contact.client.submit(
+                    _awake, workers=[worker], allow_other_workers=False, pure=False
+                )
+
+    def homes(self, before: HomeTable, living: Iterable[str]) -> HomeTable:
+        """Homes for all replicas, on workers that reach each other.
+
+        Args:
+            before: the homes so far, of which as many as possible stay.
+            living: the workers.
+
+        Raises:
+            ClusterError: workers or the scheduler do not answer.
+        """
+        left = set(living)
+        while True:
+            homes = before.among(left)
+            self._homes = list(homes.workers)
+            self._contact.check(homes.workers, "to find out who reaches whom")
+            apart = self._reach.among(self._homes)
+            if not apart:
+                return homes
+            out = self._one_of(apart)
+            left.discard(out)
+            _logger.warning("%s: worker %s is left out", "; ".join(apart.values()), out)
+            self._left_out[out] = self._contact.check_later(self._homes)
+
+    def _one_of(self, apart: Collection[frozenset[str]]) -> str:
+        """The worker that reaches least of the others; of several the one that comes last."""
+        counts = Counter(worker for pair in self._reach.apart for worker in pair)
+        concerned = [worker for worker in self._homes if any(worker in pair for pair in apart)]
+        return max(reversed(concerned), key=counts.__getitem__)
+
+
+def _awake() -> None:
+    """A task that ends when a worker works again."""

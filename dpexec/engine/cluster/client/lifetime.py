@@ -1,0 +1,116 @@
+"""How long workers keep the state of a run: until nobody can ask for it any more.
+
+A run ends when nobody can reach its workers any more, or when it is closed; then the client tells
+the workers. A client that was killed tells nobody: its scheduler does, by a plugin, when the client
+does not come back in the time in which dask's clients try to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+import warnings
+import weakref
+from typing import Any
+
+import dask
+from dask.utils import parse_timedelta
+from distributed import SchedulerPlugin
+from distributed.protocol.pickle import dumps
+
+from dpexec.engine.cluster.worker import worker as cluster_worker
+from dpexec.engine.cluster.worker.gang import leave
+
+__all__ = ["ClientWatch", "begin_run", "end_run", "forget"]
+
+_IMPORT = 30.0  # seconds in which a scheduler has imported dpexec; it does nothing else meanwhile
+
+
+def begin_run(owner: object, client: Any, limit: float) -> str:
+    """Name a run, and let workers forget it when its owner is gone.
+
+    Args:
+        owner: lives as long as somebody may ask for the run's state.
+        client: a connected ``distributed.Client``.
+        limit: seconds in which the scheduler has to answer.
+
+    Returns:
+        The token of the run.
+    """
+    token = uuid.uuid4().hex
+    watch = ClientWatch(client.id, token)
+    try:
+        patience = max(limit, _IMPORT)
+        client.sync(client.register_plugin, watch, name=watch.name, callback_timeout=patience)
+    except Exception as error:
+        text = "workers will not notice if this process is killed, and keep its replicas"
+        warnings.warn(f"{text}: the scheduler refused a plugin ({error!r})", stacklevel=2)
+    weakref.finalize(owner, end_run, weakref.ref(client), token).atexit = False
+    return token
+
+
+def end_run(found: weakref.ref[Any], token: str) -> None:
+    """Let workers forget a run, soon: the garbage collector calls it, so it waits for nothing.
+
+    Args:
+        found: a client, if it is still there.
+        token: of the run.
+    """
+    client = found()
+    if client is not None and client.status == "running":
+        client.loop.add_callback(_tell_workers, client, token)
+
+
+async def _tell_workers(client: Any, token: str) -> None:
+    with contextlib.suppress(Exception):  # who cannot be told now is told when the client leaves
+        await client.run(forget, token, on_error="ignore", asynchronous=True)
+        await client.unregister_scheduler_plugin(_name(token))
+
+
+class ClientWatch(SchedulerPlugin):
+    """Lets workers forget a run when its client has left the scheduler.
+
+    Args:
+        client: its identity.
+        token: of the run.
+    """
+
+    def __init__(self, client: str, token: str) -> None:
+        self.client, self.token = client, token
+        self.name = _name(token)
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Called by the scheduler when it has lost a client.
+
+        Args:
+            scheduler: who calls.
+            client: its identity.
+        """
+        if client == self.client:
+            patience = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+            scheduler.loop.call_later(patience, self._check, scheduler)
+
+    def _check(self, scheduler: Any) -> None:
+        if self.client not in scheduler.clients and self.name in scheduler.plugins:
+            scheduler.remove_plugin(name=self.name)
+            scheduler.loop.add_callback(self._tell_workers, scheduler)
+
+    async def _tell_workers(self, scheduler: Any) -> None:
+        message = {"op": "run", "function": dumps(forget), "args": dumps((self.token,))}
+        message |= {"kwargs": dumps({}), "wait": True}
+        await scheduler.broadcast(msg=message, on_error="ignore")
+
+
+def _name(token: str) -> str:
+    return f"dpexec-{token}"
+
+
+def forget(token: str, dask_worker: Any) -> None:
+    """Free what a worker holds of a run; called on workers.
+
+    Args:
+        token: of the run.
+        dask_worker: of this process.
+    """
+    leave(token, dask_worker)
+    cluster_worker.release(token, dask_worker)

@@ -1,0 +1,62 @@
+"""Steps that are made together on a cluster: what is wanted, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.cluster.worker.versions import StaleTaskError
+from dpexec.engine.exchange.wire import GangError
+
+if TYPE_CHECKING:
+    from dpexec.engine.cluster.worker.recording import Noted
+    from dpexec.engine.cluster.worker.worker import BindingKey
+    from dpexec.engine.compile.binding import Binding
+    from dpexec.engine.compile.env import Shard
+    from dpexec.engine.feeds.splitting import Feeds
+
+__all__ = ["Made", "Wanted"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A step that is to be made.
+
+    Args:
+        binding: what runs.
+        key: what the workers know it by.
+        feeds: what the devices are fed.
+        shards: their parts of it.
+    """
+
+    binding: Binding
+    key: BindingKey
+    feeds: Feeds
+    shards: Sequence[Shard]
+
+
+@dataclass
+class Made:
+    """Steps that were made, and what the last of them gave.
+
+    Args:
+        done: how many steps all replicas completed.
+        fetched: what is fetched of the last one, per device.
+        noted: what was recorded, per device.
+        bytes_sent: by all members of a gang, through sockets.
+        error: why it ended early.
+        missing: what is wrong with workers that did not answer, by address.
+    """
+
+    done: int
+    fetched: list[dict[str, Any]]
+    noted: list[Noted | None] = field(default_factory=list)
+    bytes_sent: int = 0
+    error: BaseException | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended early because members are gone or silent."""
+        return isinstance(self.error, GangError | StaleTaskError)

@@ -1,0 +1,336 @@
+"""The replicas of a run on their workers: where they live, and how they move.
+
+A time in which all replicas keep their homes is an epoch. It ends when workers are lost or join,
+and when a step failed: the workers then refuse what is left of it, all replicas stand at the last
+step that is complete again, and those without a home get one. Their state comes from replicas
+that have the same, and from mirrors.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import dask
+
+from dpexec.engine.cluster.client.candidates import Candidates
+from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.cluster.worker import state as cluster_state
+from dpexec.engine.cluster.worker.own_state import own_names
+from dpexec.engine.cluster.worker.state import Held
+from dpexec.engine.cluster.worker.worker import Epoch
+from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
+from dpexec.engine.dask.waiting import Contact
+
+__all__ = ["ReplicaGroup"]
+
+_LOOK = 1.0  # seconds between looks at who has joined or left
+
+_NO_ADVICE = {"distributed.admin.large-graph-warning-threshold": "1 PB"}
+"""Parameters come from the scope: nobody can follow dask's advice to load them on the workers."""
+
+_logger = logging.getLogger(__name__)
+
+
+class ReplicaGroup:
+    """The replicas of a run.
+
+    Args:
+        contact: how workers are talked to.
+        token: names the run on the workers.
+        spec: how program and plans are compiled.
+        mirrored: whether what only one replica has is mirrored.
+
+    Attributes:
+        homes: the workers of the replicas.
+        epoch: the present one.
+        own: names of what only one replica has, per replica.
+        complete: number of the last step that all replicas have made.
+        filled: whether the workers have values.
+
+    Raises:
+        ClusterError: there are no workers.
+    """
+
+    def __init__(self, contact: Contact, token: str, spec: Compilation, mirrored: bool) -> None:
+        self._contact, self._spec, self._mirrored = contact, spec, mirrored
+        self.epoch = Epoch(token, 0)
+        self.complete = -1
+        self.filled = False
+        graph, _ = spec.graph()
+        self.own = own_names(graph)
+        self._candidates = Candidates(contact)
+        self.homes = HomeTable([""] * len(graph.places))
+        self._set_up()
+
+    @property
+    def mirrors(self) -> list[tuple[int, str]]:
+        """The replicas that are mirrored, and the workers that do it."""
+        buddies = [(device, self.homes.buddy(device)) for device in range(len(self.own))]
+        return [(d, buddy) for d, buddy in buddies if buddy and self.mirrored[d]]
+
+    @property
+    def mirrored(self) -> list[frozenset[str]]:
+        """Names of what is mirrored, per replica."""
+        return self.own if self._mirrored else [frozenset() for _ in self.own]
+
+    def call(
+        self, function: Callable[..., Any], calls: Iterable[tuple[str, tuple[Any, ...]]], what: str
+    ) -> list[Any]:
+        """Run tasks on workers in the present epoch, from the last complete step.
+
+        Args:
+            function: takes the epoch, the step, and the arguments.
+            calls: the worker and the arguments of each.
+            what: what they do, for errors.
+
+        Returns:
+            Their results.
+        """
+        futures = [self._submit(worker, function, self.complete, *args) for worker, args in calls]
+        return self._contact.gather(futures, self.homes.workers, what)
+
+    def _submit(self, worker: str, function: Callable[..., Any], step: int, *args: Any) -> Any:
+        with dask.config.set(_NO_ADVICE):
+            return self._contact.client.submit(
+                function,
+                self.epoch,
+                step,
+                *args,
+                workers=[worker],
+                allow_other_workers=False,
+                retries=0,
+                pure=False,
+            )
+
+    # ---- who is there
+
+    def look(self) -> bool:
+        """Look, from time to time, who has joined or left.
+
+        Returns:
+            Whether replicas should move to workers that have joined.
+
+        Raises:
+            WorkerLostError: the worker of a replica has left.
+        """
+        if time.monotonic() - self._candidates.looked < _LOOK:
+            return False
+        living = self._candidates.living()
+        gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
+        if gone:
+            raise WorkerLostError(f"{self._named(gone)}", gone)
+        return self.homes.is_crowded(living)
+
+    # ---- another epoch
+
+    def regroup(self, lost: Mapping[str, str], allowed: Sequence[int] = ()) -> None:
+        """Begin another epoch: all replicas have living homes, and stand at the same step.
+
+        Args:
+            lost: what is wrong with workers that are homes no more.
+            allowed: numbers of steps after the last complete one that need not be made again if
+                all have made them.
+
+        Raises:
+            WorkerLostError: more workers were lost meanwhile; it can be tried again.
+            StateLostError: nobody has the state of some replicas any more.
+            ClusterError: there are no workers.
+        """
+        self.epoch = self.epoch._replace(number=self.epoch.number + 1)
+        self._candidates.leave_out(lost)
+        before = self.homes
+        answers, silent = self._stop(self._candidates.living())
+        self._candidates.leave_out(silent)
+        held = {worker: found for worker, found in answers.items() if found is not None}
+        step = _common(held, self.complete, allowed)
+        if not answers:
+            raise WorkerLostError(f"{self._named(silent)}", silent)
+        self._move(self._candidates.homes(before, answers), held, step)
+        gone = {w: {**lost, **silent}.get(w, "is gone") for w in before.workers if w not in answers}
+        out = before.workers.keys() - self.homes.workers.keys() - gone.keys()
+        self._report(before, gone | dict.fromkeys(out, "does not reach all others"))
+
+    def _stop(self, workers: Sequence[str]) -> tuple[dict[str, Held | None], dict[str, str]]:
+        """Let workers end what is left of earlier epochs, however long a task of them takes.
+
+        Returns:
+            What each of them has, and what is wrong with those that do not answer.
+        """
+        answers: dict[str, Held | None] = {}
+        silent: dict[str, str] = {}
+        left = list(workers)
+        while left:
+            homes = {worker: self.homes.workers.get(worker, ()) for worker in left}
+            found, lost = self._contact.reach(
+                cluster_state.advance, self.epoch, homes=homes, what="to end a step"
+            )
+            silent |= lost
+            answers |= found
+            left = [worker for worker, held in found.items() if held is not None and held.running]
+        return {w: held for w, held in answers.items() if w not in silent}, silent
+
+    def restart(self) -> None:
+        """Begin another epoch without any state; the next steps work on what is sent first."""
+        self.epoch = self.epoch._replace(number=self.epoch.number + 1)
+        self.filled = False
+        self._set_up()
+
+    def _set_up(self) -> None:
+        self.homes = self._candidates.homes(self.homes, self._candidates.living())
+        self._make_room(self.homes.workers, self.complete)
+
+    def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
+        futures = [self._submit(worker, cluster_state.setup, step, self._spec) for worker in homes]
+        self._contact.gather(futures, homes, "to make room for replicas")
+
+    def _welcome(self, worker: str, devices: Sequence[int], step: int) -> None:
+        """Make room on a worker that has joined.
+
+        Raises:
+            WorkerLostError: it cannot take replicas, for want of a package perhaps.
+        """
+        try:
+            self._make_room({worker: devices}, step)
+        except ClusterError:
+            raise
+        except Exception as error:
+            self._candidates.refuse(worker)
+            why = f"cannot take replicas ({type(error).__name__}: {error})"
+            _logger.warning("worker %s %s", worker, why)
+            raise WorkerLostError(f"worker {worker} {why}", {worker: why}) from error
+
+    def _move(self, homes: HomeTable, held: Mapping[str, Held], step: int) -> None:
+        """Bring all state to where it is to be."""
+        for worker in homes.workers.keys() - held.keys():
+            self._welcome(worker, homes.workers[worker], step)
+        everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
+        moved = {}
+        for worker, devices in homes.workers.items():
+            new = [d for d in devices if worker not in _having(held, d, step, mirrored=False)]
+            if new:
+                moved[worker] = self._parts(worker, new, held, step)
+        self._give(moved, step, False, everybody, "to move replicas")
+        self.homes = homes
+        mirrors: dict[str, dict[int, list[Any]]] = {}
+        for device, worker in self.mirrors if self.filled else ():
+            if worker not in _having(held, device, step, mirrored=True):
+                args = step, device, False, self.own[device]
+                part = self._submit(homes.address[device], cluster_state.take, *args)
+                mirrors.setdefault(worker, {})[device] = [part]
+        self._give(mirrors, step, True, homes.workers, "to mirror replicas")
+        mirrored = {w: {d for d, buddy in self.mirrors if buddy == w} for w in homes.workers}
+        table = self.epoch, step, homes.workers, mirrored
+        self._contact.ask(cluster_state.settle, *table, homes=everybody, what="to go on")
+        self.complete = step
+
+    def _give(
+        self,
+        parts: Mapping[str, Mapping[int, Sequence[Any]]],
+        step: int,
+        mirrored: bool,
+        homes: Mapping[str, Sequence[int]],
+        what: str,
+    ) -> None:
+        """Let workers be homes or mirrors of replicas, whose state comes in parts."""
+        give = cluster_state.give
+        futures = [self._submit(w, give, step, mirrored, found) for w, found in parts.items()]
+        self._contact.gather(futures, homes, what)
+
+    def _parts(
+        self, worker: str, devices: Sequence[int], held: Mapping[str, Held], step: int
+    ) -> dict[int, list[Any]]:
+        """Tasks that give a worker the state of replicas; what they have in common comes once.
+
+        Raises:
+            StateLostError: nobody has some of it.
+        """
+        if not self.filled:
+            return {device: [] for device in devices}
+        sources = [
+            (home, device)
+            for device in range(len(self.own))
+            for home in _having(held, device, step, mirrored=False)
+        ]
+        if not sources:
+            raise StateLostError(self._lost(devices[0]))
+        own = {device: self._own_part(device, worker, held, step) for device in devices}
+        home, device = min(sources, key=lambda source: self._distance(source[0], worker))
+        common = self._part(home, worker, step, device, False, None, self.own[device])
+        return {device: [*part, common] for device, part in own.items()}
+
+    def _distance(self, home: str, worker: str) -> int:
+        """Who gives a worker something that several have: itself, if it can."""
+        return 0 if home == worker else 1 if self._contact.reachability.between(home, worker) else 2
+
+    def _part(self, home: str, worker: str, step: int, device: int, *args: Any) -> Any:
+        """A task that gives state of a replica; what it gives, if the worker does not reach it."""
+        part = self._submit(home, cluster_state.take, step, device, *args)
+        if self._distance(home, worker) < 2:
+            return part
+        return self._contact.gather([part], {home: (device,)}, "to move replicas")[0]
+
+    def _own_part(self, device: int, worker: str, held: Mapping[str, Held], step: int) -> list[Any]:
+        """What gives a worker the state that only one replica has; nothing if there is none."""
+        if not self.own[device]:
+            return []
+        for mirrored in (False, True):
+            there = _having(held, device, step, mirrored)
+            if there:
+                home = min(there, key=lambda home: self._distance(home, worker))
+                return [self._part(home, worker, step, device, mirrored, self.own[device])]
+        raise StateLostError(self._lost(device))
+
+    # ---- what is said
+
+    def _lost(self, device: int) -> str:
+        if len(self.homes.workers) < 2:
+            why = "all replicas lived on one worker"
+        elif self._mirrored:
+            why = "the worker that mirrored it was lost, too"
+        else:
+            why = "ExecutionStrategy.recovery = 'checkpoint' keeps no mirrors"
+        return (
+            f"the state of replica {device} is lost with worker {self.homes.address[device]}: {why}"
+            ". Steps since the last checkpoint are lost; go on from it with "
+            "dpexec.checkpoint.Checkpoints.resume(), or set all variables anew"
+        )
+
+    def _named(self, workers: Mapping[str, str]) -> str:
+        homes = self.homes.workers
+        known = {w: ", ".join(map(str, homes.get(w, ()))) or "none" for w in workers}
+        return "; ".join(f"worker {w} (replicas {known[w]}) {why}" for w, why in workers.items())
+
+    def _report(self, before: HomeTable, gone: Mapping[str, str]) -> None:
+        changes = enumerate(zip(before.address, self.homes.address, strict=True))
+        moved = [f"replica {device} to {new}" for device, (old, new) in changes if old != new]
+        if moved:
+            why = "; ".join(f"worker {w} {text}" for w, text in gone.items()) or "workers joined"
+            level = logging.WARNING if gone else logging.INFO
+            _logger.log(level, "%s: moved %s; nothing was lost", why, ", ".join(moved))
+
+
+def _common(held: Mapping[str, Held], complete: int, allowed: Sequence[int]) -> int:
+    """The last step that all replicas have made which are left: a complete or an allowed one.
+
+    Of replicas that are not left, their mirrors say what they have made. Workers that were silent
+    for some time may have states that are older than that.
+    """
+    there = {device for found in held.values() for device in found.stores}
+    made = [max(steps) for found in held.values() for steps in found.stores.values()]
+    for found in held.values():
+        made += [max(steps) for device, steps in found.mirrors.items() if device not in there]
+    least = min((step for step in made if step >= complete), default=complete)
+    return max(step for step in (complete, *allowed) if step <= least)
+
+
+def _having(held: Mapping[str, Held], device: int, step: int, mirrored: bool) -> list[str]:
+    """The workers that have the state of a replica after a step, or its mirror."""
+    return [
+        worker
+        for worker, found in held.items()
+        if step in (found.mirrors if mirrored else found.stores).get(device, ())
+    ]

@@ -1,0 +1,67 @@
+"""Bindings that the workers of a run know, and what they call them.
+
+The client alone decides which ones are kept: whenever it tells of a binding, it also says which
+others stay. A list of its own on each worker would part from this one, as workers that join learn
+of bindings in another order.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpexec.engine.cluster.worker import worker as cluster_worker
+from dpexec.engine.cluster.worker.worker import BindingKey
+
+if TYPE_CHECKING:
+    from dpexec.engine.cluster.client.replica_group import ReplicaGroup
+    from dpexec.engine.compile.binding import Binding
+
+__all__ = ["BINDINGS_KEPT", "ToldBindings"]
+
+BINDINGS_KEPT = 64
+"""How many bindings of a run are remembered; more only if the steps of one run need more."""
+
+
+class ToldBindings:
+    """Tells workers of bindings, and which ones to forget.
+
+    Args:
+        group: the replicas.
+    """
+
+    def __init__(self, group: ReplicaGroup) -> None:
+        self._group = group
+        self._keys: OrderedDict[Binding, BindingKey] = OrderedDict()  # the latest used is last
+        self._told: set[Binding] = set()
+        self._count = 0
+
+    def forget(self) -> None:
+        """Some workers may know none any more; each is told again when it comes."""
+        self._told.clear()
+
+    def keys(self, bindings: Sequence[Binding]) -> list[BindingKey]:
+        """The names that the workers know bindings by; they are told of new ones.
+
+        Args:
+            bindings: what the next steps run, all of which the workers know afterwards.
+
+        Raises:
+            WorkerLostError: they do not answer.
+        """
+        needed = dict.fromkeys(bindings)
+        for binding in needed:
+            if binding not in self._keys:
+                self._keys[binding] = binding.plan.key, self._count
+                self._count += 1
+            self._keys.move_to_end(binding)
+        while len(self._keys) > max(BINDINGS_KEPT, len(needed)):
+            self._told.discard(self._keys.popitem(last=False)[0])
+        new = [(self._keys[b], b.specs) for b in needed if b not in self._told]
+        if new:
+            kept = frozenset(number for _, number in self._keys.values())
+            calls = [(worker, (new, kept)) for worker in self._group.homes.workers]
+            self._group.call(cluster_worker.bind, calls, "to compile a plan")
+            self._told.update(needed)
+        return [self._keys[binding] for binding in bindings]

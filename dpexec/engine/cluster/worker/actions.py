@@ -1,0 +1,184 @@
+"""The actions of a job, as workers do them: a task of the plan, or a share of a sum.
+
+A sum that is divided (:mod:`dpexec.engine.cluster.client.adding`) goes through three kinds of
+actions. Workers cut a share out of the gradients of their replicas for each of those that add up;
+these add up their share of all replicas, in the order of the replicas, so that every element has
+the bits that it has in an undivided sum; and every worker joins the shares of the sum.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dpexec.engine.cluster.worker.worker import BindingKey, StepOf, Value, WorkerReplicas
+from dpexec.engine.compile.collectives import LEFT_OUT, NodeSum, add_in_order, sums_of
+from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.core.places import array_module
+
+if TYPE_CHECKING:
+    from dpexec.engine.graph.ssa import OpNode
+
+__all__ = ["Action", "AddShare", "CutShare", "JoinShares", "RunTask", "Takes", "share_name"]
+
+Takes = tuple[tuple[int, Value, Value], ...]
+"""Values of other jobs: of which of those that it waits for, which one, and in whose place."""
+
+
+class RunTask(NamedTuple):
+    """A task of the plan.
+
+    Args:
+        number: of the task.
+        leaves: values that it does not add up, as what it takes has them, or others add them.
+        takes: what comes from other workers before it runs.
+    """
+
+    number: int
+    leaves: tuple[Value, ...] = ()
+    takes: Takes = ()
+
+    def run(
+        self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
+    ) -> None:
+        """Run the task, see :meth:`WorkerReplicas.run`."""
+        for device, name in self.leaves:
+            envs[device][name] = LEFT_OUT
+        replicas.run(key, self.number, envs, step.number)
+
+
+class CutShare(NamedTuple):
+    """Shares of the gradients of some replicas, for the worker that adds them up.
+
+    Args:
+        number: of the task whose sums are divided.
+        share: which of the shares.
+        shares: how many there are.
+        devices: the replicas.
+        takes: nothing, as the gradients lie on this worker.
+    """
+
+    number: int
+    share: int
+    shares: int
+    devices: tuple[int, ...]
+    takes: Takes = ()
+
+    def run(
+        self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
+    ) -> None:
+        """Cut them out; they are views.
+
+        Raises:
+            StaleTaskError: that was done already.
+        """
+        replicas.once((self.number, "cut", self.share))
+        for _, found in _sums(replicas.binding(key).plan, self.number):
+            own = share_name(found.name, self.share)
+            for device in self.devices:
+                env = envs[device]
+                env[own] = _share_of(env[found.name], self.share, self.shares)
+
+
+class AddShare(NamedTuple):
+    """The sums of a share of the gradients.
+
+    Args:
+        number: of the task whose sums are divided.
+        share: which of the shares.
+        shares: how many there are.
+        devices: the replicas at home on this worker.
+        takes: the shares of the others.
+    """
+
+    number: int
+    share: int
+    shares: int
+    devices: tuple[int, ...]
+    takes: Takes = ()
+
+    def run(
+        self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
+    ) -> None:
+        """Add them up, in the order of the replicas.
+
+        Raises:
+            StaleTaskError: that was done already.
+        """
+        replicas.once((self.number, "add", self.share))
+        began, ends, xp = time.perf_counter_ns(), {}, array_module(replicas.place)
+        for node, found in _sums(replicas.binding(key).plan, self.number):
+            values = [self._value(envs, device, found.name) for device in found.sources]
+            envs[found.targets[0]][share_name(found.made, self.share)] = add_in_order(values, xp)
+            ends[node] = time.perf_counter_ns()
+        recording = replicas.recording(step.number)
+        if recording is not None:
+            recording.correct(self.number, began, list(ends.values()), get_ident())
+
+    def _value(self, envs: Sequence[Env], device: int, name: str) -> Any:
+        """The share of the gradient of a replica, which lies here, or was taken."""
+        if device in self.devices:
+            return _share_of(envs[device][name], self.share, self.shares)
+        return envs[device].pop(share_name(name, self.share))
+
+
+class JoinShares(NamedTuple):
+    """The sums, put together.
+
+    Args:
+        number: of the task whose sums were divided.
+        shares: how many shares there are.
+        devices: the replicas at home on this worker, who get the sums.
+        takes: the shares of the sums.
+    """
+
+    number: int
+    shares: int
+    devices: tuple[int, ...]
+    takes: Takes = ()
+
+    def run(
+        self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
+    ) -> None:
+        """Join them.
+
+        Raises:
+            StaleTaskError: that was done already.
+        """
+        replicas.once((self.number, "join"))
+        xp = array_module(replicas.place)
+        for _, found in _sums(replicas.binding(key).plan, self.number):
+            shape, env = envs[self.devices[0]][found.name].shape, envs[found.targets[0]]
+            shares = [env.pop(share_name(found.made, share)) for share in range(self.shares)]
+            total = xp.concatenate(shares).reshape(shape)
+            for device in self.devices:
+                envs[device][found.made] = total
+
+
+Action = RunTask | CutShare | AddShare | JoinShares
+
+
+def share_name(name: str, share: int) -> str:
+    """What a share of a value is called.
+
+    Args:
+        name: of the value.
+        share: which of the shares.
+    """
+    return f"{name}[{share}]"
+
+
+def _share_of(value: Any, share: int, shares: int) -> Any:
+    """A share of the elements of an array, in one row."""
+    size = value.size
+    return value.reshape(-1)[size * share // shares : size * (share + 1) // shares]
+
+
+def _sums(plan: Plan, number: int) -> Iterator[tuple[OpNode, NodeSum]]:
+    """What a collective task adds up, and which of its nodes does it."""
+    for node in plan.tasks[number].nodes:
+        for found in sums_of(node, plan.missing):
+            yield node, found

@@ -1,0 +1,129 @@
+"""What a dask task hands out to tasks of other workers, and how that travels.
+
+Between workers whose protocol is UCX, memory of GPUs goes from GPU to GPU: dask sends what has a
+serializer of its family ``cuda`` as it lies there, in order with the null stream, on which workers
+enqueue everything. Over other protocols values go through the host.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dask.sizeof import sizeof
+from distributed.protocol import deserialize, serialize
+from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
+
+from dpexec.engine.cluster.worker.worker import Value
+from dpexec.engine.core.copies import values_on
+from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
+
+__all__ = ["Exports", "exported", "how_exchanged"]
+
+_HOST = CPUPlace()
+_ON_GPUS = ("cuda",)  # dask's serializers of what lies there
+
+
+class Exports(dict[Value, Any]):
+    """What a task hands out.
+
+    As a class of its own it is pickled as a whole, so that a sum that goes to several replicas
+    travels once; of a plain dict dask sends every value by itself.
+    """
+
+
+@sizeof.register(Exports)
+def _size_of(exports: Exports) -> int:
+    """The bytes of what a task hands out, as dask counts them, and traces."""
+    return sum(map(sizeof, {id(value): value for value in exports.values()}.values()))
+
+
+def exported(values: Mapping[Value, Any], place: Place, address: str) -> Exports:
+    """Values for others, where they can travel from.
+
+    Args:
+        values: of variables.
+        place: where they are.
+        address: of the worker, which begins with its protocol.
+    """
+    return Exports(values if _stays_on_gpu(place, address) else values_on(_HOST, values))
+
+
+def how_exchanged(place: Place, addresses: Iterable[str]) -> str:
+    """What users are told of how values get from GPU to GPU; nothing on processors.
+
+    Args:
+        place: of the replicas.
+        addresses: of their workers.
+    """
+    if not isinstance(place, CUDAPlace):
+        return ""
+    if all(_stays_on_gpu(place, address) for address in addresses):
+        return "by UCX, as they lie there"
+    return "through the host: the protocol of the workers is not UCX"
+
+
+def _stays_on_gpu(place: Place, address: str) -> bool:
+    """Whether values travel as they lie on a GPU; the protocol is called ucx or ucxx."""
+    return isinstance(place, CUDAPlace) and address.startswith("ucx")
+
+
+# ---- as frames, in which arrays of GPUs remain such
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves arrays of GPUs out, and numbers them."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.arrays: list[Any] = []
+        self._numbers: dict[int, int] = {}
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if not hasattr(obj, "__cuda_array_interface__"):
+            return None
+        if id(obj) not in self._numbers:
+            self._numbers[id(obj)] = len(self.arrays)
+            self.arrays.append(obj)
+        return self._numbers[id(obj)]
+
+
+class _Unpickler(pickle.Unpickler):
+    """Puts them in again."""
+
+    def __init__(self, file: io.BytesIO, arrays: Sequence[Any]) -> None:
+        super().__init__(file)
+        self._arrays = arrays
+
+    def persistent_load(self, number: int) -> Any:
+        return self._arrays[number]
+
+
+@cuda_serialize.register(Exports)
+def _to_frames(exports: Exports) -> tuple[dict[str, Any], list[Any]]:
+    """A header, and frames of which those of GPUs are arrays.
+
+    Raises:
+        NotImplementedError: nothing lies on a GPU; dask goes on with its next serializer.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(dict(exports))
+    if not pickler.arrays:
+        raise NotImplementedError("values of the host")
+    parts = [serialize(array, _ON_GPUS, on_error="raise") for array in pickler.arrays]
+    headers = [(header, len(frames)) for header, frames in parts]
+    header = {"values": file.getvalue(), "arrays": headers}
+    return header, [frame for _, frames in parts for frame in frames]
+
+
+@cuda_deserialize.register(Exports)
+def _from_frames(header: Mapping[str, Any], frames: Sequence[Any]) -> Exports:
+    left = iter(frames)
+    arrays = [
+        deserialize(own, [next(left) for _ in range(count)], _ON_GPUS)
+        for own, count in header["arrays"]
+    ]
+    return Exports(_Unpickler(io.BytesIO(header["values"]), arrays).load())

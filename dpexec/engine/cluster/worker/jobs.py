@@ -1,0 +1,170 @@
+"""The jobs of a step, as workers run them.
+
+A job is a dask task, see :mod:`dpexec.engine.cluster.client.jobs`: what it does is sent with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from distributed import get_worker
+
+from dpexec.engine.cluster.worker.actions import Action, Takes
+from dpexec.engine.cluster.worker.exports import Exports, exported
+from dpexec.engine.cluster.worker.recording import Noted, noted_on_worker
+from dpexec.engine.cluster.worker.telling import copy_to_send
+from dpexec.engine.cluster.worker.worker import (
+    BindingKey,
+    Feeding,
+    StepOf,
+    Value,
+    WorkerReplicas,
+    at_work,
+)
+from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.core.copies import values_on
+from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.run.fetch import host_copy
+
+__all__ = ["JobOf", "Storing", "Work", "fetch", "run_jobs"]
+
+
+class Storing(NamedTuple):
+    """What the last job of a replica stores, and returns.
+
+    Args:
+        takes: what comes from other workers before it stores.
+        fed: names of what was fed that also sets a variable.
+        own: names of variables that are mirrored.
+        fetches: whether it returns what is fetched, not what is mirrored.
+    """
+
+    takes: Takes
+    fed: Sequence[str]
+    own: Sequence[str]
+    fetches: bool
+
+
+class Work(NamedTuple):
+    """What a job does.
+
+    Args:
+        device: the replica that it works for.
+        feeding: what the replica is fed, if it begins the step.
+        actions: the tasks of the plan that are run, and shares of sums.
+        gives: values that others need.
+        storing: what is stored, if it ends the step of the replica.
+    """
+
+    device: int
+    feeding: Feeding | None
+    actions: Sequence[Action]
+    gives: Sequence[Value]
+    storing: Storing | None
+
+
+_HOST = CPUPlace()
+
+_Result = Exports | dict[str, Any] | tuple[dict[str, Any], Noted | None]
+
+
+class JobOf(NamedTuple):
+    """A job, as the task that runs it names it.
+
+    Args:
+        step: the step.
+        key: the binding.
+        work: what is done.
+    """
+
+    step: StepOf
+    key: BindingKey
+    work: Work
+
+
+def run_jobs(jobs: Sequence[JobOf], *after: Any) -> _Result:
+    """A dask task: the job that ends a step for a replica may be followed by that of the next step.
+
+    Args:
+        jobs: what is done.
+        after: what the first of them waits for.
+
+    Returns:
+        The result of the last one.
+    """
+    *before, last = jobs
+    try:
+        for job in before:
+            _run(job, after)
+            after = ()
+        return _run(last, after)
+    except BaseException as error:
+        told = copy_to_send(error)
+        if (type(told), type(told.__cause__)) == (type(error), type(error.__cause__)):
+            raise  # as it is: dask sends it with the frames it came through
+    raise told  # here it has no context, which could not travel either
+
+
+def _run(job: JobOf, after: Sequence[Any]) -> _Result:
+    """Run a job.
+
+    Args:
+        job: what is done.
+        after: results of the jobs that it waits for; the first job of a replica waits for none
+            but the blocks that it is fed.
+
+    Returns:
+        The values that others need; of a job that stores, what is mirrored, or what is fetched
+        and was noted.
+    """
+    step, key, work = job
+    device, feeding, actions, gives, storing = work
+    with at_work(step.epoch) as replicas:
+        plan = replicas.binding(key).plan
+        if feeding is not None and feeding.recorded:
+            replicas.record(key, step.number)
+        envs = replicas.envs(plan, step)
+        if feeding is not None:
+            replicas.feed(envs[device], feeding, iter(after))
+        for action in actions:
+            _take(replicas, envs, action.takes, after)
+            action.run(replicas, key, step, envs)
+        if storing is None:
+            made = {(where, name): envs[where][name] for where, name in gives}
+            return exported(made, replicas.place, get_worker().address)
+        _take(replicas, envs, storing.takes, after)
+        replicas.commit(plan, step, device, envs[device], storing.fed)
+        if storing.fetches:
+            return _fetched(replicas, plan, step, device)
+        stored = replicas.stores[device].values
+        return values_on(_HOST, {name: stored[name] for name in storing.own if name in stored})
+
+
+def _take(
+    replicas: WorkerReplicas, envs: Sequence[Env], takes: Takes, results: Sequence[Any]
+) -> None:
+    found = {target: results[index][value] for index, value, target in takes}
+    for (device, name), value in values_on(replicas.place, found).items():
+        envs[device][name] = value
+
+
+def fetch(
+    step: StepOf, key: BindingKey, device: int, *after: Any
+) -> tuple[dict[str, Any], Noted | None]:
+    """What a replica fetches, and what was noted if the step is recorded.
+
+    It is a task of its own where the result of the last job of the replica goes to its mirror.
+    """
+    with at_work(step.epoch) as replicas:
+        return _fetched(replicas, replicas.binding(key).plan, step, device)
+
+
+def _fetched(
+    replicas: WorkerReplicas, plan: Plan, step: StepOf, device: int
+) -> tuple[dict[str, Any], Noted | None]:
+    env = replicas.envs(plan, step)[device]
+    fetched = {name: host_copy(env[name]) for name in plan.fetch if name in env}
+    recording = replicas.recording(step.number)
+    return fetched, None if recording is None else noted_on_worker(recording)

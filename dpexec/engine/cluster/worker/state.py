@@ -1,0 +1,257 @@
+"""State of replicas on their workers: how it comes, is read, is mirrored and moves.
+
+The functions are called on workers. Those with a parameter ``dask_worker`` are called beside the
+tasks, the others are tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import get_worker
+
+from dpexec.engine.cluster.worker.gang import leave
+from dpexec.engine.cluster.worker.gpus import require_gpu
+from dpexec.engine.cluster.worker.log import leave_out_told_errors
+from dpexec.engine.cluster.worker.nannies import end_at_once, leave_interrupts_to_nanny
+from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
+from dpexec.engine.cluster.worker.worker import (
+    Epoch,
+    StepOf,
+    WorkerReplicas,
+    at_work,
+    keep,
+    release,
+    replicas_at,
+)
+from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.core.copies import values_on
+from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.run.fetch import host_copy
+
+__all__ = [
+    "Held",
+    "advance",
+    "digests",
+    "give",
+    "mirror",
+    "settle",
+    "setup",
+    "store",
+    "take",
+    "values",
+]
+
+_POLL = 0.002  # seconds
+_PATIENCE = 0.5  # seconds; so long an answer may wait for tasks to end
+
+
+class Held(NamedTuple):
+    """What a worker has: of which replicas, and after which steps.
+
+    Args:
+        stores: replicas that live there.
+        mirrors: replicas that live elsewhere.
+        running: how many tasks of earlier epochs have not ended yet.
+    """
+
+    stores: dict[int, tuple[int, ...]]
+    mirrors: dict[int, tuple[int, ...]]
+    running: int
+
+
+# ---- homes change
+
+
+def setup(epoch: Epoch, step: int, spec: Compilation) -> None:
+    """Make room for replicas of a runner; they are here when their state is.
+
+    Args:
+        epoch: the time that begins.
+        step: the last one that is complete.
+        spec: how program and plans are compiled.
+
+    Raises:
+        RuntimeError: replicas are on GPUs, and the worker has none that can take them.
+    """
+    leave_out_told_errors()
+    worker = get_worker()
+    if worker.nanny:
+        leave_interrupts_to_nanny(worker)
+        end_at_once()
+    require_gpu(spec, worker.address)
+    keep(WorkerReplicas(epoch, spec), worker.address)
+
+
+async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
+    """Refuse tasks of earlier epochs, and wait for those that run; a gang ends.
+
+    It does not wait long: a worker that takes its time for a task is not to seem silent.
+
+    Returns:
+        What the worker has; None if it has nothing of the runner.
+    """
+    try:
+        replicas = replicas_at(epoch.token, dask_worker.address)
+    except StaleTaskError:
+        return None
+    replicas.epoch = epoch
+    leave(epoch.token, dask_worker)
+    until = time.monotonic() + _PATIENCE
+    while replicas.running and time.monotonic() < until:
+        await asyncio.sleep(_POLL)
+    running = replicas.running  # before the steps, which the last of them may still change
+    stores, mirrors = (
+        {device: versions.steps for device, versions in known.items()}
+        for known in (replicas.stores, replicas.mirrors)
+    )
+    return Held(stores, mirrors, running)
+
+
+def settle(
+    epoch: Epoch,
+    step: int,
+    stored: Mapping[str, Collection[int]],
+    mirrored: Mapping[str, Collection[int]],
+    dask_worker: Any,
+) -> None:
+    """Let all replicas stand at a step, and forget those that have moved.
+
+    Args:
+        epoch: the time that begins.
+        step: the step.
+        stored: the replicas that live on each worker.
+        mirrored: the replicas that each worker mirrors.
+        dask_worker: of this process.
+    """
+    address = dask_worker.address
+    if not stored.get(address):
+        release(epoch.token, dask_worker)
+        return
+    replicas = replicas_at(epoch.token, address)
+    replicas.stores = _kept(replicas.stores, step, stored[address])
+    replicas.mirrors = _kept(replicas.mirrors, step, mirrored.get(address, ()))
+
+
+def _kept(
+    known: Mapping[int, Versions], step: int, devices: Collection[int]
+) -> dict[int, Versions]:
+    kept = {device: versions for device, versions in known.items() if device in devices}
+    for versions in kept.values():
+        versions.stand_at(step)
+    return kept
+
+
+def take(
+    epoch: Epoch,
+    step: int,
+    device: int,
+    mirrored: bool,
+    names: Collection[str] | None = None,
+    but: Collection[str] = (),
+) -> dict[str, Any]:
+    """State of a replica, for its new home or its mirror.
+
+    On the host it is not copied: no step runs, and so writes to it, before it is where it is to be.
+
+    Args:
+        epoch: the time that begins.
+        step: after which step.
+        device: the replica.
+        mirrored: whether the worker mirrors it; else it lives there.
+        names: what is wanted; None for all.
+        but: what is not wanted.
+    """
+    with at_work(epoch) as replicas:
+        known = (replicas.mirrors if mirrored else replicas.stores)[device].at(step)
+        wanted = [name for name in known if (names is None or name in names) and name not in but]
+        return values_on(CPUPlace(), {name: known[name] for name in wanted})
+
+
+def give(
+    epoch: Epoch, step: int, mirrored: bool, parts: Mapping[int, Sequence[Mapping[str, Any]]]
+) -> None:
+    """Let a worker be the home or the mirror of replicas.
+
+    What one of them has in common with another, or with one that lives there already, it has there
+    once.
+
+    Args:
+        epoch: the time that begins.
+        step: the step that the replicas stand at.
+        mirrored: whether the worker mirrors them; else they live there.
+        parts: the state of each, in parts.
+    """
+    arrays = StepArrays()
+    with at_work(epoch) as replicas:
+        for versions in replicas.stores.values():
+            if step in versions.steps:
+                for name, array in versions.at(step).items():
+                    arrays.lend(versions, name, array)
+        for device, found in parts.items():
+            versions = _new_versions(replicas, step, mirrored)
+            for values in found:
+                versions.set(values, arrays)
+            (replicas.mirrors if mirrored else replicas.stores)[device] = versions
+
+
+# ---- mirrors
+
+
+def mirror(step: StepOf, device: int, made: Mapping[str, Any]) -> None:
+    """Keep what a step made of what only one replica has."""
+    with at_work(step.epoch) as replicas:
+        versions = replicas.mirrors[device]
+        versions.stand_at(step.base)
+        versions.commit(step.number, made, StepArrays())
+
+
+# ---- values come and go
+
+
+def store(epoch: Epoch, step: int, mirrored: bool, values: Mapping[int, Mapping[str, Any]]) -> None:
+    """Set persistable variables of devices; what is one array for several of them stays so.
+
+    Args:
+        epoch: the present one.
+        step: the last one that is complete.
+        mirrored: whether the worker mirrors the devices; else they live there.
+        values: by device and name.
+    """
+    arrays = StepArrays()
+    with at_work(epoch) as replicas:
+        known = replicas.mirrors if mirrored else replicas.stores
+        for device, found in values.items():
+            if device not in known:
+                known[device] = _new_versions(replicas, step, mirrored)
+            known[device].stand_at(step)
+            known[device].set(found, arrays)
+
+
+def _new_versions(replicas: WorkerReplicas, step: int, mirrored: bool) -> Versions:
+    """Room for the state of a replica: on its device, or on the host if it is a mirror."""
+    return Versions(step, place=None if mirrored else replicas.place)
+
+
+def values(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, Any]:
+    """Persistable variables of a device, after a step."""
+    with at_work(epoch) as replicas:
+        known = replicas.stores[device].at(step)
+        return {name: host_copy(known[name]) for name in names}
+
+
+def digests(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, bytes]:
+    """What tells whether variables of a device differ from those of another."""
+    with at_work(epoch) as replicas:
+        known = replicas.stores[device].at(step)
+        found = values_on(CPUPlace(), {name: known[name] for name in names if name in known})
+        return {name: hashlib.sha256(_words(value)).digest() for name, value in found.items()}
+
+
+def _words(value: Any) -> Any:
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)

@@ -1,0 +1,177 @@
+"""The state of a replica on a worker: as the last step left it, and as the step before did.
+
+When a worker is lost in the middle of a step, some replicas have made that step and others have
+not; the older version lets all of them stand at the same one again. It costs memory, but no more
+copies than one: the arrays of the two versions take turns. What replicas of one worker have in
+common lies there once, in an array that all of them refer to.
+
+On GPUs arrays take no turns: what is freed goes to CuPy's pool, which gives it to the next copy.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpexec.engine.core.copies import copy_on
+from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
+
+__all__ = ["StaleTaskError", "StepArrays", "Versions"]
+
+Values = dict[str, Any]
+
+
+class StaleTaskError(RuntimeError):
+    """A task is of another time than the state that it was to work on."""
+
+
+class _Stored(NamedTuple):
+    """A value, and the array that it is stored in for a replica."""
+
+    value: Any
+    array: Any
+    owner: Versions
+
+
+class StepArrays:
+    """The arrays in which replicas of one worker store what a step made.
+
+    What is one array for several replicas while the step runs, as what is broadcast, is stored in
+    one for all of them. Such an array is never written again: it is read-only from then on, and
+    goes when all replicas have let go of it.
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[tuple[str, int], _Stored] = {}
+        self._lock = threading.Lock()  # tasks of several replicas store at the same time
+
+    def lend(self, owner: Versions, name: str, array: Any) -> None:
+        """Let a step compute a variable in the array in which it will be stored."""
+        self._stored[name, id(array)] = _Stored(array, array, owner)
+
+    def store(self, owner: Versions, name: str, value: Any) -> Any:
+        """The array of a value of a replica, which nobody else writes."""
+        key = name, id(value)  # the value is held below, so that no other one gets its id
+        with self._lock:
+            if key not in self._stored:
+                self._stored[key] = _Stored(value, owner.copied(name, value), owner)
+            stored = self._stored[key]
+            if stored.owner is not owner and isinstance(stored.array, np.ndarray):
+                stored.array.flags.writeable = False
+        return stored.array
+
+
+class Versions:
+    """Values after the last step, and after the one before.
+
+    Args:
+        step: number of the step that made the values.
+        values: by name; they are not copied.
+        place: the device that copies are made on; None: the host.
+    """
+
+    def __init__(
+        self, step: int, values: Mapping[str, Any] | None = None, place: Place | None = None
+    ) -> None:
+        self.step, self._place = step, place or CPUPlace()
+        self.values: Values = dict(values or {})
+        self._before: tuple[int, Values] | None = None
+        self._spare: Values = {}  # arrays that are free, by the variable that they were of
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps whose values are known, the latest one first."""
+        return (self.step,) if self._before is None else (self.step, self._before[0])
+
+    def at(self, step: int) -> Values:
+        """The values after a step.
+
+        Raises:
+            StaleTaskError: they are not known (any more).
+        """
+        if step == self.step:
+            return self.values
+        if self._before is not None and step == self._before[0]:
+            return self._before[1]
+        raise StaleTaskError(f"state is that after step {self.step}, not after step {step}")
+
+    def stand_at(self, step: int) -> None:
+        """Go back to the values after a step, if they are not the latest.
+
+        Raises:
+            StaleTaskError: they are not known (any more).
+        """
+        values = self.at(step)
+        if step != self.step:
+            self.step, self.values, self._before = step, values, None
+
+    def set(self, values: Mapping[str, Any], arrays: StepArrays) -> None:
+        """Replace values by copies of what comes from outside; there is no way back from that.
+
+        Args:
+            values: by name.
+            arrays: of all replicas that take values at the same time.
+        """
+        copies = {name: arrays.store(self, name, value) for name, value in values.items()}
+        self.values, self._before = {**self.values, **copies}, None
+
+    def scratch(self, names: Iterable[str], arrays: StepArrays) -> Values:
+        """Copies of values that a step may overwrite.
+
+        They lie where the values of the step before lay, which must not be needed any more: they
+        are forgotten.
+
+        Args:
+            names: of variables; those that have no value are left out.
+            arrays: in which the step will be stored.
+        """
+        self._forget_before()
+        copies = {
+            name: self.copied(name, self.values[name]) for name in names if name in self.values
+        }
+        for name, copy in copies.items():
+            arrays.lend(self, name, copy)
+        return copies
+
+    def commit(self, step: int, found: Mapping[str, Any], arrays: StepArrays) -> None:
+        """Make a step's values the latest ones.
+
+        Args:
+            step: its number.
+            found: what it computed; what :meth:`scratch` gave is taken over, the rest is copied.
+            arrays: in which the step is stored.
+        """
+        self._forget_before()
+        made = {name: arrays.store(self, name, value) for name, value in found.items()}
+        self._before = self.step, self.values
+        self.step, self.values, self._spare = step, {**self.values, **made}, {}
+
+    def copied(self, name: str, value: Any) -> Any:
+        """A copy of a value, in an array that became free if one fits."""
+        if isinstance(self._place, CUDAPlace):
+            return copy_on(self._place, value)
+        value = np.asarray(value)
+        old = self._spare.pop(name, None)
+        fits = old is not None and (old.shape, old.dtype) == (value.shape, value.dtype)
+        copy = old if fits else np.empty_like(value, order="C")
+        np.copyto(copy, value)
+        return copy
+
+    def _forget_before(self) -> None:
+        """Forget the step before the last; its arrays become free unless others refer to them."""
+        if self._before is None:
+            return
+        (_, before), self._before = self._before, None
+        self._spare = {
+            name: array
+            for name, array in before.items()
+            if array is not self.values.get(name) and _is_private(array)
+        }
+
+
+def _is_private(array: Any) -> bool:
+    """Whether nobody else refers to an array of the host."""
+    return isinstance(array, np.ndarray) and array.flags.writeable

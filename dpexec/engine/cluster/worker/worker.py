@@ -1,0 +1,357 @@
+"""What a worker of a cluster does: it holds replicas, and runs the tasks that come for them.
+
+The functions are called on workers, with the epoch of the runner whose replicas they mean
+(:class:`dpexec.engine.cluster.client.runner.ClusterRunner`). When the homes of replicas change,
+another epoch begins, and what still comes of the one before is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import get_worker
+
+from dpexec.engine.cluster.worker.gpus import Graphs, run_timed
+from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
+from dpexec.engine.compile.binding import Binding, Memory
+from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.compile.plan import Plan, PlanKey
+from dpexec.engine.compile.recording import Recording
+from dpexec.engine.compile.records import Marks
+from dpexec.engine.compile.steps import Env, Shard
+from dpexec.engine.core.copies import values_on
+from dpexec.engine.core.memory import keep_freed_memory
+from dpexec.engine.core.places import Place
+from dpexec.engine.dask.held import put_together
+from dpexec.engine.ir.spec import Spec
+from dpexec.engine.threads.kernel_threads import one_kernel_thread
+
+Value = tuple[int, str]
+"""A variable of a device."""
+
+BindingKey = tuple[PlanKey, int]
+"""A plan, and the number of the shapes that it is bound to."""
+
+NewBinding = tuple[BindingKey, Sequence[Mapping[str, Spec]]]
+"""A binding's name, and the shapes and types of a batch, per device."""
+
+
+class Epoch(NamedTuple):
+    """A time in which the replicas of a runner have the same homes.
+
+    Args:
+        token: of the runner.
+        number: counts its epochs.
+    """
+
+    token: str
+    number: int
+
+
+class StepOf(NamedTuple):
+    """A step, as its tasks name it.
+
+    Args:
+        epoch: when it was sent.
+        number: of the step.
+        base: number of the step before, on whose values it works.
+    """
+
+    epoch: Epoch
+    number: int
+    base: int
+
+
+class Feeding(NamedTuple):
+    """What the first job of a replica takes.
+
+    Args:
+        shard: the replica's part of the run.
+        values: what came with the job, see :class:`Fed`.
+        counts: of how many blocks others are put together.
+        recorded: whether to note when tasks run.
+    """
+
+    shard: Shard
+    values: Mapping[str, Any]
+    counts: Mapping[str, int]
+    recorded: bool
+
+
+class WorkerReplicas:
+    """State of the replicas that live on one worker.
+
+    Args:
+        epoch: the time that it is made for.
+        spec: how program and plans are compiled.
+
+    Attributes:
+        place: the device of the replicas.
+        stores: the persistable variables of the replicas.
+        mirrors: of replicas on other workers, what nobody else has.
+        graphs: what runs tasks that are not recorded.
+        running: how many tasks run now.
+    """
+
+    def __init__(self, epoch: Epoch, spec: Compilation) -> None:
+        import dpexec.engine.ops  # noqa: F401 - the kernels must be registered in this process
+
+        keep_freed_memory()
+        self.epoch = epoch
+        self.spec, self.place = spec, spec.places[0]
+        self.graph, _ = spec.graph()
+        self.stores: dict[int, Versions] = {}
+        self.mirrors: dict[int, Versions] = {}
+        self.graphs = Graphs()
+        self.running = 0
+        self._plans: dict[PlanKey, Plan] = {}
+        self._bindings: dict[int, Binding] = {}
+        self._memory = Memory()
+        self._envs: list[Env] = []
+        self._arrays = StepArrays()
+        self._step = -1
+        self._recorded = -1
+        self._recording: Recording | None = None
+        self._done: set[Hashable] = set()
+        self._overwritten: set[int] = set()
+        self._lock = threading.Lock()
+        self._making_room = threading.Lock()
+
+    def bind(self, new: Sequence[NewBinding], kept: Collection[int]) -> None:
+        """Bind plans to the shapes of batches, and forget what the client does not keep.
+
+        Args:
+            new: what is bound.
+            kept: numbers of all bindings that the client keeps, these among them.
+        """
+        with self._lock:
+            for number in self._bindings.keys() - set(kept):
+                del self._bindings[number]
+            for (plan_key, number), specs in new:
+                if plan_key not in self._plans:
+                    self._plans[plan_key] = self.spec.plan(self.graph, plan_key)
+                if number not in self._bindings:  # it may be told again when workers have joined
+                    plan, compiled = self._plans[plan_key], self.spec
+                    binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
+                    _ = binding.steps  # compiled now: in a step, others would wait for it
+                    self._bindings[number] = binding
+            used = {binding.plan.key for binding in self._bindings.values()}
+            for plan_key in self._plans.keys() - used:
+                del self._plans[plan_key]
+
+    def binding(self, key: BindingKey) -> Binding:
+        """What was bound for a key."""
+        return self._bindings[key[1]]
+
+    def knows(self, number: int) -> bool:
+        """Whether a binding is still kept."""
+        return number in self._bindings
+
+    @contextlib.contextmanager
+    def working(self, epoch: Epoch) -> Iterator[None]:
+        """Let a task work on the replicas.
+
+        Raises:
+            StaleTaskError: it is of another epoch.
+        """
+        with self._lock:
+            if epoch != self.epoch:
+                raise StaleTaskError(
+                    f"a task of epoch {epoch.number} came in epoch {self.epoch.number}"
+                )
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running -= 1
+
+    def envs(self, plan: Plan, step: StepOf) -> list[Env]:
+        """The envs of a step, made at its first task on this worker.
+
+        Raises:
+            StaleTaskError: the step is over; a task of it must not run any more.
+        """
+        with self._lock:
+            if step.number < self._step:
+                raise StaleTaskError(f"a task of step {step.number} came in step {self._step}")
+            if step.number > self._step:
+                self._step, self._arrays = step.number, StepArrays()
+                self._done, self._overwritten = set(), set()
+                self._envs = [
+                    self._env(plan, device, step.base) for device in range(len(plan.reads))
+                ]
+            return self._envs
+
+    def _env(self, plan: Plan, device: int, base: int) -> Env:
+        store = self.stores.get(device)
+        if store is None:  # at home elsewhere
+            return Env()
+        store.stand_at(base)
+        values = {n: store.values[n] for n in plan.reads[device] if n in store.values}
+        return plan.make_env(None, values)
+
+    def feed(self, env: Env, feeding: Feeding, blocks: Iterator[Any]) -> None:
+        """Give a replica its samples and its shard.
+
+        Args:
+            env: its values.
+            feeding: what it takes.
+            blocks: what is put together to the rest of it.
+        """
+        env.shard = feeding.shard
+        variables = self.graph.program.global_block().vars
+        fed = put_together(feeding.values, feeding.counts, blocks)
+        env.update(fed_on(self.place, fed, {name for name in fed if variables[name].persistable}))
+
+    def run(self, key: BindingKey, number: int, envs: Sequence[Env], step: int) -> None:
+        """Run a task of the plan.
+
+        Args:
+            key: of the binding.
+            number: of the task.
+            envs: the values, per device.
+            step: number of the step.
+
+        Raises:
+            StaleTaskError: the task ran already.
+        """
+        binding, recording = self.binding(key), self.recording(step)
+        self.once(number)
+        self._make_room(binding.plan, number, envs)
+        with one_kernel_thread():
+            if recording is None:
+                self.graphs.run(binding, number, envs)
+            else:
+                run_timed(recording, number, envs, self.place)
+
+    def _make_room(self, plan: Plan, number: int, envs: Sequence[Env]) -> None:
+        """Let a task overwrite copies of variables, not what the step before has made.
+
+        They are made late: a replica gives up its oldest version for them, which others may need
+        until all have begun the step.
+        """
+        device = plan.tasks[number].device
+        if device is None or number not in plan.updates:
+            return
+        with self._making_room:  # tasks that update other variables begin at the same time
+            if device not in self._overwritten:
+                names = [name for where, name in plan.overwritten if where == device]
+                envs[device].update(self.stores[device].scratch(names, self._arrays))
+                self._overwritten.add(device)
+
+    def commit(self, plan: Plan, step: StepOf, device: int, env: Env, fed: Sequence[str]) -> None:
+        """Store what a step computed."""
+        made = made_by(plan, device, env, fed)
+        self.stores[device].commit(step.number, made, self._arrays)
+
+    def record(self, key: BindingKey, step: int) -> None:
+        """Note when the tasks of a step run."""
+        with self._lock:
+            if step > self._recorded:
+                self._recorded, self._recording = step, self.binding(key).recording
+                self._recording.begin()
+                self._recording.begin_tasks()
+
+    def recording(self, step: int) -> Recording | None:
+        """What notes when the tasks of a step run; None if nobody wants to know."""
+        return self._recording if step == self._recorded else None
+
+    def once(self, task: Hashable) -> None:
+        """Refuse to do anything in the current step twice: updates would be applied twice.
+
+        Args:
+            task: number of the task, or what else is done.
+
+        Raises:
+            StaleTaskError: it was done already.
+        """
+        with self._lock:
+            if task in self._done:
+                raise StaleTaskError(f"task {task} of step {self._step} was started twice")
+            self._done.add(task)
+
+
+def fed_on(place: Place, fed: Mapping[str, Any], persistable: Collection[str]) -> Mapping[str, Any]:
+    """What a replica is fed, on its device.
+
+    Args:
+        place: the device.
+        fed: what came; it may be read-only, or the user's own arrays.
+        persistable: names of what sets a variable, and so may be overwritten.
+    """
+    return {
+        name: np.array(value) if name in persistable and value is fed[name] else value
+        for name, value in values_on(place, fed).items()
+    }
+
+
+def made_by(plan: Plan, device: int, env: Env, fed: Iterable[str]) -> dict[str, Any]:
+    """The values of persistable variables that a step made on a device.
+
+    Args:
+        plan: what ran.
+        device: the device.
+        env: its values.
+        fed: names of what was fed that also sets a variable.
+    """
+    return {name: env[name] for name in sorted(written_on(plan, device).union(fed)) if name in env}
+
+
+def written_on(plan: Plan, device: int) -> set[str]:
+    """Names of the persistable variables that a plan changes on a device."""
+    return {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
+
+
+_workers: dict[tuple[str, str], WorkerReplicas] = {}
+
+
+def replicas_at(token: str, address: str) -> WorkerReplicas:
+    """The replicas of a runner on the worker of an address, which lives in this process.
+
+    Raises:
+        StaleTaskError: there are none.
+    """
+    if (token, address) not in _workers:
+        raise StaleTaskError(f"worker {address} has no replicas of run {token}")
+    return _workers[token, address]
+
+
+@contextlib.contextmanager
+def at_work(epoch: Epoch) -> Iterator[WorkerReplicas]:
+    """The replicas of a runner on this worker, for a task.
+
+    Raises:
+        StaleTaskError: the task is of another epoch.
+    """
+    replicas = replicas_at(epoch.token, get_worker().address)
+    with replicas.working(epoch):
+        yield replicas
+
+
+def keep(replicas: WorkerReplicas, address: str) -> None:
+    """Make room for the replicas of a runner on a worker."""
+    _workers[replicas.epoch.token, address] = replicas
+
+
+def release(token: str, dask_worker: Any) -> None:
+    """Forget the replicas of a runner."""
+    _workers.pop((token, dask_worker.address), None)
+
+
+def marks(token: str, key: BindingKey, dask_worker: Any) -> Marks:
+    """What the notes of a recorded step of a binding mean."""
+    return replicas_at(token, dask_worker.address).binding(key).recording.marks
+
+
+# ---- tasks
+
+
+def bind(epoch: Epoch, step: int, new: Sequence[NewBinding], kept: Collection[int]) -> None:
+    """Bind plans of a runner to the shapes of batches, see :meth:`WorkerReplicas.bind`."""
+    with at_work(epoch) as replicas:
+        replicas.bind(new, kept)

@@ -1,0 +1,196 @@
+"""A plan bound to the shapes of one batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.engine import kernels
+from dpexec.engine.compile.code.row_limits import sparse_reads
+from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.partition import Task
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.recording import Recording
+from dpexec.engine.compile.steps import CollectiveCall, Step
+from dpexec.engine.core.memory import count_memory, no_cycles_sought
+from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.ir.sizes import Counts, Rows, at
+from dpexec.engine.ir.spec import Spec
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.code.native import Lates, PlanCode
+
+__all__ = ["ALIGNMENT", "Binding", "Memory", "aligned"]
+
+ALIGNMENT = 64
+"""Bytes; where vector instructions like arrays to begin."""
+
+
+class Memory:
+    """What the code of an engine works in: batches of other shapes use the same memory in turn."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[Any, np.ndarray[Any, Any]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """How much it is."""
+        return sum(len(block) for block in self._blocks.values())
+
+    @property
+    def sizes(self) -> dict[Any, int]:
+        """How many bytes there are for each use."""
+        return {key: len(block) for key, block in self._blocks.items()}
+
+    def block(self, key: Any, nbytes: int) -> np.ndarray[Any, Any]:
+        """Bytes for one use; a much larger block replaces one that is too small."""
+        present = len(self._blocks.get(key, ()))
+        if key not in self._blocks or present < nbytes:
+            self._blocks[key] = aligned(max(nbytes, present * 3 // 2))
+        return self._blocks[key]
+
+
+def aligned(nbytes: int) -> np.ndarray[Any, Any]:
+    """Bytes of memory, well aligned."""
+    memory = count_memory(np.empty(nbytes + ALIGNMENT, np.uint8), nbytes)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + nbytes]
+
+
+@dataclass(eq=False)
+class Binding:
+    """What runs for batches of some shapes.
+
+    Args:
+        plan: the plan.
+        given: specs of every value of a run, per device.
+        native: the libraries to make machine code with where that is possible; nothing: none.
+        memory: what such code works in.
+        halves: matrix products in code round their operands to bfloat16.
+        rows: the numbers of rows of every device's batch, if the specs leave them open.
+        opened: the binding that left them open, which serves other numbers, too.
+        code: if it was made.
+        runs: how often it ran, or began to.
+        more_rows: of sparse sums, how many other processes add at most, by name.
+    """
+
+    plan: Plan
+    given: Sequence[Mapping[str, Spec]]
+    native: Mapping[str, str]
+    memory: Memory
+    halves: bool = False
+    rows: Sequence[Counts] = ()
+    opened: Binding | None = None
+    code: PlanCode | None = None
+    runs: int = 0
+    more_rows: Mapping[str, int] = field(default_factory=dict)
+
+    @functools.cached_property
+    def specs(self) -> Sequence[Mapping[str, Spec]]:
+        """Of every value of a run, per device."""
+        if not self.rows:
+            return self.given
+        return [
+            {name: _closed(spec, rows) for name, spec in specs.items()}
+            for specs, rows in zip(self.given, self.rows, strict=True)
+        ]
+
+    @functools.cached_property
+    def steps(self) -> list[list[Step]]:
+        """The bound steps of every task.
+
+        Raises:
+            RuntimeError: this process makes code with other libraries (a worker without numba), or
+                cannot compute in bfloat16.
+        """
+        if not self.native or self.plan.checked:  # who looks at every result needs every result
+            return self.plan.steps
+        if self.plan.initializes:  # it runs once, and code would keep memory for a second copy
+            return self.plan.steps
+        with no_cycles_sought():
+            code = self.code or self.make_code()
+            return code.steps(self.memory, self._counts, self.lates)
+
+    @property
+    def _counts(self) -> Sequence[Counts]:
+        return self.rows or [()] * len(self.given)
+
+    @functools.cached_property
+    def lates(self) -> Lates:
+        """What code needs that is made for some rows.
+
+        Raises:
+            NeedsNumber: it needs more memory than for other numbers.
+        """
+        assert self.code is not None
+        return self.code.late(self._counts)
+
+    def make_code(self, rows: Rows | None = None) -> PlanCode:
+        """Make code for what can be code.
+
+        Args:
+            rows: what the specs depend on, if it is open how many there are.
+        """
+        kernels.require(self.native)
+        if self.halves:
+            kernels.require_halves()
+        from dpexec.engine.compile.code.native import make_code
+
+        self.code = make_code(self.plan, self.given, self.halves, rows, self.more_rows)
+        return self.code
+
+    def closed(self, rows: Sequence[Counts]) -> Binding:
+        """The same for numbers of rows on every device, which were left open.
+
+        Raises:
+            NeedsNumber: that needs more memory than other numbers.
+        """
+        made = Binding(
+            *(self.plan, self.given, self.native, self.memory, self.halves),
+            rows=rows,
+            opened=self,
+            code=self.code,
+        )
+        _ = made.lates
+        return made
+
+    def calling(self, calls: Mapping[int, CollectiveCall]) -> Binding:
+        """The same, with calls for some tasks, which do the work of all their nodes.
+
+        Args:
+            calls: by number of the task.
+        """
+        steps = [
+            _one_call(task, calls[task.id]) if task.id in calls else own
+            for task, own in zip(self.plan.tasks, self.steps, strict=True)
+        ]
+        made = replace(self)
+        vars(made)["steps"] = steps
+        return made
+
+    @functools.cached_property
+    def sparse_reads(self) -> Mapping[OpNode, int]:
+        """How many bytes of sparse values sums read at most."""
+        return sparse_reads(self.plan.nodes, self.plan.missing, self.specs)
+
+    @functools.cached_property
+    def recording(self) -> Recording:
+        """The steps, made to note when they run."""
+        return Recording(self)
+
+
+def _one_call(task: Task, call: CollectiveCall) -> list[Step]:
+    """The first node does the work of all."""
+    return [Step(node, _nothing if index else call) for index, node in enumerate(task.nodes)]
+
+
+def _nothing(envs: Sequence[Env]) -> None:
+    """What remains to do for the other nodes."""
+
+
+def _closed(spec: Spec, rows: Counts) -> Spec:
+    return spec.replace(shape=tuple(at(size, rows) for size in spec.shape))

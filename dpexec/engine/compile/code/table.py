@@ -1,0 +1,156 @@
+"""The calls of a piece of code as words, wherever its memory is and however many rows there are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.ir.sizes import Counts, Quotient, Size
+from dpexec.engine.kernels.lowering import Argument, Buffer, Late, Value
+from dpexec.engine.kernels.machine import Kernel
+
+__all__ = ["CodeTable", "word_of"]
+
+
+class CodeTable:
+    """Kernels and their arguments.
+
+    Args:
+        calls: kernels and arguments.
+        inner: where buffers lie in the memory for what only code uses.
+        lasting: numbers of the buffers that are needed outside of the task.
+
+    Attributes:
+        numbers: positions of words that are found when a run begins, and the functions for it.
+        brought: values that the run brings along, and the positions of their addresses.
+        sizes: positions of words that are sizes, and these.
+        made: positions of words for which :meth:`late` makes something.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[tuple[Kernel, Sequence[Argument]]],
+        inner: Mapping[Buffer, int],
+        lasting: Mapping[Buffer, int],
+    ) -> None:
+        self._calls = calls  # constants live as long
+        self._inner, self._lasting = inner, lasting
+        self.numbers: list[tuple[int, Callable[[Any], Any]]] = []
+        self.brought: dict[Value, list[int]] = {}
+        self.sizes: list[tuple[int, Size]] = []
+        self.made: list[int] = []
+        self._late: list[Late | Quotient] = []
+        self._inside: list[int] = []  # positions of addresses
+        self._outside: tuple[list[int], list[int]] = ([], [])  # and numbers of lasting buffers
+        words: list[int] = []
+        starts: list[int] = []
+        for _, arguments in calls:
+            starts.append(len(words))
+            for argument in arguments:
+                word = argument if type(argument) is int else self._word(len(words), argument)
+                words.append(word)
+        self._fixed = np.array(words, np.int64)
+        self._starts = 8 * np.array(starts, np.int64)
+
+    def _word(self, position: int, argument: Any) -> int:
+        """What does not depend on memory, rows and the run."""
+        if isinstance(argument, Value):
+            return self._address(position, argument)
+        if isinstance(argument, Size):
+            self.sizes.append((position, argument))
+            return 0
+        if isinstance(argument, Late | Quotient):
+            self.made.append(position)
+            self._late.append(argument)
+            return 0
+        if callable(argument):
+            self.numbers.append((position, argument))
+            return 0
+        return word_of(argument)
+
+    def _address(self, position: int, value: Value) -> int:
+        buffer = value.buffer
+        if buffer is None:
+            self.brought.setdefault(value, []).append(position)
+            return 0
+        if buffer in self._lasting:
+            self._outside[0].append(position)
+            self._outside[1].append(self._lasting[buffer])
+            return 0
+        self._inside.append(position)
+        return self._inner.get(buffer, 0)
+
+    @property
+    def results(self) -> list[tuple[int, int]]:
+        """Positions of the addresses of lasting buffers, with the buffers' numbers."""
+        return list(zip(*self._outside, strict=True))
+
+    def late(self, rows: Counts) -> list[Any]:
+        """What is made for some rows, such as primitives; words are its addresses.
+
+        Args:
+            rows: of the device's batch.
+
+        Raises:
+            NeedsNumber: it needs more memory than for other numbers.
+        """
+        return [argument.at(rows) for argument in self._late]
+
+    def words(
+        self, rows: Counts, late: Sequence[Any], inner: int, lasting: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        """All words.
+
+        Args:
+            rows: of the device's batch.
+            late: what was made for them.
+            inner: address of the memory for what only code uses.
+            lasting: addresses of the buffers that are needed outside of the task.
+        """
+        made = self._fixed.copy()
+        if self.sizes:
+            places, slopes, offsets = self._linear
+            made[places] = slopes @ np.array(rows) + offsets
+        for position, word in zip(self.made, map(word_of, late), strict=True):
+            made[position] = word
+        made[self._inside] += inner
+        positions, numbers = self._outside
+        made[positions] = lasting[numbers]
+        return made
+
+    def rows(self, words: int) -> np.ndarray[Any, Any]:
+        """The table for :func:`dpexec.engine.kernels.machine.run`, for words at an address.
+
+        Args:
+            words: their address.
+
+        Returns:
+            int64 ``(calls, 2)``: address of the kernel, address of its arguments.
+        """
+        return self._rows + np.array([0, words])
+
+    @functools.cached_property
+    def _rows(self) -> np.ndarray[Any, Any]:
+        """The rows for words at 0."""
+        addresses = [kernel.address for kernel, _ in self._calls]
+        return np.column_stack([np.array(addresses, np.int64), self._starts])
+
+    @functools.cached_property
+    def _linear(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """Of the words that are sizes: positions, slopes, offsets."""
+        positions = [position for position, _ in self.sizes]
+        slopes = [size.slopes for _, size in self.sizes]
+        offsets = [size.offset for _, size in self.sizes]
+        return np.array(positions), np.array(slopes), np.array(offsets)
+
+
+def word_of(number: Any) -> int:
+    """A number as a word.
+
+    Args:
+        number: a float's bits are taken as they are; of all else its ``int()``.
+    """
+    return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

@@ -1,0 +1,1 @@
+"""Data types, places, scopes, tensors and random numbers."""

@@ -1,0 +1,184 @@
+"""Level-of-detail offsets: where the sequences lie that are stored one after another."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.errors import EnforceNotMet
+
+__all__ = ["LOD_SUFFIX", "NO_SEQUENCES", "ROWS_SUFFIX", "Lod", "lod_name", "rows_name"]
+
+LOD_SUFFIX = "@LOD"
+"""Ends the names of slots, and of variables, that hold the offsets of others."""
+
+
+ROWS_SUFFIX = "@ROWS"
+"""Ends the names of slots, and of variables, that hold sequences of lengths that others have."""
+
+
+def rows_name(name: str) -> str:
+    """The name of what is fed beside lengths: as many rows as these are together, in sequences.
+
+    Args:
+        name: of the lengths.
+    """
+    return name + ROWS_SUFFIX
+
+
+def lod_name(name: str) -> str:
+    """The name of the variable that holds the offsets of another one.
+
+    Args:
+        name: of that other one.
+    """
+    return name + LOD_SUFFIX
+
+
+class Lod:
+    """Offsets of nested sequences, coarse levels first; never changed.
+
+    ``Lod([[0, 2, 3], [0, 3, 4, 9]])``: two paragraphs, the first of two sentences, the other of
+    one; the three sentences have 3, 1 and 5 words, so the tensor has 9 rows. Without levels, a
+    tensor has no sequences.
+
+    Args:
+        levels: offsets per level.
+    """
+
+    __slots__ = ("levels",)
+
+    def __init__(self, levels: Iterable[Any] = ()) -> None:
+        self.levels = tuple(np.asarray(level, np.int64) for level in levels)
+
+    @classmethod
+    def of_lengths(cls, lengths: Iterable[Any]) -> Lod:
+        """From lengths, per level.
+
+        Args:
+            lengths: ``[[2, 1], [3, 1, 5]]`` for the offsets above.
+        """
+        return cls(np.concatenate([[0], np.cumsum(level)]) for level in lengths)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many offsets each level has: one more than sequences."""
+        return tuple(map(len, self.levels))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type of the offsets."""
+        return np.dtype(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the offsets."""
+        return sum(level.nbytes for level in self.levels)
+
+    @property
+    def offsets(self) -> np.ndarray[Any, Any]:
+        """Those of the finest level: sequence i has the rows offsets[i] to offsets[i + 1].
+
+        Raises:
+            EnforceNotMet: there are no sequences.
+        """
+        if not self.levels:
+            raise EnforceNotMet("the tensor holds no sequences (LoD), but they are needed here")
+        return self.levels[-1]
+
+    @property
+    def lengths(self) -> np.ndarray[Any, Any]:
+        """Lengths of the sequences of the finest level."""
+        return np.diff(self.offsets)
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences of the coarsest level: the samples of a batch."""
+        return len(self.levels[0]) - 1
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the tensor."""
+        return int(self.offsets[-1])
+
+    def spans(self) -> list[tuple[int, int]]:
+        """First row, and the one after the last, of every sequence of the finest level."""
+        return list(itertools.pairwise(self.offsets.tolist()))
+
+    def check(self, rows: int) -> None:
+        """Refuse offsets that are not those of a tensor.
+
+        Args:
+            rows: of the tensor.
+
+        Raises:
+            EnforceNotMet: offsets do not begin at 0, decrease, or do not end where the next level
+                (at last, the tensor) does.
+        """
+        sizes = [*(size - 1 for size in self.shape[1:]), rows]
+        for number, (level, size) in enumerate(zip(self.levels, sizes, strict=False)):
+            if (
+                not len(level)
+                or level[0] != 0
+                or level[-1] != size
+                or (level[1:] < level[:-1]).any()
+            ):
+                raise EnforceNotMet(
+                    f"level {number} of {self} must begin at 0, never decrease, and end at {size}: "
+                    f"there are so many {'sequences below' if self.shape[number + 1 :] else 'rows'}"
+                )
+
+    def part(self, first: int, count: int) -> tuple[Lod, slice]:
+        """Some sequences of the coarsest level.
+
+        Args:
+            first: number of the first one.
+            count: how many.
+
+        Returns:
+            Their offsets, and their rows.
+        """
+        start, stop, levels = first, first + count, []
+        if not self.levels:
+            return self, slice(start, stop)
+        for level in self.levels:
+            own = level[start : stop + 1]
+            start, stop = int(own[0]), int(own[-1])
+            levels.append(own - start)
+        return Lod(levels), slice(start, stop)
+
+    @staticmethod
+    def merged(parts: Sequence[Lod]) -> Lod:
+        """The offsets of tensors that are put one after another.
+
+        Args:
+            parts: as many levels each.
+        """
+        levels = []
+        for found in zip(*(part.levels for part in parts), strict=True):
+            starts = np.cumsum([0, *(level[-1] for level in found)])
+            moved = [level[1:] + start for level, start in zip(found, starts, strict=False)]
+            levels.append(np.concatenate([[0], *moved]))
+        return Lod(levels)
+
+    def to_lists(self) -> list[list[int]]:
+        """As fluid's tensors have it."""
+        return [level.tolist() for level in self.levels]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lod) and self.to_lists() == other.to_lists()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return bool(self.levels)
+
+    def __repr__(self) -> str:
+        return f"Lod({self.to_lists()})"
+
+
+NO_SEQUENCES = Lod()
+"""The offsets of a tensor without sequences."""

@@ -1,0 +1,82 @@
+"""Names of Paddle's C++ binding that a few programs call, though nothing here depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.core.tensors import LoDTensor
+
+__all__ = [
+    "__unittest_throw_exception__",
+    "_create_loaded_parameter",
+    "_set_eager_deletion_mode",
+    "empty_var_name",
+    "from_dlpack",
+    "grad_var_suffix",
+    "kEmptyVarName",
+]
+
+
+def grad_var_suffix() -> str:
+    """What names of gradients end with."""
+    return "@GRAD"
+
+
+def empty_var_name() -> str:
+    """The name of a gradient that nobody wants."""
+    return "@EMPTY@"
+
+
+kEmptyVarName = empty_var_name
+
+
+def _set_eager_deletion_mode(threshold: float, fraction: float, fast: bool) -> None:
+    """Accepted: temporaries are always freed after their last use."""
+
+
+def _create_loaded_parameter(variables: Iterable[Any], scope: Scope, executor: Any) -> None:
+    """Make tensors of zeros in a scope for those variables that have no value there."""
+    for var in variables:
+        tensor = scope.var(var.name).get_tensor()
+        if not tensor._is_initialized():
+            tensor._set_dims(var.shape)
+            tensor._mutable_data(CPUPlace(), var.dtype)
+
+
+class _Capsule:
+    """What numpy wants a DLPack capsule of the host's memory to be in."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU of dlpack.h
+
+
+def from_dlpack(capsule: Any) -> LoDTensor:
+    """The tensor of a DLPack capsule, with its memory.
+
+    Args:
+        capsule: of host memory, as ``LoDTensor._to_dlpack`` gives it; used up.
+    """
+    made = LoDTensor()
+    made.array = np.from_dlpack(_Capsule(capsule))
+    return made
+
+
+def __unittest_throw_exception__() -> NoReturn:
+    """Raise what the runtime raises for a broken rule.
+
+    Raises:
+        EnforceNotMet: always.
+    """
+    raise EnforceNotMet("This is a test of exception")

@@ -1,0 +1,99 @@
+"""Sums of rows that belong together: on GPUs, too, in one order, and without a wait.
+
+CuPy's own ways do not serve here. ``add.reduceat`` subtracts sums of all rows before, and so has
+their rounding errors; ``add.at`` adds in any order; and both want to know how many sums there are,
+which the host would have to wait for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.launches import grid
+
+__all__ = ["add_at", "add_runs"]
+
+_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+_SOURCE = """\
+extern "C" __global__ void dp_add_runs(long long count, long long width, long long rows, \
+const long long* keys, const long long* order, const long long* targets, \
+const {type}* value, const {type}* factor, {type}* out) {{
+  long long n = count * width, stride = (long long)blockDim.x * gridDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
+    long long row = i / width, column = i % width, key = keys[row], target = targets[row];
+    if ((row > 0 && keys[row - 1] == key) || target < 0 || target >= rows) continue;
+    {type} rest = 0;
+    for (long long next = row + 1; next < count && keys[next] == key; ++next)
+      rest += value[order[next] * width + column];
+    {type} total = value[order[row] * width + column] + rest;
+    out[target * width + column] += {total};
+  }}
+}}
+"""
+"""The first row comes last, as in NumPy: up to eight rows have the same sum there, bit for bit."""
+
+
+def add_at(xp: Any, out: Any, places: Any, value: Any) -> None:
+    """Add to the rows of an array, also several times to one of them: in the order of ``value``.
+
+    Args:
+        xp: ``numpy`` or ``cupy``.
+        out: array ``(rows, width...)``, C-contiguous.
+        places: numbers of rows, of any shape.
+        value: what each of them gets, ``(*places.shape, width...)``.
+    """
+    places = places.reshape(-1)
+    value = value.reshape(len(places), *out.shape[1:])
+    if xp is np:
+        width = math.prod(out.shape[1:])
+        elements = places[:, None] * width + np.arange(width)
+        np.add.at(out.reshape(-1), elements.reshape(-1), value.reshape(-1))  # far faster than rows
+        return
+    order = xp.argsort(places)  # CuPy's is stable
+    rows = places[order]
+    add_runs(xp, out, rows, order, rows, value)
+
+
+def add_runs(
+    xp: Any, out: Any, keys: Any, order: Any, targets: Any, value: Any, factor: Any = None
+) -> None:
+    """Add up rows whose keys are neighbours and equal, one after another, and add that to ``out``.
+
+    For each run ``keys[i:j]`` of equal keys, ``out[targets[i]]`` grows by the sum of
+    ``value[order[i:j]]``. Threads start at all keys, and those in the middle of a run end at once.
+
+    Args:
+        xp: ``cupy``.
+        out: array ``(..., width...)``.
+        keys: integers, ``(count,)``.
+        order: integers, ``(count,)``: rows of ``value``.
+        targets: integers, ``(count,)``: rows of ``out``; where runs begin, none comes twice. Those
+            that ``out`` does not have get nothing: numbers may not have been looked at yet.
+        value: array ``(rows, width...)`` of the same type.
+        factor: an array of one element, of the same type, that the sums are multiplied with.
+    """
+    if not value.size:
+        return
+    type = value.dtype if value.dtype.name in _TYPES else np.dtype(np.float32)  # for float16
+    if type != value.dtype or not out.flags.c_contiguous:
+        apart = xp.zeros(out.shape, type)
+        add_runs(xp, apart, keys, order, targets, value.astype(type))
+        out += apart.astype(out.dtype) if factor is None else factor * apart.astype(out.dtype)
+        return
+    count, width = keys.size, value.size // len(value)
+    numbers = (xp.ascontiguousarray(array, np.int64) for array in (keys, order, targets))
+    value = xp.ascontiguousarray(value)
+    scale = value if factor is None else factor.astype(type, copy=False)  # without one: not read
+    kernel = _compiled(xp, _TYPES[type.name], factor is not None)
+    sizes = np.int64(count), np.int64(width), np.int64(len(out))
+    kernel(*grid(count * width), (*sizes, *numbers, value, scale, out))
+
+
+@functools.cache
+def _compiled(xp: Any, type: str, scaled: bool) -> Any:
+    total = "factor[0] * total" if scaled else "total"
+    return xp.RawKernel(_SOURCE.format(type=type, total=total), "dp_add_runs")

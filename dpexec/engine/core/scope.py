@@ -1,0 +1,189 @@
+"""Scopes: where values live under the names of variables."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.core.rings import Ring
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray, moved
+
+__all__ = ["Scope", "ScopeVariable", "global_scope", "scope_guard"]
+
+
+class ScopeVariable:
+    """A named slot of a scope; what it holds is decided by the first getter that is called."""
+
+    __slots__ = ("name", "value")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.value: Any = None
+
+    def _get(self, kind: type[Any]) -> Any:
+        if self.value is None:
+            self.value = kind()
+        if not isinstance(self.value, kind):
+            raise TypeError(
+                f"variable {self.name} holds a {type(self.value).__name__}, not a {kind.__name__}"
+            )
+        return self.value
+
+    def get_tensor(self) -> LoDTensor:
+        """The dense tensor of this variable, made empty if the variable is new."""
+        tensor: LoDTensor = self._get(LoDTensor)
+        tensor.in_scope = True
+        return tensor
+
+    def get_selected_rows(self) -> SelectedRows:
+        """The rows of this variable, made empty if the variable is new."""
+        rows: SelectedRows = self._get(SelectedRows)
+        rows.get_tensor().in_scope = True
+        return rows
+
+    def get_lod_tensor_array(self) -> LoDTensorArray:
+        """The tensor array of this variable, made empty if the variable is new."""
+        array: LoDTensorArray = self._get(LoDTensorArray)
+        return array
+
+    get_fetch_list = get_lod_tensor_array
+
+    def get_lod_rank_table(self) -> LoDRankTable:
+        """The rank table of this variable, made empty if the variable is new."""
+        table: LoDRankTable = self._get(LoDRankTable)
+        return table
+
+    def is_int(self) -> bool:
+        """Whether an int was stored with :meth:`set_int`."""
+        return isinstance(self.value, int)
+
+    def is_float(self) -> bool:
+        """Whether a float was stored with :meth:`set_float`."""
+        return isinstance(self.value, float)
+
+    def set_int(self, value: int) -> None:
+        """Store a bare int."""
+        self.value = int(value)
+        moved()
+
+    def set_float(self, value: float) -> None:
+        """Store a bare float."""
+        self.value = float(value)
+        moved()
+
+    def get_int(self) -> int:
+        """The bare int stored before."""
+        number: int = self._get(int)
+        return number
+
+    def get_float(self) -> float:
+        """The bare float stored before."""
+        number: float = self._get(float)
+        return number
+
+
+class Scope:
+    """Maps names to :class:`ScopeVariable`; a name not found here is looked up in the parent."""
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        self._vars: dict[str, ScopeVariable] = {}
+        self._parent = parent
+        self._children: list[Scope] = []
+        self._rings: dict[int, Ring] = {}
+        self._runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        inside = "" if self._parent is None else " inside another scope"
+        return f"<Scope: {len(self._vars)} variables{inside}>"
+
+    def var(self, name: str) -> ScopeVariable:
+        """The variable of this scope with this name, made if it is not there."""
+        if name not in self._vars:
+            self._vars[name] = ScopeVariable(name)
+        return self._vars[name]
+
+    def find_var(self, name: str) -> ScopeVariable | None:
+        """The variable with this name here or in a parent; None if there is none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope._vars:
+                return scope._vars[name]
+            scope = scope._parent
+        return None
+
+    def erase(self, names: list[str]) -> None:
+        """Forget variables of this scope."""
+        for name in names:
+            var = self._vars.pop(name, None)
+            if var is not None and isinstance(var.value, (LoDTensor, SelectedRows)):
+                var.value.touch()  # runtimes that hold copies look again
+                moved()
+
+    def local_var_names(self) -> list[str]:
+        """Names of the variables of this scope itself."""
+        return list(self._vars)
+
+    def new_scope(self) -> Scope:
+        """A child of this scope."""
+        kid = Scope(self)
+        self._children.append(kid)
+        return kid
+
+    def drop_kids(self) -> None:
+        """Forget all children."""
+        self._children.clear()
+
+    def _kids(self) -> list[Scope]:
+        return list(self._children)
+
+    def _remove_from_pool(self) -> None:
+        """Let go of all values; the scope is not to be used afterwards."""
+        self.erase(self.local_var_names())
+        self.drop_kids()
+
+    def set_ring(self, number: int, ring: Ring) -> None:
+        """Let operators that run in this scope find a ring of trainers."""
+        self._rings[number] = ring
+
+    def rings(self) -> dict[int, Ring]:
+        """The rings of trainers of this scope and its parents, by number."""
+        around = {} if self._parent is None else self._parent.rings()
+        return {**around, **self._rings}
+
+    def run_count(self, program: Any) -> int:
+        """The number of completed training runs of ``program`` in this scope.
+
+        Random operators with a seed draw from (seed, run): the count belongs to the state that
+        the run advances, so two scopes that start equal stay equal.
+        """
+        return self._runs.get(program, 0)
+
+    def count_run(self, program: Any) -> None:
+        """Note one more completed run of ``program``."""
+        self._runs[program] = self._runs.get(program, 0) + 1
+
+    def set_run_count(self, program: Any, count: int) -> None:
+        """Say how many runs of ``program`` were completed."""
+        self._runs[program] = count
+
+
+_current = [Scope()]
+
+
+def global_scope() -> Scope:
+    """The scope that executors use unless told otherwise."""
+    return _current[-1]
+
+
+@contextlib.contextmanager
+def scope_guard(scope: Scope) -> Iterator[None]:
+    """Use ``scope`` as the global scope inside the ``with`` block."""
+    _current.append(scope)
+    try:
+        yield
+    finally:
+        _current.pop()

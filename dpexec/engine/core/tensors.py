@@ -1,0 +1,281 @@
+"""The values that variables hold: ``LoDTensor``, and arrays of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.core.places import CPUPlace, Place, array_module, on_device
+
+__all__ = ["LoDTensor", "LoDTensorArray", "Tensor"]
+
+_clock = itertools.count(1)
+last_write = 0
+"""Time of the latest write to a variable through a public method, so that a runtime that holds
+copies can tell with one comparison that none of them is out of date."""
+moves = 0
+"""How often a variable got another array, so that whoever knows where arrays lie can tell with one
+comparison that they still do."""
+
+
+def tick() -> int:
+    """The time of a write that happens now."""
+    global last_write
+    last_write = next(_clock)
+    return last_write
+
+
+def moved() -> None:
+    """Note that a variable has its value elsewhere now."""
+    global moves
+    moves += 1
+
+
+_CPP_NAMES = {
+    "bool": "bool",
+    "float16": "::paddle::platform::float16",
+    "float32": "float",
+    "float64": "double",
+    "int32": "int",
+}
+
+
+class LoDTensor:
+    """A dense array with optional level-of-detail offsets.
+
+    ``array`` is None until something was stored. ``version`` grows with every write from outside
+    a run; runtimes that replicate a tensor compare it to notice that their copies are stale.
+    ``in_scope`` says whether it is a variable's: nobody keeps copies of others, such as feeds, so
+    what is written to these concerns no runtime.
+    """
+
+    __slots__ = ("_array", "_dims", "_lod", "_source", "in_scope", "place", "version")
+
+    def __init__(self) -> None:
+        self._array: Any = None
+        self._dims = [0]
+        self._lod: list[list[int]] = []
+        self.place: Place = CPUPlace()
+        self._source: Callable[[], Any] | None = None
+        self.in_scope = False
+        self.version = 0
+
+    @property
+    def array(self) -> Any:
+        """The NumPy or CuPy array, shared with the runtime: treat it as read-only."""
+        if self._source is not None:
+            self.array = self._source()
+        return self._array
+
+    @array.setter
+    def array(self, value: Any) -> None:
+        self._array, self._source = value, None
+        if self.in_scope:
+            moved()
+
+    @property
+    def form(self) -> Any:
+        """Shape and type; None while nothing is stored, or is yet to be delivered."""
+        return None if self._array is None else (self._array.shape, self._array.dtype)
+
+    def defer(self, source: Callable[[], Any]) -> None:
+        """Let ``source`` deliver the array when it is first read (state kept on a cluster)."""
+        self._array, self._source = None, source
+        if self.in_scope:
+            moved()
+
+    def touch(self) -> None:
+        """Mark the value as written from outside the runtime that replicates it."""
+        if self.in_scope:
+            self.version = tick()
+
+    def set(self, array: Any, place: Place | None = None, zero_copy: bool = False) -> None:
+        """Store a copy of an array.
+
+        Args:
+            array: anything ``numpy.asarray`` takes.
+            place: where the copy lives; the CPU by default.
+            zero_copy: accepted for fluid's sake; a copy is always made.
+
+        Raises:
+            TypeError: the element type has no tensor type in fluid.
+        """
+        place = place or CPUPlace()
+        if isinstance(array, LoDTensor):
+            array = array.array
+        host = np.array(array, order="C")
+        as_var_type(host.dtype)
+        with on_device(place):
+            self.array = array_module(place).asarray(host)
+        self.place = place
+        self.touch()
+
+    def _share_data_with(self, other: LoDTensor) -> None:
+        """Hold the array that another tensor holds."""
+        self.array, self.place = other.array, other.place
+        self.touch()
+
+    def shape(self) -> list[int]:
+        """The dimensions; ``[0]`` while nothing is stored."""
+        return list(self._dims) if self.array is None else list(self.array.shape)
+
+    def lod(self) -> list[list[int]]:
+        """Offsets per level: ``[[0, 2, 5]]`` for sequences of lengths 2 and 3."""
+        return [list(level) for level in self._lod]
+
+    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
+        """Set the offsets per level.
+
+        Raises:
+            EnforceNotMet: they are no offsets of sequences, or end elsewhere than the tensor.
+        """
+        self._set_lod(Lod(lod))
+
+    def recursive_sequence_lengths(self) -> list[list[int]]:
+        """Lengths per level: ``[[2, 3]]`` for offsets ``[[0, 2, 5]]``."""
+        return [[b - a for a, b in itertools.pairwise(level)] for level in self._lod]
+
+    def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
+        """Set the lengths per level.
+
+        Raises:
+            EnforceNotMet: they do not add up to the number of rows of the tensor.
+        """
+        self._set_lod(Lod.of_lengths(lengths))
+
+    def _set_lod(self, lod: Lod) -> None:
+        if self._is_initialized():
+            lod.check((self.shape() or [1])[0])
+        self._lod = lod.to_lists()
+
+    def has_valid_recursive_sequence_lengths(self) -> bool:
+        """Whether every level ends where the next one (at last, the data) has its length."""
+        ends = [level[-1] for level in self._lod]
+        sizes = [len(level) - 1 for level in self._lod[1:]] + [self.shape()[0]]
+        return all(
+            end == size and level[0] == 0
+            for end, size, level in zip(ends, sizes, self._lod, strict=False)  # or no level
+        )
+
+    # ---- memory and single elements, as C++ programs see them
+
+    def _set_dims(self, dims: Sequence[int]) -> None:
+        """Say or change the dimensions."""
+        self._dims = [int(dim) for dim in dims]
+        if self.array is not None:
+            self.array = self.array.reshape(self._dims)
+            self.touch()
+
+    def _mutable_data(self, place: Place, dtype: Any) -> int:
+        """Make memory for the dimensions, filled with zeros, and return its address."""
+        xp = array_module(place)
+        self.array = xp.zeros(self.shape(), to_numpy(dtype))
+        self.place = place
+        self.touch()
+        return int(self.array.ctypes.data if xp is np else self.array.data.ptr)
+
+    def _alloc_float(self, place: Place) -> None:
+        self._mutable_data(place, VarType.FP32)
+
+    def _alloc_int(self, place: Place) -> None:
+        self._mutable_data(place, VarType.INT32)
+
+    def _get_float_element(self, offset: int) -> float:
+        return float(self._floats(offset)[offset])
+
+    def _set_float_element(self, offset: int, value: float) -> None:
+        self._floats(offset)[offset] = value
+        self.touch()
+
+    def _floats(self, offset: int) -> Any:
+        """The elements one after another, if they are float32 and reach to ``offset``."""
+        array = self.array
+        if array is None or array.dtype != np.float32 or not 0 <= offset < array.size:
+            raise EnforceNotMet(
+                f"element {offset} of a tensor of float32 numbers was asked for, but the tensor "
+                f"has {self._dtype()} and dimensions {self.shape()}"
+            )
+        return array.reshape(-1)
+
+    def _to_dlpack(self) -> Any:
+        """A DLPack capsule that shares the memory."""
+        return self.array.__dlpack__()
+
+    def _dtype(self) -> VarType:
+        return VarType.FP32 if self.array is None else as_var_type(self.array.dtype)
+
+    def _place(self) -> Place:
+        return self.place
+
+    def _is_initialized(self) -> bool:
+        return self._source is not None or self._array is not None
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A host view of the data.
+
+        Raises:
+            ValueError: nothing is stored.
+        """
+        array = self.array
+        if array is None:
+            raise ValueError("the tensor holds no data: it was never set nor computed")
+        return array if isinstance(array, np.ndarray) else array.get()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        # A copy, as in fluid: no aliasing of state. Without data it is empty: programs that rename
+        # variables of a scope copy their tensors, whether they have some or not.
+        return np.array(self.numpy() if self._is_initialized() else (), dtype=dtype)
+
+    def __len__(self) -> int:
+        return self.shape()[0]
+
+    def __str__(self) -> str:
+        levels = "".join("{" + ", ".join(map(str, level)) + "}" for level in self._lod)
+        head = f"\tlod: {{{levels}}}\n\tdim: "
+        if not self._is_initialized():
+            return f"{head}0\n\tlayout: NCHW\n\tdtype: undefined\n\tdata: []\n"
+        array = self.numpy()
+        dims = ", ".join(map(str, array.shape))
+        data = " ".join(f"{value:g}" for value in array.ravel())
+        dtype = _CPP_NAMES.get(array.dtype.name, f"{array.dtype.name}_t")
+        return f"{head}{dims}\n\tlayout: NCHW\n\tdtype: {dtype}\n\tdata: [{data}]\n"
+
+    __repr__ = __str__
+
+    def __getitem__(self, index: int | slice | tuple[int | slice, ...]) -> LoDTensor:
+        """A part as a tensor without sequences; single rows keep their dimension, as in fluid.
+
+        Args:
+            index: integers and slices, for the first dimensions.
+
+        Raises:
+            IndexError: there is nothing there, or more is indexed than there are dimensions.
+        """
+        array = self.numpy()
+        items = index if isinstance(index, tuple) else (index,)
+        if len(items) > array.ndim:
+            raise IndexError(f"{len(items)} indices of a tensor of shape {self.shape()}")
+        found = zip(items, array.shape, strict=False)
+        part = LoDTensor()
+        part.array = array[tuple(self._section(item, size) for item, size in found)].copy()
+        return part
+
+    def _section(self, item: Any, size: int) -> slice:
+        if isinstance(item, slice):
+            return item
+        if not isinstance(item, (int, np.integer)) or not -size <= item < size:
+            raise IndexError(f"index {item!r} of a tensor of shape {self.shape()}")
+        return slice(item % size, item % size + 1)
+
+
+Tensor = LoDTensor
+
+
+class LoDTensorArray(list[LoDTensor]):
+    """A growing list of tensors."""

@@ -1,0 +1,1 @@
+"""Dask as we use it: blocks of collections, values that workers hold, waits with a limit."""

@@ -1,0 +1,225 @@
+"""Blocks of Dask collections, computed on workers that reach what the blocks are made of.
+
+Dask takes every worker to reach every other one: it lets a task wait for ever that needs data of a
+worker that its own does not reach. So while blocks are computed, workers are asked whom they wait
+for. If that is in vain, the blocks are computed anew, where everything can be had.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph
+from distributed import wait
+from distributed.client import futures_of
+
+from dpexec.engine.core.errors import WorkerLostError
+from dpexec.engine.dask.blocks import brought, computed_with
+from dpexec.engine.dask.reach import awaited
+from dpexec.engine.dask.waiting import DASK_GAVE_UP
+
+if TYPE_CHECKING:
+    from dpexec.engine.dask.waiting import Contact
+
+__all__ = ["Computing"]
+
+_LOOK = 0.5  # seconds between looks at what is done
+_WHAT = "to compute fed Dask collections"
+
+_logger = logging.getLogger(__name__)
+
+
+class Computing:
+    """Computes blocks, and what is to be known of each; blocks stay on the workers.
+
+    Args:
+        contact: how the cluster is talked to.
+        parts: the blocks of each collection.
+        steps: functions of a block, each of what the one before it returned. The client gets what
+            the last one returns; the block of a feed is what the last but one does.
+    """
+
+    def __init__(
+        self,
+        contact: Contact,
+        parts: Sequence[Sequence[Any]],
+        steps: Sequence[Callable[[Any], Any]],
+    ) -> None:
+        self._contact, self._parts, self._steps = contact, parts, steps
+        self._workers: list[str] = []
+        self._silent: dict[str, str] = {}
+        self._pinned: set[str] = set()  # who has to be there
+        self._made: list[Any] = []
+
+    def run(self) -> tuple[list[list[Any]], list[list[Any]]]:
+        """Futures of the blocks, and what is known of them, as the blocks are given.
+
+        Raises:
+            WorkerLostError: no worker can have what a block is made of; or workers are silent.
+            SchedulerLostError: the scheduler is.
+            Exception: what computing them raised.
+        """
+        while True:
+            self._workers = self._contact.workers()
+            known, self._pinned, self._made = self._known(), set(), []
+            pairs = computed_with(self._compute, self._parts)
+            blocks = [[block for block, _ in found] for found in pairs]
+            ends = [end for found in pairs for _, end in found]
+            why = self._wait(ends)
+            if not why:
+                facts = iter(self._contact.gather(ends, self._homes_of(ends), _WHAT))
+                return blocks, [[next(facts) for _ in found] for found in pairs]
+            for future in self._made:  # else dask takes a task that waits for the new one
+                future.release()
+            if self._known() == known:
+                raise WorkerLostError(f"{why}, awaited {_WHAT}", {})
+            _logger.warning("%s: fed Dask collections are computed again, elsewhere", why)
+
+    def _known(self) -> tuple[Collection[Any], ...]:
+        """What places depend on."""
+        there = self._contact.workers()
+        return there, set(self._contact.reachability.among(there)), set(self._silent)
+
+    # ---- sending
+
+    def _compute(self, blocks: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Send some blocks; returns for each its future, and that of what is known of it."""
+        client, found = self._contact.client, dict[int, tuple[Any, Any]]()
+        for workers, chosen in self._places(blocks).items():
+            self._pinned.update(workers)
+            where = {"workers": list(workers), "allow_other_workers": False} if workers else {}
+            made = [client.compute([blocks[index] for index in chosen], **where)]
+            for step in self._steps:
+                made.append(client.map(step, made[-1], pure=not workers, **where))
+            self._made += [future for futures in made for future in futures]
+            found.update(zip(chosen, zip(made[-2], made[-1], strict=True), strict=True))
+        return [found[index] for index in range(len(blocks))]
+
+    def _places(self, blocks: Sequence[Any]) -> Mapping[tuple[str, ...], Sequence[int]]:
+        """Numbers of blocks, by the workers that may compute them; () are all.
+
+        Blocks share what they are made of, so all go to the same workers, if some are fit.
+        """
+        everywhere: dict[tuple[str, ...], Sequence[int]] = {(): range(len(blocks))}
+        if not (self._silent or self._contact.reachability.among(self._workers)):
+            return everywhere
+        needed = [_futures_of(block) for block in blocks]
+        held = self._contact.holders([future for futures in needed for future in futures])
+        if common := self._fit([held.get(f.key, ()) for futures in needed for f in futures]):
+            return {common: range(len(blocks))}
+        found: dict[tuple[str, ...], list[int]] = {}
+        for index, futures in enumerate(needed):
+            holders = [held.get(future.key, ()) for future in futures]
+            workers = self._fit(holders) or self._brought(futures, holders)
+            found.setdefault(workers, []).append(index)
+        return found
+
+    def _fit(self, holders: Iterable[Sequence[str]]) -> tuple[str, ...]:
+        """Workers that reach each other and some holder of everything; those that hold most first.
+
+        Args:
+            holders: the workers that have it, for all that is needed; none, if it is not made yet.
+        """
+        wanted = [found for found in holders if found]
+        fit = [w for w in self._answering() if all(self._reaches(w, some) for some in wanted)]
+        fit.sort(key=lambda worker: -sum(worker in found for found in wanted))
+        chosen: list[str] = []
+        for worker in fit:
+            if all(self._contact.reachability.between(worker, other) for other in chosen):
+                chosen.append(worker)
+        return tuple(chosen)
+
+    def _answering(self) -> list[str]:
+        return [worker for worker in self._workers if worker not in self._silent]
+
+    def _reaches(self, worker: str, holders: Sequence[str]) -> bool:
+        between, silent = self._contact.reachability.between, self._silent
+        return any(between(worker, holder) and holder not in silent for holder in holders)
+
+    def _brought(self, futures: Sequence[Any], holders: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """A worker that reaches much of what is needed; it gets the rest through the client.
+
+        Raises:
+            WorkerLostError: nobody who answers holds it.
+        """
+        missing = {
+            worker: [
+                (future, found)
+                for future, found in zip(futures, holders, strict=True)
+                if found and not self._reaches(worker, found)
+            ]
+            for worker in self._answering()
+        }
+        if not missing:
+            raise WorkerLostError(f"no worker answers, awaited {_WHAT}", self._silent)
+        worker = min(missing, key=lambda worker: len(missing[worker]))
+        for future, found in missing[worker]:
+            home = next((holder for holder in found if holder not in self._silent), found[0])
+            _logger.warning("what %s holds for a feed goes through the client to %s", home, worker)
+            value = brought(self._contact, home, _WHAT, _same, future)
+            copy, limit = {future.key: value}, self._contact.limit
+            self._contact.client.scatter(copy, workers=[worker], direct=False, timeout=limit)
+        return (worker,)
+
+    # ---- waiting
+
+    def _wait(self, ends: Sequence[Any]) -> str:
+        """Wait for tasks; returns why that is in vain, if it is."""
+        pause = self._contact.reachability.pause
+        look = time.monotonic() + pause
+        while not self._ended(ends):
+            if time.monotonic() > look:
+                if why := self._in_vain():
+                    return why
+                look = time.monotonic() + pause
+        return ""
+
+    def _ended(self, ends: Sequence[Any]) -> bool:
+        """Whether all tasks have ended, or one has failed."""
+        with self._contact.client.as_current():
+            try:
+                wait(ends, timeout=_LOOK)
+            except TimeoutError:
+                return any(end.status == "error" for end in ends)
+            except DASK_GAVE_UP:
+                pass
+        return True
+
+    def _in_vain(self) -> str:
+        """Which workers wait for others that they do not reach, are silent, or have left."""
+        homes: Mapping[str, Sequence[int]] = dict.fromkeys(self._contact.workers(), ())
+        self._contact.check(homes, _WHAT)
+        told, lost = self._contact.reach(awaited, homes=homes, what=_WHAT)
+        apart = self._contact.reachability.among(homes)
+        cut = {
+            apart[frozenset((worker, holder))]: None
+            for worker, found in told.items()
+            for holders in found
+            if all(frozenset((worker, holder)) in apart for holder in holders)
+            for holder in holders
+        }
+        gone = [worker for worker in sorted(self._pinned) if worker not in homes]
+        silent = {worker: why for worker, why in lost.items() if worker not in self._silent}
+        self._silent |= silent
+        wrong = [f"worker {worker} {why}" for worker, why in silent.items()]
+        return "; ".join([*cut, *wrong, *(f"worker {worker} has left" for worker in gone)])
+
+    def _homes_of(self, ends: Sequence[Any]) -> Mapping[str, Sequence[int]]:
+        found = self._contact.holders(ends).values()
+        return dict.fromkeys([worker for holders in found for worker in holders], ())
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _futures_of(block: Any) -> list[Any]:
+    """What a block is made of that is on workers already, or will be."""
+    graph = block.__dask_graph__()
+    if isinstance(graph, HighLevelGraph):  # of the whole collection
+        graph = graph.cull(set(flatten(block.__dask_keys__())))
+    return list(futures_of(dict(graph)))

@@ -1,0 +1,98 @@
+"""Which workers reach each other, as far as that was found out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from dpexec.engine.dask.reach import unreachable
+
+__all__ = ["Homes", "Reachability", "named"]
+
+Homes = Mapping[str, Sequence[int]]
+"""Addresses of workers, with the replicas that live there."""
+
+_LEAST = 3.0  # seconds; in less, a packet that was lost is not sent again
+
+_Reach = Callable[..., Awaitable[tuple[dict[str, Any], dict[str, str]]]]
+
+
+class Reachability:
+    """Pairs of workers that do not reach each other, though the client reaches both.
+
+    Args:
+        reach: calls a function on workers, up to a limit; gives their answers.
+        limit: seconds in which a worker has to answer.
+
+    Attributes:
+        apart: what was found out, by pair.
+    """
+
+    def __init__(self, reach: _Reach, limit: float) -> None:
+        self._reach = reach
+        self._patience = max(limit, _LEAST)
+        self.apart: dict[frozenset[str], str] = {}
+
+    @property
+    def pause(self) -> float:
+        """Seconds between checks while something is awaited."""
+        return self._patience / 2
+
+    def among(self, workers: Collection[str]) -> dict[frozenset[str], str]:
+        """The pairs among some workers that do not reach each other, and why."""
+        there = frozenset(workers)
+        return {pair: why for pair, why in self.apart.items() if pair <= there}
+
+    def between(self, one: str, other: str) -> bool:
+        """Whether two workers reach each other."""
+        return frozenset((one, other)) not in self.apart
+
+    async def check(self, homes: Homes, what: str) -> None:
+        """Let workers ask each other; on the event loop of the client.
+
+        Who does not answer the client either counts as lost, and not here.
+
+        Args:
+            homes: the workers.
+            what: why they are asked.
+
+        Raises:
+            SchedulerLostError: the scheduler does not answer.
+        """
+        if len(homes) < 2:
+            return
+        args = tuple(homes), self._patience
+        answers, _ = await self._reach(unreachable, args, homes, what, 2 * self._patience)
+        for pair in itertools.combinations(answers, 2):
+            self.apart.pop(frozenset(pair), None)
+        for worker, found in answers.items():
+            for peer in found.keys() & answers.keys():
+                text = f"{named(worker, homes)} does not reach {named(peer, homes)}"
+                self.apart[frozenset((worker, peer))] = f"{text} ({found[peer]})"
+
+    def check_later(
+        self, loop: asyncio.AbstractEventLoop, workers: Collection[str]
+    ) -> Future[None]:
+        """Let workers ask each other, while the client does other things.
+
+        Args:
+            loop: of the client.
+            workers: their addresses.
+
+        Returns:
+            What ends with it.
+        """
+        homes = dict.fromkeys(workers, ())
+        return asyncio.run_coroutine_threadsafe(self.check(homes, "to look again"), loop)
+
+
+def named(address: str, homes: Homes) -> str:
+    """A worker, as people know it."""
+    devices = homes[address]
+    if not devices:
+        return f"worker {address}"
+    plural = "s" if len(devices) > 1 else ""
+    return f"worker {address} (replica{plural} {', '.join(map(str, devices))})"

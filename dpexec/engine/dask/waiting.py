@@ -1,0 +1,385 @@
+"""How the client talks to the workers of a cluster: no wait is without a limit.
+
+A worker that is gone or silent would be waited for for ever: dask keeps a task that is pinned to
+it, and a call of it has no timeout. So while something is awaited, the workers that it needs are
+looked after. A worker may work for as long as it likes; its event loop must answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+from urllib.parse import urlsplit
+
+from distributed import CancelledError, KilledWorker
+from distributed.comm import CommClosedError
+from distributed.scheduler import NoValidWorkerError
+
+from dpexec.engine.core.errors import SchedulerLostError, WorkerLostError
+from dpexec.engine.dask.reachability import Homes, Reachability, named
+
+__all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
+
+_LOOK = 0.25  # seconds between looks at who is still there
+_LEFT = "has left the cluster"
+_PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
+DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
+"""Errors of tasks that say nothing about what the tasks did, but that their worker is lost."""
+
+
+class Contact:
+    """Calls workers and takes their results, and says who did not answer.
+
+    Args:
+        client: a connected ``distributed.Client``.
+        limit: seconds in which a worker has to answer.
+
+    Attributes:
+        reachability: which workers reach each other.
+
+    Raises:
+        SchedulerLostError: the client is closed.
+    """
+
+    def __init__(self, client: Any, limit: float) -> None:
+        self._client, self.limit = client, limit
+        self.reachability = Reachability(self._reach, limit)
+        self._scheduler = getattr(client.scheduler, "address", "a cluster")  # None once closed
+        if self._is_closed():
+            raise self._client_closed()
+
+    @property
+    def client(self) -> Any:
+        """The client.
+
+        Raises:
+            SchedulerLostError: it is closed: dask would say that something is None.
+        """
+        if self._is_closed():
+            raise self._client_closed()
+        return self._client
+
+    def _is_closed(self) -> bool:
+        return self._client.status in ("closing", "closed")
+
+    def ask(
+        self, function: Callable[..., Any], *args: Any, homes: Homes, what: str
+    ) -> dict[str, Any]:
+        """Call a function on workers, beside their tasks.
+
+        Args:
+            function: what is called; one with a parameter ``dask_worker`` gets the worker.
+            args: its arguments.
+            homes: the workers.
+            what: why they are asked, for errors.
+
+        Returns:
+            Their answers, by address.
+
+        Raises:
+            WorkerLostError: some have left or are silent; the others were asked nevertheless.
+            SchedulerLostError: the scheduler is.
+            Exception: what the function raised.
+        """
+        answers, lost = self.reach(function, *args, homes=homes, what=what)
+        if lost:
+            raise self._worker_lost(lost, homes, what)
+        return answers
+
+    def reach(
+        self, function: Callable[..., Any], *args: Any, homes: Homes, what: str
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Call a function on those workers that are still there, see :meth:`ask`.
+
+        Args:
+            function: what is called.
+            args: its arguments.
+            homes: the workers.
+            what: why they are asked.
+
+        Returns:
+            The answers by address, and what is wrong with those who gave none.
+        """
+        answers, lost = self._sync(self._reach, function, args, homes, what)
+        return answers, lost
+
+    def missing(self, homes: Homes, what: str) -> dict[str, str]:
+        """What is wrong with workers that have left or are silent; empty if all are there.
+
+        Args:
+            homes: the workers.
+            what: why they are waited for.
+
+        Raises:
+            SchedulerLostError: the scheduler is.
+        """
+        return self.reach(_PING, homes=homes, what=what)[1]
+
+    def check(self, homes: Homes, what: str) -> None:
+        """Find out which workers reach each other, see :class:`Reachability`.
+
+        Args:
+            homes: the workers.
+            what: why that matters, for errors.
+
+        Raises:
+            SchedulerLostError: the scheduler does not answer.
+        """
+        self._sync(self.reachability.check, homes, what)
+
+    def check_later(self, workers: Collection[str]) -> Future[None]:
+        """Find out the same, while the client does other things; gives what ends with it."""
+        return self.reachability.check_later(self.client.loop.asyncio_loop, workers)
+
+    def gather(
+        self, futures: Sequence[Any], homes: Homes, what: str, holders: Collection[str] = ()
+    ) -> list[Any]:
+        """The results of tasks, however long these take, as long as their workers answer.
+
+        Args:
+            futures: the tasks.
+            homes: the workers that they need.
+            what: what they do, for errors.
+            holders: other workers whose data they need; dask knows what to do if these are lost.
+
+        Returns:
+            Their results. If there is an error, the tasks are cancelled.
+
+        Raises:
+            WorkerLostError: some workers have left, are silent or do not reach each other, or dask
+                has given tasks up.
+            SchedulerLostError: the scheduler is.
+            Exception: what a task raised.
+        """
+        try:
+            results: list[Any] = self._sync(self._gather, futures, homes, what, holders)
+        except BaseException:
+            for future in futures:  # dask would keep the error, whose frames hold the futures
+                future.release()
+            raise
+        return results
+
+    def holders(self, futures: Sequence[Any]) -> Mapping[Any, Sequence[str]]:
+        """The workers that hold the results of tasks, by the tasks' keys.
+
+        Args:
+            futures: the tasks.
+
+        Raises:
+            SchedulerLostError: the scheduler does not answer.
+        """
+        found: Mapping[Any, Sequence[str]] = self._sync(self._holders, futures)
+        return found
+
+    def workers(self) -> list[str]:
+        """The addresses of all workers that the scheduler knows, sorted.
+
+        Raises:
+            SchedulerLostError: it does not answer.
+        """
+        return sorted(self._sync(self._present, "to say who is there"))
+
+    def _sync(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Let the event loop of the client do something."""
+        client = self.client
+        try:
+            return client.sync(function, *args)
+        except RuntimeError as error:
+            if self._is_closed():
+                raise self._client_closed() from error  # meanwhile
+            raise
+
+    # ---- on the event loop of the client
+
+    async def _reach(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        homes: Homes,
+        what: str,
+        limit: float | None = None,
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        there = await self._present(what)  # dask would try for long to reach who has left
+        lost = {address: _LEFT for address in homes if address not in there}
+        calls = {
+            address: asyncio.ensure_future(self._call(address, function, args, what))
+            for address in homes
+            if address in there
+        }
+        try:
+            lost |= await self._wait(calls, what, limit or self.limit)
+        finally:
+            for call in calls.values():
+                call.cancel()
+        answers: dict[str, Any] = {}
+        for address, call in calls.items():
+            if address in lost:
+                continue
+            if isinstance(answer := call.result(), OSError):
+                lost[address] = f"cannot be reached ({answer})"
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                answers[address] = answer
+        return answers, lost
+
+    async def _call(
+        self, address: str, function: Callable[..., Any], args: Sequence[Any], what: str
+    ) -> Any:
+        """What a worker answers, or the error: one that stops the others loses none of them."""
+        try:
+            answers = await self.client.run(
+                function, *args, workers=[address], on_error="return", asynchronous=True
+            )
+        except OSError as error:
+            return self._scheduler_lost(f"cannot be reached ({error})", what)
+        return answers[address]
+
+    async def _wait(
+        self, calls: Mapping[str, asyncio.Future[Any]], what: str, limit: float
+    ) -> dict[str, str]:
+        """Wait for calls, up to the limit; returns what is wrong with those that did not end."""
+        loop = asyncio.get_running_loop()
+        deadline, waiting = loop.time() + limit, dict(calls)
+        lost: dict[str, str] = {}
+        while waiting:
+            left = max(deadline - loop.time(), 0.0)
+            await asyncio.wait(waiting.values(), timeout=min(_LOOK, left))
+            waiting = {address: call for address, call in waiting.items() if not call.done()}
+            there = await self._present(what) if waiting else ()
+            for address in [a for a in waiting if a not in there or not left]:
+                silent = f"did not answer for {limit:g} s"
+                lost[address] = silent if address in there else _LEFT
+                del waiting[address]
+        return lost
+
+    async def _present(self, what: str) -> Iterable[str]:
+        """The workers that the scheduler knows."""
+        found: Mapping[str, int] = await self._told(self.client.nthreads(asynchronous=True), what)
+        return found
+
+    async def _holders(self, futures: Sequence[Any]) -> Any:
+        return await self._told(self.client.who_has(futures), "to say who holds fed rows")
+
+    async def _told(self, asking: Awaitable[Any], what: str) -> Any:
+        """What the scheduler answers.
+
+        Raises:
+            SchedulerLostError: it does not within the limit, or has ended.
+        """
+        answer = asyncio.ensure_future(asking)
+        try:
+            async with asyncio.timeout(self.limit):
+                while not answer.done():
+                    await asyncio.wait([answer], timeout=_LOOK)
+                    if not answer.done():
+                        await self._look_for_scheduler(what)
+                return await answer
+        except TimeoutError as error:
+            raise self._scheduler_lost(f"did not answer for {self.limit:g} s", what) from error
+        except OSError as error:
+            raise self._scheduler_lost(f"cannot be reached ({error})", what) from error
+        finally:
+            answer.cancel()
+            answer.add_done_callback(_looked_at)
+
+    async def _look_for_scheduler(self, what: str) -> None:
+        """Make sure that somebody listens where the scheduler does: dask would try again for long.
+
+        Raises:
+            SchedulerLostError: nobody does, so its process has ended.
+        """
+        parts = urlsplit(self._scheduler)
+        if parts.scheme not in ("tcp", "tls") or parts.port is None:
+            return
+        try:
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        except ConnectionRefusedError as error:
+            raise self._scheduler_lost(f"has ended ({error.strerror})", what) from error
+        except OSError:
+            return  # the network may come back
+        writer.close()
+
+    async def _gather(
+        self, futures: Sequence[Any], homes: Homes, what: str, holders: Collection[str]
+    ) -> list[Any]:
+        results = asyncio.ensure_future(self.client.gather(list(futures), asynchronous=True))
+        near = {**dict.fromkeys(holders, ()), **homes}
+        watching = [
+            asyncio.ensure_future(self._watch(results, homes, what)),
+            asyncio.ensure_future(self._watch_links(results, near, what)),
+        ]
+        for watch in watching:
+            watch.add_done_callback(_looked_at)
+        try:
+            await asyncio.wait([results, *watching], return_when=asyncio.FIRST_COMPLETED)
+            ended = next(future for future in (results, *watching) if future.done())
+            found: list[Any] = ended.result()
+            return found
+        except DASK_GAVE_UP as error:
+            await self._look(homes, what)
+            raise WorkerLostError(f"dask gave up {what} ({error})", {}) from error
+        finally:
+            for watch in watching:
+                watch.cancel()
+            if not results.done():
+                await self._give_up(futures, results)
+
+    async def _give_up(self, futures: Sequence[Any], results: asyncio.Future[Any]) -> None:
+        """Cancel tasks, which ends the wait for them: its own cancellation would leave parts."""
+        await self.client.cancel(futures, asynchronous=True, force=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(results, return_exceptions=True), self.limit)
+
+    async def _watch(self, results: asyncio.Future[Any], homes: Homes, what: str) -> Any:
+        # Being cancelled is not enough: asyncio.wait_for of Python 3.11, which dask uses, loses a
+        # cancellation that comes when what it waits for is just done.
+        while not results.done():
+            await asyncio.sleep(_LOOK)
+            await self._look(homes, what)
+
+    async def _watch_links(self, results: asyncio.Future[Any], homes: Homes, what: str) -> Any:
+        """Make sure that workers reach each other, but for those that are known not to."""
+        while not results.done():
+            await asyncio.sleep(self.reachability.pause)
+            known = set(self.reachability.apart)
+            await self.reachability.check(homes, what)
+            found = self.reachability.among(homes)
+            if new := [why for pair, why in found.items() if pair not in known]:
+                raise WorkerLostError(f"{'; '.join(new)}, awaited {what}", {})
+
+    async def _look(self, homes: Homes, what: str) -> None:
+        """Make sure that workers are there.
+
+        Raises:
+            WorkerLostError: they are not.
+        """
+        _, lost = await self._reach(_PING, (), homes, what)
+        if lost:
+            raise self._worker_lost(lost, homes, what)
+
+    # ---- errors
+
+    def _worker_lost(self, lost: Mapping[str, str], homes: Homes, what: str) -> WorkerLostError:
+        parts = [f"{named(address, homes)} {why}" for address, why in lost.items()]
+        return WorkerLostError(f"{', '.join(parts)}, awaited {what}", lost)
+
+    def _scheduler_lost(self, why: str, what: str) -> SchedulerLostError:
+        return SchedulerLostError(f"the scheduler {self._scheduler} {why}, awaited {what}")
+
+    def _client_closed(self) -> SchedulerLostError:
+        return SchedulerLostError(
+            f"the Client of {self._scheduler} is closed, by the program or because the scheduler "
+            "is gone: what was trained there and not read since is lost. Go on from a checkpoint, "
+            "with a new CompiledProgram; Executor.close() before the client's close loses nothing"
+        )
+
+
+def _looked_at(task: asyncio.Future[Any]) -> None:
+    """Look at a task's error, else asyncio says that nobody has."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,1 @@
+"""Which binding a batch gets, and who runs it."""

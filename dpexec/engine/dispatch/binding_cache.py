@@ -1,0 +1,105 @@
+"""What to run for a batch: plans and bindings are made once, and kept while they are in use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dpexec.engine.compile.binding import Binding, Memory
+from dpexec.engine.compile.check import check_fetch_names
+from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.compile.parallel_do import busy_devices, count_rows, split_pre_fetched
+from dpexec.engine.compile.plan import Plan, PlanKey
+from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.core import flags
+from dpexec.engine.core.kept import Kept
+from dpexec.engine.dispatch.binder import Binder
+from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.graph.ssa import SSAGraph
+
+__all__ = ["BindingCache"]
+
+_PLANS_KEPT = 32
+_BINDINGS_KEPT = 64
+_OPERATORS_KEPT = 50_000  # of bindings: more of them are kept for a small program
+_SIGNATURES_KEPT = 256
+
+
+class BindingCache:
+    """The plans and bindings of a program.
+
+    Args:
+        graph: the graph.
+        compilation: what it was made by.
+        replicas: the persistable variables.
+        opens: whether numbers of rows may be left open, see :class:`Binder`.
+    """
+
+    def __init__(
+        self, graph: SSAGraph, compilation: Compilation, replicas: Replicas, opens: bool
+    ) -> None:
+        self._graph = graph
+        self._compilation = compilation
+        self._replicas = replicas
+        self._binder = Binder(graph, compilation, replicas, opens)
+        self._plans: Kept[PlanKey, Plan] = Kept(_PLANS_KEPT)
+        self._kept: dict[Any, Binding] = {}
+        self._rows: Kept[Any, dict[int, int]] = Kept(_SIGNATURES_KEPT)
+
+    @property
+    def kept(self) -> list[Binding]:
+        """The bindings that are kept; the latest used is last."""
+        return list(self._kept.values())
+
+    @property
+    def memory(self) -> Memory:
+        """Where their values lie."""
+        return self._binder.memory
+
+    def with_inner(self, feeds: Feeds) -> Feeds:
+        """The feeds of all devices, those of ParallelDos included.
+
+        Args:
+            feeds: of the devices that the program itself runs on.
+
+        Raises:
+            EnforceNotMet: what a ParallelDo is fed does not fit.
+        """
+        if not self._graph.bodies:
+            return feeds
+        feeds = split_pre_fetched(self._graph, feeds)
+        key = (feeds.shapes, self._replicas.forms)
+        if key not in self._rows:
+            self._rows[key] = count_rows(self._graph, feeds, self._replicas)
+        return replace(feeds, rows=self._rows[key])
+
+    def of(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
+        """What to run for a batch, if all that can be known before says that it will run.
+
+        Args:
+            feeds: arrays per device.
+            fetch: names of variables to return.
+            merged: the fetches of all devices are concatenated.
+
+        Raises:
+            EnforceNotMet: a value is missing, or names, shapes or types do not fit.
+        """
+        plan = self._plan(fetch, feeds)
+        self._replicas.sync(plan, plan.reads)
+        key = (plan, feeds.shapes, merged, self._replicas.forms)
+        binding = self._kept.get(key)
+        if binding is None:
+            binding = self._binder.bind(plan, feeds, merged)
+        self._kept[key] = self._kept.pop(key, binding)  # the latest used is last
+        if len(self._kept) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
+            del self._kept[next(iter(self._kept))]
+        return binding
+
+    def _plan(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
+        checked = bool(flags.globals()["FLAGS_check_nan_inf"])
+        busy = busy_devices(self._graph, feeds.rows)
+        key = PlanKey(fetch, feeds.names, feeds.idle, checked, busy)
+        if key not in self._plans:
+            check_fetch_names(self._graph.program.global_block(), fetch)
+            self._plans[key] = self._compilation.plan(self._graph, key)
+        return self._plans[key]

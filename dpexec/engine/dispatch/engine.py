@@ -1,0 +1,398 @@
+"""The engine: compiles a program for some devices, and runs its steps.
+
+Executor, ParallelExecutor and CompiledProgram are thin shells around it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.compile.kept_offsets import KeptOffsets
+from dpexec.engine.compile.parallel_do import splitter
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.compile.steps import Shard
+from dpexec.engine.core import hooks
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
+from dpexec.engine.core.memory import keep_freed_memory
+from dpexec.engine.core.places import CPUPlace, Place, on_gpus
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.dispatch.binding_cache import BindingCache
+from dpexec.engine.dispatch.traces import trace_of
+from dpexec.engine.feeds.splitter import Splitter
+from dpexec.engine.feeds.splitting import Feeds, single_feed, split_feed
+from dpexec.engine.graph.lods import with_offsets
+from dpexec.engine.ir.callsite import warn
+from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
+from dpexec.engine.ir.program import Program
+from dpexec.engine.run.fetch import FetchedOffsets, in_sequences
+from dpexec.engine.run.gpu_runner import GpuRunner
+from dpexec.engine.run.local_runner import LocalRunner
+from dpexec.engine.run.shards import make_shards
+from dpexec.engine.strategy.placement import scheduler_in_force
+from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
+from dpexec.engine.threads.kernel_threads import one_kernel_thread
+from dpexec.engine.trace import live
+from dpexec.engine.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from dpexec.engine.cluster.client.runner import ClusterRunner
+    from dpexec.engine.dask.waiting import Contact
+    from dpexec.engine.trace.events import Trace
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Runs a program on some devices.
+
+    Args:
+        program: compiled as it is now; later changes are not seen.
+        places: the devices.
+        scope: where persistable variables live.
+        build_strategy: None runs the operators as they are (plain Executor).
+        execution_strategy: None runs them on the calling thread.
+        share_from: an engine whose persistable variables are used, device by device.
+        scale_loss_grad: seed the loss gradient with the device's share of the batch.
+        label: the user's program, when ``program`` is a copy of it.
+
+    Raises:
+        AssertionError: no devices.
+        EnforceNotMet: ``share_from`` has another number of devices.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        places: Sequence[Place],
+        scope: Scope,
+        build_strategy: BuildStrategy | None = None,
+        execution_strategy: ExecutionStrategy | None = None,
+        share_from: Engine | None = None,
+        scale_loss_grad: bool = False,
+        label: Program | None = None,
+    ) -> None:
+        if not places:
+            raise AssertionError("No places for execution.")
+        keep_freed_memory()
+        self.label = program if label is None else label
+        sequences = with_offsets(without_feed_and_fetch(program))
+        self.program, self.offsets = sequences.program, FetchedOffsets(sequences)
+        self.version = self.label._version
+        self.build_strategy, self.execution_strategy = build_strategy, execution_strategy
+        self.scheduler: Any = "sync"  # or "threads", or a Client of dask
+        if execution_strategy is not None:
+            self.scheduler = scheduler_in_force(execution_strategy.scheduler)
+        self.compilation = self._compile(places, scale_loss_grad)
+        self.graph, self.pass_records = self.compilation.graph()
+        self.places = list(self.graph.places)
+        if self.graph.bodies and execution_strategy is None:
+            self.execution_strategy, self.scheduler = ExecutionStrategy(), "threads"
+        self.prepare = splitter(self.graph)
+        self.replicas = self._make_replicas(scope, share_from)
+        self.observers = live.Observers()
+        self.recorder = self._make_recorder()
+        self.plan: Plan | None = None
+        self.local = self._make_runner()
+        alone = not self._on_cluster and self.graph.trainers == 1
+        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, opens=alone)
+        self._busy = threading.Lock()
+        self._cluster: ClusterRunner | None = None
+        self._runs_since_drop = 0
+        self._seal()
+        live.join(self)
+
+    # ---- compilation
+
+    def _compile(self, places: Sequence[Place], scale_loss_grad: bool) -> Compilation:
+        strategy, execution = self.build_strategy, self.execution_strategy
+        collectives = execution.collectives if execution and self._on_cluster else None
+        made = Compilation.of(self.program, list(places), strategy, scale_loss_grad, collectives)
+        if strategy is not None and strategy.debug_graphviz_path:
+            made.write_graphviz(strategy.debug_graphviz_path)
+        return made
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the program has gradients."""
+        return any(node.role == "backward" for node in self.graph.ops)
+
+    @functools.cached_property
+    def split(self) -> Splitter:
+        """What makes the feeds of all devices of what the user feeds."""
+        block, devices = self.program.global_block(), len(self.graph.replicas)
+        if self.build_strategy is None:
+            return Splitter(functools.partial(single_feed, block), block)
+        partial = not self.is_training
+        contact = self._contact if self._on_cluster else None
+        return Splitter(lambda feed: split_feed(block, feed, devices, partial, contact), block)
+
+    def feeds_of(self, feed: Any) -> Feeds:
+        """The feeds of all devices, with the sequences of persistable variables in the scope.
+
+        Args:
+            feed: what the user feeds, without what loaders give.
+
+        Raises:
+            EnforceNotMet: what is fed does not fit, or its sequences cannot be kept.
+        """
+        return self._kept_offsets.add(self.split(feed))
+
+    @functools.cached_property
+    def _kept_offsets(self) -> KeptOffsets:
+        return KeptOffsets(self.program.global_block(), self.replicas, self._on_cluster)
+
+    @functools.cached_property
+    def replica_places(self) -> Sequence[Place]:
+        """The devices that run the whole program."""
+        return [self.places[device] for device in self.graph.replicas]
+
+    @property
+    def _on_cluster(self) -> bool:
+        return not isinstance(self.scheduler, str)
+
+    def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
+        if share_from is None:
+            shared = self.compilation.options.shared_memory or self._on_cluster
+            places = [CPUPlace()] * len(self.places) if self._on_cluster else self.places
+            return Replicas(scope, places, shared)  # what comes home from workers is on the host
+        if len(share_from.places) != len(self.places):
+            raise EnforceNotMet(
+                f"share_vars_from has {len(share_from.places)} devices, but this program is "
+                f"compiled for {len(self.places)}; they must be equal"
+            )
+        return share_from.replicas
+
+    def _make_runner(self) -> LocalRunner:
+        threads = 0 if self.scheduler == "sync" else self.num_threads
+        strategy, execution = self.build_strategy, self.execution_strategy
+        if strategy is None or strategy.num_trainers == 1 or not self.is_training:
+            runner = GpuRunner if on_gpus(self.replicas.places) else LocalRunner
+            return runner(execution, threads, self.replicas, self.label)
+        if self._on_cluster:
+            raise EnforceNotMet(
+                f"BuildStrategy.num_trainers is {strategy.num_trainers}, and the scheduler is a "
+                "cluster: use either several trainers, or one process with a cluster"
+            )
+        from dpexec.engine.run.trainers.runner import TrainerRunner  # imported when it is used
+
+        assert execution is not None
+        return TrainerRunner(execution, threads, self.replicas, self.label, strategy, self.program)
+
+    def _make_recorder(self) -> Recorder | None:
+        """What keeps all steps, if the strategy asks for a trace."""
+        if self.execution_strategy is None or not self.execution_strategy.trace:
+            return None
+        recorder = Recorder()
+        self.observers.add(recorder)
+        return recorder
+
+    def _seal(self) -> None:
+        """Take the strategies as they are, and warn of what cannot be meant."""
+        if self.num_threads < 2 <= len(self.places) and not self._on_cluster:
+            warn(
+                f"ExecutionStrategy.num_threads = 1 runs the {len(self.places)} replicas one after "
+                "another; leave it at 0, or set it to the number of processors"
+            )
+        for strategy in (self.build_strategy, self.execution_strategy):
+            if strategy is not None:
+                strategy.freeze("compilation")
+
+    # ---- running
+
+    @property
+    def steps_per_run(self) -> int:
+        """How many steps a run makes: ``ExecutionStrategy.num_iteration_per_run``."""
+        strategy = self.execution_strategy
+        return strategy.num_iteration_per_run if strategy else 1
+
+    def run(self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool = True) -> list[Any]:
+        """Run a step for each batch.
+
+        Args:
+            batches: arrays per device, for every step.
+            fetch: names of variables to return.
+            merged: concatenate the devices' values along axis 0.
+
+        Returns:
+            What the last step gave: per name an array, or a list with the array of every device.
+
+        Raises:
+            EnforceNotMet: something is wrong; no variable has changed.
+        """
+        try:
+            with self._busy:
+                if not self.offsets:
+                    return self._run(batches, tuple(fetch), merged)
+                return self._run_sequences(batches, fetch, merged)
+        except EnforceNotMet as error:  # it says all; what it came through, nothing
+            raise error.with_traceback(None) from mistake_behind(error)
+
+    def _run_sequences(
+        self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool
+    ) -> list[Any]:
+        """Run steps, and fetch the offsets of what holds sequences, too."""
+        offsets = self.offsets.of(batches, fetch)
+        kept = self.offsets.of(batches, self._kept_offsets.written)
+        wanted = tuple(dict.fromkeys([*fetch, *offsets.values(), *kept.values()]))
+        found: dict[Any, Any] = dict(zip(wanted, self._run(batches, wanted, merged), strict=True))
+        for name, offset in kept.items():
+            self._kept_offsets.keep(name, found[offset])
+        return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
+
+    def _run(self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool) -> list[Any]:
+        self.local.begin()
+        batches = [self.bindings.with_inner(feeds) for feeds in batches]
+        ready = [self._prepare(feeds, fetch, merged) for feeds in batches]
+        strategy = self.execution_strategy
+        if strategy is not None and strategy._dry_run:
+            return [None for _ in fetch]
+        with one_kernel_thread():
+            if self._on_cluster:
+                steps = list(zip(ready, batches, strict=True))
+                results = self._cluster_runner().run(steps, self._shards, merged)
+            else:
+                for binding, feeds in zip(ready, batches, strict=True):
+                    results = self._step(binding, feeds, merged)
+                    self._kept_offsets.store(feeds)
+        self._count_towards_drop()
+        if self._deleted:
+            self.replicas.scope.erase(self._deleted)
+        return results
+
+    @functools.cached_property
+    def _deleted(self) -> list[str]:
+        """The persistable variables that operators ``delete_var`` take away for good."""
+        block = self.program.global_block()
+        gone: dict[str, None] = {}
+        for op in block.ops:
+            for name in op.writes:
+                gone.pop(name, None)
+            if op.type == "delete_var":
+                gone.update(dict.fromkeys(op.input_arg_names))
+        return [name for name in gone if block._var_recursive(name).persistable]
+
+    def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
+        """What to run for a batch, if all that can be known before says that it will run."""
+        binding = self.bindings.of(feeds, fetch, merged)
+        self.plan = binding.plan
+        return self.local.ready(binding, feeds)
+
+    def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
+        counter, recorders = self.observers.counter, self.observers.recorders
+        shards_of = functools.partial(self._shards, feeds)
+        if counter is not None:
+            counter.begin(binding)
+        results = None
+        try:
+            results = self.local.step(binding, feeds, shards_of, merged, recorders)
+            return results
+        finally:
+            if counter is not None:
+                counter.end(feeds.samples, results)
+
+    def _runs(self) -> int:
+        return self.replicas.scope.run_count(self.label)
+
+    def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
+        before, total = self.local.extent([feeds.samples[d] for d in self.graph.replicas])
+        rings = {} if self._on_cluster else self.replicas.scope.rings()
+        run = self._runs() + ahead
+        return make_shards(self.graph, feeds, run, before, total, self._scaled, rings)
+
+    @functools.cached_property
+    def _scaled(self) -> bool:
+        """Whether gradients are weighted by their device's share of the batch."""
+        strategy = self.build_strategy
+        one = BuildStrategy.GradientScaleStrategy.One
+        return strategy is None or strategy.gradient_scale_strategy != one
+
+    @functools.cached_property
+    def _contact(self) -> Contact:
+        """How the cluster is talked to; what it found out about workers counts for all runs."""
+        from dpexec.engine.dask.waiting import Contact  # 20 MB, if it is used
+
+        assert self.execution_strategy is not None
+        return Contact(self.scheduler, float(self.execution_strategy.collective_timeout))
+
+    def _cluster_runner(self) -> ClusterRunner:
+        if self._cluster is None:
+            assert self.execution_strategy is not None
+            self._check_for_cluster()
+            from dpexec.engine.cluster.client.runner import ClusterRunner  # 20 MB, if it is used
+
+            how = self._contact, self.compilation, self.execution_strategy
+            self._cluster = ClusterRunner(*how, self.replicas, self.label, self.observers)
+            hooks.show_on_dashboard(
+                self.scheduler, self, self._cluster.token[:8]
+            )  # it may count steps
+        return self._cluster
+
+    def _check_for_cluster(self) -> None:
+        """Refuse what workers of a cluster cannot keep."""
+        for var in self.program.list_vars():
+            if var.persistable and var.type == VarType.SELECTED_ROWS:
+                raise EnforceNotMet(
+                    f"variable {var.name} is persistable and SelectedRows, which workers of a "
+                    "cluster do not keep: run the program with a scheduler of this process"
+                )
+
+    @property
+    def num_threads(self) -> int:
+        """Size of the thread pool: as asked for, else 4 per device."""
+        asked = self.execution_strategy.num_threads if self.execution_strategy else 0
+        return asked or 4 * len(self.places)
+
+    # ---- temporaries
+
+    @property
+    def needs_local_scopes(self) -> bool:
+        """Whether the temporaries of earlier runs were dropped."""
+        return not self.local.envs
+
+    def _count_towards_drop(self) -> None:
+        self._runs_since_drop += 1
+        limit = (
+            self.execution_strategy.num_iteration_per_drop_scope if self.execution_strategy else 1
+        )
+        if self._runs_since_drop == limit:
+            self.drop_local_scopes()
+
+    def drop_local_scopes(self) -> None:
+        """Free the temporaries of earlier runs."""
+        self.local.envs = []
+        self._runs_since_drop = 0
+
+    def close(self) -> None:
+        """Free what workers of a cluster hold, after bringing home what nobody has read yet.
+
+        A later run begins with what the scope holds then.
+
+        Raises:
+            ClusterError: the cluster has failed, and values are lost.
+        """
+        with self._busy:
+            if self._cluster is not None and self._cluster.client.status == "running":
+                names = [var.name for var in self.program.list_vars() if var.persistable]
+                self._cluster.variables.values(names)
+                self._cluster.close()
+            self._cluster = None
+
+    # ---- views
+
+    @property
+    def trace(self) -> Trace:
+        """What ran when, since the engine was made or :meth:`Recorder.clear` was called.
+
+        Raises:
+            RuntimeError: recording was not switched on.
+        """
+        if self.recorder is None:
+            raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
+        return trace_of(self, self.recorder)

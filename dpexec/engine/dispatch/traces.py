@@ -1,0 +1,89 @@
+"""The trace of an engine: what was recorded, with the graph and the memory behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.compile.memory_use import stored
+from dpexec.engine.core.places import available_cpus
+from dpexec.engine.core.version import __version__
+from dpexec.engine.graph.describe import describe
+from dpexec.engine.trace.events import Allocation, Trace
+from dpexec.engine.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.binding import Binding
+    from dpexec.engine.compile.plan import Plan
+    from dpexec.engine.dispatch.engine import Engine
+
+__all__ = ["profile_of", "trace_of"]
+
+
+def trace_of(engine: Engine, recorder: Recorder) -> Trace:
+    """What a recorder holds of an engine's steps.
+
+    The graph is that of the plan of the last step, with the shapes of its batch.
+
+    Args:
+        engine: what ran.
+        recorder: what recorded it, and nothing else.
+    """
+    binding: Binding | None = recorder.binding
+    if binding is None:
+        return recorder.trace(**_facts(engine))
+    plan = binding.plan
+    passes = [record.to_json() for record in engine.pass_records]
+    graph = describe(plan.graph, plan.tasks, passes, binding.specs)
+    trace = recorder.trace(graph, **_facts(engine))
+    shared = engine.compilation.options.shared_memory or len(engine.places) == 1
+    standing = _standing(binding, shared, trace.span[0])
+    return replace(trace, memory=(*standing, *trace.memory))
+
+
+def profile_of(recorder: Recorder) -> Trace:
+    """What a recorder holds of steps of any engines.
+
+    The graph is that of the plan that took the most time; events of others refer to nothing.
+
+    Args:
+        recorder: what recorded them.
+    """
+    seconds: dict[Plan, float] = {}
+    latest: dict[Plan, Binding] = {}
+    for binding, recorded in recorder.steps():
+        rows = list(recorded.rows())
+        took = max(row[5] for row in rows) - min(row[4] for row in rows)
+        seconds[binding.plan] = seconds.get(binding.plan, 0.0) + took
+        latest[binding.plan] = binding
+    if not seconds:
+        return recorder.trace()
+    plan = max(seconds, key=seconds.__getitem__)
+    graph = describe(plan.graph, plan.tasks, specs=latest[plan].specs)
+    facts = {"version": __version__, "cpus": available_cpus(), "mode": plan.graph.mode}
+    return recorder.trace(graph, lambda binding: binding.plan is plan, **facts)
+
+
+def _facts(engine: Engine) -> dict[str, Any]:
+    strategy = engine.execution_strategy
+    return {
+        "version": __version__,
+        "scheduler": engine.scheduler if isinstance(engine.scheduler, str) else "distributed",
+        "num_threads": engine.num_threads if strategy is not None else 1,
+        "cpus": available_cpus(),
+        "devices": len(engine.places),
+        "places": [str(place) for place in engine.places],
+        "mode": engine.graph.mode,
+        "native": dict(engine.compilation.native),
+    }
+
+
+def _standing(binding: Binding, shared: bool, time: float) -> Iterator[Allocation]:
+    """What is there all the time: parameters, states, and the memory of machine code."""
+    plan = binding.plan
+    yield from stored(plan, binding.specs, shared, time)
+    for (use, number, *_), nbytes in binding.memory.sizes.items():
+        task = plan.tasks[number] if number < len(plan.tasks) else None
+        if nbytes and task is not None and use != "sum":  # sums are values themselves
+            yield Allocation(time, task.device or 0, f"{use} of {task.key[0]}", nbytes, "arena")

@@ -1,0 +1,168 @@
+"""All-reduces of which every member sums an equal share of the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.engine.compile.env import Env
+from dpexec.engine.exchange.buckets import Bucket, Sum
+from dpexec.engine.exchange.payload import PADDING, arrays_in, bytes_of, checked, hand_out, typed
+from dpexec.engine.exchange.shared import Bytes
+from dpexec.engine.exchange.wire import Tag, into
+
+if TYPE_CHECKING:
+    from dpexec.engine.exchange.group import Group
+
+__all__ = ["DividedByWire", "DividedInMemory"]
+
+_BLOCK = 1 << 16  # bytes; what is added up at once, so that it stays in the cache
+
+_Addition = Sequence[np.ndarray[Any, Any]]
+"""Where a sum goes, and what is added up, in order."""
+
+_Flat = Mapping[int, Sequence[Bytes]]
+"""By device, the bytes of every value."""
+
+
+class DividedInMemory:
+    """An all-reduce in memory that all members see.
+
+    The memory of every member holds the values of its devices; that of the first, the sums, too.
+
+    Args:
+        group: the gang, on one host.
+        bucket: what.
+    """
+
+    def __init__(self, group: Group, bucket: Bucket) -> None:
+        self._group, self._bucket = group, bucket
+        self._mine = group.members[group.rank].devices
+        self._inputs: list[tuple[Sum, int, np.ndarray[Any, Any]]] = []
+        self._additions: list[_Addition] = []
+        self._results: list[np.ndarray[Any, Any]] = []
+
+    def run(self, envs: Sequence[Env], tag: Tag) -> None:
+        """Add up the bucket, see :meth:`Reducer.run`."""
+        group = self._group
+        if not self._results:
+            self._prepare(tag)
+        for total, device, target in self._inputs:
+            np.copyto(target, checked(envs[device], total, device))
+            group.moved_at(tag)["shared"] += total.nbytes
+        group.signal(tag, group.channels, group.channels)
+        _add_up(self._additions)
+        group.signal(tag, group.channels, group.channels)
+        hand_out(self._bucket, self._results, envs, self._mine)
+
+    def _prepare(self, tag: Tag) -> None:
+        group, bucket = self._group, self._bucket
+        size = bucket.layout.size
+        sizes = {rank: size * len(m.devices) for rank, m in enumerate(group.members)}
+        sizes[0] += size
+        memory = group.memory(("divided", bucket.key), sizes, tag)
+        result = memory[0][-size:]
+        parts = {
+            device: memory[rank][size * place : size * (place + 1)]
+            for rank, member in enumerate(group.members)
+            for place, device in enumerate(member.devices)
+        }
+        starts = list(zip(bucket.sums, bucket.layout.starts, strict=True))
+        self._inputs = [(t, d, typed(parts[d], at, t)) for d in self._mine for t, at in starts]
+        low, high = bucket.layout.shares(len(group.members))[group.rank]
+        self._additions = [
+            [
+                array[place].view(total.dtype)
+                for array in (result, *(parts[d] for d in total.sources))
+            ]
+            for _, total, place, _ in bucket.pieces(low, high)
+        ]
+        self._results = arrays_in(result, bucket)
+
+
+class DividedByWire:
+    """An all-reduce through sockets: shares go to who adds them up, and the sums come back.
+
+    Args:
+        group: the gang.
+        bucket: what.
+    """
+
+    def __init__(self, group: Group, bucket: Bucket) -> None:
+        self._group, self._bucket = group, bucket
+        self._mine = group.members[group.rank].devices
+        self._shares = bucket.layout.shares(len(group.members))
+
+    def run(self, envs: Sequence[Env], tag: Tag) -> None:
+        """Add up the bucket, see :meth:`Reducer.run`."""
+        group, bucket = self._group, self._bucket
+        low, high = self._shares[group.rank]
+        flat = {
+            device: [bytes_of(checked(envs[device], total, device)) for total in bucket.sums]
+            for device in self._mine
+        }
+        came = {
+            other: group.own(("share", bucket.key, other), (high - low) * len(member.devices))
+            for other, member in enumerate(group.members)
+            if other != group.rank
+        }
+        group.exchange(
+            tag,
+            {other: list(self._share_of(flat, other)) for other in group.channels},
+            {other: into(came[other].data) for other in group.channels},
+        )
+        result = group.own(("sum", bucket.key), bucket.layout.size)
+        _add_up(self._additions(flat, came, result))
+        mine = [result[low:high].data]
+        group.exchange(
+            tag,
+            dict.fromkeys(group.channels, mine),
+            {other: into(result[slice(*self._shares[other])].data) for other in group.channels},
+        )
+        hand_out(bucket, arrays_in(result, bucket), envs, self._mine)
+
+    def _share_of(self, flat: _Flat, other: int) -> Iterator[memoryview]:
+        """What another member is to add up, of all devices that are at home here."""
+        low, high = self._shares[other]
+        for device in self._mine:
+            at = low
+            for number, _, place, part in self._bucket.pieces(low, high):
+                yield PADDING[: place.start - at]
+                yield flat[device][number][part].data
+                at = place.stop
+            yield PADDING[: high - at]
+
+    def _additions(
+        self, flat: _Flat, came: Mapping[int, Bytes], result: Bytes
+    ) -> Iterator[_Addition]:
+        """The sums that fall to this member, of its own values and of those that came."""
+        members, home = self._group.members, self._group.home
+        low, high = self._shares[self._group.rank]
+        for number, total, place, part in self._bucket.pieces(low, high):
+            arrays = [result[place]]
+            for device in total.sources:
+                rank = home[device]
+                if rank == self._group.rank:
+                    arrays.append(flat[device][number][part])
+                else:
+                    at = members[rank].devices.index(device) * (high - low) - low
+                    arrays.append(came[rank][at + place.start : at + place.stop])
+            yield [array.view(total.dtype) for array in arrays]
+
+
+def _add_up(additions: Iterable[_Addition]) -> None:
+    """Sum arrays in order: of each list, all but the first into the first."""
+    for result, first, *others in additions:
+        if not others:
+            np.copyto(result, first)
+        elif len(others) == 1:
+            np.add(first, others[0], out=result)
+        else:
+            block = _BLOCK // result.itemsize
+            for start in range(0, len(result), block):
+                part = slice(start, start + block)
+                out = np.add(first[part], others[0][part], out=result[part])
+                for other in others[1:]:
+                    np.add(out, other[part], out=out)

@@ -1,0 +1,82 @@
+"""How members of a gang whose replicas are on GPUs exchange values: by NCCL, or through the host.
+
+The client chooses when a gang forms, by what members tell of their GPUs, so that all do the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from dpexec.engine.core.flags import asks_for_equal_runs
+from dpexec.engine.core.places import CUDAPlace, Place, array_module
+from dpexec.engine.gpu.nccl import library
+
+if TYPE_CHECKING:
+    from dpexec.engine.exchange.rendezvous import Member
+
+__all__ = ["Gpu", "gpu_of", "how_exchanged", "why_not_nccl"]
+
+
+class Gpu(NamedTuple):
+    """What others must know of a member's GPU.
+
+    Args:
+        slot: the PCI slot, by which NCCL tells GPUs of a host apart, too.
+        nccl: version of NCCL; 0: there is none.
+    """
+
+    slot: str
+    nccl: int
+
+
+def gpu_of(place: Place) -> Gpu | None:
+    """What is told of a device of this process; None if it is no GPU."""
+    if not isinstance(place, CUDAPlace):
+        return None
+    cupy = array_module(place)
+    nccl = library(cupy)
+    slot = cupy.cuda.Device(place.device_id).pci_bus_id
+    return Gpu(slot, nccl.get_version() if nccl.available else 0)
+
+
+def why_not_nccl(members: Sequence[Member]) -> str:
+    """Why a gang does not exchange values by NCCL; empty if it does.
+
+    Args:
+        members: of the gang.
+    """
+    gpus = [member.gpu for member in members]
+    if None in gpus:
+        return "replicas are not on GPUs"
+    if len(members) < 2:
+        return "there is one worker"
+    if asks_for_equal_runs():
+        return "FLAGS_cudnn_deterministic keeps the order of the replicas"
+    if any(member.worker.startswith("tls:") for member in members):
+        return "NCCL does not encrypt"
+    without = [m.worker for m in members if m.gpu is not None and not m.gpu.nccl]
+    if without:
+        return f"NCCL is not installed at {', '.join(without)}"
+    versions = {gpu.nccl for gpu in gpus if gpu is not None}
+    if len(versions) > 1:
+        return f"workers have different versions of NCCL: {sorted(versions)}"
+    places = Counter((m.host or m.worker, m.gpu.slot) for m in members if m.gpu is not None)
+    if len(places) < len(members):
+        return "workers share a GPU"
+    return ""
+
+
+def how_exchanged(members: Sequence[Member], why_not: str) -> str:
+    """What users are told of how values get from GPU to GPU; nothing on processors.
+
+    Args:
+        members: of the gang.
+        why_not: see :func:`why_not_nccl`.
+    """
+    if any(member.gpu is None for member in members):
+        return ""
+    if why_not:
+        return f"through the host: {why_not}"
+    return "by NCCL, rows of sparse ones through the host"

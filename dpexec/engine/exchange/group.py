@@ -1,0 +1,152 @@
+"""The members of a gang: what connects them, and the memory of their collectives.
+
+Memory is used again at every step. That is safe because every step has a point that no member
+passes before all have reached it (:meth:`Group.barrier`, or an all-reduce, see :mod:`members`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.engine.exchange.rendezvous import Member
+from dpexec.engine.exchange.shared import Bytes, share_memory
+from dpexec.engine.exchange.wire import Channel, Place, Tag, exchange, into, say_goodbye
+
+if TYPE_CHECKING:
+    from dpexec.engine.exchange.nccl import Exchange
+
+__all__ = ["Group"]
+
+
+class Group:
+    """The connected members of a gang, as one of them sees it.
+
+    Args:
+        members: all members.
+        rank: which of them this is.
+        channels: connections to the others.
+        limit: seconds that a member may be silent when it is waited for.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], rank: int, channels: dict[int, Channel], limit: float
+    ) -> None:
+        self.members, self.rank, self.limit = members, rank, limit
+        self.channels = channels
+        self.home = {d: r for r, member in enumerate(members) for d in member.devices}
+        hosts = {member.host for member in members}
+        self.on_one_host = len(hosts) == 1 and hosts != {""}
+        self.bytes_sent = 0
+        self.moved: dict[int, dict[str, int]] = {}
+        """What collectives of the latest step moved, by number: bytes that went through sockets,
+        and that were put into memory which several members see."""
+        self.nccl: Exchange | None = None
+        """What exchanges values between GPUs, if it is not the members' processors."""
+        self._step = -1
+        self._memory: dict[Any, dict[int, Bytes]] = {}
+        self._own: dict[Any, Bytes] = {}
+
+    def close(self, text: str = "") -> None:
+        """Leave the gang.
+
+        Args:
+            text: if others may be waiting for this member: what they are told.
+        """
+        if text:
+            say_goodbye(self.channels, text)
+        for channel in self.channels.values():
+            channel.close()
+        if self.nccl is not None:
+            self.nccl.close()
+        self._memory.clear()
+        self._own.clear()
+
+    def interrupt(self) -> None:
+        """Let another thread's wait for members end with an error."""
+        for channel in self.channels.values():
+            channel.interrupt()
+
+    def barrier(self, step: int) -> None:
+        """Wait until all members have come here.
+
+        Raises:
+            GangError: a member does not come.
+        """
+        tag = Tag(step, 1 << 32, "the wait for all replicas before updates")
+        self.signal(tag, self.channels, self.channels)
+
+    # ---- for collectives
+
+    def exchange(self, tag: Tag, sends: Mapping[int, Any], places: Mapping[int, Any]) -> None:
+        """Send and receive frames, see :func:`dpexec.engine.exchange.wire.exchange`."""
+        sent = sum(len(buffer) for buffers in sends.values() for buffer in buffers)
+        self.bytes_sent += sent
+        moved = self.moved_at(tag)
+        moved["sent"] += sent
+
+        def counted(place: Place, nbytes: int) -> Sequence[memoryview]:
+            moved["received"] += nbytes
+            return place(nbytes)
+
+        takes = {rank: functools.partial(counted, place) for rank, place in places.items()}
+        exchange(self.channels, tag, sends, takes, self.limit)
+
+    def signal(self, tag: Tag, to: Iterable[int], of: Iterable[int]) -> None:
+        """Tell some members that something is there, and wait until others say so.
+
+        Args:
+            tag: what it is.
+            to: ranks of who is told.
+            of: ranks of who is waited for.
+
+        Raises:
+            GangError: somebody does not answer.
+        """
+        self.exchange(tag, dict.fromkeys(to, ()), dict.fromkeys(of, into()))
+
+    def watch(self, tag: Tag) -> None:
+        """Look whether all members are still there.
+
+        Args:
+            tag: what is waited for.
+
+        Raises:
+            GangError: one is gone, or says that the run ends.
+        """
+        for rank, channel in self.channels.items():
+            if channel.ends():
+                self.signal(tag, (), [rank])  # says why
+
+    def moved_at(self, tag: Tag) -> dict[str, int]:
+        """Where to count what a collective moves."""
+        if tag.step != self._step:
+            self._step, self.moved = tag.step, {}
+        return self.moved.setdefault(tag.number, {"sent": 0, "received": 0, "shared": 0})
+
+    def memory(self, key: Any, sizes: dict[int, int], tag: Tag) -> dict[int, Bytes]:
+        """Memory that all members see; the same for a key.
+
+        Args:
+            key: names it; all members ask for it at the same time.
+            sizes: how many bytes each member provides, by rank.
+            tag: what it is for.
+
+        Returns:
+            The memory by the rank of who provides it.
+
+        Raises:
+            GangError: somebody did not answer.
+        """
+        if key not in self._memory:
+            self._memory[key] = share_memory(self.channels, sizes, self.rank, tag, self.limit)
+        return self._memory[key]
+
+    def own(self, key: Any, size: int) -> Bytes:
+        """Memory of this member; the same for a key."""
+        if key not in self._own or len(self._own[key]) < size:
+            self._own[key] = np.empty(size, np.uint8)
+        return self._own[key]

@@ -1,0 +1,108 @@
+"""Buckets that NCCL adds up, and what of them it does not serve.
+
+Ranks are members, in the order of their replicas. What the replicas of a member have, the member
+adds up before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.compile.collectives import add_in_order
+from dpexec.engine.compile.env import Env
+from dpexec.engine.core.places import CUDAPlace, array_module, on_device
+from dpexec.engine.exchange.buckets import Bucket, Sum
+from dpexec.engine.exchange.nccl import Exchange
+from dpexec.engine.exchange.payload import checked
+from dpexec.engine.exchange.wire import Tag
+from dpexec.engine.gpu.nccl import TYPES, NcclCall
+
+if TYPE_CHECKING:
+    from dpexec.engine.exchange.group import Group
+    from dpexec.engine.exchange.reducers import Reducer
+
+__all__ = ["ByNccl", "divided"]
+
+
+def divided(bucket: Bucket, group: Group) -> tuple[Bucket, Bucket]:
+    """The part of a bucket that NCCL serves, and the rest.
+
+    Args:
+        bucket: a collective task.
+        group: the gang.
+    """
+    served = tuple(total for total in bucket.sums if _is_served(total, group))
+    rest = tuple(total for total in bucket.sums if total not in served)
+    return replace(bucket, sums=served), replace(bucket, sums=rest)
+
+
+def _is_served(total: Sum, group: Group) -> bool:
+    """Whether it is dense, and all members take part, for all of them or for one."""
+    sources, targets = _ranks(total.sources, group), _ranks(total.targets, group)
+    everybody = {*range(len(group.members))}
+    if total.height is not None or total.dtype.name not in TYPES:
+        return False
+    if len(sources) == 1:
+        return targets == sources or targets | sources == everybody
+    return sources == everybody and (len(targets) == 1 or targets == everybody)
+
+
+def _ranks(devices: Sequence[int], group: Group) -> set[int]:
+    return {group.home[device] for device in devices}
+
+
+class ByNccl:
+    """Adds up dense values on the GPUs; what replicas of a member have, the member adds up first.
+
+    Args:
+        group: the gang.
+        bucket: what; NCCL serves all of it, see :func:`divided`.
+        exchange: makes the calls.
+        place: the GPU of this member.
+        rest: adds up what else belongs to the same task; None: there is nothing else.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        bucket: Bucket,
+        exchange: Exchange,
+        place: CUDAPlace,
+        rest: Reducer | None,
+    ) -> None:
+        self._group, self._bucket, self._exchange = group, bucket, exchange
+        self._place, self._rest = place, rest
+        self._mine = group.members[group.rank].devices
+
+    def run(self, envs: Sequence[Env], tag: Tag) -> None:
+        """Begin to add up the bucket; the sums are there when :meth:`Exchange.finish` returns."""
+        calls: list[NcclCall] = []
+        with on_device(self._place):
+            for total in self._bucket.sums:
+                made = self._begun(total, envs, calls)
+                for device in total.targets:
+                    if device in self._mine:
+                        envs[device][total.made] = made
+        if calls:
+            self._exchange.enqueue(calls, tag)
+        if self._rest is not None:
+            self._rest.run(envs, tag)
+
+    def _begun(self, total: Sum, envs: Sequence[Env], calls: list[NcclCall]) -> Any:
+        """The array in which this member gets a sum; the call that writes it is added to some."""
+        xp, rank = array_module(self._place), self._group.rank
+        sources, targets = _ranks(total.sources, self._group), _ranks(total.targets, self._group)
+        found = [checked(envs[d], total, d) for d in total.sources if d in self._mine]
+        given = xp.ascontiguousarray(add_in_order(found, xp)) if found else None
+        if len(sources) == 1:
+            if targets == sources:
+                return given
+            (root,), kind = sources, "broadcast"
+            given = made = xp.empty(total.shape, total.dtype) if given is None else given
+        else:
+            root, kind = min(targets), "reduce" if len(targets) == 1 else "allReduce"
+            made = xp.empty_like(given) if rank in targets else None
+        calls.append(NcclCall(kind, given, made, root))
+        return made

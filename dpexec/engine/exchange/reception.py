@@ -1,0 +1,286 @@
+"""Where processes of a run come in, and how they knock: whoever else comes costs little.
+
+One thread serves all who knock, by sockets that do not block: a stranger that is silent, slow or
+rude costs a descriptor for some seconds, and nobody waits for it. When there are too many, the one
+that has been silent for longest makes room: members answer at once, and knock again if they were
+sent away. That no stranger can keep members out matters more than that none is sent away early.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import resource
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from dpexec.engine.exchange.handshake import Talk, admit, encrypt, introduce
+from dpexec.engine.exchange.wire import Channel, GangError
+
+__all__ = ["Reception", "knock"]
+
+_PATIENCE = 5.0  # seconds that a stranger has to say who it is
+_STRANGERS = 128  # at once, at most; fewer where a process may have few descriptors
+_SHARE = 4  # strangers have this part of its descriptors: the rest of the process needs some
+_ROUNDS = 8  # in which those who are there are looked after, before all of them are new ones
+_BACKLOG = 512  # of connections that the system keeps for us
+_PAUSE = 0.05  # seconds without new connections after one could not be taken
+_RETRY = 0.02  # seconds between attempts to come in
+_ATTEMPT = 5.0  # seconds of one: who is not wanted any more learns it then
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class _Stranger:
+    """Somebody who has not said who it is.
+
+    Args:
+        sock: the connection.
+        talk: what is done with it.
+    """
+
+    def __init__(self, sock: socket.socket, talk: Talk[int]) -> None:
+        self.sock, self._talk = sock, talk
+        self.until = time.monotonic() + _PATIENCE
+        self.waits_for = 0
+        self.silent = True
+
+    def go_on(self) -> int | None:
+        """Its rank, if it has shown that it knows the secret.
+
+        Raises:
+            GangError: it does not.
+            OSError: it is gone.
+        """
+        try:
+            self.waits_for = next(self._talk)
+        except StopIteration as end:
+            return int(end.value)
+        return None
+
+
+class Reception:
+    """Lets those in who know the secret of the run.
+
+    One thread asks who has come; any may close it.
+
+    Args:
+        secret: of the run.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._listeners: list[tuple[socket.socket, ssl.SSLContext | None]] = []
+        self._strangers: list[_Stranger] = []  # who came first is first
+        self._sent_away: Counter[str] = Counter()
+        self._allowed: Callable[[int], bool] = lambda _: False
+        self._pause_until = 0.0
+        self._busy = threading.Lock()
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        few = descriptors // _SHARE if descriptors >= 0 else _STRANGERS  # negative: no limit
+        self._most = max(1, min(_STRANGERS, few))
+
+    def listen(self, sock: socket.socket, where: Any, context: ssl.SSLContext | None) -> None:
+        """Let others come in at an address.
+
+        Args:
+            sock: a new socket, which is closed with the reception.
+            where: its address.
+            context: encrypts connections; None: they are not encrypted.
+
+        Raises:
+            OSError: that is not possible.
+        """
+        try:
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(where)
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        self._listeners.append((sock, context))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody may come in."""
+        return bool(self._listeners)
+
+    @property
+    def sent_away(self) -> str:
+        """Who came and was not let in, for errors; empty if there was nobody."""
+        if not self._sent_away:
+            return ""
+        reasons = ", ".join(f"{count} {why}" for why, count in self._sent_away.most_common())
+        count = sum(self._sent_away.values())
+        return f" ({count} connection{'s' * (count > 1)} came and went: {reasons})"
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        with self._busy:
+            for sock, _ in self._listeners:
+                sock.close()
+            for stranger in self._strangers:
+                stranger.sock.close()
+            self._listeners, self._strangers = [], []
+
+    def admit(
+        self, allowed: Callable[[int], bool], timeout: float
+    ) -> list[tuple[int, socket.socket]]:
+        """Wait until somebody has come in, or for some seconds.
+
+        Args:
+            allowed: tells whether a rank may come in.
+            timeout: seconds.
+
+        Returns:
+            Ranks and connections, which do not block.
+        """
+        self._allowed = allowed
+        poll = select.poll()
+        with self._busy:
+            now = time.monotonic()
+            ends = [now + timeout, *(stranger.until for stranger in self._strangers[:1])]
+            if now < self._pause_until:
+                ends.append(self._pause_until)
+            else:
+                for sock, _ in self._listeners:
+                    poll.register(sock, select.POLLIN)
+            for stranger in self._strangers:
+                poll.register(stranger.sock, stranger.waits_for)
+        ready = {number for number, _ in poll.poll(max(min(ends) - now, 0.0) * 1000)}
+        with self._busy:
+            heard = [s for s in self._strangers if s.sock.fileno() in ready]
+            for stranger in heard:
+                stranger.silent = False
+            known = self._hear(heard)
+            for sock, context in self._listeners:
+                if sock.fileno() in ready:
+                    known += self._let_come(sock, context)
+            self._lose_patience()
+        return known
+
+    def _hear(self, strangers: list[_Stranger]) -> list[tuple[int, socket.socket]]:
+        """Go on with those who have said something; gives those who are strangers no more."""
+        known = []
+        for stranger in strangers:
+            try:
+                rank = stranger.go_on()
+            except (OSError, GangError) as error:
+                self._send_away(stranger, _reason(error))
+                continue
+            if rank is not None:
+                self._strangers.remove(stranger)
+                known.append((rank, stranger.sock))
+        return known
+
+    def _let_come(
+        self, listener: socket.socket, context: ssl.SSLContext | None
+    ) -> list[tuple[int, socket.socket]]:
+        """Take some connections; the oldest ones make room."""
+        come = []
+        for _ in range(max(1, self._most // _ROUNDS)):
+            if len(self._strangers) >= self._most:
+                self._make_room("made room for others")
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in _NO_ROOM and self._strangers:
+                    self._make_room(f"made room ({error.strerror})")
+                    continue
+                self._sent_away[f"could not be taken: {error.strerror}"] += 1
+                self._pause_until = time.monotonic() + _PAUSE
+                break
+            try:
+                come.append(self._greet(sock, context))
+            except OSError as error:  # it may be gone by now
+                sock.close()
+                self._sent_away[_reason(error)] += 1
+        self._strangers += come
+        return self._hear(come)
+
+    def _make_room(self, why: str) -> None:
+        silent = (stranger for stranger in self._strangers if stranger.silent)
+        self._send_away(next(silent, self._strangers[0]), why)
+
+    def _greet(self, sock: socket.socket, context: ssl.SSLContext | None) -> _Stranger:
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            sock.getpeername()  # who is gone makes wrap_socket fail, which then closes nothing
+            sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        return _Stranger(sock, self._talk(sock))
+
+    def _talk(self, sock: socket.socket) -> Talk[int]:
+        if isinstance(sock, ssl.SSLSocket):
+            yield from encrypt(sock)
+        return (yield from admit(sock, self._secret, lambda rank: self._allowed(rank)))
+
+    def _lose_patience(self) -> None:
+        now = time.monotonic()
+        while self._strangers and self._strangers[0].until <= now:
+            self._send_away(self._strangers[0], f"did not say who they are for {_PATIENCE:g} s")
+
+    def _send_away(self, stranger: _Stranger, why: str) -> None:
+        self._strangers.remove(stranger)
+        stranger.sock.close()
+        self._sent_away[why] += 1
+
+
+def _reason(error: Exception) -> str:
+    """Why somebody was sent away, in words that are the same for all of a kind."""
+    if isinstance(error, ssl.SSLError):
+        return f"did not encrypt as they should ({error.reason})"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def knock(
+    connect: Callable[[float], socket.socket],
+    secret: bytes,
+    rank: int,
+    limit: float,
+    name: str,
+    still_wanted: Callable[[], None] = lambda: None,
+    since: float | None = None,
+) -> Channel:
+    """Come in where a :class:`Reception` is, or soon will be.
+
+    Args:
+        connect: makes a connection within so many seconds.
+        secret: of the run.
+        rank: which member this is.
+        limit: seconds.
+        name: of who is there, as people know it.
+        still_wanted: is called before every attempt; raises an error to give up.
+        since: when the limit began, on the monotonic clock; None: now.
+
+    Raises:
+        GangError: nobody who knows the secret let us in within the limit.
+    """
+    deadline = (time.monotonic() if since is None else since) + limit
+    last: Exception | None = None
+    while (left := deadline - time.monotonic()) > 0:
+        still_wanted()
+        try:
+            sock = connect(min(left, _ATTEMPT))
+        except OSError as error:
+            last = error
+        else:
+            try:
+                introduce(sock, secret, rank, deadline)
+                return Channel(sock, name)
+            except (OSError, GangError) as error:
+                last = error
+                with contextlib.suppress(OSError):
+                    sock.close()
+        time.sleep(_RETRY)
+    raise GangError(f"{name} did not let us in within {limit:g} s ({last})")

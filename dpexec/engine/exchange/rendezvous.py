@@ -1,0 +1,227 @@
+"""How the members of a gang find each other, and make sure that they are who they say.
+
+Members of one host meet at a Unix socket in the abstract namespace, which leaves no file behind;
+others at a TCP socket where dask's worker listens, with its TLS settings. Both are open only
+until the gang is complete. Before anything else is read, either side must show that it knows the
+secret of the run (:mod:`.handshake`).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dpexec.engine.exchange.gpus import Gpu
+from dpexec.engine.exchange.reception import Reception, knock
+from dpexec.engine.exchange.wire import Channel, GangError
+
+__all__ = ["Door", "Member", "host_id"]
+
+_LOOK = 0.02  # seconds between looks at whether the gang is given up
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where a member of a gang can be met.
+
+    Args:
+        worker: address of its dask worker, or where it listens itself.
+        devices: its replicas.
+        host: what members of the same host have in common; empty: it meets all over TCP.
+        unix: name of its Unix socket.
+        tcp: host and port of its TCP socket; None if its worker has no network address.
+        role: what people call it.
+        gpu: the GPU of its replicas; None: they are on processors.
+    """
+
+    worker: str
+    devices: tuple[int, ...]
+    host: str
+    unix: str
+    tcp: tuple[str, int] | None
+    role: str = "worker"
+    gpu: Gpu | None = None
+
+    @property
+    def name(self) -> str:
+        """As people know it."""
+        plural = "s" if len(self.devices) > 1 else ""
+        devices = f" (replica{plural} {', '.join(map(str, self.devices))})" if self.devices else ""
+        return f"{self.role} {self.worker}{devices}"
+
+
+def host_id() -> str:
+    """What processes have in common that can share memory and Unix sockets; empty: nothing."""
+    if sys.platform != "linux":
+        return ""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}-{os.readlink('/proc/self/ns/net')}-{os.getuid()}"
+
+
+class Door:
+    """Where other members come in, until the gang is complete.
+
+    Args:
+        worker: the dask worker of this process, or what else has an address and a ``Security``.
+        secret: of the run.
+        at: where the others expect it; None: wherever there is room.
+
+    Raises:
+        GangError: others cannot come in there.
+    """
+
+    def __init__(self, worker: Any, secret: bytes, at: Member | None = None) -> None:
+        self._secret = secret
+        self._security = worker.security
+        self._reception = Reception(secret)
+        self._address = worker.address
+        self.host, self.unix, self.tcp = host_id(), "", None
+        if at is None:
+            parts = urlsplit(worker.address)
+            if self.host:
+                self._open_unix(f"dpexec-{secrets.token_hex(16)}")
+            if parts.scheme in (
+                "tcp",
+                "tls",
+                "ucx",
+                "ucxx",
+            ):  # UCX knows hosts by their address, too
+                self._open_tcp(parts.hostname or "", 0)
+        else:
+            self.host = at.host
+            if at.unix:
+                self._open_unix(at.unix)
+            elif at.tcp is not None:
+                self._open_tcp(*at.tcp)
+        if not self._reception.is_open:
+            raise GangError(f"worker {worker.address} has no address that others could connect to")
+
+    def _open_unix(self, name: str) -> None:
+        self.unix = name
+        self._open(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), f"\0{name}", None)
+
+    def _open_tcp(self, host: str, port: int) -> None:
+        context = None
+        if self._address.startswith("tls:"):
+            context = self._security.get_listen_args("worker").get("ssl_context")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        self._open(listener, (host, port), context)
+        self.tcp = listener.getsockname()[:2]
+
+    def _open(self, listener: socket.socket, where: Any, context: Any) -> None:
+        try:
+            self._reception.listen(listener, where, context)
+        except OSError as error:
+            self.close()
+            raise GangError(f"cannot listen at {self._address}: {error}") from error
+
+    def member(self, devices: Sequence[int], gpu: Gpu | None = None) -> Member:
+        """What others must know of this member.
+
+        Args:
+            devices: its replicas.
+            gpu: where they are; None: on processors.
+        """
+        at = self._address, tuple(devices), self.host, self.unix, self.tcp
+        return Member(*at, gpu=gpu)
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        self._reception.close()
+
+    def _require_open(self) -> None:
+        if not self._reception.is_open:
+            raise GangError("the gang was given up before all members had come")
+
+    def meet(self, members: Sequence[Member], rank: int, limit: float) -> dict[int, Channel]:
+        """Connect to the members before this one, and let in those behind it.
+
+        Args:
+            members: all of them.
+            rank: which of them this is.
+            limit: seconds.
+
+        Raises:
+            GangError: somebody did not come within the limit; the message names them.
+        """
+        began = time.monotonic()
+        channels: dict[int, Channel] = {}
+        try:
+            for other in range(rank):
+                member = members[other]
+                channels[other] = knock(
+                    functools.partial(self._connect, member),
+                    self._secret,
+                    rank,
+                    limit,
+                    member.name,
+                    self._require_open,
+                    began,
+                )
+            self._let_in(members, range(rank + 1, len(members)), channels, began, limit)
+        except BaseException:
+            for channel in channels.values():
+                channel.close()
+            raise
+        finally:
+            self.close()
+        return channels
+
+    # ---- connecting
+
+    def _connect(self, member: Member, timeout: float) -> socket.socket:
+        if self.host and member.host == self.host:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.settimeout(timeout)
+                sock.connect(f"\0{member.unix}")
+            except BaseException:
+                sock.close()
+                raise
+            return sock
+        if member.tcp is None:
+            raise GangError(f"{member.name} cannot be reached from another host")
+        sock = socket.create_connection(member.tcp, timeout)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if member.worker.startswith("tls:"):
+                context = self._security.get_connection_args("worker")["ssl_context"]
+                sock = context.wrap_socket(sock)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    # ---- letting in
+
+    def _let_in(
+        self,
+        members: Sequence[Member],
+        expected: Sequence[int],
+        channels: dict[int, Channel],
+        began: float,
+        limit: float,
+    ) -> None:
+        waiting = set(expected)
+        while waiting:
+            self._require_open()
+            if time.monotonic() > began + limit:
+                names = ", ".join(members[rank].name for rank in sorted(waiting))
+                news = self._reception.sent_away
+                raise GangError(f"{names} did not come within {limit:g} s{news}")
+            for rank, sock in self._reception.admit(waiting.__contains__, _LOOK):
+                if rank in waiting:
+                    waiting.remove(rank)
+                    channels[rank] = Channel(sock, members[rank].name)
+                else:
+                    sock.close()

@@ -1,0 +1,1 @@
+"""``Executor``, ``CompiledProgram`` and ``ParallelExecutor``."""

@@ -1,0 +1,273 @@
+"""``Executor``: runs a program operator after operator, or a compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakSet
+
+from dpexec.engine.core.errors import EOFException
+from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
+from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.dispatch.engine import Engine
+from dpexec.engine.executors.compiled_program import CompiledProgram
+from dpexec.engine.executors.dataset_runs import Dataset, Feed, FetchHandler, run_dataset, watchers
+from dpexec.engine.executors.variants import AS_IT_IS, Pruning, Variant, fed_levels, needed_feeds
+from dpexec.engine.feeds.loaders import with_loaders
+from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.ir.callsite import warn
+from dpexec.engine.ir.program import Program, default_main_program
+from dpexec.engine.parameter_server.client import Servers
+from dpexec.engine.parameter_server.remote import remote_of
+from dpexec.engine.parameter_server.server import serve
+from dpexec.engine.run.fetch import as_arrays, as_tensors, fetch_names, split_updates
+from dpexec.engine.run.trainers.rings import set_up_rings
+from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
+
+__all__ = ["Executor"]
+
+_ENGINES_KEPT = 32
+
+
+class Executor:
+    """Runs programs on one device, and compiled programs on theirs.
+
+    Args:
+        place: the device; None takes the first GPU if there is one, else the CPU.
+
+    Raises:
+        TypeError: that is no place.
+    """
+
+    def __init__(self, place: Place | None = None) -> None:
+        if place is None:
+            place = CUDAPlace(0) if is_compiled_with_cuda() else CPUPlace()
+        if not isinstance(place, Place):
+            raise TypeError(f"Executor takes a place such as CPUPlace(), but received {place!r}")
+        self.place = place
+        self._closed = False
+        self._engines: Kept[Any, Engine] = Kept(_ENGINES_KEPT)
+        self._servers: set[Servers] = set()
+        self._compiled: WeakSet[Engine] = WeakSet()
+
+    def run(
+        self,
+        program: Program | CompiledProgram | None = None,
+        feed: Any = None,
+        fetch_list: Any = None,
+        feed_var_name: str = "feed",
+        fetch_var_name: str = "fetch",
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+        use_program_cache: bool = False,
+        return_merged: bool = True,
+        use_prune: bool = False,
+    ) -> list[Any]:
+        """Run a program once.
+
+        Args:
+            program: None takes the default main program.
+            feed: arrays by name; for several devices also a list with a dict for each. What a
+                DataLoader of the program gives may be missing. Dask collections are computed; a
+                Dask array or dataframe with a block of rows for each device is split at them.
+            fetch_list: Variables or names to return. With operators of an optimizer in it (or what
+                ``minimize`` returned) only what these and the fetches need is run.
+            feed_var_name: accepted for fluid's sake.
+            fetch_var_name: accepted for fluid's sake.
+            scope: where variables live; None takes the global scope.
+            return_numpy: arrays, else LoDTensors. Those of GPUs come at once, and are waited for
+                when somebody reads them: steps overlap with what is done in between.
+            use_program_cache: accepted; plans are always cached until the program changes.
+            return_merged: concatenate the devices' values along axis 0, else a list per name.
+            use_prune: run only what the fetches and the parameter updates need, and nothing that
+                computes what is fed.
+
+        Returns:
+            One array (or list, or LoDTensor) per fetched name.
+
+        Raises:
+            RuntimeError: the executor was closed.
+            TypeError: not a program or scope, or a feed or fetch of a wrong type.
+            ValueError: a feed of a wrong shape or element type.
+            EOFException: a DataLoader of the program has no more data.
+            EnforceNotMet: an operator cannot work on its inputs; nothing has changed then.
+        """
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Executor")
+        scope = global_scope() if scope is None else scope
+        if not isinstance(scope, Scope):
+            raise TypeError(f"Executor.run takes a Scope, but received scope={scope!r}")
+        program = default_main_program() if program is None else program
+        if not isinstance(program, (Program, CompiledProgram)):
+            raise TypeError(
+                f"Executor requires Program as its Parameter. But you passed in {type(program)}"
+            )
+        results = self._run(
+            program, feed, fetch_list, scope, return_numpy, return_merged, use_prune
+        )
+        return as_arrays(results) if return_numpy else as_tensors(results)
+
+    def _run(
+        self,
+        program: Program | CompiledProgram,
+        feed: Any,
+        fetch_list: Any,
+        scope: Scope,
+        return_numpy: bool,
+        return_merged: bool,
+        use_prune: bool,
+    ) -> list[Any]:
+        compiled = program if isinstance(program, CompiledProgram) else None
+        original = program._original if isinstance(program, CompiledProgram) else program
+        fetch_list, updates = split_updates(fetch_list)
+        names = fetch_names(fetch_list)
+        pruning = Pruning.to(feed, names, updates) if use_prune or updates else None
+        variant = Variant(pruning, fed_levels(original, feed, scope))
+        if compiled is None:
+            if not original.global_block().ops:
+                warn("The current program is empty.")
+            remote = remote_of(original)
+            if remote is not None and remote.serves:
+                serve(original, scope, self.place)
+                return []
+            engine = self._engine_for(original, scope, variant)
+        else:
+            engine, remote = compiled._compile(scope, self.place, variant), compiled._remote
+            self._compiled.add(engine)
+        if pruning is not None:
+            feed = needed_feeds(original, engine.program, feed)
+        batches = _batches(engine, original if compiled is None else engine.program, feed)
+        if return_numpy:
+            engine.offsets.refuse(batches, names)
+        merged = return_merged or compiled is None or not compiled._is_data_parallel
+        if remote is None:
+            return engine.run(batches, names, merged)
+        self._servers.add(remote.servers)
+        return remote.run(engine, batches, names, merged)
+
+    def _engine_for(self, program: Program, scope: Scope, variant: Variant = AS_IT_IS) -> Engine:
+        key = (program, scope, variant)
+        engine = self._engines.used(key)
+        if engine is None or engine.version != program._version:
+            remote = remote_of(program)
+            source = variant.of(program if remote is None else remote.local)
+            engine = self._engines[key] = self._make_engine(source, scope, program)
+        return engine
+
+    def _make_engine(self, source: Program, scope: Scope, label: Program) -> Engine:
+        set_up_rings(source, scope)
+        if label._trainer_id is None:
+            return Engine(source, [self.place], scope, label=label)
+        strategy = BuildStrategy()
+        strategy.num_trainers = len(label._trainers_endpoints)
+        strategy.trainer_id = label._trainer_id
+        execution = ExecutionStrategy()
+        return Engine(
+            source, [self.place], scope, strategy, execution, scale_loss_grad=True, label=label
+        )
+
+    def train_from_dataset(
+        self,
+        program: Program | CompiledProgram | None = None,
+        dataset: Dataset | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
+        """Run a program with every batch of a data set, as :meth:`run` does with one.
+
+        Batches come one after another, in the order of files and lines: threads read ahead. (In
+        the original each trains on its own.) Several devices divide each batch.
+
+        Args:
+            program: None takes the default main program; a compiled one runs on its devices.
+            dataset: what :class:`dpexec.dataset.DatasetFactory` makes. Variables that the program
+                does not have are not fed.
+            scope: where variables live; None takes the global scope.
+            thread: files that are read at once; 0 takes the number of ``dataset.set_thread``.
+            debug: print how many batches a second run, every ``print_period`` batches.
+            fetch_list: variables that are printed.
+            fetch_info: what is printed before each.
+            print_period: the last of every so many batches is printed.
+            fetch_handler: looks at variables from time to time.
+
+        Raises:
+            AssertionError: ``fetch_info`` is not as long as ``fetch_list``.
+            RuntimeError: there is no data set, it has no threads, or nothing was loaded.
+            EnforceNotMet: a pipe command failed, a line does not fit, or an operator cannot work on
+                its inputs; batches before it have been trained on.
+            OSError: a file cannot be read.
+            ValueError: the data set has no files or no variables.
+        """
+        watching = watchers(fetch_list, fetch_info, print_period, debug, fetch_handler)
+        program = default_main_program() if program is None else program
+        original = program._original if isinstance(program, CompiledProgram) else program
+        known = original.global_block().vars
+
+        def run(feed: Feed, names: list[str]) -> list[Any]:
+            fed = {name: tensor for name, tensor in feed.items() if name in known}
+            return self.run(program, fed, names, scope=scope, return_numpy=False)
+
+        run_dataset(run, dataset, thread, watching)
+
+    def infer_from_dataset(
+        self,
+        program: Program | CompiledProgram | None = None,
+        dataset: Dataset | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
+        """Run a program with every batch of a data set, to see what is fetched.
+
+        The same as :meth:`train_from_dataset`, with its arguments and errors: as in the original
+        the program runs as it is. Pass one that updates nothing, such as
+        ``program.clone(for_test=True)`` from before ``minimize``.
+        """
+        self.train_from_dataset(
+            *(program, dataset, scope, thread, debug),
+            *(fetch_list, fetch_info, print_period, fetch_handler),
+        )
+
+    def close(self) -> None:
+        """Release what the executor holds, here and on workers; it cannot run any more.
+
+        Variables keep their values. Parameter servers learn that this trainer is done.
+
+        Raises:
+            ClusterError: values were on a cluster that has failed.
+        """
+        self._closed = True
+        for servers in self._servers:
+            servers.complete()
+        self._servers.clear()
+        self._engines.clear()
+        for engine in self._compiled:
+            engine.close()
+        self._compiled.clear()
+
+
+def _batches(engine: Engine, program: Program, feed: Any) -> list[Feeds]:
+    """What every step of a run is fed; a program's readers give each its own, or fewer at last."""
+    batches: list[Feeds] = []
+    for _ in range(engine.steps_per_run):
+        try:
+            values = with_loaders(program, feed, engine.replica_places, engine.prepare)
+        except EOFException:
+            if batches:
+                break
+            raise
+        if batches and values is feed:  # no reader gives anything
+            batches.append(batches[0])
+        else:
+            batches.append(engine.feeds_of(values))
+    return batches

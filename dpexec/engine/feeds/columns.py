@@ -1,0 +1,39 @@
+"""Columns of dataframes as feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpexec.engine.ir.block import Block
+
+__all__ = ["with_columns"]
+
+
+def with_columns(block: Block, feed: Any) -> Any:
+    """A feed in which columns of dataframes have the shape (rows, 1) where that is declared.
+
+    A column (a Series of pandas or dask) has the shape (rows,). Labels are usually declared as
+    [-1, 1], so there it becomes a dataframe of one column; nothing is computed for that.
+
+    Args:
+        block: whose variables are fed.
+        feed: a dict; anything else is returned as it is.
+    """
+    if not isinstance(feed, Mapping):
+        return feed
+    columns = {
+        name: value.to_frame()
+        for name, value in feed.items()
+        if _is_column(value) and name in block.vars and _takes_a_column(block.vars[name].shape)
+    }
+    return {**feed, **columns} if columns else feed
+
+
+def _is_column(value: Any) -> bool:
+    """Whether a value is a Series; told by its methods, for pandas need not be installed."""
+    return hasattr(type(value), "to_frame") and value.ndim == 1
+
+
+def _takes_a_column(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 2 and shape[1] == 1

@@ -1,0 +1,76 @@
+"""Which sizes of a batch differ from one batch to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.engine.core.lod import LOD_SUFFIX, Lod, lod_name
+from dpexec.engine.ir.sizes import Counts
+
+__all__ = ["Extents", "find_extents"]
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Sizes that batches differ in: how many samples there are, and what sequences consist of.
+
+    Args:
+        counts: the sizes, per device.
+        axes: by name of an array, which of them its first dimension is; by name of offsets, which
+            the numbers of their sequences are, coarse levels first. What is left out has the same
+            shape in every batch, for all that is known.
+    """
+
+    counts: list[Counts]
+    axes: Mapping[str, tuple[int, ...]]
+
+
+def find_extents(values: Sequence[Mapping[str, Any]], samples: Sequence[int]) -> Extents:
+    """The sizes that change from batch to batch.
+
+    Variables with the same sequences share their sizes: the words of a sentence, and those to
+    predict. Sizes of other sequences are other ones, even if they are equal in some batch.
+
+    Args:
+        values: arrays and offsets by name, per device; empty for an idle device.
+        samples: number of samples per device.
+    """
+    sizes = [list(samples)]  # each on all devices
+    axes: dict[str, tuple[int, ...]] = {}
+    known: list[tuple[list[Lod], tuple[int, ...]]] = []
+    names = dict.fromkeys(name for found in values for name in found)
+    for name in (name for name in names if lod_name(name) in names):
+        lods = [found.get(lod_name(name), _NONE) for found in values]
+        own = next((numbers for before, numbers in known if before == lods), ())
+        if not own:
+            own = tuple(_number(column, sizes) for column in _columns(lods))
+            known.append((lods, own))
+        axes[lod_name(name)], axes[name] = own[:-1], own[-1:]
+    for name in (n for n in names if n not in axes and not n.endswith(LOD_SUFFIX)):
+        shapes = [found[name].shape if name in found else (0,) for found in values]
+        column = [shape[0] for shape in shapes if shape]
+        if column in sizes:
+            axes[name] = (sizes.index(column),)
+    return Extents(list(zip(*sizes, strict=True)), axes)
+
+
+_NONE = Lod()
+
+
+def _number(column: list[int], sizes: list[list[int]]) -> int:
+    """Which one a size of sequences is: the samples, or a new one."""
+    if column == sizes[0]:
+        return 0
+    sizes.append(column)
+    return len(sizes) - 1
+
+
+def _columns(lods: Sequence[Lod]) -> list[list[int]]:
+    """How many sequences there are on every device, for every level; then how many rows."""
+    depth = max(len(lod.levels) for lod in lods)
+    counts = [
+        (*(n - 1 for n in lod.shape), lod.rows) if lod else (0,) * (depth + 1) for lod in lods
+    ]
+    return list(map(list, zip(*counts, strict=True)))

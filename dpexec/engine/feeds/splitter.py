@@ -1,0 +1,125 @@
+"""Splits the feeds of a program; what is like something that came before is not checked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.lod import ROWS_SUFFIX
+from dpexec.engine.feeds.splitting import Feeds, even_rows
+from dpexec.engine.ir.block import Block
+
+__all__ = ["Splitter"]
+
+_KEYS_KEPT = 256
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """How arrays of some shapes are divided.
+
+    Args:
+        parts: per device, names and rows.
+        samples: per device.
+        shapes: of the parts, see :attr:`Feeds.shapes`.
+        form: likewise, :attr:`Feeds.form`.
+    """
+
+    parts: list[list[tuple[str, slice]]]
+    samples: list[int]
+    shapes: Any
+    form: Any
+
+    def of(self, feed: Mapping[str, np.ndarray[Any, Any]]) -> Feeds:
+        """The parts of some arrays."""
+        values = [{name: feed[name][rows] for name, rows in parts} for parts in self.parts]
+        made = Feeds(values, self.samples)
+        vars(made).update(shapes=self.shapes, form=self.form)  # as it would find out itself
+        return made
+
+    def with_rows(self, rows: int) -> _Cuts:
+        """The same for another number of rows, which all arrays have, and all devices some of."""
+        samples, first = even_rows(rows, len(self.samples)), 0
+        parts, shapes = [], []
+        for own, form, count in zip(self.parts, self.form, samples, strict=True):
+            part, first = slice(first, first + count), first + count
+            parts.append([(name, part) for name, _ in own])
+            shapes.append(tuple((name, (count, *tail), dtype) for name, _, tail, dtype in form))
+        return _Cuts(parts, samples, tuple(shapes), self.form)
+
+
+class Splitter:
+    """Splits the feeds of a program.
+
+    Args:
+        split: :func:`single_feed` or :func:`split_feed` of the program.
+        block: the global block.
+    """
+
+    def __init__(self, split: Callable[[Any], Feeds], block: Block) -> None:
+        self._split = split
+        self._block = block
+        self._by_shape = not any(name.endswith(ROWS_SUFFIX) for name in block.vars)
+        self._known: Kept[Any, _Cuts] = Kept(_KEYS_KEPT)
+        self._open: Kept[Any, _Cuts] = Kept(_KEYS_KEPT)  # for any number of rows
+
+    def __call__(self, feed: Any) -> Feeds:
+        """The feeds of all devices; raises what the function raises."""
+        key = _plain_arrays(feed) if self._by_shape else None
+        if key is None:
+            return self._split(feed)
+        cuts = self._known.get(key) or self._with_other_rows(key)
+        if cuts is not None:
+            return cuts.of(feed)
+        found = self._split(feed)
+        if not found.persistable:
+            cuts = _cuts_of(feed, found)
+            self._known[key] = cuts
+            if self._is_open(key, cuts):
+                self._open[_without_rows(key)] = cuts
+        return found
+
+    def _with_other_rows(self, key: Any) -> _Cuts | None:
+        """How arrays are divided that differ from earlier ones in the number of rows alone."""
+        rows = key[0][1][0] if key else 0
+        like = self._open.get(_without_rows(key))
+        if like is None or rows < len(like.samples) or any(shape[0] != rows for _, shape, _ in key):
+            return None
+        cuts = like.with_rows(rows)
+        self._known[key] = cuts
+        return cuts
+
+    def _is_open(self, key: Any, cuts: _Cuts) -> bool:
+        """Whether all numbers of rows are divided like this: evenly, and none is refused."""
+        rows = key[0][1][0] if key else 0
+        even = rows >= len(cuts.samples) and cuts == cuts.with_rows(rows)
+        declared = [self._block.vars[name] for name, _, _ in key]
+        return even and all(v.shape[:1] == (-1,) or not v.need_check_feed for v in declared)
+
+
+def _plain_arrays(feed: Any) -> Any:
+    """Names, shapes and types, if a feed is a dict of arrays that have rows; else None."""
+    if type(feed) is not dict or any(type(array) is not np.ndarray for array in feed.values()):
+        return None
+    if not all(array.ndim for array in feed.values()):
+        return None
+    return tuple((name, array.shape, array.dtype) for name, array in feed.items())
+
+
+def _without_rows(key: Any) -> Any:
+    return tuple((name, shape[1:], dtype) for name, shape, dtype in key)
+
+
+def _cuts_of(feed: Mapping[str, Any], found: Feeds) -> _Cuts:
+    ends = dict.fromkeys(feed, 0)
+    parts: list[list[tuple[str, slice]]] = []
+    for values in found.values:
+        parts.append([])
+        for name, array in values.items():
+            first, ends[name] = ends[name], ends[name] + len(array)
+            parts[-1].append((name, slice(first, ends[name])))
+    return _Cuts(parts, found.samples, found.shapes, found.form)

@@ -1,0 +1,369 @@
+"""Feeds: checked, turned into arrays, and split over devices."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.lod import LOD_SUFFIX, ROWS_SUFFIX, Lod, lod_name, rows_name
+from dpexec.engine.core.places import Place
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.dask.blocks import Blocks, computed, row_blocks
+from dpexec.engine.dask.held import hold
+from dpexec.engine.feeds.arrays import arrays_of, check_array
+from dpexec.engine.feeds.columns import with_columns
+from dpexec.engine.feeds.extents import Extents, find_extents
+from dpexec.engine.ir.block import Block
+
+if TYPE_CHECKING:
+    from dpexec.engine.dask.waiting import Contact
+
+__all__ = ["Feeds", "SplitTensor", "even_rows", "single_feed", "split_feed"]
+
+
+class SplitTensor(LoDTensor):
+    """A batch whose rows are on the devices of a ParallelDo already.
+
+    Args:
+        array: the whole batch.
+        places: the devices.
+        parts: the rows of each.
+    """
+
+    def __init__(self, array: Any, places: Sequence[Place], parts: Sequence[Any]) -> None:
+        super().__init__()
+        self.array = array
+        self.places, self.parts = list(places), list(parts)
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """What every device is fed.
+
+    Args:
+        values: arrays by name, one dict per device; for an idle one those of persistable
+            variables, if any.
+        samples: number of samples per device; 0 for an idle one.
+        persistable: names that also set a persistable variable.
+        rows: how many rows each ParallelDo gets, by the number of its block.
+        split: what came split for a ParallelDo.
+    """
+
+    values: list[dict[str, np.ndarray[Any, Any]]]
+    samples: list[int]
+    persistable: frozenset[str] = frozenset()
+    rows: Mapping[int, int] = field(default_factory=dict)
+    split: Mapping[str, SplitTensor] = field(default_factory=dict)
+
+    @functools.cached_property
+    def shapes(self) -> Any:
+        """Names, shapes and types of the values, as a key."""
+        return tuple(
+            tuple((name, a.shape, a.dtype.str) for name, a in values.items())
+            for values in self.values
+        )
+
+    @functools.cached_property
+    def extents(self) -> Extents:
+        """The sizes that change from batch to batch."""
+        return find_extents(self.values, self.samples)
+
+    @functools.cached_property
+    def form(self) -> Any:
+        """What remains of :attr:`shapes` without :attr:`extents`, as a key."""
+        axes = self.extents.axes
+        return tuple(
+            tuple(
+                (name, axes.get(name), a.shape[len(axes.get(name, ())) :], a.dtype.str)
+                for name, a in values.items()
+            )
+            for values in self.values
+        )
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """What is fed, to any device."""
+        return frozenset(name for values in self.values for name in values)
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """Devices without samples."""
+        return tuple(device for device, count in enumerate(self.samples) if not count)
+
+    def private(self, shared: bool) -> list[dict[str, np.ndarray[Any, Any]]]:
+        """The values with copies of those that set a variable, which a run may overwrite.
+
+        Args:
+            shared: whether devices share variables: then they get one copy, of the first value.
+        """
+        fed: list[dict[str, np.ndarray[Any, Any]]] = []
+        copies: dict[str, np.ndarray[Any, Any]] = {}
+        for values in self.values:
+            for name in self.persistable & values.keys():
+                if not (shared and name in copies):
+                    copies[name] = values[name].copy()
+            fed.append({name: copies.get(name, array) for name, array in values.items()})
+        return fed
+
+
+def single_feed(block: Block, feed: Any) -> Feeds:
+    """The feed of one device: a dict, or a list that holds one.
+
+    Args:
+        block: the global block.
+        feed: dict, or list of one dict.
+
+    Returns:
+        The feeds.
+
+    Raises:
+        TypeError: not a dict.
+        AssertionError: a list for several devices.
+        ValueError: an unknown name, or a checked variable got another shape or type.
+        EnforceNotMet: likewise, for an unchecked one.
+    """
+    if isinstance(feed, (list, tuple)):
+        if len(feed) != 1:
+            raise AssertionError(
+                f"Not compiled with data parallel, but the feed is a {type(feed).__name__} of "
+                f"{len(feed)}, a dict for each device: feed one dict of arrays by their names"
+            )
+        feed = feed[0]
+    values = arrays_of(block, computed(with_columns(block, feed))[0])
+    _check_samples(block, values)
+    _check(block, values)
+    split = {name: value for name, value in feed.items() if isinstance(value, SplitTensor)}
+    samples = [_samples(block, values) or 1]
+    return Feeds([values], samples, _persistable(block, values), split=split)
+
+
+def split_feed(
+    block: Block, feed: Any, devices: int, partial: bool, contact: Contact | None = None
+) -> Feeds:
+    """The feeds of all devices.
+
+    A dict is split along the first axis as evenly as possible; with fewer samples than devices
+    the last devices stay idle. A Dask array or dataframe with as many blocks of rows as there are
+    devices says how all are split: a block for each device. A list gives each device its own dict;
+    all devices count alike if its variables disagree about the number of samples.
+
+    Args:
+        block: the global block.
+        feed: dict or list of dicts.
+        devices: how many.
+        partial: whether some devices may get nothing at all (prediction): a list may be shorter
+            than the devices, persistable variables may have a row for each that has samples.
+        contact: how the cluster is talked to on whose workers Dask collections are computed and
+            stay; None brings them here.
+
+    Raises:
+        TypeError: neither dict nor list of dicts.
+        IndexError: the list is longer than the devices.
+        ValueError: an unknown name, or a checked variable got another shape or type.
+        EnforceNotMet: a list too short for training, an empty or inconsistent batch.
+    """
+    if isinstance(feed, Mapping):
+        kept, held = _held(block, with_columns(block, feed), contact)
+        values, blocks = computed(kept)
+        rows = row_blocks({**blocks, **held}, _of_batch(block, feed), devices)
+        shards = _split(block, arrays_of(block, values), devices, partial, rows)
+    elif isinstance(feed, (list, tuple)):
+        found = [_held(block, with_columns(block, item), contact)[0] for item in feed]
+        shards = _listed(block, computed(found)[0], devices, partial)
+    else:
+        raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
+    for shard in shards:
+        _check(block, shard, " on each device")
+    names = frozenset[str]().union(*(_persistable(block, shard) for shard in shards))
+    batches = [_batch(block, shard) for shard in shards]
+    if not any(batches):
+        samples = [1] * devices
+    elif isinstance(feed, Mapping) or all(_agree(block, batch) for batch in batches):
+        samples = [_samples(block, batch) for batch in batches]
+    else:  # as in fluid, where all devices always count alike
+        samples = [int(bool(batch)) for batch in batches]
+    return Feeds(shards, samples, names)
+
+
+def _check(block: Block, values: Mapping[str, Any], where: str = "") -> None:
+    """Compare arrays with the declarations of the variables that are fed with them."""
+    for name, array in values.items():
+        if not isinstance(array, Lod) and not name.endswith(ROWS_SUFFIX):
+            check_array(block.vars[name], array, where, lod_name(name) in values)
+
+
+def _check_samples(block: Block, values: Mapping[str, Any]) -> None:
+    """Refuse a batch without samples. Some variables may have none, beside others that have.
+
+    Raises:
+        EnforceNotMet: nothing that is fed has a sample.
+    """
+    batch = _batch(block, values)
+    if any(np.ndim(a) and not len(a) for a in batch.values()) and not _samples(block, batch):
+        arrays = {name: a for name, a in batch.items() if not isinstance(a, Lod)}
+        shown = ", ".join(f"{name} of shape {list(a.shape)}" for name, a in arrays.items())
+        raise EnforceNotMet(f"the batch is empty, no fed Variable has a sample: {shown}")
+
+
+def _batch(block: Block, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is fed without persistable variables, and without the offsets of these."""
+    kept = _persistable(block, values)
+    return {n: a for n, a in values.items() if n.removesuffix(LOD_SUFFIX) not in kept}
+
+
+def _held(block: Block, feed: Any, contact: Contact | None) -> tuple[Any, Blocks]:
+    """A feed with its Dask collections on a cluster, if there is one, and the rows of blocks."""
+    if contact is None or not isinstance(feed, Mapping):
+        return feed, {}
+    names = _of_batch(block, feed)
+    return hold(contact, feed, [name for name in names if rows_name(name) not in block.vars])
+
+
+def _of_batch(block: Block, feed: Mapping[str, Any]) -> list[str]:
+    """Names of what is split over devices."""
+    return [name for name in feed if name in block.vars and not block.vars[name].persistable]
+
+
+def _persistable(block: Block, values: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name in values if block.vars[name].persistable)
+
+
+def even_rows(rows: int, devices: int) -> list[int]:
+    """How many rows each device gets: as even as possible, the first ones get one more.
+
+    Args:
+        rows: of the batch.
+        devices: how many share them.
+    """
+    share, more = divmod(rows, devices)
+    return [share + (device < more) for device in range(devices)]
+
+
+def _length(values: Mapping[str, Any], name: str) -> int:
+    """How many samples an array has: sequences, if it holds some, else rows."""
+    lod, array = values.get(lod_name(name)), values[name]
+    return lod.sequences if lod is not None else len(array) if array.ndim else 0
+
+
+def _samples(block: Block, values: Mapping[str, Any]) -> int:
+    """Samples of the first fed variable that has a batch dimension and some, else of the first."""
+    lengths = _lengths(block, values)
+    if lengths:  # the order of the block's variables counts
+        return next((lengths[name] for name in block.vars if lengths.get(name)), 0)
+    arrays = {name: array for name, array in values.items() if not isinstance(array, Lod)}
+    found = (_length(values, name) for name, array in arrays.items() if array.ndim)
+    return next((length for length in found if length), 0)
+
+
+def _lengths(block: Block, values: Mapping[str, Any]) -> dict[str, int]:
+    """How many samples the fed variables have that have a batch dimension."""
+    return {
+        name: _length(values, name)
+        for name, array in values.items()
+        if not isinstance(array, Lod) and array.ndim and block.vars[name].shape[:1] == (-1,)
+    }
+
+
+def _agree(block: Block, values: Mapping[str, Any]) -> bool:
+    """Whether it is known how many samples there are: nodes and edges of a graph are none."""
+    return len(set(_lengths(block, values).values())) <= 1
+
+
+def _split(
+    block: Block,
+    values: dict[str, np.ndarray[Any, Any]],
+    devices: int,
+    partial: bool,
+    rows: Sequence[int] | None = None,
+) -> list[dict[str, np.ndarray[Any, Any]]]:
+    shards: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(devices)]
+    _check_samples(block, values)
+    batch = _batch(block, values)
+    samples = _samples(block, batch)
+    active = min(devices, samples) if batch else devices
+    for name, array in batch.items():
+        if isinstance(array, Lod):
+            continue
+        length = _length(batch, name)
+        if not length and samples:
+            for shard in shards[:active]:
+                shard.update(_part(batch, name, 0, 0))
+            continue
+        if length < active if rows is None else length != sum(rows):
+            raise EnforceNotMet(
+                f"fed Variable {name!r} of shape {list(array.shape)} cannot be split over "
+                f"{active} devices: other fed Variables have {samples} samples"
+            )
+        first = 0
+        counts = even_rows(length, active) if rows is None else rows
+        for shard, count in zip(shards, counts, strict=False):
+            shard.update(_part(batch, name, first, count))
+            first += count
+    for name in _persistable(block, values):
+        each = {devices, active} if partial else {devices}
+        for shard, part in zip(shards, _rows(name, values, devices, each), strict=False):
+            shard.update(part)
+    return shards
+
+
+def _part(values: Mapping[str, Any], name: str, first: int, count: int) -> dict[str, Any]:
+    """Some samples of an array, with the offsets of their sequences."""
+    lod = values.get(lod_name(name))
+    if lod is None:
+        return {name: values[name][first : first + count]}
+    part, rows = lod.part(first, count)
+    return {name: values[name][rows], lod_name(name): part}
+
+
+def _rows(
+    name: str, values: Mapping[str, Any], devices: int, each: set[int]
+) -> Sequence[dict[str, Any]]:
+    """A persistable variable: one row for all devices, or rows for each of as many as may be.
+
+    Of sequences each device gets some, as of rows.
+    """
+    array, rows = values[name], _length(values, name)
+    if rows == 1:
+        return [_part(values, name, 0, 1)] * devices
+    busy = min(rows, devices)
+    if busy in each:
+        ends = np.cumsum([0, *even_rows(rows, busy)])
+        return [_part(values, name, first, end - first) for first, end in itertools.pairwise(ends)]
+    raise EnforceNotMet(
+        f"fed Variable {name!r} is persistable: it takes 1 row for all devices, or at least "
+        f"{min(each)}, which are divided, but received fed shape {list(array.shape)}"
+    )
+
+
+def _listed(
+    block: Block, feed: Sequence[Any], devices: int, partial: bool
+) -> list[dict[str, np.ndarray[Any, Any]]]:
+    for item in feed:
+        if not isinstance(item, Mapping):
+            raise TypeError(f"Each element of feed list should be a dict, but got {type(item)}")
+    if len(feed) > devices:
+        raise IndexError(
+            f"the feed list has {len(feed)} elements for {devices} devices{_for_loaders(devices)}"
+        )
+    if not partial and (len(feed) < devices or not all(feed)):
+        number = sum(bool(item) for item in feed)
+        raise EnforceNotMet(
+            f"Unimplemented: The feed data number {number} does not match the device number "
+            f"{devices}; when training, every device needs a dict{_for_loaders(devices)}"
+        )
+    shards = [arrays_of(block, item) for item in feed]
+    return shards + [{}] * (devices - len(shards))
+
+
+def _for_loaders(devices: int) -> str:
+    """What to do if a DataLoader made a list with a dict for each of its own places."""
+    return (
+        f". A DataLoader gives a dict for each of its places: give it as many as the program has, "
+        f"places=fluid.cpu_places({devices})"
+    )

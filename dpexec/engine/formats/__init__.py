@@ -1,0 +1,1 @@
+"""Bytes of Paddle files: messages of programs, and tensors in streams."""

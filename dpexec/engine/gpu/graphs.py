@@ -1,0 +1,281 @@
+"""CUDA graphs: pieces of a task that are launched at once, with the addresses that they had.
+
+A piece runs as usual the first time, when CuPy compiles kernels and cuBLAS takes its memory. The
+second time it is captured on a stream of its own, and from then on only launched. What is allocated
+meanwhile comes from a pool of the piece's own, so nobody else ever gets it.
+
+Variables that the plan keeps (parameters, the state of optimizers), results of other pieces, and
+sums that come in the same array twice are used where they are, and if one has moved the piece is
+captured again. Anything else that a piece reads (feeds, other sums, what an operator made that runs
+by itself) is copied into memory of the piece in front of every launch, and where its random numbers
+begin is written there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.steps import Step, run_steps
+from dpexec.engine.core.copies import with_arrays
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.places import array_module
+from dpexec.engine.core.ranges import Check, looking_later
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.gpu.origins import DrawingEnv, Origins
+from dpexec.engine.gpu.reserves import reserve_of
+from dpexec.engine.kernels.gpu.capturable import is_capturable
+
+__all__ = ["GraphPiece", "Pieces", "pieces_of"]
+
+_FEWEST_STEPS = 2
+_MOST_CAPTURES = 4  # of a piece whose variables move again and again
+
+Begin = Callable[[Check, Step, Env], None]
+Pieces: TypeAlias = "list[GraphPiece | Sequence[Step]]"
+
+
+def pieces_of(
+    plan: Plan, device: int, steps: Sequence[Step], begin: Begin, moving: bool = False
+) -> Pieces:
+    """A task as pieces that are captured, and steps between them that are not.
+
+    Checks of values come to an end in front of the first step that overwrites a parameter, so a
+    piece begins there.
+
+    Args:
+        plan: that the task is of.
+        device: where it runs.
+        steps: of the task.
+        begin: begins a check of a step, whose inputs it is told.
+        moving: whether variables that the plan keeps are elsewhere at every step: they are copied
+            then like anything else that pieces read.
+    """
+    pieces: Pieces = []
+    for fits, found in _split(plan, steps):
+        if fits and len(found) >= _FEWEST_STEPS:
+            pieces.append(GraphPiece(plan, device, found, begin, moving))
+        else:
+            pieces.append(found)
+    return pieces
+
+
+def _split(plan: Plan, steps: Sequence[Step]) -> Iterator[tuple[bool, list[Step]]]:
+    """Neighbours that fit into a graph, or do not; the first update begins anew."""
+    first = next((step for step in steps if _updates(plan, step)), None)
+    found: list[Step] = []
+    kind = False
+    for step in steps:
+        op = step.node.op
+        fits = False
+        if op is not None and op not in plan.on_host and step.code is None:
+            fits = is_capturable(op)
+        if found and (fits != kind or step is first):
+            yield kind, found
+            found = []
+        kind = fits
+        found.append(step)
+    if found:
+        yield kind, found
+
+
+def _updates(plan: Plan, step: Step) -> bool:
+    """Whether a step overwrites something that the plan keeps."""
+    op, device = step.node.op, step.node.device
+    return op is not None and any((device, n) in plan.overwritten for n in op.output_arg_names)
+
+
+class GraphPiece:
+    """Some steps of a device, in order, that look at no value.
+
+    Args:
+        plan: that they are of.
+        device: where they run.
+        steps: the steps.
+        begin: begins a check of a step, whose inputs it is told.
+        moving: see :func:`pieces_of`.
+
+    Attributes:
+        steps: the same.
+        xp: ``cupy``.
+        writes: names of what they write.
+        overwritten: names of what the plan overwrites.
+        updates: whether they overwrite something that the plan keeps.
+        reserve: where its graphs have their memory.
+    """
+
+    def __init__(
+        self, plan: Plan, device: int, steps: Sequence[Step], begin: Begin, moving: bool
+    ) -> None:
+        self.steps = steps
+        self.xp = array_module(plan.graph.places[device])
+        self._reads, self.writes = _names(steps)
+        self.overwritten = {name for _, name in plan.overwritten}
+        self._staged = {name for number, name in plan.commits if number == device}
+        kept = () if moving else (*self.overwritten, *plan.reads[device])
+        self._kept = {*kept} - self._staged
+        self.updates = any(_updates(plan, step) for step in steps)
+        self._sums = {
+            var.name
+            for task in plan.tasks
+            if task.is_collective
+            for node in task.nodes
+            for var in node.outputs
+            if var.device == device and var.name in self._reads
+        }
+        self._drops = {name for step in steps for name in step.drops}
+        self._begin = begin
+        self.reserve = reserve_of(plan, steps[0].node)
+        self._runs = self._captures = 0
+        self._before: dict[str, Any] = {}  # sums of the first run
+        self._captured: _Captured | None = None
+
+    def run(self, env: Env, usual: Callable[[Sequence[Step]], None], fixed: dict[str, Any]) -> None:
+        """Run the steps on the current stream.
+
+        Args:
+            env: the values of the device.
+            usual: runs steps one by one.
+            fixed: results of pieces before this one in the task; gets those of this one.
+        """
+        self._runs += 1
+        if self._captured is None or not self._captured.fits(env):
+            known = {**self._before, **fixed}
+            self._captured = self._capture(env, known) if self._runs > 1 else None
+        first = self._runs == 1
+        self._before = {name: env.find(name) for name in self._sums} if first else {}
+        if self._captured is None:
+            usual(self.steps)
+            return
+        self._captured.launch(env)
+        fixed.update(self._captured.results)
+        for name in self._staged & self._captured.results.keys():
+            env[name] = env[name].copy()  # the variable must not change before the step's end
+        for name in self._drops:
+            env.pop(name, None)
+        for check, step, inputs in self._captured.checks:
+            self._begin(check, step, inputs)
+
+    def _capture(self, env: Env, known: Mapping[str, Any]) -> _Captured | None:
+        """What is launched from now on; None if it cannot be captured.
+
+        Args:
+            env: the values of the device.
+            known: values that stay where they are, unless they are others by now.
+        """
+        given = {name: env.find(name) for name in self._reads}
+        given = {name: value for name, value in given.items() if value is not None}
+        on_gpu = all(_is_on_gpu(self.xp, value) for value in given.values())
+        if self._captures >= _MOST_CAPTURES or not on_gpu:
+            return None
+        self._captures += 1
+        try:
+            stay = {name for name in given if name in self._kept or given[name] is known.get(name)}
+            return _Captured(self, env, given, stay)
+        except (EnforceNotMet, MemoryError, RuntimeError) as error:  # CUDA refuses, or a step fails
+            self._captures = _MOST_CAPTURES
+            names = ", ".join(dict.fromkeys(step.node.name for step in self.steps))
+            warnings.warn(
+                f"no CUDA graph could be captured of {names}, which run one by one: {error}",
+                stacklevel=2,
+            )
+            return None
+
+
+class _Captured:
+    """A graph with the memory that it works in.
+
+    Args:
+        piece: the steps.
+        env: the values of the device.
+        given: those of them that the piece reads.
+        stay: names of what is used where it is.
+
+    Attributes:
+        results: what it writes, at the same place after every launch.
+        checks: of values that it computes, with the step that they are of and its inputs.
+    """
+
+    def __init__(
+        self, piece: GraphPiece, env: Env, given: Mapping[str, Any], stay: set[str]
+    ) -> None:
+        xp = piece.xp
+        self._seed = env.shard.weight, env.shard.share
+        self._kept = {name: value for name, value in given.items() if name in stay}
+        self._reserve = piece.reserve  # the graph has addresses there as long as it is
+        drawing = [s for s in piece.steps if s.node.op and s.node.op.definition.is_random]
+        with self._reserve.current(xp) as stream:
+            self._copies = {
+                name: with_arrays(value, lambda array: xp.empty(array.shape, array.dtype))
+                for name, value in given.items()
+                if name not in stay
+            }
+            self._origins = Origins(xp, len(drawing))
+            inner = DrawingEnv(env.shard, self._origins)
+            inner.update({**self._kept, **self._copies})
+            inner.guard(piece.overwritten)
+            stream.begin_capture()
+            try:
+                self.checks = [*_run(piece.steps, inner)]
+            finally:
+                self._graph = stream.end_capture()
+        self.results = {name: inner[name] for name in piece.writes if name in inner}
+
+    def fits(self, env: Env) -> bool:
+        """Whether what it reads where it is lies there, and sizes and numbers are the same."""
+        if (env.shard.weight, env.shard.share) != self._seed:
+            return False
+        sizes = all(_form(env.find(name)) == _form(copy) for name, copy in self._copies.items())
+        return sizes and all(env.find(name) is value for name, value in self._kept.items())
+
+    def launch(self, env: Env) -> None:
+        """Enqueue it on the current stream.
+
+        Args:
+            env: what it reads, and gets what it writes.
+        """
+        for name, copy in self._copies.items():
+            for target, source in zip(_arrays(copy), _arrays(env[name]), strict=True):
+                target[...] = source
+        self._origins.write(env.shard)
+        self._graph.launch()
+        env.update(self.results)
+
+
+def _arrays(value: Any) -> list[Any]:
+    """The arrays that a value consists of."""
+    return [value.row_array, value.value] if isinstance(value, SelectedRows) else [value]
+
+
+def _is_on_gpu(xp: Any, value: Any) -> bool:
+    return all(isinstance(array, xp.ndarray) for array in _arrays(value))
+
+
+def _form(value: Any) -> Any:
+    found = [(getattr(a, "shape", None), getattr(a, "dtype", None)) for a in _arrays(value)]
+    return found, value.height_ if isinstance(value, SelectedRows) else None
+
+
+def _run(steps: Sequence[Step], env: Env) -> Iterator[tuple[Check, Step, Env]]:
+    """Run steps; gives the checks that they would make."""
+    for step in steps:
+        assert step.node.device is not None and step.node.op is not None
+        inputs = Env()
+        inputs.update((name, env.find(name)) for name in step.node.op.input_arg_names)
+        with looking_later() as checks:
+            run_steps([step], [env] * (step.node.device + 1))
+        yield from ((check, step, inputs) for check in checks)
+
+
+def _names(steps: Sequence[Step]) -> tuple[list[str], list[str]]:
+    """What steps read that comes from outside, and what they write."""
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    for step in steps:
+        assert step.node.op is not None
+        reads.update(dict.fromkeys(n for n in step.node.op.input_arg_names if n not in writes))
+        writes.update(dict.fromkeys(step.node.op.output_arg_names))
+    return list(reads), list(writes)

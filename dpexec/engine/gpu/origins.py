@@ -1,0 +1,83 @@
+"""Random numbers in CUDA graphs: where they begin is written before every launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.compile.env import Env, Shard
+from dpexec.engine.core.random import RandomStream
+
+__all__ = ["DrawingEnv", "Origins"]
+
+StreamOf = Callable[[Shard], RandomStream]
+
+
+class Origins:
+    """Words on a GPU from which the random operators of a graph draw their numbers.
+
+    Args:
+        xp: ``cupy``, whose current pool the words come from.
+        most: how many operators may draw.
+    """
+
+    def __init__(self, xp: Any, most: int) -> None:
+        self._xp, self._words = xp, xp.empty((most, 2), np.uint64)
+        self._drawn: list[tuple[StreamOf, int]] = []
+
+    def add(self, stream: StreamOf, size: int) -> Any:
+        """Two words for an operator.
+
+        Args:
+            stream: its random numbers in a run.
+            size: how many of them it draws.
+        """
+        self._drawn.append((stream, size))
+        return self._words[len(self._drawn) - 1]
+
+    def write(self, shard: Shard) -> None:
+        """Let the next launch draw the numbers of a run, behind what is on the current stream.
+
+        Args:
+            shard: the device's part of the run.
+        """
+        if self._drawn:
+            words = [stream(shard).origin(size) for stream, size in self._drawn]
+            self._words[: len(words)] = self._xp.asarray(np.array(words, np.uint64))
+
+
+class DrawingEnv(Env):
+    """The values of a device while a graph is captured.
+
+    Args:
+        shard: the device's part of the run.
+        origins: where random numbers begin.
+    """
+
+    __slots__ = ("_origins",)
+
+    def __init__(self, shard: Shard, origins: Origins) -> None:
+        super().__init__(shard)
+        self._origins = origins
+
+    def draw(self, stream: StreamOf) -> RandomStream:
+        """Numbers that are other ones at every launch."""
+        return _Drawn(self._origins, stream)
+
+
+class _Drawn(RandomStream):
+    """A stream of which nothing is known but where on the GPU it begins.
+
+    Args:
+        origins: has that.
+        stream: the numbers in a run.
+    """
+
+    def __init__(self, origins: Origins, stream: StreamOf) -> None:
+        self._origins, self._stream = origins, stream
+
+    def origin_on(self, xp: Any, size: int) -> Any:
+        """The words that launches read."""
+        return self._origins.add(self._stream, size)

@@ -1,0 +1,247 @@
+"""Graph files: an SSA graph as plain values, for views and for reading elsewhere.
+
+``SSAGraph.to_json`` and ``Plan.to_json`` return what `describe` makes. The same
+graph gives the same text in every process, whatever the hash seed. A position in ``vars`` or
+``nodes`` is an id:
+
+- ``title``, ``mode`` ("all_reduce" or "reduce")
+- ``devices``: id, place, whether it belongs to a ParallelDo
+- ``vars``: name, version, device, kind ("var"; "dummy" and "control" only keep an order), shape,
+  dtype, bytes, persistable
+- ``nodes``: id, name, kind, device (null: all), role, scope (the user's name scope), layer, line
+  (where the user made it), inputs, outputs, task, parts if it was fused, and body if it runs
+  blocks: name, output and depth of each operator in them
+- ``tasks`` of a plan: key, device, nodes, after (keys)
+- ``passes`` that were recorded: name, modified, before, after, added, removed, changed
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from dpexec.engine.core.dtypes import dtype_name
+from dpexec.engine.graph.parts import body_of, parts_of
+from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.spec import Spec
+
+__all__ = ["FORMAT", "VERSION", "TaskLike", "describe", "task_key"]
+
+FORMAT = "dpexec.graph"
+VERSION = 1
+
+_PARAMETER = re.compile(r"\.(w|b)_\d+(_\w+)?$")
+
+
+class TaskLike(Protocol):
+    """What a task of a plan tells of itself."""
+
+    id: int
+    key: tuple[str, int]
+    device: int | None
+    nodes: list[OpNode]
+    after: list[int]
+
+
+def task_key(task: TaskLike) -> str:
+    """The name of a task, different for every task of a plan.
+
+    Args:
+        task: a task of a plan.
+    """
+    return f"{task.key[0]}-{task.id}"
+
+
+def describe(
+    graph: SSAGraph,
+    tasks: Sequence[TaskLike] | None = None,
+    passes: Sequence[Mapping[str, Any]] | None = None,
+    specs: Sequence[Mapping[str, Spec]] | None = None,
+    title: str | None = None,
+) -> dict[str, Any]:
+    """A graph as plain values that JSON can hold.
+
+    Args:
+        graph: the graph.
+        tasks: those of a plan that was made from it.
+        passes: what each pass did.
+        specs: shapes and types per device where those of a batch are known; else what the program
+            declares counts, with -1 for an unknown dimension.
+        title: a heading; None makes one of the counts.
+
+    Returns:
+        Format, title, mode, devices, vars and nodes (a position is an id), and with a plan its
+        tasks. ``bytes`` of a variable is None when a dimension is unknown; ``parts`` of a node are
+        there if it was fused from several operators, ``body`` if it runs blocks.
+    """
+    facts = _Variables(graph, specs)
+    layers = _Layers(graph)
+    task_of = {node: task_key(task) for task in tasks or () for node in task.nodes}
+    inner = {device for devices in graph.bodies.values() for device in devices}
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "title": title or _title(graph),
+        "mode": graph.mode,
+        "devices": [
+            {"id": number, "place": str(place), "parallel_do": number in inner}
+            for number, place in enumerate(graph.places)
+        ],
+        "vars": [facts.of(var) for var in graph.vars],
+        "nodes": [_node(node, layers.of(node), task_of.get(node)) for node in graph.ops],
+    }
+    if tasks is not None:
+        data["tasks"] = _tasks(tasks)
+    if passes is not None:
+        data["passes"] = [dict(record) for record in passes]
+    return data
+
+
+def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
+    parts, body = parts_of(node), body_of(node.op)
+    return {
+        "id": node.id,
+        "name": node.name,
+        "kind": node.kind,
+        "device": node.device,
+        "role": node.role,
+        "scope": _scope(node.op),
+        "layer": layer,
+        "line": _line(node.op),
+        "inputs": [var.id for var in node.inputs],
+        "outputs": [var.id for var in node.outputs],
+        "task": task,
+        **({"parts": parts} if len(parts) > 1 else {}),
+        **({"body": body} if body else {}),
+    }
+
+
+def _tasks(tasks: Sequence[TaskLike]) -> list[dict[str, Any]]:
+    keys = {task.id: task_key(task) for task in tasks}
+    return [
+        {
+            "key": keys[task.id],
+            "device": task.device,
+            "nodes": [node.id for node in task.nodes],
+            "after": [keys[number] for number in task.after],
+        }
+        for task in tasks
+    ]
+
+
+def _title(graph: SSAGraph) -> str:
+    devices = len(graph.places)
+    kinds = sorted({node.name for node in graph.ops if node.is_collective})
+    parts = [f"{devices} device" + "s" * (devices != 1), f"{len(graph.ops)} operators"]
+    return " · ".join(["SSA graph", *parts, *([" + ".join(kinds)] if kinds else [])])
+
+
+def _scope(op: Operator | None) -> str:
+    return "/" if op is None else str(op.attrs.get(roles.NAME_SCOPE) or "/")
+
+
+def _line(op: Operator | None) -> str | None:
+    """The user's line, without folders: a file tells no more of the machine than it must."""
+    if op is None or op.callsite is None:
+        return None
+    return f"{os.path.basename(op.callsite.filename)}:{op.callsite.line}"
+
+
+class _Variables:
+    """What is known of the variables; looked up once per name and device."""
+
+    def __init__(self, graph: SSAGraph, specs: Sequence[Mapping[str, Spec]] | None) -> None:
+        self.block = graph.program.global_block()
+        self.specs = specs
+        self.known: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def of(self, var: VarNode) -> dict[str, Any]:
+        head = {"name": var.name, "version": var.version, "device": var.device, "kind": var.kind}
+        if var.kind != "var":
+            return {**head, "shape": [], "dtype": "", "bytes": 0, "persistable": False}
+        place = (var.name, var.device)
+        if place not in self.known:
+            self.known[place] = self._facts(var)
+        return {**head, **self.known[place]}
+
+    def _facts(self, var: VarNode) -> dict[str, Any]:
+        declared = self.block.vars.get(var.name)
+        if declared is None:  # a variable of the body of a ParallelDo
+            nodes = [*([] if var.writer is None else [var.writer]), *var.readers]
+            ops = [node.op for node in nodes if node.op is not None]
+            declared = ops[0].block._find_var_recursive(var.name) if ops else None
+        spec = None if declared is None else declared.spec
+        if self.specs is not None and var.device < len(self.specs):
+            spec = self.specs[var.device].get(var.name, spec)
+        persistable = declared is not None and bool(declared.persistable)
+        if spec is None:
+            return {"shape": [], "dtype": "", "bytes": None, "persistable": persistable}
+        return {
+            "shape": list(spec.shape),
+            "dtype": _dtype(spec),
+            "bytes": spec.nbytes,
+            "persistable": persistable,
+        }
+
+
+def _dtype(spec: Spec) -> str:
+    try:
+        return dtype_name(spec.dtype)
+    except (KeyError, TypeError, ValueError):
+        return spec.kind.name.lower()
+
+
+class _Layers:
+    """Which layer a node came from: what stands before the first dot in its variables' names.
+
+    Whatever belongs to a parameter (collectives of its gradient, its update) belongs to the layer
+    that reads it first in the forward pass, and a gradient to the layer of its variable.
+    """
+
+    def __init__(self, graph: SSAGraph) -> None:
+        self.of_parameter: dict[str, str] = {}
+        self.known: dict[int, str] = {}
+        for node in graph.ops:
+            if node.op is None or node.role != "forward":
+                continue
+            for var in node.inputs:
+                if var.kind == "var" and var.writer is None and var.name not in self.of_parameter:
+                    self.of_parameter[var.name] = _prefix(_first(node.op.output_arg_names))
+
+    def of(self, node: OpNode) -> str:
+        op = node.op
+        if op is None:
+            names = [var.name for var in node.inputs if var.kind == "var"]
+            return self._of_gradient(_first(names))
+        if id(op) not in self.known:
+            self.known[id(op)] = self._of_operator(node, op)
+        return self.known[id(op)]
+
+    def _of_operator(self, node: OpNode, op: Operator) -> str:
+        if node.role == "optimize" and op.role_var:
+            return self._of_gradient(op.role_var[0])
+        if node.role == "lr_sched":
+            return "learning_rate"
+        if node.role == "backward":
+            grads = [name for name in op.input_arg_names if roles.GRAD_SUFFIX in name]
+            names = grads or [n for n in op.output_arg_names if roles.GRAD_SUFFIX in n]
+            if names:
+                return _prefix(names[0])
+        return _prefix(_first(op.output_arg_names) or _first(op.input_arg_names))
+
+    def _of_gradient(self, name: str) -> str:
+        source = name.partition(roles.GRAD_SUFFIX)[0]
+        return self.of_parameter.get(source) or _prefix(source)
+
+
+def _first(names: Iterable[str]) -> str:
+    return next(iter(roles.present(names)), "")
+
+
+def _prefix(name: str) -> str:
+    source = roles.original_name(name.partition(roles.GRAD_SUFFIX)[0])
+    return _PARAMETER.sub("", source).partition(".")[0]

@@ -1,0 +1,310 @@
+"""Sequences: in programs of users they are a property of tensors, inside they are variables.
+
+Before a program is replicated, a copy of it gets a variable ``x@LOD`` for the offsets of the
+sequences in ``x``. Operators that need offsets have input slots for them, those that make offsets
+have output slots; all others leave them as they are, so that their outputs share the variable of
+an input, but for ``concat``, which lays rows and so their offsets one after another. From here on
+offsets are values like others, which plans, tasks and fetches follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.lod import LOD_SUFFIX, lod_name
+from dpexec.engine.graph.gradient_lods import without_sequences
+from dpexec.engine.graph.unpadding import feed_rows
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.opdef import Slot
+from dpexec.engine.ir.operator import Operator, op_error
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
+
+__all__ = ["Sequences", "with_offsets"]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """A program whose sequences are explicit.
+
+    Args:
+        program: the program.
+        offsets: for variables of the global block that show sequences at the end, the variable
+            that holds their offsets.
+    """
+
+    program: Program
+    offsets: Mapping[str, str] = field(default_factory=dict)
+
+
+def with_offsets(program: Program) -> Sequences:
+    """Make the sequences of a program explicit; one that has none stays as it is.
+
+    Args:
+        program: is not changed.
+
+    Raises:
+        EnforceNotMet: an operator needs sequences, and its input cannot hold any.
+    """
+    if not _has_sequences(program):
+        return Sequences(program)
+    return _Rewriter(program.clone()).rewrite()
+
+
+def _has_sequences(program: Program) -> bool:
+    if any(var.lod_level for var in program.list_vars()):
+        return True
+    ops = (op for block in program.blocks for op in block.ops)
+    return any(_lod_slots((*op.definition.inputs, *op.definition.outputs)) for op in ops)
+
+
+def _lod_slots(slots: tuple[Slot, ...]) -> list[tuple[Slot, str]]:
+    """The slots for offsets, each with the slot of the variables that they belong to."""
+    return [(s, s.name.removesuffix(LOD_SUFFIX)) for s in slots if s.name.endswith(LOD_SUFFIX)]
+
+
+Known = dict[str, str]
+"""For variables that hold sequences, the variable with their offsets."""
+
+
+class _Rewriter:
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._at_end: dict[int, Known] = {}
+        """Of every block."""
+
+    def rewrite(self) -> Sequences:
+        block = self._program.global_block()
+        _mark_fed(block)
+        feed_rows(block)
+        known = self._block(block, {})
+        self._program._changed()
+        shown = (block.vars.keys() & known.keys()) - without_sequences(block, known)
+        return Sequences(self._program, {n: o for n, o in known.items() if n in shown})
+
+    def _block(self, block: Block, around: Known) -> Known:
+        known = {**around, **self._at_end.get(block.forward_block_idx, {})}
+        kept = _kept(block)
+        for var in list(block.vars.values()):
+            if (var.is_data or var.name in kept) and var.lod_level:
+                known[var.name] = _declare(var)
+        for op in list(block.ops):
+            if op.type == "parallel_do":
+                self._divided(op, known)
+            elif op.type == "parallel_do_grad":
+                self._divided_gradients(op, known)
+            elif op.definition.by_executor:
+                _refuse(op, op.input_arg_names, known, "it takes no sequences, such as {}")
+            elif op.bodies:
+                self._bodies(op, known)
+            _fill(op, known)
+            _follow(op, known)
+        self._at_end[block.idx] = known
+        return known
+
+    def _bodies(self, op: Operator, known: Known) -> None:
+        """Rewrite what an operator runs; it may write variables around, and their offsets."""
+        for body in op.bodies:
+            written = body._outer_names()[1]
+            for name in known.keys() & set(written):
+                _copy_before(op, known, name)
+            inside = self._block(body, known)
+            known.update({name: inside[name] for name in written if name in inside})
+
+    def _divided(self, op: Operator, known: Known) -> None:
+        """Rewrite what a ParallelDo runs on every device.
+
+        What it divides has offsets there that nothing shares with what it does not divide.
+        """
+        ahead = op.attrs.get("pre_fetch") or []
+        _refuse(op, ahead, known, "pre_fetch cannot divide the sequences of {}; use read_input")
+        (body,) = op.bodies
+        parameters = op.inputs.get("parameters", [])
+        for name in (*op.inputs["inputs"], *parameters):
+            if name in known:
+                _copy_before(op, known, name)
+        op.inputs["parameters"] = [*parameters, *(known[n] for n in parameters if n in known)]
+        inside = self._block(body, known)
+        for name in op.outputs["outputs"]:
+            op.block.vars[name].lod_level = max(body.vars[name].lod_level, int(name in inside))
+            own = _declare(body.vars[name]) if name in inside else ""
+            if own and inside[name] != own:
+                body.ops.append(_copy(op, [inside[name]], own, body))
+
+    def _divided_gradients(self, op: Operator, known: Known) -> None:
+        """Rewrite the gradients of what a ParallelDo runs."""
+        (block,) = op.bodies
+        forward = self._at_end[block.forward_block_idx]
+        parts = {n: forward[n] for n in op.inputs["outputs"] if n in forward}
+        self._block(block, known | {roles.part_of_grad(n): o for n, o in parts.items()})
+        known.update(_of_gradients(op, known))
+
+
+def _mark_fed(block: Block) -> None:
+    """Find the variables with sequences that are fed, though no layer for data made them.
+
+    Those are all that nothing in the program computes: ``block.create_var`` makes such ones, and a
+    part of a program has them where the operators that compute them are left out.
+    """
+    written = {name for op in block.ops for name in op.writes}
+    for var in block.vars.values():
+        dense = var.type == VarType.LOD_TENSOR and not var.persistable
+        if dense and var.lod_level and var.name not in written:
+            var.is_data = True
+
+
+def _kept(block: Block) -> set[str]:
+    """The persistable variables that come with their sequences: from the scope, or fed.
+
+    Those are all that no operator writes before one reads it.
+    """
+    kept = {name for name, var in block.vars.items() if var.persistable and var.lod_level}
+    read: set[str] = set()
+    for op in block.ops if kept else ():
+        read.update(op.reads)
+        kept.difference_update(set(op.writes) - read)
+    return kept
+
+
+def _refuse(op: Operator, names: Iterable[str], known: Known, problem: str) -> None:
+    """Refuse sequences in some variables of an operator."""
+    name = next((name for name in names if name in known), None)
+    if name is not None:
+        raise op_error(op, problem.format(name), {})
+
+
+def _declare(var: Variable) -> str:
+    """A variable for the offsets of another one, beside it."""
+    name = lod_name(var.name)
+    if name not in var.block.vars:
+        var.block.create_var(
+            name=name,
+            type=VarType.RAW,
+            shape=(-1,) * max(var.lod_level, 1),
+            dtype=VarType.INT64,
+            is_data=var.is_data or var.persistable,
+            stop_gradient=True,
+        )
+    return name
+
+
+def _copy_before(op: Operator, known: Known, name: str) -> None:
+    """Give a variable that a body overwrites offsets of its own, which change with it."""
+    own = _declare(op.block._var_recursive(name))
+    if known[name] != own:
+        op.block.ops.insert(op.block.ops.index(op), _copy(op, [known[name]], own))
+        known[name] = own
+
+
+def _copy(op: Operator, sources: list[str], target: str, block: Block | None = None) -> Operator:
+    attrs = {roles.ROLE: op.role}
+    slots = {"X": sources}, {"Out": [target]}
+    return Operator(block or op.block, "copy_lod", *slots, attrs, op.callsite)
+
+
+def _fill(op: Operator, known: Known) -> None:
+    """Let an operator read the offsets that it needs."""
+    for slot, owner in _lod_slots(op.definition.inputs):
+        names = roles.present(op.inputs.get(owner, []))
+        found = [known.get(name, roles.EMPTY) for name in names]
+        partly = slot.optional and slot.many and any(name in known for name in names)
+        if partly or (names and roles.EMPTY not in found):
+            op.inputs[slot.name] = found
+        elif names and not slot.optional:
+            name = next(name for name in names if name not in known)
+            problem = (
+                f"input {owner}({name}) holds no sequences: the data that it is computed from "
+                "must be fed as a LoDTensor with sequences"
+            )
+            raise op_error(op, problem, {})
+
+
+def _follow(op: Operator, known: Known) -> None:
+    """Find out which outputs hold sequences."""
+    lasting = _make_offsets(op, known)
+    if op.definition.by_executor:
+        return
+    if op.bodies:  # what else it writes, the bodies have written
+        known.update(_of_gradients(op, known))
+        return
+    shared = dict(_shared(op, known))
+    for name, var in op._variables(op.output_arg_names).items():
+        if name in lasting or name.endswith(LOD_SUFFIX):
+            continue
+        if var.type == VarType.LOD_TENSOR_ARRAY:  # its entries have their own
+            levels = op.infer_outputs(op.input_specs())[name].lod_level
+            var.lod_level = max(var.lod_level, levels)
+            continue
+        if name not in shared:
+            known.pop(name, None)
+        elif name in op.block.vars:
+            known[name] = shared[name]
+        else:  # of a block around, which sees this one's variables no more
+            known[name] = _declare(var)
+            after = op.block.ops.index(op) + 1
+            op.block.ops.insert(after, _copy(op, [shared[name]], known[name]))
+        var.lod_level = max(var.lod_level, 1) if name in known else 0
+
+
+def _make_offsets(op: Operator, known: Known) -> set[str]:
+    """Let an operator write offsets; the outputs that it makes some for.
+
+    It may make none, such as for what is pooled from sequences of one level. Where only a run shows
+    what comes out, that has offsets if the program says so, or if a function makes it of sequences.
+    """
+    slots = [(slot.name, owner) for slot, owner in _lod_slots(op.definition.outputs)]
+    outputs = {owner: op._variables(op.outputs.get(owner, [])) for _, owner in slots}
+    for slot, owner in slots:
+        op.outputs[slot] = list(map(lod_name, outputs[owner]))
+    specs = op.infer_outputs(op.input_specs()) if slots else {}
+    lasting: set[str] = set()
+    from_known = any(name in known for name in op.input_arg_names)
+    of_sequences = from_known and not op.definition.by_executor
+    for slot, owner in slots:
+        declared = op.definition.infer is None
+        made = {
+            name: var
+            for name, var in outputs[owner].items()
+            if (var.lod_level or of_sequences if declared else lod_name(name) in specs)
+        }
+        op.outputs[slot] = [_declare(var) for var in made.values()]
+        for name, var in made.items():
+            known[name] = lod_name(name)
+            var.lod_level = max(var.lod_level, 1)
+        lasting |= made.keys()
+    return lasting
+
+
+def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
+    """The outputs that hold the sequences of an input, and the offsets of these."""
+    slots = op.definition.inputs
+    inputs = [name for slot in slots for name in op.inputs.get(slot.name, [])]
+    sources = [known[name] for name in inputs if name in known]
+    yield from _of_gradients(op, known)
+    if not sources:
+        return
+    for name, spec in op.infer_outputs(op.input_specs()).items():
+        if not spec.lod_level or roles.GRAD_SUFFIX in name:
+            continue
+        if op.type != "concat" or op.attr("axis") not in (0, -spec.rank):
+            yield name, sources[0]
+        elif len(sources) == len(inputs):
+            yield name, _joined(op, sources, name)
+
+
+def _joined(op: Operator, sources: list[str], name: str) -> str:
+    """The offsets of the rows of all inputs, one after another."""
+    own = _declare(op.block.vars[name])
+    op.block.ops.insert(op.block.ops.index(op), _copy(op, sources, own))
+    return own
+
+
+def _of_gradients(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
+    """The gradients that an operator writes, and the offsets of what they are gradients of."""
+    for name in op.output_arg_names:
+        forward, suffix, _ = name.partition(roles.GRAD_SUFFIX)
+        if suffix and forward in known:
+            yield name, known[forward]

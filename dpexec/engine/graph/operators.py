@@ -1,0 +1,131 @@
+"""The operators of a program while passes rewrite them, before they are replicated.
+
+A pass puts new :class:`~dpexec.engine.ir.operator.Operator` objects in the place of old ones; the
+program itself stays as it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.signature import RUNTIME_ARGUMENTS
+
+__all__ = ["Operators", "Uses", "acts", "pure", "seeds_gradient"]
+
+_ACTS = frozenset({"load", "load_combine", "print", "py_func", "save", "save_combine"})
+
+
+def seeds_gradient(op: Operator) -> bool:
+    """Whether the operator becomes ``Scale LossGrad`` on every device."""
+    return op.role == roles.BACKWARD | roles.LOSS
+
+
+def acts(op: Operator) -> bool:
+    """Whether running the operator does more than to compute its results: it may also fail."""
+    definition = op.definition
+    return bool(op.type in _ACTS or op.bodies or definition.by_executor or definition.checks_values)
+
+
+def pure(op: Operator) -> bool:
+    """Whether equal inputs always give equal results, and nothing else happens."""
+    special = op.definition.kernel_arguments & (RUNTIME_ARGUMENTS - {"needs", "as_rows"})
+    particular = op.role_var or seeds_gradient(op) or op.definition.lazy or op.fills_rows
+    return not (acts(op) or special or particular)
+
+
+class Operators:
+    """The operators of the global block, in order.
+
+    Args:
+        program: whose operators they are.
+        kept: names of variables that must have their values, for they are fetched.
+    """
+
+    def __init__(self, program: Program, kept: Iterable[str] = ()) -> None:
+        self.block = program.global_block()
+        self.ops = list(self.block.ops)
+        self.kept = frozenset(kept)
+        self._uses: Uses | None = None
+
+    def uses(self) -> Uses:
+        """Who reads and writes what, as the operators are now."""
+        if self._uses is None or self._uses.ops is not self.ops:
+            self._uses = Uses(self)
+        return self._uses
+
+    def replace(self, changes: Mapping[Operator, Operator | None]) -> bool:
+        """Put operators in the place of others, or nothing; tell whether there were any."""
+        if changes:
+            made = (changes.get(op, op) for op in self.ops)
+            self.ops = [op for op in made if op is not None]
+        return bool(changes)
+
+    def expand(self, changes: Mapping[Operator, Sequence[Operator]]) -> bool:
+        """Put several operators in the place of one; tell whether there were any."""
+        if changes:
+            self.ops = [made for op in self.ops for made in changes.get(op, (op,))]
+        return bool(changes)
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The variables that the program computes and these operators do not."""
+        before = {name for op in self.block.ops for name in op.writes}
+        return frozenset(before.difference(*(op.writes for op in self.ops)))
+
+
+class Uses:
+    """Who reads and writes what.
+
+    Args:
+        operators: at whose positions; they must not change meanwhile.
+    """
+
+    def __init__(self, operators: Operators) -> None:
+        self._vars = operators.block.vars
+        self.ops = operators.ops
+        self.readers: defaultdict[str, list[int]] = defaultdict(list)
+        self.writers: defaultdict[str, list[int]] = defaultdict(list)
+        self._pinned = set(operators.kept)
+        for position, op in enumerate(operators.ops):
+            reads, writes = op.reads, op.writes
+            for name in dict.fromkeys(reads):
+                self.readers[name].append(position)
+            for name in dict.fromkeys(writes):
+                self.writers[name].append(position)
+            if op.bodies or op.definition.by_executor or seeds_gradient(op):
+                self._pinned.update(reads, writes)
+            role_var = op.role_var
+            self._pinned.update(role_var)
+            if role_var and op.role & roles.BACKWARD:  # a collective changes them afterwards
+                for name in set(role_var[1::2]).difference(writes):
+                    self.writers[name].append(position)
+        self.readers.pop(roles.EMPTY, None)
+        self.writers.pop(roles.EMPTY, None)
+
+    def version(self, name: str, position: int) -> int:
+        """How many operators before a position write a variable."""
+        return bisect_left(self.writers[name], position)
+
+    def same(self, names: Iterable[str], first: int, second: int) -> bool:
+        """Whether variables have at one position the values that they have at the other."""
+        return all(self.version(name, first) == self.version(name, second) for name in names)
+
+    def temporary(self, name: str) -> bool:
+        """Whether a variable is computed once and only for the operators after that.
+
+        No other program, no body of an operator, no collective and no fetch looks at it.
+        """
+        writers, declared = self.writers[name], self._vars.get(name)
+        if declared is None or declared.persistable or name in self._pinned or len(writers) != 1:
+            return False
+        return all(reader > writers[0] for reader in self.readers[name])
+
+    def only_reader(self, name: str) -> int | None:
+        """The position of the operator that alone reads a temporary; None if it is no such."""
+        readers = self.readers[name]
+        return readers[0] if len(readers) == 1 and self.temporary(name) else None

@@ -1,0 +1,392 @@
+"""Operator definitions: the one declaration from which everything about an operator follows.
+
+An op file declares its slots, its attributes (the keyword arguments of its kernel), how shapes
+and types follow (``infer``), the kernel itself, its gradient and sample inputs. The registry is
+here, below the op files, because building a program needs it; the files fill it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+from dpexec.engine.core.dtypes import AttrType, VarType
+from dpexec.engine.core.errors import MissingKernelError, similar
+from dpexec.engine.core.lod import LOD_SUFFIX
+from dpexec.engine.ir.gradop import GradContext, GradOp, default_grad_op, double_grad_op
+from dpexec.engine.ir.roles import GRAD_SUFFIX
+from dpexec.engine.ir.samples import Sample, SampleRng
+from dpexec.engine.ir.signature import (
+    RUNTIME_ARGUMENTS,
+    Kernel,
+    Slot,
+    attribute_of,
+    keyword_defaults,
+    parse_slots,
+    passes_on,
+    require_defaults,
+    required_attributes,
+)
+from dpexec.engine.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
+
+__all__ = [
+    "GradContext",
+    "GradOp",
+    "InvalidOp",
+    "OpDef",
+    "Sample",
+    "SampleRng",
+    "Slot",
+    "Spec",
+    "dims_match",
+    "find",
+    "get",
+    "merge_dim",
+    "op",
+    "passes_on",
+    "registered",
+    "require",
+    "same_as",
+]
+
+GradMaker = Callable[[GradContext], list[GradOp]]
+Infer = Callable[..., Any]
+
+
+@dataclass
+class OpDef:
+    """Everything dpexec knows of an operator type. Made by :func:`op`."""
+
+    type: str
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    kernel: Kernel
+    infer: Infer | None
+    attrs: dict[str, Any]
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    inplace: Mapping[str, str] = field(default_factory=dict)
+    sparse: frozenset[str] = frozenset()
+    no_grad: bool = False
+    checks_values: bool = False
+    by_executor: bool = False
+    lazy: bool = False
+    ulps: int | None = None
+    samples: Callable[[SampleRng], list[Sample]] | None = None
+    make_grad: GradMaker | None = None
+    make_undo: GradMaker | None = None
+    kernel_arguments: frozenset[str] = frozenset()
+    infer_arguments: frozenset[str] = frozenset()
+    required: Mapping[str, AttrType | None] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the kernel: gradients and tests use the op by its name."""
+        return self.kernel(*args, **kwargs)
+
+    @property
+    def doc(self) -> str:
+        """The documentation of the kernel."""
+        return inspect.getdoc(self.kernel) or ""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the kernel draws random numbers."""
+        return "rng" in self.kernel_arguments
+
+    def kernel_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments of the kernel that come from attributes."""
+        return self._keywords(self.kernel_arguments - RUNTIME_ARGUMENTS, attrs)
+
+    def _keywords(self, names: frozenset[str], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        found = {name: attribute_of(name) for name in sorted(names)}
+        return {name: attrs.get(attr, self.attrs.get(attr)) for name, attr in found.items()}
+
+    def infer_specs(
+        self, inputs: Mapping[str, list[Spec]], attrs: Mapping[str, Any]
+    ) -> dict[str, Iterable[Spec | None]]:
+        """Check the inputs and derive the outputs.
+
+        Args:
+            inputs: specs per slot; absent or empty slots must be optional.
+            attrs: attributes; missing ones take their defaults.
+
+        Returns:
+            Specs per output slot; None for an output that this call does not make. They are
+            without end where ``infer`` gives one for all variables of a slot.
+
+        Raises:
+            InvalidOp: a rule of the operator is broken.
+        """
+        if self.infer is None:
+            return {}
+        require_defaults(self.fixed, self.attrs, attrs)
+        args = [self._argument(slot, inputs.get(slot.name) or []) for slot in self.inputs]
+        try:
+            made = self.infer(*args, **self._keywords(self.infer_arguments, attrs))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InvalidOp(f"inputs or attributes do not fit: {error}") from error
+        made = made if isinstance(made, tuple) else (made,)
+        return {
+            slot.name: [spec] if not slot.many else repeat(spec) if isinstance(spec, Spec) else spec
+            for slot, spec in zip(self.outputs, made, strict=True)
+        }
+
+    def _argument(self, slot: Slot, specs: list[Spec]) -> Any:
+        given = specs or slot.optional or slot.name.endswith(LOD_SUFFIX)
+        require(given, f"input {slot.name} is missing")  # offsets come when it is compiled
+        require(slot.many or len(specs) <= 1, f"input {slot.name} takes one variable")
+        for spec in specs:
+            require(
+                spec.kind != VarType.SELECTED_ROWS or slot.name in self.sparse,
+                f"input {slot.name} must be a LoDTensor, but it is a sparse gradient "
+                f"(SelectedRows), which {self.type} does not take",
+            )
+        if slot.many:
+            return specs
+        return specs[0] if specs else None
+
+    def grad(
+        self,
+        *inputs: str,
+        outputs: str | None = None,
+        infer: Infer | None = None,
+        dense: bool = False,
+        **options: Any,
+    ) -> Callable[[Kernel], OpDef]:
+        """Declare ``<type>_grad`` with the decorated kernel and make it this op's gradient.
+
+        Args:
+            inputs: slots of the gradient op: this op's inputs, outputs, or ``<output>@GRAD``.
+            outputs: its outputs; by default the gradient of every input.
+            infer: by default the gradient of slot S is like S, else like the first input, with the
+                sequences of what flows into the first output.
+            dense: whether it has, unlike S, no sequences where it is declared, as in Paddle.
+            options: as for :func:`op`.
+        """
+        if outputs is None:
+            outputs = " ".join(
+                slot.name + GRAD_SUFFIX + ("[]" if slot.many else "")
+                for slot in self.inputs
+                if not slot.name.endswith(LOD_SUFFIX)
+            )
+        infer = infer or self._infer_gradient(inputs, outputs, dense)
+        return self._gradient(inputs, outputs, infer, default_grad_op, options)
+
+    def double_grad(
+        self, *inputs: str, outputs: str, infer: Infer, **options: Any
+    ) -> Callable[[Kernel], OpDef]:
+        """Declare the gradient of this gradient operator with the decorated kernel.
+
+        Paddle names slots after the forward operator's: ``DX`` is the gradient of X, which this
+        operator reads or writes, and ``DDX`` what flows into (or out of) that gradient. As an
+        output, ``DX`` like ``X@GRAD`` is the gradient of X itself.
+
+        Args:
+            inputs: slots of ``<type>_grad``.
+            outputs: its outputs.
+            infer: its shapes and types.
+            options: as for :func:`op`.
+        """
+        return self._gradient(inputs, outputs, infer, double_grad_op, options)
+
+    def _gradient(
+        self,
+        inputs: Sequence[str],
+        outputs: str,
+        infer: Infer,
+        make: Callable[[GradContext, Sequence[str], Sequence[str]], GradOp],
+        options: dict[str, Any],
+    ) -> Callable[[Kernel], OpDef]:
+        """Declare ``<type>_grad``; ``make`` fills its slots by their names."""
+        options.setdefault("attrs", dict(self.attrs))
+        declare = op(f"{self.type}_grad", inputs=inputs, outputs=outputs, infer=infer, **options)
+
+        def decorate(kernel: Kernel) -> OpDef:
+            definition = declare(kernel)
+            slots = [slot.name for slot in definition.inputs]
+            outs = [slot.name for slot in definition.outputs]
+            self.make_grad = lambda context: [make(context, slots, outs)]
+            return definition
+
+        return decorate
+
+    def _infer_gradient(self, inputs: Sequence[str], outputs: str, dense: bool) -> Infer:
+        """The ``infer`` of a gradient operator that declares none, see :meth:`grad`."""
+        names = [slot.name for slot in parse_slots(inputs)]
+        made = [slot.name.removesuffix(GRAD_SUFFIX) for slot in parse_slots(outputs)]
+        flow_name = self.outputs[0].name + GRAD_SUFFIX
+
+        def infer(*specs: Any, **_: Any) -> Any:
+            by_name = dict(zip(names, specs, strict=True))
+            like = map(by_name.get, made)
+            first = next((s for s in specs if isinstance(s, Spec)), None)
+            flow = by_name.get(flow_name)
+            if first is not None and isinstance(flow, Spec):
+                first = first.replace(lod_level=flow.lod_level)
+            found = tuple(first if spec is None else spec for spec in like)
+            return tuple(map(_without_sequences, found)) if dense else found
+
+        return infer
+
+    def grad_is(self, forward: OpDef) -> None:
+        """Make a linear operator the gradient of its own gradient operator, which this one is."""
+        (slot, *others), (out,) = forward.inputs, forward.outputs
+
+        def maker(context: GradContext) -> list[GradOp]:
+            inputs = {s.name: context.op.inputs.get(s.name, []) for s in others}
+            inputs[slot.name] = context.output_grads[slot.name + GRAD_SUFFIX]
+            outputs = {out.name: context.input_grads[out.name + GRAD_SUFFIX]}
+            return [GradOp(forward.type, inputs, outputs, context.op.plain_attrs())]
+
+        self.make_grad = maker
+
+    def grad_maker(self, maker: GradMaker) -> GradMaker:
+        """Make the decorated function this op's gradient maker."""
+        self.make_grad = maker
+        return maker
+
+    def undone_by(self, maker: GradMaker) -> GradMaker:
+        """Let a backward pass undo this operator, whether gradients flow through it or not.
+
+        Counters of loops count down there, so that gradients find the values of every round.
+
+        Args:
+            maker: gives the operators that do so.
+        """
+        self.make_undo = maker
+        return maker
+
+
+_registry: dict[str, OpDef] = {}
+
+
+def op(
+    type: str,
+    *,
+    inputs: str | Sequence[str],
+    outputs: str | Sequence[str],
+    infer: Infer | None,
+    attrs: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, str] | None = None,
+    inplace: Mapping[str, str] | None = None,
+    sparse: Sequence[str] = (),
+    no_grad: bool = False,
+    checks_values: bool = False,
+    by_executor: bool = False,
+    lazy: bool = False,
+    ulps: int | None = None,
+    samples: Callable[[SampleRng], list[Sample]] | None = None,
+) -> Callable[[Kernel], OpDef]:
+    """Declare an operator; decorates its kernel ``kernel(xp, *inputs, **attributes)``.
+
+    Args:
+        type: Paddle's operator type.
+        inputs: slot names in the order of the kernel's arguments; ``X[]`` takes a list of
+            variables, ``Bias?`` may be absent.
+        outputs: slot names in the order of the kernel's results.
+        infer: the kernel's signature without ``xp``, on :class:`Spec` instead of arrays; None:
+            the variables are as they were declared.
+        attrs: attributes that the kernel does not compute with, with their defaults.
+        fixed: those of them that may only have their defaults, because they change results in
+            Paddle; each with the attribute that must be set for that, "" for none.
+        inplace: outputs that overwrite an input when the program gives both the same variable.
+        sparse: input slots that also take ``SelectedRows``.
+        no_grad: gradients stop here, by definition.
+        checks_values: the kernel may refuse values (ids out of range), not only shapes.
+        lazy: the kernel gets None for inputs without a value: it may never look at them. So
+            nothing need make gradients for its optional slots.
+        by_executor: stands in programs for something that the executor does itself, so no kernel
+            runs.
+        ulps: of an operator that works element by element: by how many units in the last place a
+            result may differ from the exact one, on NumPy and in machine code; of the largest term,
+            where terms cancel. Results below 2**-116 may be 0. None: nothing is promised.
+        samples: makes legal calls of this op.
+
+    Raises:
+        ValueError: the type is declared twice. The same declaration may run again, as it does when
+            a notebook's cell does: what is bound afterwards uses the new one.
+    """
+
+    def decorate(kernel: Kernel) -> OpDef:
+        if type in _registry and not _same_place(_registry[type].kernel, kernel):
+            raise ValueError(f"operator {type} is declared twice")
+        keywords = keyword_defaults(kernel)
+        infer_keywords = keyword_defaults(infer) if infer else {}
+        defaults = dict(attrs or {})
+        for found in (infer_keywords, keywords):
+            for name, default in found.items():
+                if name not in RUNTIME_ARGUMENTS:
+                    defaults.setdefault(attribute_of(name), default)
+        definition = OpDef(
+            type=type,
+            inputs=parse_slots(inputs),
+            outputs=parse_slots(outputs),
+            kernel=kernel,
+            infer=infer,
+            attrs=defaults,
+            fixed=dict(fixed or {}),
+            inplace=dict(inplace or {}),
+            sparse=frozenset(sparse),
+            no_grad=no_grad,
+            checks_values=checks_values,
+            by_executor=by_executor,
+            lazy=lazy,
+            ulps=ulps,
+            samples=samples,
+            kernel_arguments=frozenset(keywords),
+            infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,
+            required=required_attributes(defaults, kernel, infer),
+        )
+        _registry[type] = definition
+        return definition
+
+    return decorate
+
+
+def _same_place(kernel: Kernel, other: Kernel) -> bool:
+    """Whether two functions are one declaration that ran twice."""
+    places = {(made.__module__, made.__qualname__) for made in (kernel, other)}
+    return len(places) == 1 and "<locals>" not in kernel.__qualname__
+
+
+def _without_sequences(found: Any) -> Any:
+    """A spec, or those of a slot for many variables, without sequences."""
+    if isinstance(found, list):
+        return [spec.replace(lod_level=0) for spec in found]
+    return found and found.replace(lod_level=0)
+
+
+def find(type: str) -> OpDef | None:
+    """The definition of an operator type, or None."""
+    return _registry.get(type)
+
+
+def get(type: str) -> OpDef:
+    """The definition of an operator type.
+
+    Raises:
+        MissingKernelError: dpexec does not know it.
+    """
+    definition = _registry.get(type)
+    if definition is None:
+        error = MissingKernelError(f'Operator "{type}" has not been registered.')
+        error.add_note(f"{len(_registry)} operator types have{similar(type, _registry)}")
+        raise error
+    return definition
+
+
+def registered() -> dict[str, OpDef]:
+    """All definitions by type, sorted."""
+    return dict(sorted(_registry.items()))
+
+
+def same_as(slot: str) -> Infer:
+    """An ``infer`` for ops with one output that is like their first input, named for the reader."""
+
+    def infer(first: Spec, *_: Spec | None) -> Spec:
+        return first
+
+    infer.__doc__ = f"The output is like {slot}."
+    return infer

@@ -1,0 +1,398 @@
+"""Operators of a program."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.core.dtypes import AttrType, VarType
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir import fed_types, opdef, roles
+from dpexec.engine.ir.attributes import attribute_type, copied, stored
+from dpexec.engine.ir.callsite import CallSite, user_callsite
+from dpexec.engine.ir.undo import note
+from dpexec.engine.ir.views import OperatorView
+
+if TYPE_CHECKING:
+    from dpexec.engine.ir.block import Block
+    from dpexec.engine.ir.variable import Variable
+
+__all__ = ["CALLSTACK", "Operator", "op_error"]
+
+CALLSTACK = "op_callstack"
+"""The attribute that says which lines made an operator."""
+
+_ORIGIN = (roles.ROLE, roles.NAME_SCOPE, roles.DEVICE)
+
+
+class Operator:
+    """One step of a block: a type, named lists of inputs and outputs, attributes.
+
+    Args:
+        block: the block it belongs to.
+        type: operator type; "" until it is known.
+        inputs: variable names per slot.
+        outputs: variable names per slot.
+        attrs: attributes.
+        callsite: the user's line; found on the call stack if None.
+        fill_defaults: whether attributes that are not given show with their defaults, as they do
+            for operators that layers make, but not for gradients.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        type: str,
+        inputs: Mapping[str, list[str]],
+        outputs: Mapping[str, list[str]],
+        attrs: Mapping[str, Any],
+        callsite: CallSite | None = None,
+        fill_defaults: bool = True,
+    ) -> None:
+        self.block = block
+        self.type = type
+        self.inputs: dict[str, list[str]] = {slot: list(names) for slot, names in inputs.items()}
+        self.outputs: dict[str, list[str]] = {slot: list(names) for slot, names in outputs.items()}
+        self.callsite = callsite or user_callsite()
+        self.attrs: dict[str, Any] = dict(attrs)
+        if type:
+            known = opdef.get(type)
+            try:
+                self.attrs = stored(attrs, known, fill_defaults)
+            except EnforceNotMet as error:
+                raise op_error(self, str(error), {}) from None
+
+    def twin(self, block: Block) -> Operator:
+        """A copy in a block of this or of another program, with the bodies of the same numbers."""
+        made = copy.copy(self)
+        made.block = block
+        made.inputs = {slot: list(names) for slot, names in self.inputs.items()}
+        made.outputs = {slot: list(names) for slot, names in self.outputs.items()}
+        made.attrs = {name: copied(value, block.program) for name, value in self.attrs.items()}
+        return made
+
+    @property
+    def desc(self) -> OperatorView:
+        """The operator as tools of fluid see it."""
+        return OperatorView(self)
+
+    @property
+    def definition(self) -> opdef.OpDef:
+        """What dpexec knows of this operator type."""
+        return opdef.get(self.type)
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the input slots."""
+        return list(self.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the output slots."""
+        return list(self.outputs)
+
+    def input(self, name: str) -> list[str]:
+        """Variables in an input slot; none if the operator has such a slot, but leaves it empty.
+
+        Raises:
+            EnforceNotMet: there is no such slot.
+        """
+        return self._slot("input", name)
+
+    def output(self, name: str) -> list[str]:
+        """Variables in an output slot; none if the operator has such a slot, but leaves it empty.
+
+        Raises:
+            EnforceNotMet: there is no such slot.
+        """
+        return self._slot("output", name)
+
+    def _slot(self, kind: str, name: str) -> list[str]:
+        given: dict[str, list[str]] = getattr(self, f"{kind}s")
+        known = opdef.find(self.type)
+        declared = [slot.name for slot in getattr(known, f"{kind}s", ())]
+        if name not in given and name not in declared:
+            names = list(dict.fromkeys((*given, *declared)))
+            raise EnforceNotMet(f"operator {self.type} has no {kind} {name}, only {names}")
+        return list(given.get(name, []))
+
+    @property
+    def input_arg_names(self) -> list[str]:
+        """All variables read, in slot order."""
+        return [name for names in self.inputs.values() for name in names]
+
+    @property
+    def output_arg_names(self) -> list[str]:
+        """All variables written, in slot order."""
+        return [name for names in self.outputs.values() for name in names]
+
+    @property
+    def bodies(self) -> list[Block]:
+        """The blocks that the operator runs: its attribute ``sub_block``, if it has one."""
+        return [self.attrs["sub_block"]] if "sub_block" in self.attrs else []
+
+    def with_inner(self) -> Iterator[Operator]:
+        """The operator, and those of its bodies and of theirs."""
+        yield self
+        for body in self.bodies:
+            for op in body.ops:
+                yield from op.with_inner()
+
+    @property
+    def needs(self) -> list[str]:
+        """What must have a value: all inputs, and what bodies read before they write it."""
+        return self._with_bodies(self.input_arg_names, lambda body: body._outer_names()[0])
+
+    @property
+    def reads(self) -> list[str]:
+        """What the operator depends on: needs, what bodies may write or not, what it adds to."""
+        added_to = self.writes if self.bodies else self.continued
+        return list(dict.fromkeys([*self.needs, *added_to])) if added_to else self.needs
+
+    @property
+    def continued(self) -> list[str]:
+        """What the kernel adds to: its first output, if it asks for what that held before."""
+        known = opdef.find(self.type)  # programs for other engines are pruned and saved, too
+        if known is None or "before" not in known.kernel_arguments:
+            return []
+        return self.outputs.get(known.outputs[0].name, [])
+
+    @property
+    def writes(self) -> list[str]:
+        """All outputs, and what bodies write of this block and those around it."""
+        return self._with_bodies(self.output_arg_names, lambda body: body._outer_names()[1])
+
+    def _with_bodies(self, names: list[str], outer: Callable[[Block], list[str]]) -> list[str]:
+        bodies = self.bodies
+        if not bodies:
+            return names
+        found = dict.fromkeys(self._variables(names))  # gradients that nothing makes are no more
+        for body in bodies:
+            found.update(dict.fromkeys(outer(body)))
+        return list(found)
+
+    @property
+    def attr_names(self) -> list[str]:
+        """Names of the attributes."""
+        return list(self._shown_attrs())
+
+    def _shown_attrs(self) -> dict[str, Any]:
+        """The attributes as fluid shows them: always with parameters and the user's line."""
+        line = [] if self.callsite is None else [f"  {self.callsite}\n"]
+        return {roles.ROLE_VAR: [], CALLSTACK: line, **self.attrs}
+
+    def has_attr(self, name: str) -> bool:
+        """Whether there is an attribute of this name."""
+        return name in self._shown_attrs()
+
+    def attr(self, name: str) -> Any:
+        """The value of an attribute.
+
+        Raises:
+            EnforceNotMet: there is no such attribute.
+        """
+        shown = self._shown_attrs()
+        if name not in shown:
+            raise EnforceNotMet(
+                f"Attribute {name} is not found in operator {self.type}; it has {list(shown)}"
+            )
+        return list(shown[name]) if isinstance(shown[name], tuple) else shown[name]
+
+    def _block_attr(self, name: str) -> Block:
+        block: Block = self.attr(name)
+        return block
+
+    def _block_attr_id(self, name: str) -> int:
+        return self._block_attr(name).idx
+
+    def _blocks_attr(self, name: str) -> list[Block]:
+        return list(self.attr(name))
+
+    def _blocks_attr_ids(self, name: str) -> list[int]:
+        return [block.idx for block in self.attr(name)]
+
+    def attr_type(self, name: str) -> AttrType:
+        """The type of the attribute of this name."""
+        return attribute_type(self.attr(name), name, self.type)
+
+    def all_attrs(self) -> dict[str, Any]:
+        """A copy of the attributes."""
+        return {name: self.attr(name) for name in self._shown_attrs()}
+
+    def plain_attrs(self) -> dict[str, Any]:
+        """The attributes without roles: what a gradient operator inherits."""
+        apart = (*_ORIGIN, roles.ROLE_VAR)
+        return {name: value for name, value in self.attrs.items() if name not in apart}
+
+    def origin_attrs(self) -> dict[str, Any]:
+        """Role, name scope and device: what an operator has of the one that it is made for."""
+        return {name: self.attrs[name] for name in _ORIGIN if name in self.attrs}
+
+    def _rename_input(self, old_name: str, new_name: str) -> None:
+        self._rename(self.inputs, old_name, new_name)
+
+    def _rename_output(self, old_name: str, new_name: str) -> None:
+        self._rename(self.outputs, old_name, new_name)
+
+    def _rename(self, slots: dict[str, list[str]], old: str, new: str) -> None:
+        self._changes()
+        for slot, names in slots.items():
+            slots[slot] = [new if name == old else name for name in names]
+
+    def _set_attr(self, name: str, value: Any) -> None:
+        self._changes()
+        self.attrs[name] = value
+
+    def _remove_attr(self, name: str) -> None:
+        self._changes()
+        self.attrs.pop(name, None)
+
+    def _changes(self) -> None:
+        now = {"inputs": self.inputs, "outputs": self.outputs, "attrs": self.attrs}
+        note(self.__dict__.update, {name: dict(value) for name, value in now.items()})
+        self.block.program._changed()
+
+    @property
+    def role(self) -> int:
+        """The op role, a bit set of :mod:`dpexec.engine.ir.roles`."""
+        return int(self.attrs.get(roles.ROLE, roles.FORWARD))
+
+    @property
+    def role_var(self) -> list[str]:
+        """``[param, grad, ...]`` that this op makes final gradients of, or updates."""
+        return list(self.attrs.get(roles.ROLE_VAR, []))
+
+    @property
+    def idx(self) -> int:
+        """Position in the block.
+
+        Raises:
+            ValueError: the operator was removed from its block.
+        """
+        for position, other in enumerate(self.block.ops):
+            if other is self:
+                return position
+        raise ValueError(f"operator {self.type} is not in its block any more")
+
+    def _why_unknown(self, name: str) -> str:
+        if self.block._find_var_recursive(name) is not None:
+            return f"variable {name} has no value"
+        return (
+            f"variable {name} is not in this program; if it is in another one, add the operator "
+            "there: with fluid.program_guard(...)"
+        )
+
+    def input_specs(self) -> dict[str, opdef.Spec]:
+        """What the program says of the inputs, by their names."""
+        return {name: var.spec for name, var in self._variables(self.input_arg_names).items()}
+
+    def infer_outputs(self, spec_of: Mapping[str, opdef.Spec]) -> dict[str, opdef.Spec]:
+        """Derive shape and type of every output from those of the inputs.
+
+        Args:
+            spec_of: specs by variable name.
+
+        Raises:
+            EnforceNotMet: the inputs break a rule; names operator, variables, shapes, user's line.
+        """
+        definition = self.definition
+        if definition.infer is None:
+            return {name: v.spec for name, v in self._variables(self.output_arg_names).items()}
+        try:
+            inputs = {
+                slot.name: [
+                    spec_of[name]
+                    for name in roles.present(self.inputs.get(slot.name, []))
+                    if name in spec_of or not definition.lazy
+                ]
+                for slot in definition.inputs
+            }
+        except KeyError as error:
+            raise op_error(self, self._why_unknown(error.args[0]), spec_of) from None
+        try:
+            made = definition.infer_specs(inputs, self.attrs)
+        except opdef.InvalidOp as error:
+            raise op_error(self, str(error), spec_of) from error.__cause__
+        kind = {"kind": VarType.SELECTED_ROWS} if self.fills_rows else {}
+        return {
+            name: spec.replace(**kind) if kind else spec
+            for slot, specs in made.items()
+            for name, spec in zip(self.outputs.get(slot, []), specs, strict=False)
+            if spec is not None and name and name != roles.EMPTY
+        }
+
+    @property
+    def fills_rows(self) -> bool:
+        """Whether it can fill SelectedRows, and the program declares its output so."""
+        able = "as_rows" in self.definition.kernel_arguments
+        found = self._variables(self.output_arg_names if able else [])
+        return any(var.type == VarType.SELECTED_ROWS for var in found.values())
+
+    def infer_shape(self) -> None:
+        """Derive shapes and types of the output variables of the program.
+
+        Raises:
+            EnforceNotMet: the inputs break a rule of the operator.
+        """
+        self._check_slots()
+        specs = fed_types.with_fed_types(self, self.input_specs(), self.infer_outputs)
+        for name, var in self._variables(self.output_arg_names).items():
+            if name in specs and not (var.persistable and var.shape):
+                var.set_spec(specs[name])
+
+    def _check_slots(self) -> None:
+        for kind, declared, given in (
+            ("input", self.definition.inputs, self.inputs),
+            ("output", self.definition.outputs, self.outputs),
+        ):
+            known = [slot.name for slot in declared]
+            for name in given:
+                if given[name] and name not in known:
+                    problem = f"there is no {kind} {name}, only {', '.join(known) or 'none'}"
+                    raise op_error(self, problem, {})
+
+    def _variables(self, names: list[str]) -> dict[str, Variable]:
+        found = ((name, self.block._find_var_recursive(name)) for name in names)
+        return {name: var for name, var in found if var is not None}
+
+    def to_string(self, throw_on_error: bool = True) -> str:
+        """The operator in protobuf text form.
+
+        Args:
+            throw_on_error: as in fluid; here a program is always complete.
+        """
+        from dpexec.engine.ir.printer import operator_text
+
+        return operator_text(self)
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    __repr__ = __str__
+
+
+def op_error(
+    op: Operator, problem: str, specs: Mapping[str, Any], device: str = ""
+) -> EnforceNotMet:
+    """An error that tells which operator failed, on what, and which line of the user made it.
+
+    Args:
+        op: the operator.
+        problem: what is wrong.
+        specs: of its variables, by name, as far as they are known.
+        device: where it ran; "" for nowhere.
+    """
+    lines = [f"operator {op.type}{' on ' + device if device else ''}: {problem}"]
+    for kind, slots in (("input", op.inputs), ("output", op.outputs)):
+        for slot, names in slots.items():
+            for name in names:
+                shown = specs.get(name)
+                if kind == "input" or shown is not None:
+                    lines.append(
+                        f"  {kind} {slot}({name}): {'no value' if shown is None else shown}"
+                    )
+    if op.callsite is not None:
+        lines.append(f"  made by {op.callsite}")
+    lines.append(f"  [operator < {op.type} > error]")
+    return EnforceNotMet("\n".join(lines))

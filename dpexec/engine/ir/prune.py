@@ -1,0 +1,170 @@
+"""Parts of programs: what some targets need, what prediction needs, what copies lack.
+
+These methods of programs are private in fluid, but used by programs that cut networks up.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.variable import Variable
+
+if TYPE_CHECKING:
+    from dpexec.engine.ir.program import Program
+
+__all__ = ["Prunable"]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _program(value: Any) -> Program:
+    from dpexec.engine.ir.program import Program
+
+    if not isinstance(value, Program):
+        raise TypeError(f"a source Program is needed, but received {type(value)}")
+    return value
+
+
+class Prunable:
+    """What programs inherit to be cut."""
+
+    def _prune(self, targets: Any) -> Program:
+        """A copy with what the targets (variables, names, operators) need."""
+        return self._prune_with_input([], targets)
+
+    def _prune_with_input(self, feeded_var_names: str | list[str], targets: Any) -> Program:
+        """A copy with what computes the targets from what is fed.
+
+        Operators of the optimizer are kept only as targets.
+
+        Raises:
+            ValueError: a name is none, or nothing computes a target.
+        """
+        program = _program(self)
+        feeds = _listed(feeded_var_names)
+        if not all(isinstance(name, str) for name in feeds):
+            raise ValueError(
+                "All feeded_var_names of Program._prune_with_input() can only be str, but "
+                f"received {feeds}."
+            )
+        wanted = _target_operators(program.global_block().ops, feeds, _listed(targets))
+        made = program.clone()
+        block = made.global_block()
+        kept: list[Operator] = []
+        needed: set[str] = set()
+        for op, twin in zip(program.global_block().ops[::-1], block.ops[::-1], strict=True):
+            updates = op.role & roles.OPTIMIZE
+            if op in wanted or (not updates and needed.intersection(twin.writes)):
+                kept.append(twin)
+                needed.update(name for name in twin.reads if name not in feeds)
+        block.ops = kept[::-1]
+        made._drop_unused_blocks()
+        used = {name for op in kept for name in (*op.reads, *op.writes)}
+        for name in block.vars.keys() - used:
+            del block.vars[name]
+        made._changed()
+        return made
+
+    def _inference_optimize(self, prune_read_op: bool = True) -> Program:
+        """A copy in test mode, without readers unless ``prune_read_op`` is False."""
+        made = _program(self).clone()
+        block = made.global_block()
+        reads = [op.idx for op in block.ops if op.type == "read"]
+        if prune_read_op:
+            del block.ops[: reads[0] + 1 if reads else 0]
+            for name, var in list(block.vars.items()):
+                if var.type == VarType.READER:
+                    del block.vars[name]
+        for op in (op for each in made.blocks for op in each.ops):
+            if "is_test" in op.attrs:
+                op._set_attr("is_test", True)
+        return made
+
+    def _sync_with_cpp(self) -> None:
+        """Let executors look at the program anew; there is no second copy of it here."""
+        _program(self)._changed()
+
+    def _copy_param_info_from(self, other: Program) -> None:
+        """Make parameters of the variables that are parameters of another program.
+
+        Raises:
+            TypeError: ``other`` is no program.
+        """
+        block = _program(self).global_block()
+        for param in _program(other).global_block().iter_parameters():
+            var = block.vars.get(param.name)
+            if var is not None:
+                twin = copy.copy(param)
+                twin.block, twin.op = block, var.op
+                twin.set_spec(var.spec)
+                block.vars[param.name] = twin
+        block.program._changed()
+
+    def _copy_data_info_from(
+        self, other: Program, pruned_origin_block_id_map: Mapping[int, int] | None = None
+    ) -> None:
+        """Take over which variables are fed, and at which gradients stop.
+
+        Args:
+            other: the program that this one was made from.
+            pruned_origin_block_id_map: number of a block here to that of its original; None if
+                they are the same.
+
+        Raises:
+            TypeError: ``other`` is no program.
+            ValueError: it lacks a variable of this program.
+        """
+        originals = _program(other).blocks
+        for block in _program(self).blocks:
+            original = originals[(pruned_origin_block_id_map or {}).get(block.idx, block.idx)]
+            for var in block.vars.values():
+                source = original.var(var.name)
+                var.is_data = var.is_data or source.is_data
+                var.need_check_feed = var.need_check_feed or source.need_check_feed
+                var.stop_gradient = var.stop_gradient or source.stop_gradient
+
+    def _copy_dist_param_info_from(self, other: Program) -> None:
+        """Accepted: there are no parameter servers whose settings could be copied.
+
+        Raises:
+            TypeError: ``other`` is no program.
+        """
+        _program(other)
+
+
+def _target_operators(
+    ops: Sequence[Operator], feeds: list[str], targets: list[Any]
+) -> list[Operator]:
+    found: list[Operator] = []
+    for target in targets:
+        if isinstance(target, Operator):
+            found.append(target)
+            continue
+        if not isinstance(target, (Variable, str)):
+            raise ValueError(
+                "All targets of Program._prune_with_input() can only be Variable or Operator, "
+                f"but received {type(target)}."
+            )
+        name = target if isinstance(target, str) else target.name
+        if name in feeds:
+            continue
+        writers = (
+            op
+            for op in ops
+            if name in op.writes and (op in targets or not op.role & roles.OPTIMIZE)
+        )
+        maker = next(writers, None)
+        if maker is None:
+            raise ValueError(
+                "The target variable used for pruning should have an associated operator that "
+                f"generates it, but {name} has none."
+            )
+        found.append(maker)
+    return found

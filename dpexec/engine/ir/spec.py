@@ -1,0 +1,78 @@
+"""Shapes and types without values, and the rules that operators make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpexec.engine.core.dtypes import VarType, dtype_name, to_numpy
+from dpexec.engine.core.errors import EnforceNotMet
+
+__all__ = ["InvalidOp", "Spec", "dims_match", "merge_dim", "require"]
+
+
+class InvalidOp(EnforceNotMet):
+    """A rule of an operator is broken; whoever called ``infer`` adds operator and call site."""
+
+
+def require(condition: Any, message: str) -> None:
+    """Raise unless ``condition`` holds; for use in ``infer`` functions and kernels."""
+    if not condition:
+        raise InvalidOp(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What is known of a variable without its values.
+
+    Args:
+        shape: dimensions, -1 where unknown.
+        dtype: element type.
+        kind: ``LOD_TENSOR``, ``SELECTED_ROWS`` ...
+        lod_level: nesting depth of sequences; 0 for plain tensors.
+    """
+
+    shape: tuple[int, ...]
+    dtype: VarType = VarType.FP32
+    kind: VarType = VarType.LOD_TENSOR
+    lod_level: int = 0
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements, -1 if a dimension is unknown."""
+        total = 1
+        for dim in self.shape:
+            if dim < 0:
+                return -1
+            total *= dim
+        return total
+
+    @property
+    def nbytes(self) -> int | None:
+        """How much memory values take; None if only a run tells: dimensions or rows are open."""
+        if self.kind != VarType.LOD_TENSOR or self.size < 0:
+            return None
+        return int(self.size * to_numpy(self.dtype).itemsize)
+
+    def replace(self, **changes: Any) -> Spec:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        rows = " rows of" if self.kind == VarType.SELECTED_ROWS else ""
+        return f"{dtype_name(self.dtype)}{rows}{list(self.shape)}"
+
+
+def dims_match(a: int, b: int) -> bool:
+    """Whether two dimensions can be equal; -1 can equal anything."""
+    return a == b or a < 0 or b < 0
+
+
+def merge_dim(a: int, b: int) -> int:
+    """The known one of two matching dimensions."""
+    return b if a < 0 else a

@@ -1,0 +1,217 @@
+"""Variables of a program: names with a shape and a type, not values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.ir.arithmetic import Arithmetic
+from dpexec.engine.ir.opdef import Spec
+from dpexec.engine.ir.roles import grad_name
+from dpexec.engine.ir.undo import note_attributes
+from dpexec.engine.ir.views import VariableView
+
+if TYPE_CHECKING:
+    from dpexec.engine.ir.block import Block
+    from dpexec.engine.ir.operator import Operator
+
+__all__ = ["Parameter", "Variable"]
+
+
+def _dynamic_only(name: str) -> Any:
+    def method(self: Variable, *_: Any, **__: Any) -> Any:
+        raise AssertionError(
+            f"Variable {self.name}: {name}() works on values, but a program only describes the "
+            "computation; fetch the variable with Executor.run instead"
+        )
+
+    method.__name__ = name
+    method.__doc__ = "Not available in a program; raises AssertionError as in fluid."
+    return method
+
+
+def known_or_open(shape: Sequence[int | None]) -> tuple[int, ...]:
+    """Dimensions as declared, -1 for those that a batch will tell."""
+    return tuple(-1 if d is None else int(d) for d in shape)
+
+
+class Variable(Arithmetic):
+    """A named value of a block.
+
+    Args:
+        block: the block it belongs to.
+        type: what it holds, ``LOD_TENSOR`` by default.
+        name: made up if None.
+        shape: dimensions, -1 (or None) where unknown.
+        dtype: element type.
+        lod_level: nesting depth of sequences.
+        persistable: whether the value outlives a run (parameters, optimizer state).
+        stop_gradient: whether gradients stop here.
+        is_data: whether it is fed.
+        need_check_feed: whether feeds are checked in Python, as for ``fluid.data``.
+        fields: of a ``READER``: shape and type of every field of a batch.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        type: VarType = VarType.LOD_TENSOR,
+        name: str | None = None,
+        shape: Sequence[int | None] | None = None,
+        dtype: Any = None,
+        lod_level: int | None = None,
+        persistable: bool | None = None,
+        error_clip: Any = None,
+        stop_gradient: bool = False,
+        is_data: bool = False,
+        need_check_feed: bool = False,
+        fields: Sequence[Spec] = (),
+        **_: Any,
+    ) -> None:
+        self.block = block
+        self.type = VarType(type)
+        self.name = unique_name.generate("_generated_var") if name is None else name
+        self._shape = () if shape is None else known_or_open(shape)
+        self._dtype = VarType.FP32 if dtype is None else as_var_type(dtype)
+        self.lod_level = lod_level or 0
+        self._persistable = bool(persistable)
+        self._stop_gradient = stop_gradient
+        self.error_clip = error_clip
+        self.is_data = is_data
+        self.need_check_feed = need_check_feed
+        self.fields = tuple(fields)
+        self.op: Operator | None = None
+        self._info: dict[str, Any] = {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions, -1 where unknown until a batch is fed."""
+        return self._shape
+
+    @property
+    def dtype(self) -> VarType:
+        """Element type."""
+        return self._dtype
+
+    @property
+    def persistable(self) -> bool:
+        """Whether the value outlives a run; settable."""
+        return self._persistable
+
+    @persistable.setter
+    def persistable(self, value: bool) -> None:
+        note_attributes(self, "_persistable")
+        self._persistable = value
+        self.block.program._changed()
+
+    @property
+    def stop_gradient(self) -> bool:
+        """Whether gradients stop here; settable."""
+        return self._stop_gradient
+
+    @stop_gradient.setter
+    def stop_gradient(self, value: bool) -> None:
+        note_attributes(self, "_stop_gradient")
+        self._stop_gradient = value
+
+    @property
+    def grad_name(self) -> str:
+        """Name of the gradient variable."""
+        return grad_name(self.name)
+
+    @property
+    def desc(self) -> VariableView:
+        """The variable as tools of fluid see it."""
+        return VariableView(self)
+
+    @property
+    def spec(self) -> Spec:
+        """Shape and type as one value."""
+        return Spec(self._shape, self._dtype, self.type, self.lod_level)
+
+    def set_spec(self, spec: Spec) -> None:
+        """Take over a derived shape and type."""
+        note_attributes(self, "_shape", "_dtype", "type", "lod_level")
+        self._shape, self._dtype = spec.shape, spec.dtype
+        self.type, self.lod_level = spec.kind, spec.lod_level
+
+    def _get_info(self, key: str) -> Any:
+        return self._info.get(key)
+
+    def _set_info(self, key: str, value: Any) -> None:
+        self._info = {**self._info, key: value}  # clones share it
+
+    def set_error_clip(self, error_clip: Any) -> None:
+        """Clip the gradient of this variable in the backward pass."""
+        self.error_clip = error_clip
+
+    _set_error_clip = set_error_clip
+
+    def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
+        """The variable in protobuf text form."""
+        from dpexec.engine.ir.printer import variable_text
+
+        return variable_text(self, with_details)
+
+    numpy = _dynamic_only("numpy")
+    backward = _dynamic_only("backward")
+    gradient = _dynamic_only("gradient")
+    clear_gradient = _dynamic_only("clear_gradient")
+    detach = _dynamic_only("detach")
+    set_value = _dynamic_only("set_value")
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    __repr__ = __str__
+    __hash__ = object.__hash__
+
+
+class Parameter(Variable):
+    """A persistable variable that training changes.
+
+    Args:
+        block: the global block.
+        shape: dimensions, all known.
+        dtype: element type.
+        trainable: whether optimizers update it.
+        optimize_attr: ``{"learning_rate": factor}``.
+        regularizer: weight decay of this parameter alone.
+        do_model_average: whether ModelAverage takes it in.
+
+    Raises:
+        ValueError: the shape is missing or has an unknown dimension.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        shape: Sequence[int],
+        dtype: Any,
+        type: VarType = VarType.LOD_TENSOR,
+        trainable: bool = True,
+        optimize_attr: dict[str, float] | None = None,
+        regularizer: Any = None,
+        do_model_average: bool | None = None,
+        gradient_clip_attr: Any = None,
+        is_distributed: bool = False,
+        initializer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if shape is None or dtype is None:
+            raise ValueError("a parameter needs a shape and a dtype")
+        if not shape or any(d is None or d < 0 for d in shape):
+            raise ValueError(
+                f"Dimensions of shape for Parameter must be greater than 0, but received {shape}"
+            )
+        kwargs["persistable"] = True
+        super().__init__(block, type=type, shape=shape, dtype=dtype, **kwargs)
+        self.trainable = trainable
+        self.optimize_attr = {"learning_rate": 1.0} if optimize_attr is None else optimize_attr
+        self.regularizer = regularizer
+        self.do_model_average = do_model_average
+        self.gradient_clip_attr = gradient_clip_attr
+        self.is_distributed = is_distributed
+        self.initializer = initializer

@@ -1,0 +1,300 @@
+"""Batch norm, on images with their channels last.
+
+Channels repeat every few elements, and so few that loops over them alone are slow. So everything
+goes in *tiles*, which hold as many pixels as make about a thousand elements: what belongs to a
+channel is repeated to a tile, and sums are taken of tiles before they are taken of pixels.
+
+A relu beside it comes along (:attr:`Code.relu`, :attr:`Code.clipped`): images are large, and every
+pass over them costs as much as its arithmetic. The results have the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from dpexec.engine.kernels.lowering import Code, Value, lowering
+from dpexec.engine.kernels.machine import count, floats, kernel, number
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_TILE = 1024
+_inline = numba.njit(inline="always", error_model="numpy")
+
+
+@_inline
+def _repeat(tile: Any, channels: int, n: int) -> None:
+    for i in range(channels, n):
+        tile[i] = tile[i - channels]
+
+
+@_inline
+def _fold(tile: Any, channels: int, n: int) -> None:
+    """Add up the pixels of a tile in its first one."""
+    for start in range(channels, n, channels):
+        for c in range(channels):
+            tile[c] += tile[start + c]
+
+
+@kernel
+def _statistics(p: int) -> int:
+    """Mean and variance of every channel.
+
+    The variance is that around the mean of the first tile: in one pass, without the rounding
+    errors that squares of large means bring.
+
+    Arguments: elements, channels, elements of a tile, x, mean, variance, three tiles.
+    """
+    total, channels, tile, x = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
+    mean, variance = floats(p, 4), floats(p, 5)
+    near, sums, squares = floats(p, 6), floats(p, 7), floats(p, 8)
+    first = min(tile, total)
+    for i in range(first):
+        near[i] = x[i]
+    _fold(near, channels, first)
+    for c in range(channels):
+        near[c] *= np.float32(channels) / np.float32(first)
+    _repeat(near, channels, tile)
+    for i in range(tile):
+        sums[i] = _ZERO
+        squares[i] = _ZERO
+    for start in range(0, total, tile):
+        for i in range(min(tile, total - start)):
+            offset = x[start + i] - near[i]
+            sums[i] += offset
+            squares[i] += offset * offset
+    _fold(sums, channels, tile)
+    _fold(squares, channels, tile)
+    share = np.float32(channels) / np.float32(total)
+    for c in range(channels):
+        offset = sums[c] * share
+        mean[c] = near[c] + offset
+        variance[c] = max(squares[c] * share - offset * offset, _ZERO)
+    return 0
+
+
+@kernel
+def _moving(p: int) -> int:
+    """The moving statistics, and the inverse standard deviation.
+
+    Arguments: channels, mean and variance before, used mean, used variance, afterwards used mean
+    and inverse deviation, moving mean and variance, momentum, epsilon.
+    """
+    mean, variance, used_mean, used_variance = (
+        floats(p, 1),
+        floats(p, 2),
+        floats(p, 3),
+        floats(p, 4),
+    )
+    saved_mean, inverse, mean_out, variance_out = (
+        floats(p, 5),
+        floats(p, 6),
+        floats(p, 7),
+        floats(p, 8),
+    )
+    kept, epsilon = number(p, 9), number(p, 10)
+    for c in range(count(p, 0)):
+        center, spread = used_mean[c], used_variance[c]
+        mean_out[c] = mean[c] * kept + center * (_ONE - kept)
+        variance_out[c] = variance[c] * kept + spread * (_ONE - kept)
+        saved_mean[c] = center
+        inverse[c] = _ONE / np.sqrt(spread + epsilon)
+    return 0
+
+
+@kernel
+def _scaled(p: int) -> int:
+    """Every element times a factor, plus a term of its channel; negative ones may become zero.
+
+    Arguments: elements, channels, elements of a tile, x, scale, bias, mean, inverse deviation, y,
+    two tiles, 1 for a relu or 0.
+    """
+    total, channels, tile, x = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
+    scale, bias, mean, inverse, y = (
+        floats(p, 4),
+        floats(p, 5),
+        floats(p, 6),
+        floats(p, 7),
+        floats(p, 8),
+    )
+    factors, terms, relu = floats(p, 9), floats(p, 10), count(p, 11)
+    for c in range(channels):
+        factor = scale[c] * inverse[c]
+        factors[c] = factor
+        terms[c] = bias[c] - mean[c] * factor
+    _repeat(factors, channels, tile)
+    _repeat(terms, channels, tile)
+    for start in range(0, total, tile):
+        for i in range(min(tile, total - start)):
+            scaled = x[start + i] * factors[i] + terms[i]
+            y[start + i] = max(scaled, _ZERO) if relu else scaled
+    return 0
+
+
+@_inline
+def _passed(dy: Any, y: Any, i: int, relu: Any) -> Any:
+    """The gradient of an element, which a relu passes on where its result is positive."""
+    return dy[i] if not relu or y[i] > _ZERO else _ZERO
+
+
+@kernel
+def _sums(p: int) -> int:
+    """Gradients of scale and bias.
+
+    Arguments: elements, channels, elements of a tile, x, dy, mean, inverse deviation, d_scale,
+    d_bias, three tiles, 1 for a relu or 0, its result.
+    """
+    total, channels, tile, x, dy = count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4)
+    mean, inverse, d_scale, d_bias = floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
+    center, along, sums = floats(p, 9), floats(p, 10), floats(p, 11)
+    relu, y = count(p, 12), floats(p, 13)
+    for c in range(channels):
+        center[c] = mean[c]
+    _repeat(center, channels, tile)
+    for i in range(tile):
+        along[i] = _ZERO
+        sums[i] = _ZERO
+    for start in range(0, total, tile):
+        for i in range(min(tile, total - start)):
+            came = _passed(dy, y, start + i, relu)
+            along[i] += came * (x[start + i] - center[i])
+            sums[i] += came
+    _fold(along, channels, tile)
+    _fold(sums, channels, tile)
+    for c in range(channels):
+        d_scale[c] = along[c] * inverse[c]
+        d_bias[c] = sums[c]
+    return 0
+
+
+@kernel
+def _gradient(p: int) -> int:
+    """The gradient of x.
+
+    Arguments: elements, channels, elements of a tile, x, dy, scale, mean, inverse deviation,
+    d_scale, d_bias, dx, 1 or, where the statistics do not depend on x, 0, four tiles, 1 for a relu
+    or 0, its result.
+    """
+    total, channels, tile, x, dy = count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4)
+    scale, mean, inverse = floats(p, 5), floats(p, 6), floats(p, 7)
+    d_scale, d_bias, dx, depends = floats(p, 8), floats(p, 9), floats(p, 10), number(p, 11)
+    center, factors, slopes, terms = floats(p, 12), floats(p, 13), floats(p, 14), floats(p, 15)
+    relu, y = count(p, 16), floats(p, 17)
+    for c in range(channels):
+        factor = scale[c] * inverse[c]
+        share = depends * factor * np.float32(channels) / np.float32(total)
+        center[c] = mean[c]
+        factors[c] = factor
+        slopes[c] = share * inverse[c] * d_scale[c]
+        terms[c] = share * d_bias[c]
+    _repeat(center, channels, tile)
+    _repeat(factors, channels, tile)
+    _repeat(slopes, channels, tile)
+    _repeat(terms, channels, tile)
+    for start in range(0, total, tile):
+        for i in range(min(tile, total - start)):
+            came = _passed(dy, y, start + i, relu)
+            if depends > _ZERO:
+                off = x[start + i] - center[i]
+                dx[start + i] = came * factors[i] - off * slopes[i] - terms[i]
+            else:
+                dx[start + i] = came * factors[i]
+    return 0
+
+
+def _channels_last(code: Code, x: Value, data_layout: str) -> Value:
+    return code.laid(x, data_layout != "NHWC")
+
+
+def _sizes(x: Value, channels: Value) -> tuple[int, int, int]:
+    n = channels.size
+    return x.size, n, n * max(1, _TILE // n)
+
+
+def _single(*values: Value | None) -> bool:
+    return all(value is None or (value.dtype == "float32" and value.size) for value in values)
+
+
+@lowering("batch_norm", layout="own")
+def batch_norm(
+    code: Code,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    variance: Value,
+    momentum_tensor: Value | None,
+    y: Value,
+    mean_out: Value,
+    variance_out: Value,
+    saved_mean: Value | None,
+    saved_inverse: Value | None,
+    reserve: Value | None,
+    *,
+    momentum: float,
+    epsilon: float,
+    data_layout: str,
+    is_test: bool,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+) -> Any:
+    """One pass for the statistics and one for the result."""
+    if not _single(x, scale, bias) or momentum_tensor is not None or x.size == scale.size:
+        return False
+    sizes = _sizes(x, scale)
+    tiles = [code.scratch(sizes[2]) for _ in range(3)]
+    x = _channels_last(code, x, data_layout)
+    y.channels_last = y.has_planes and data_layout != "NHWC"
+    saved_mean = saved_mean or code.scratch(scale.size)
+    saved_inverse = saved_inverse or code.scratch(scale.size)
+    used_mean, used_variance, kept = mean, variance, 1.0
+    if not (use_global_stats or (is_test and not trainable_statistics)):
+        used_mean, used_variance, kept = saved_mean, saved_inverse, float(momentum)
+        code.emit(_statistics, *sizes, x, used_mean, used_variance, *tiles)
+    code.emit(
+        _moving, scale.size, mean, variance, used_mean, used_variance, saved_mean, saved_inverse,
+        mean_out, variance_out, kept, float(epsilon),
+    )  # fmt: skip
+    code.emit(
+        _scaled, *sizes, x, scale, bias, saved_mean, saved_inverse, y, *tiles[:2], int(code.relu)
+    )
+
+
+@lowering("batch_norm_grad", layout="own")
+def batch_norm_grad(
+    code: Code,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    saved_mean: Value,
+    saved_inverse: Value,
+    mean: Value | None,
+    variance: Value | None,
+    d_y: Value,
+    dx: Value | None,
+    d_scale: Value | None,
+    d_bias: Value | None,
+    *,
+    data_layout: str,
+    is_test: bool,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+) -> Any:
+    """One pass for the sums and one for the gradient of X."""
+    if not _single(x, scale, d_y) or x.size == scale.size:
+        return False
+    sizes = _sizes(x, scale)
+    tiles = [code.scratch(sizes[2]) for _ in range(4)]
+    x, d_y = _channels_last(code, x, data_layout), _channels_last(code, d_y, data_layout)
+    d_scale = d_scale or code.scratch(scale.size)
+    d_bias = d_bias or code.scratch(scale.size)
+    relu = (1, _channels_last(code, code.clipped, data_layout)) if code.clipped else (0, d_y)
+    code.emit(_sums, *sizes, x, d_y, saved_mean, saved_inverse, d_scale, d_bias, *tiles[:3], *relu)
+    if dx is not None:
+        dx.channels_last = dx.has_planes and data_layout != "NHWC"
+        depends = not (use_global_stats or (is_test and not trainable_statistics))
+        code.emit(
+            _gradient, *sizes, x, d_y, scale, saved_mean, saved_inverse, d_scale, d_bias, dx,
+            float(depends), *tiles, *relu,
+        )  # fmt: skip

@@ -1,0 +1,99 @@
+"""Matrix products through the BLAS that NumPy brings along, called without NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from threadpoolctl import ThreadpoolController
+
+from dpexec.engine.kernels.machine import count, intrinsic, kernel, number
+
+__all__ = ["gemm", "sgemm", "sgemm_address"]
+
+_ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112
+_NAMES = ("scipy_cblas_sgemm64_", "cblas_sgemm64_")
+
+
+@functools.cache
+def sgemm_address() -> int:
+    """Address of a ``cblas_sgemm`` with 64-bit integers; 0 if NumPy brings another BLAS."""
+    for library in ThreadpoolController().lib_controllers:
+        if library.user_api == "blas":
+            handle = ctypes.CDLL(library.filepath)
+            for name in _NAMES:
+                if hasattr(handle, name):
+                    return ctypes.cast(getattr(handle, name), ctypes.c_void_p).value or 0
+    return 0
+
+
+@intrinsic
+def sgemm(
+    typing_context: Any,
+    address: Any,
+    flip_a: Any,
+    flip_b: Any,
+    m: Any,
+    n: Any,
+    k: Any,
+    alpha: Any,
+    a: Any,
+    lda: Any,
+    b: Any,
+    ldb: Any,
+    beta: Any,
+    c: Any,
+    ldc: Any,
+) -> Any:
+    """Call ``cblas_sgemm`` for row-major matrices."""
+    word, real = types.int64, types.float32
+    signature = types.void(*[word] * 6, real, *[word] * 4, real, word, word)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        enum, long, single = ir.IntType(32), ir.IntType(64), ir.FloatType()
+        parameters = [enum] * 3 + [long] * 3 + [single] + [long] * 4 + [single, long, long]
+        target = ir.FunctionType(ir.VoidType(), parameters).as_pointer()
+        flips = [
+            builder.select(
+                builder.icmp_signed("!=", flag, ir.Constant(long, 0)),
+                ir.Constant(enum, _TRANSPOSED),
+                ir.Constant(enum, _PLAIN),
+            )
+            for flag in args[1:3]
+        ]
+        function = builder.inttoptr(args[0], target)
+        builder.call(function, [ir.Constant(enum, _ROW_MAJOR), *flips, *args[3:]])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@kernel
+def gemm(p: int) -> int:
+    """``c = alpha * a @ b + beta * c``, several times with given strides between the matrices.
+
+    Arguments: address of sgemm, first and last time, whether a and b are transposed, m, n, k,
+    alpha, a, its row length, its stride, b, its row length, its stride, beta, c, its row length,
+    its stride.
+    """
+    for batch in range(count(p, 1), count(p, 2)):
+        sgemm(
+            count(p, 0),
+            count(p, 3),
+            count(p, 4),
+            count(p, 5),
+            count(p, 6),
+            count(p, 7),
+            number(p, 8),
+            count(p, 9) + 4 * batch * count(p, 11),
+            count(p, 10),
+            count(p, 12) + 4 * batch * count(p, 14),
+            count(p, 13),
+            number(p, 15),
+            count(p, 16) + 4 * batch * count(p, 18),
+            count(p, 17),
+        )
+    return 0

@@ -1,0 +1,295 @@
+"""Several threads run the pieces of code of a step together, without the GIL.
+
+A *schedule* is a list of items, each a table of (kernel, arguments) as :func:`machine.run` takes
+it, and the numbers of the items that must have ended before it starts. Whoever is free takes the
+first item that is ready; what comes out does not depend on who does what. The thread that leads
+opens the schedule on the crew's *board*, works until all is done, and closes it; the others attend:
+they wait for a schedule there and work on it. Waiting is spinning, for a bounded number of turns,
+since waking a thread takes longer (about 0.05 ms) than most of the gaps.
+
+The board has two words: the address of the schedule's header (0: none is open), and how many
+threads work on it. The header: number of items, address of the items (address of the table, its
+rows, first and last of its waits, the thread that is to look at it first, where it notes what), of
+the waits, of the states, the number of the item that refused its values, from 1 (0: none did), the
+address of the notes (0: nobody wants any), and the bytes by which it moves on at the end of a run.
+An item notes the thread that ran it and what :func:`machine.run_timed` writes.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from dpexec.engine.kernels.compiling import entry
+from dpexec.engine.kernels.machine import count, integers, intrinsic, run, run_timed
+from dpexec.engine.kernels.stamps import EXTRA, width
+
+__all__ = ["Schedule", "attend", "lead"]
+
+_WAITING, _TAKEN, _DONE = 0, 1, 2
+_SCHEDULE, _AT_WORK = 0, 8  # of the board, in bytes
+_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE = range(7)  # of the header, in words
+_TABLE, _ROWS, _FIRST_WAIT, _LAST_WAIT, _THREAD, _AT = range(6)  # of an item, in words
+_FIELDS = 6
+_STOPPED = -1
+
+
+def _pointer(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
+
+
+@intrinsic
+def _load(typing_context: Any, address: Any) -> Any:
+    """Read a word that other threads write."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, args[0]), "seq_cst", 8, typ=ir.IntType(64))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def _store(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write a word that other threads read."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], _pointer(builder, args[0]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def _add(typing_context: Any, address: Any, value: Any) -> Any:
+    """Add to a word that other threads change, too."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def _take(typing_context: Any, address: Any) -> Any:
+    """Make a word that is 0 a 1; returns what it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        made = builder.cmpxchg(
+            _pointer(builder, args[0]), word(_WAITING), word(_TAKEN), "seq_cst", "seq_cst"
+        )
+        return builder.extract_value(made, 0)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def _pause(typing_context: Any) -> Any:
+    """Tell the processor that this thread spins (x86 only)."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if platform.machine().lower() in ("x86_64", "amd64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@entry("boolean(int64, int64)")
+def _ready(header: int, number: int) -> bool:
+    """Whether nobody has taken an item, and all have ended that it waits for."""
+    items, waits = integers(header, _ITEMS), integers(header, _WAITS)
+    states = count(header, _STATES)
+    if _load(states + 8 * number) != _WAITING:
+        return False
+    item = number * _FIELDS
+    for index in range(items[item + _FIRST_WAIT], items[item + _LAST_WAIT]):
+        if _load(states + 8 * waits[index]) != _DONE:
+            return False
+    return True
+
+
+@entry("int64(int64, int64, int64)")
+def _next(header: int, first: int, thread: int) -> int:
+    """The first item that is ready, rather one that is meant for this thread; -1: none is."""
+    items, found = integers(header, _ITEMS), -1
+    for number in range(first, count(header, _COUNT)):
+        if _ready(header, number):
+            if items[number * _FIELDS + _THREAD] == thread:
+                return number
+            found = number if found < 0 else found
+    return found
+
+
+@entry("boolean(int64, int64, int64)")
+def _run_item(header: int, number: int, thread: int) -> bool:
+    """Run an item; False if it refused its values."""
+    item = count(header, _ITEMS) + 8 * _FIELDS * number
+    rows = count(item, _ROWS)
+    table = numba.carray(integers(item, _TABLE), (rows, 2))
+    if count(header, _NOTES) == 0:
+        return run(table, 0, rows) == rows
+    at = count(item, _AT)
+    notes = numba.carray(integers(header, _NOTES), (at + 1 + rows + EXTRA,))
+    notes[at] = thread
+    return run_timed(table, 0, rows, notes, at + 1) == rows
+
+
+@entry("int64(int64, int64, int64)")
+def _work(header: int, thread: int, patience: int) -> int:
+    """Work on items; 1 when all are done or one was refused, 0 when none was ready for long."""
+    states = count(header, _STATES)
+    first, idle = 0, 0
+    while idle < patience:
+        while first < count(header, _COUNT) and _load(states + 8 * first) == _DONE:
+            first += 1
+        if first == count(header, _COUNT) or _load(header + 8 * _REFUSED) != 0:
+            return 1
+        number = _next(header, first, thread)
+        if number >= 0 and _take(states + 8 * number) == _WAITING:
+            if _run_item(header, number, thread):
+                _store(states + 8 * number, _DONE)
+            else:  # it is not done: nothing that waits for it may start
+                _store(header + 8 * _REFUSED, number + 1)
+            idle = 0
+        else:
+            _pause()
+            idle += 1
+    return 0
+
+
+@entry("int64(int64, int64, int64)")
+def lead(board: int, header: int, patience: int) -> int:
+    """Work on the schedule that the board shows, and close it at its end.
+
+    Args:
+        board: address of the board.
+        header: address of the schedule's header.
+        patience: how many turns to wait for others at most.
+
+    Returns:
+        1: all is over, and nobody works on it any more. 0: the others take long; call it again.
+    """
+    if _work(header, 0, patience) == 0:
+        return 0
+    _store(board + _SCHEDULE, 0)
+    idle = 0
+    while _load(board + _AT_WORK) != 0:
+        if idle == patience:
+            return 0
+        _pause()
+        idle += 1
+    if count(header, _NOTES) != 0:
+        _add(header + 8 * _NOTES, count(header, _ADVANCE))
+    return 1
+
+
+@entry("int64(int64, int64, int64)")
+def attend(board: int, thread: int, patience: int) -> int:
+    """Work on schedules as they come, until nothing was to be done for a while.
+
+    Args:
+        board: address of the board.
+        thread: number of this thread, from 1.
+        patience: how many turns to wait at most.
+
+    Returns:
+        1 if a schedule is open on whose items others work.
+    """
+    idle = 0
+    while idle < patience:
+        header = _load(board + _SCHEDULE)
+        if header != 0:
+            over = 1
+            _add(board + _AT_WORK, 1)
+            if _load(board + _SCHEDULE) == header:  # not closed meanwhile: it stays until we leave
+                over = _work(header, thread, patience)
+            _add(board + _AT_WORK, -1)
+            if over == 0:
+                return 1
+            while _load(board + _SCHEDULE) == header and idle < patience:
+                _pause()
+                idle += 1
+            idle = 0
+        _pause()
+        idle += 1
+    return 0
+
+
+class Schedule:
+    """Items of code and what they wait for.
+
+    Args:
+        tables: per item, its kernels and the addresses of their arguments.
+        before: per item, the numbers of the items that it waits for.
+        threads: per item, the thread that is to look at it first.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[np.ndarray[Any, Any]],
+        before: Sequence[Sequence[int]],
+        threads: Sequence[int],
+    ) -> None:
+        waits: list[int] = []
+        rows = []
+        self.notes: list[tuple[int, int]] = []
+        """Per item, where in the notes its own begin and end."""
+        at = 0
+        for table, needed, thread in zip(tables, before, threads, strict=True):
+            ends = len(waits), len(waits) + len(needed)
+            rows.append((table.ctypes.data, len(table), *ends, thread, at))
+            waits.extend(needed)
+            end = at + 1 + width(len(table))  # the thread comes first
+            self.notes.append((at, end))
+            at = end
+        self.width = at
+        """How many numbers a run notes."""
+        self._items = np.array(rows, np.int64).reshape(-1, _FIELDS)
+        self._waits = np.array(waits, np.int64)
+        self._states = np.zeros(len(rows), np.int64)
+        arrays = [self._items, self._waits, self._states]
+        self._header = np.array(
+            [len(rows), *(a.ctypes.data for a in arrays), 0, 0, 8 * at], np.int64
+        )
+        self._words = memoryview(self._header.data)  # written to much faster than an array
+        self._tables = list(tables)
+        self.address: int = self._header.ctypes.data
+        """Where its header is."""
+
+    def reset(self) -> None:
+        """Make it ready to run; nobody may work on it."""
+        self._states.fill(_WAITING)
+        self._header[_REFUSED] = 0
+
+    def note(self, address: int) -> None:
+        """Let items note when their kernels ran.
+
+        Args:
+            address: for the next run; those that follow write behind it. 0: not any more.
+        """
+        self._words[_NOTES] = address
+
+    def begun(self, item: int) -> bool:
+        """Whether somebody took an item.
+
+        Args:
+            item: its number.
+        """
+        return bool(self._states[item] != _WAITING)
+
+    def stop(self) -> None:
+        """Let nobody begin another item."""
+        self._header[_REFUSED] = _STOPPED
+
+    @property
+    def refused(self) -> int:
+        """The number of the item that refused its values, from 1; 0: none did."""
+        return int(self._header[_REFUSED])

@@ -1,0 +1,291 @@
+"""Chains of tags: how likely one is, and the likeliest; sequence after sequence.
+
+The scores of tags after each other have a row for each tag, behind one for tags at the begin and
+one for tags at the end; so have their exponentials, the weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.lowering import Code, Value, lowering
+from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.math import exp_bounded, inline, lanes, largest, log
+from dpexec.engine.kernels.sequences import in_bounds
+from dpexec.engine.kernels.softmax import add_up
+
+__all__: list[str] = []
+
+_ZERO = np.float32(0)
+
+
+@kernel
+def _same(p: int) -> int:
+    """Refuse other offsets. Arguments: how many, offsets, offsets."""
+    mine, theirs = integers(p, 1), integers(p, 2)
+    for i in range(count(p, 0)):
+        if mine[i] != theirs[i]:
+            return 1
+    return 0
+
+
+@kernel
+def _there_are(p: int) -> int:
+    """Refuse tags that there are not. Arguments: how many rows, their tags, number of tags."""
+    right, tags = integers(p, 1), count(p, 2)
+    for row in range(count(p, 0)):
+        if right[row] < 0 or right[row] >= tags:
+            return 1
+    return 0
+
+
+@lanes
+def _product(x: Any, start: int, y: Any, first: int, n: int) -> Any:
+    """The sum of ``n`` products."""
+    total = _ZERO
+    for j in range(n):
+        total += x[start + j] * y[first + j]
+    return total
+
+
+@inline
+def _onward(x: Any, start: int, weights: Any, tags: int, out: Any) -> None:
+    """What a row makes likely at the next step."""
+    for j in range(tags):
+        out[j] = _ZERO
+    for i in range(tags):
+        for j in range(tags):
+            out[j] += x[start + i] * weights[(2 + i) * tags + j]
+
+
+@inline
+def _score(chain: Any, tags: int, right: Any, row: int, first: int) -> Any:
+    """The score of a tag after the one before it, or at the begin."""
+    return chain[(0 if row == first else 2 + right[row - 1]) * tags + right[row]]
+
+
+@kernel
+def _likelihood(p: int) -> int:
+    """The negative logarithms of how likely tags are.
+
+    Arguments: sequences, tags, offsets, scores, scores of tags after each other, the right tags;
+    how likely tags are at each step, exponentials of both scores, results; memory for a row.
+    """
+    tags, offsets, x, chain = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    right, alpha, exps, weights = integers(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
+    costs, made = floats(p, 9), floats(p, 10)
+    for i in range((tags + 2) * tags):
+        weights[i] = exp_bounded(chain[i])
+    for sequence in range(count(p, 0)):
+        first, end, cost = offsets[sequence], offsets[sequence + 1], _ZERO
+        for row in range(first, end):
+            r = row * tags
+            top = largest(x, r, tags)
+            for j in range(tags):
+                exps[r + j] = exp_bounded(x[r + j] - top)
+            if row == first:
+                for j in range(tags):
+                    made[j] = weights[j]
+            else:
+                _onward(alpha, r - tags, weights, tags, made)
+            for j in range(tags):
+                alpha[r + j] = exps[r + j] * made[j]
+            total = add_up(alpha, r, tags)
+            for j in range(tags):
+                alpha[r + j] /= total
+            cost += log(total) + top - x[r + right[row]] - _score(chain, tags, right, row, first)
+        if first < end:
+            cost += log(_product(alpha, (end - 1) * tags, weights, tags, tags))
+            cost -= chain[tags + right[end - 1]]
+        costs[sequence] = cost
+    return 0
+
+
+@kernel
+def _likelihood_grad(p: int) -> int:
+    """The gradient of the scores.
+
+    Arguments: sequences, tags, offsets, the right tags; how likely tags are at each step,
+    exponentials of both scores, gradient of the results; how likely what follows a step is, by
+    its tag, gradient of the scores.
+    """
+    tags, offsets, right, alpha = count(p, 1), integers(p, 2), integers(p, 3), floats(p, 4)
+    exps, weights, flow, beta, dx = (
+        floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8), floats(p, 9)
+    )  # fmt: skip
+    for sequence in range(count(p, 0)):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        for row in range(end - 1, first - 1, -1):
+            r = row * tags
+            if row == end - 1:
+                for j in range(tags):
+                    beta[r + j] = weights[tags + j]
+            else:
+                for i in range(tags):
+                    beta[r + i] = _product(weights, (2 + i) * tags, dx, r + tags, tags)
+                total = add_up(beta, r, tags)
+                for i in range(tags):
+                    beta[r + i] /= total
+            for j in range(tags):  # for the row before this one
+                dx[r + j] = exps[r + j] * beta[r + j]
+        for row in range(first, end):
+            r = row * tags
+            share = flow[sequence] / _product(alpha, r, beta, r, tags)
+            for j in range(tags):
+                dx[r + j] = alpha[r + j] * beta[r + j] * share
+            dx[r + right[row]] -= flow[sequence]
+    return 0
+
+
+@kernel
+def _chain_grad(p: int) -> int:
+    """The gradient of the scores of tags after each other.
+
+    Arguments: as for that of the scores, which is known by now; the result.
+    """
+    tags, offsets, right, alpha = count(p, 1), integers(p, 2), integers(p, 3), floats(p, 4)
+    exps, weights, flow, beta = floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
+    dx, out, here = floats(p, 9), floats(p, 10), floats(p, 11)
+    for i in range((tags + 2) * tags):
+        out[i] = _ZERO
+    for sequence in range(count(p, 0)):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        for row in range(first, end):
+            r, before = row * tags, (row - 1) * tags
+            for j in range(tags):
+                out[j] += dx[r + j] if row == first else _ZERO
+                out[tags + j] += dx[r + j] if row == end - 1 else _ZERO
+            if row == first:
+                continue
+            _onward(alpha, before, weights, tags, here)
+            for j in range(tags):
+                here[j] *= exps[r + j] * beta[r + j]
+            share = flow[sequence] / add_up(here, 0, tags)
+            for j in range(tags):
+                here[j] = exps[r + j] * beta[r + j] * share
+            for i in range(tags):
+                o = (2 + i) * tags
+                for j in range(tags):
+                    out[o + j] += alpha[before + i] * weights[o + j] * here[j]
+            out[(2 + right[row - 1]) * tags + right[row]] -= flow[sequence]
+    return 0
+
+
+def _offsets_of(
+    code: Code, lod: Value | None, label_lod: Value | None, rows: Any
+) -> tuple[Any, Value] | None:
+    """Number of sequences and their offsets, which labels must have, too; None: there are none."""
+    found = lod or label_lod
+    if found is None or (label_lod is not None and found.shape[0] != label_lod.shape[0]):
+        return None
+    code.emit(in_bounds, found.shape[0] - 1, found, rows)
+    if lod is not None and label_lod is not None:
+        code.emit(_same, found.shape[0], lod, label_lod)
+    return found.shape[0] - 1, found
+
+
+def _is_code(emission: Value, transition: Value, label: Value | None, length: Value | None) -> bool:
+    whole = label is None or label.dtype == "int64"
+    return length is None and whole and single(emission, transition)
+
+
+@lowering("linear_chain_crf")
+def linear_chain_crf(
+    code: Code, emission: Value, lod: Value | None, transition: Value, label: Value,
+    label_lod: Value | None, length: Value | None, alpha: Value | None, exps: Value | None,
+    weights: Value | None, costs: Value,
+) -> Any:  # fmt: skip
+    """One pass over the rows, if they are not padded."""
+    if not _is_code(emission, transition, label, length):
+        return False
+    rows, tags = emission.shape
+    found = _offsets_of(code, lod, label_lod, rows)
+    if found is None:
+        return False
+    code.emit(_there_are, rows, label, tags)
+    made = [alpha or code.scratch(rows, tags), exps or code.scratch(rows, tags)]
+    made += [weights or code.scratch(*transition.shape), costs, code.scratch(tags)]
+    code.emit(_likelihood, found[0], tags, found[1], emission, transition, label, *made)
+
+
+@lowering("linear_chain_crf_grad")
+def linear_chain_crf_grad(
+    code: Code, emission: Value, lod: Value | None, transition: Value, label: Value,
+    label_lod: Value | None, length: Value | None, alpha: Value, exps: Value, weights: Value,
+    d_costs: Value, dx: Value | None, d_transition: Value | None,
+) -> Any:  # fmt: skip
+    """Two passes over the rows, and one for what tags score after each other."""
+    found = lod or label_lod
+    if found is None or not _is_code(emission, transition, label, length) or not single(d_costs):
+        return False
+    rows, tags = emission.shape
+    known = alpha, exps, weights, d_costs, code.scratch(rows, tags)
+    d_rows = dx or code.scratch(rows, tags)
+    sizes = found.shape[0] - 1, tags, found, label
+    code.emit(_likelihood_grad, *sizes, *known, d_rows)
+    if d_transition is not None:
+        code.emit(_chain_grad, *sizes, *known, d_rows, d_transition, code.scratch(tags))
+
+
+# ---- the likeliest tags
+
+
+@kernel
+def _likeliest(p: int) -> int:
+    """The likeliest tags (Viterbi, 1967).
+
+    Arguments: sequences, tags, offsets, scores, scores of tags after each other; the best score
+    up to each step by its tag, the tag before that; the result.
+    """
+    tags, offsets, x, chain = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    best, came_from, out = floats(p, 5), integers(p, 6), integers(p, 7)
+    for sequence in range(count(p, 0)):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        for row in range(first, end):
+            r, before = row * tags, (row - 1) * tags
+            for j in range(tags):
+                found, score = 0, chain[j] if row == first else best[before] + chain[2 * tags + j]
+                for i in range(1, tags * (row > first)):
+                    other = best[before + i] + chain[(2 + i) * tags + j]
+                    found, score = (i, other) if other > score else (found, score)
+                came_from[r + j] = found
+                best[r + j] = score + x[r + j]
+        tag = 0
+        for j in range(tags * (first < end)):
+            best[(end - 1) * tags + j] += chain[tags + j]
+            tag = j if best[(end - 1) * tags + j] > best[(end - 1) * tags + tag] else tag
+        for row in range(end - 1, first - 1, -1):
+            out[row] = tag
+            tag = came_from[row * tags + tag]
+    return 0
+
+
+@kernel
+def _compare(p: int) -> int:
+    """Whether tags are right. Arguments: how many, right ones, those that become ones or zeros."""
+    right, out = integers(p, 1), integers(p, 2)
+    for row in range(count(p, 0)):
+        out[row] = 1 if out[row] == right[row] else 0
+    return 0
+
+
+@lowering("crf_decoding")
+def crf_decoding(
+    code: Code, emission: Value, lod: Value | None, transition: Value, label: Value | None,
+    label_lod: Value | None, length: Value | None, path: Value,
+) -> Any:  # fmt: skip
+    """One pass over the rows, if they are not padded, and one back."""
+    if not _is_code(emission, transition, label, length):
+        return False
+    rows, tags = emission.shape
+    found = _offsets_of(code, lod, label_lod, rows)
+    if found is None:
+        return False
+    best, came_from = code.scratch(rows, tags), code.scratch(rows, tags, dtype=np.int64)
+    places = found[1], emission, transition, best, came_from, path
+    code.emit(_likeliest, found[0], tags, *places)
+    if label is not None:
+        code.emit(_compare, rows, label, path)

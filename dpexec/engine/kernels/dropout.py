@@ -1,0 +1,95 @@
+"""Dropout, with the very numbers that :class:`dpexec.engine.core.random.RandomStream` draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.kernels.elementwise import SCALE
+from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.lowering import Code, Value, lowering
+from dpexec.engine.kernels.machine import count, floats, kernel, number, octets
+from dpexec.engine.kernels.math import inline
+
+__all__ = ["signed", "word"]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+_BITS = 24
+_ZERO = np.float32(0)
+
+
+@inline
+def word(position: Any, state: Any) -> Any:
+    """What a stream draws at a position."""
+    word = position * _GOLDEN + state
+    word = (word ^ (word >> _S30)) * _MIX_1
+    word = (word ^ (word >> _S27)) * _MIX_2
+    return word ^ (word >> _S31)
+
+
+@kernel
+def _dropout(p: int) -> int:
+    n, x, out, mask = count(p, 0), floats(p, 1), floats(p, 2), octets(p, 3)
+    state, first_sample, samples = np.uint64(count(p, 4)), count(p, 5), count(p, 6)
+    lowest, factor = np.uint64(count(p, 7)), number(p, 8)
+    first = np.uint64(0 if n % samples else first_sample * (n // samples))
+    for i in range(n):
+        mask[i] = 1 if word(first + np.uint64(i), state) >= lowest else 0
+    for i in range(n):
+        out[i] = x[i] * factor if mask[i] else _ZERO
+    return 0
+
+
+@kernel
+def _dropout_grad(p: int) -> int:
+    n, mask, dy, dx, factor = count(p, 0), octets(p, 1), floats(p, 2), floats(p, 3), number(p, 4)
+    for i in range(n):
+        dx[i] = dy[i] * factor if mask[i] else _ZERO
+    return 0
+
+
+def signed(word: int) -> int:
+    """The same 64 bits as a signed number."""
+    return word - (1 << 64) if word >> 63 else word
+
+
+def _factor(probability: float, implementation: str) -> float:
+    return 1 / (1 - probability) if implementation == "upscale_in_train" else 1.0
+
+
+@lowering("dropout")
+def dropout(
+    code: Code, x: Value, seed: Value | None, out: Value, mask: Value | None,
+    *, rng: Callable[[Any], Any], dropout_prob: float, is_test: bool, dropout_implementation: str,
+) -> Any:  # fmt: skip
+    """One pass for the numbers, one for the results."""
+    if seed is not None or not single(x) or dropout_prob >= 1:
+        return False
+    if is_test:
+        upscaled = dropout_implementation == "upscale_in_train"
+        SCALE.emit(code, out, x, factors=(1.0 if upscaled else 1 - dropout_prob, 0.0))
+        return None
+    mask = mask or code.scratch(x.size, dtype=np.uint8)
+    lowest = math.ceil(dropout_prob * 2**_BITS) << (64 - _BITS)
+    code.emit(
+        _dropout, x.size, x, out, mask, lambda shard: signed(rng(shard).state),
+        lambda shard: rng(shard).first_sample, lambda shard: rng(shard).samples, signed(lowest),
+        _factor(dropout_prob, dropout_implementation),
+    )  # fmt: skip
+
+
+@lowering("dropout_grad")
+def dropout_grad(
+    code: Code, mask: Value, d_out: Value, dx: Value, *, dropout_prob: float,
+    dropout_implementation: str,
+) -> Any:  # fmt: skip
+    """One pass."""
+    if not single(d_out) or dropout_prob >= 1:
+        return False
+    factor = _factor(dropout_prob, dropout_implementation)
+    code.emit(_dropout_grad, d_out.size, mask, d_out, dx, factor)

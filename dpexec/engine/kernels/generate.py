@@ -1,0 +1,367 @@
+"""Kernels that are written as one expression, and compiled when they are first needed.
+
+An expression names its operands and factors; all are float32, and so are ``zero``, ``one``,
+``two``, ``half`` and what ``F(...)`` makes of a constant. What it is surrounded with (a loop over
+all elements, over broadcast dimensions, over groups that are reduced) is the same for all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpexec.engine.ir.sizes import real
+from dpexec.engine.kernels import math as functions
+from dpexec.engine.kernels.lowering import Code, Value
+from dpexec.engine.kernels.machine import Kernel, count, floats, integers, number, words
+from dpexec.engine.kernels.math import apart, lanes
+from dpexec.engine.kernels.strides import OUTER, groups, merged, strides
+
+__all__ = ["Pointwise", "Recorder", "Reduction", "compiled", "single"]
+
+_NAMES = {
+    "against": functions.against,
+    "apart": apart,
+    "F": np.float32,
+    "count": count,
+    "bell": functions.bell,
+    "exp": functions.exp,
+    "exp_bounded": functions.exp_bounded,
+    "expm1": functions.expm1,
+    "floats": floats,
+    "gate": functions.gate,
+    "half": np.float32(0.5),
+    "integers": integers,
+    "lanes": lanes,
+    "largest": functions.largest,
+    "log": functions.log,
+    "log1p": functions.log1p,
+    "np": np,
+    "number": number,
+    "one": np.float32(1),
+    "sigmoid": functions.sigmoid,
+    "norm": functions.norm,
+    "normal": functions.normal,
+    "smallest": functions.smallest,
+    "sqrt": np.sqrt,
+    "steepness": functions.steepness,
+    "tanh": functions.tanh,
+    "tanh_shrink": functions.tanh_shrink,
+    "two": np.float32(2),
+    "words": words,
+    "zero": np.float32(0),
+}
+
+
+def compiled(name: str, source: str) -> Kernel:
+    """A kernel from its source, a function ``name``; the name must be its alone."""
+    names = {**_NAMES, "__name__": __name__}
+    exec(compile(source, __file__, "exec"), names)
+    return Kernel(names[name])
+
+
+def single(*values: Value | None) -> bool:
+    """Whether all that are there hold float32 numbers."""
+    return all(value is None or value.dtype == "float32" for value in values)
+
+
+def _indented(lines: str, by: int) -> str:
+    return "\n".join(" " * by + line for line in lines.splitlines())
+
+
+class Recorder(Code):
+    """Code that takes expressions as they are: several may become one kernel."""
+
+    def each(
+        self,
+        apply: Pointwise,
+        out: Value,
+        operands: Sequence[Value],
+        factors: Sequence[float] = (),
+        shapes: Sequence[Sequence[int]] = (),
+        shape: Sequence[int] = (),
+    ) -> None:
+        """Take an expression at every element.
+
+        Args:
+            apply: the expression.
+            out: the result.
+            operands: the operands.
+            factors: the numbers.
+            shapes: of the operands as they lie in memory; none if they have as many elements as
+                the result.
+            shape: of the result, as it lies in memory.
+        """
+        raise NotImplementedError
+
+    def reduce(
+        self, apply: Reduction, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
+        factor: float,
+    ) -> None:  # fmt: skip
+        """Take a reduction, as :meth:`Reduction.emit` does."""
+        raise NotImplementedError
+
+
+class Pointwise:
+    """``out = expression`` at every element.
+
+    Args:
+        name: of the kernels.
+        operands: names of the operands, one or two if they are broadcast.
+        expression: in terms of operands and factors.
+        factors: names of numbers.
+    """
+
+    def __init__(self, name: str, operands: str, expression: str, factors: str = "") -> None:
+        self.name = f"each_{name}"
+        self.operands = operands.split()
+        self.expression = expression
+        self.factors = factors.split()
+        self._kernels: dict[str, Kernel] = {}
+
+    def emit(
+        self,
+        code: Code,
+        out: Value,
+        *values: Value,
+        factors: Sequence[float] = (),
+        reuse: bool = False,
+    ) -> None:
+        """Call it for operands that have as many elements as the result.
+
+        Args:
+            code: takes the call.
+            out: the result.
+            values: the operands.
+            factors: the numbers.
+            reuse: the result may take the memory of an operand that nobody reads later.
+        """
+        if isinstance(code, Recorder):
+            code.each(self, out, values, factors)
+            return
+        takes = (i for i, value in enumerate(values) if reuse and code.reuse(out, value))
+        onto = next(takes, -1)
+        places = values if onto >= 0 else (*values, out)
+        code.emit(self.flat(onto), out.size, *places, *map(real, factors))
+
+    def add_to(self, code: Code, first: Value, *values: Value) -> None:
+        """Overwrite the first operand with the result."""
+        if isinstance(code, Recorder):
+            code.each(self, first, (first, *values))
+            return
+        code.emit(self.flat(0), first.size, first, *values)
+
+    def flat(self, onto: int) -> Kernel:
+        """The kernel for arrays of one size; ``onto`` the operand with that number if not -1."""
+        name = f"{self.name}_{onto}" if onto >= 0 else self.name
+        arrays = [f"a_{operand}" for operand in self.operands]
+        target = arrays[onto] if onto >= 0 else "out"
+        arrays += [] if onto >= 0 else ["out"]
+        head = [f"{a} = floats(p, {i + 1})" for i, a in enumerate(arrays)]
+        head += [f"{f} = number(p, {i + 1 + len(arrays)})" for i, f in enumerate(self.factors)]
+        body = [f"{operand} = a_{operand}[i]" for operand in self.operands]
+        source = (
+            f"def {name}(p):\n"
+            + _indented("\n".join(head), 4)
+            + "\n    for i in range(count(p, 0)):\n"
+            + _indented("\n".join([*body, f"{target}[i] = {self.expression}"]), 8)
+            + "\n    return 0\n"
+        )
+        return self._compiled(name, source)
+
+    def _compiled(self, name: str, source: str) -> Kernel:
+        if name not in self._kernels:
+            self._kernels[name] = compiled(name, source)
+        return self._kernels[name]
+
+    def broadcast(
+        self,
+        code: Code,
+        out: Value,
+        x: Value,
+        y: Value,
+        shapes: tuple[Sequence[int], Sequence[int]],
+        shape: Sequence[int],
+        reuse: bool = False,
+    ) -> None:
+        """Call it for two operands that are repeated to the shape of the result.
+
+        Args:
+            code: takes the call.
+            out: the result.
+            x: the first operand.
+            y: the second operand.
+            shapes: of both as they lie in memory, with all dimensions.
+            shape: of the result, as it lies in memory; :func:`regular` with both.
+            reuse: the result may take the memory of an operand that nobody reads later.
+        """
+        if shapes[0] == shapes[1]:
+            self.emit(code, out, x, y, reuse=reuse)
+            return
+        if isinstance(code, Recorder):
+            code.each(self, out, (x, y), (), shapes, shape)
+            return
+        sizes, steps = merged(shape, strides(shape), *(strides(s, shape) for s in shapes))
+        missing = OUTER + 1 - len(sizes)
+        places = [[0] * missing + found for found in steps[1:]]
+        onto = reuse and x.size == out.size and code.reuse(out, x)
+        target = () if onto else (out,)
+        ones = [1] * missing
+        code.emit(self.strided(onto), *ones, *sizes, x, *places[0], y, *places[1], *target)
+
+    def strided(self, onto: bool) -> Kernel:
+        """The kernel for two operands with strides; over the first one if ``onto``."""
+        name = f"{self.name}_strided" + "_0" * onto
+        x, y = self.operands
+        target = f"a_{x}" if onto else "out"
+        source = _STRIDED.format(name=name, x=x, y=y, target=target, expression=self.expression)
+        if onto:
+            source = source.replace("    out = floats(p, 14)\n", "")
+        return self._compiled(name, source)
+
+
+_STRIDED = """\
+def {name}(p):
+    n0, n1, n2, n = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
+    a_{x}, x0, x1, x2, x3 = floats(p, 4), count(p, 5), count(p, 6), count(p, 7), count(p, 8)
+    a_{y}, y0, y1, y2, y3 = floats(p, 9), count(p, 10), count(p, 11), count(p, 12), count(p, 13)
+    out = floats(p, 14)
+    for a in range(n0):
+        for b in range(n1):
+            for c in range(n2):
+                i = a * x0 + b * x1 + c * x2
+                j = a * y0 + b * y1 + c * y2
+                k = ((a * n1 + b) * n2 + c) * n
+                if y3 == 0:
+                    {y} = a_{y}[j]
+                    for d in range(n):
+                        {x} = a_{x}[i + d]
+                        {target}[k + d] = {expression}
+                elif x3 == 0:
+                    {x} = a_{x}[i]
+                    for d in range(n):
+                        {y} = a_{y}[j + d]
+                        {target}[k + d] = {expression}
+                else:
+                    for d in range(n):
+                        {x} = a_{x}[i + d]
+                        {y} = a_{y}[j + d]
+                        {target}[k + d] = {expression}
+    return 0
+"""
+
+
+class Reduction:
+    """Elements combined along some dimensions.
+
+    Args:
+        name: of the kernel.
+        start: expression of what the combination begins with.
+        combined: expression of ``total`` and ``value``.
+        row: expression for ``n`` elements of ``x`` from ``at`` on; none makes a loop of it.
+    """
+
+    def __init__(self, name: str, start: str, combined: str, row: str = "") -> None:
+        self.name, self.start, self.combined, self.row = name, start, combined, row
+
+    def emit(
+        self, code: Code, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
+        factor: float = 1.0,
+    ) -> bool:  # fmt: skip
+        """Combine the elements of ``x``.
+
+        Args:
+            code: takes the call.
+            x: what is combined.
+            out: the result, in the order of the dimensions that are kept.
+            shape: of ``x``.
+            kept: for every dimension, whether it is kept.
+            factor: of the result.
+
+        Returns:
+            False if kept and other dimensions alternate too often.
+        """
+        found = groups(shape, kept)
+        if len(found) > 4:
+            return False
+        if isinstance(code, Recorder):
+            code.reduce(self, x, out, shape, kept, factor)
+            return True
+        before, n, middle, inner = found + [1] * (4 - len(found))
+        if middle == 1:
+            code.emit(self.rows, before, 1, 1, n * inner, x, out, real(factor))
+        elif inner == 1:
+            code.emit(self.columns, before, n, middle, x, out, real(factor))
+        else:
+            code.emit(self.rows, before, n, middle, inner, x, out, real(factor))
+        return True
+
+    @functools.cached_property
+    def rows(self) -> Kernel:
+        """Combines what lies together. Arguments: see the source."""
+        return self._compiled(f"{self.name}_rows", _ROWS)
+
+    @functools.cached_property
+    def columns(self) -> Kernel:
+        """Combines rows with each other. Arguments: see the source."""
+        return self._compiled(f"{self.name}_columns", _COLUMNS)
+
+    @property
+    def of_row(self) -> str:
+        """The source of a function that combines what lies together, ``<name>_of(x, at, n)``."""
+        source = _ROW_AT_ONCE if self.row else _ROW
+        return source.format(name=self.name, start=self.start, combined=self.combined, row=self.row)
+
+    def _compiled(self, name: str, source: str) -> Kernel:
+        head = Reduction(name, self.start, self.combined, self.row).of_row
+        body = source.format(name=name, start=self.start, combined=self.combined)
+        return compiled(name, head + body)
+
+
+_ROW = """\
+@lanes
+def {name}_of(x, at, n):
+    total = {start}
+    for i in range(n):
+        value = x[at + i]
+        total = {combined}
+    return total
+
+"""
+_ROW_AT_ONCE = """\
+@lanes
+def {name}_of(x, at, n):
+    return {row}
+
+"""
+_ROWS = """\
+def {name}(p):
+    before, n, kept, inner = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
+    x, out, factor = floats(p, 4), floats(p, 5), number(p, 6)
+    for a in range(before):
+        for b in range(kept):
+            total = {start}
+            for r in range(n):
+                value = {name}_of(x, ((a * n + r) * kept + b) * inner, inner)
+                total = {combined}
+            out[a * kept + b] = total * factor
+    return 0
+"""
+_COLUMNS = """\
+def {name}(p):
+    before, n, kept = count(p, 0), count(p, 1), count(p, 2)
+    x, out, factor = floats(p, 3), floats(p, 4), number(p, 5)
+    for a in range(before):
+        for b in range(kept):
+            out[a * kept + b] = {start}
+        for r in range(n):
+            for b in range(kept):
+                total, value = out[a * kept + b], x[(a * n + r) * kept + b]
+                out[a * kept + b] = {combined}
+        if factor != one:
+            for b in range(kept):
+                out[a * kept + b] *= factor
+    return 0
+"""

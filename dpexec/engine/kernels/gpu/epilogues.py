@@ -1,0 +1,77 @@
+"""``fused_gemm_epilogue`` and its gradient: cuBLASLt adds bias and relu behind a product.
+
+What lies row by row is its transpose column by column: so the product of the transposes, in the
+other order, is computed, whose rows are the columns that have a bias each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from dpexec.engine.kernels.gpu import cublaslt
+from dpexec.engine.kernels.gpu.cublaslt import BIAS, BIAS_GRADIENT, BIAS_RELU, Product, multiply
+from dpexec.engine.kernels.gpu.products import compute_type
+
+__all__ = ["epilogue_of"]
+
+_EPILOGUES = {"none": BIAS, "relu": BIAS_RELU}
+
+
+def epilogue_of(type: str) -> Callable[..., Any] | None:
+    """What computes ``fused_gemm_epilogue`` or its gradient; None if cuBLASLt is not there.
+
+    It returns None for what it does not take: other types than float32 and float16, what cuBLASLt
+    has no plan for.
+
+    Args:
+        type: of the operator.
+    """
+    kernels: dict[str, Callable[..., Any]] = {
+        "fused_gemm_epilogue": _forward,
+        "fused_gemm_epilogue_grad": _gradient,
+    }
+    return kernels.get(type) if type in kernels and cublaslt.library() is not None else None
+
+
+def _forward(
+    xp: Any, x: Any, y: Any, bias: Any, *, x_num_col_dims: int = 1, activation: str = "none"
+) -> Any:
+    if not _taken(x, y, bias):
+        return None
+    out = xp.empty((*x.shape[:x_num_col_dims], y.shape[1]), x.dtype)
+    shape = y.shape[1], prod(x.shape[:x_num_col_dims]), y.shape[0]
+    product = _product(xp, x, shape, False, _EPILOGUES[activation])
+    x, y, bias = (xp.ascontiguousarray(array) for array in (x, y, bias))
+    return out if multiply(xp, product, y, x, out, bias) else None
+
+
+def _gradient(
+    xp: Any, x: Any, y: Any, bias: Any, d_out: Any, *, x_num_col_dims: int = 1,
+    needs: tuple[bool, bool, bool] = (True, True, True),
+) -> Any:  # fmt: skip
+    if not (needs[1] and needs[2] and _taken(x, y, bias, d_out)):
+        return None
+    rows, (depth, columns) = prod(x.shape[:x_num_col_dims]), y.shape
+    x, d_out = xp.ascontiguousarray(x), xp.ascontiguousarray(d_out)
+    d_y, d_bias = xp.empty(y.shape, x.dtype), xp.empty(bias.shape, x.dtype)
+    product = _product(xp, x, (columns, depth, rows), True, BIAS_GRADIENT)
+    if not multiply(xp, product, d_out, x, d_y, d_bias):
+        return None
+    d_x = xp.matmul(d_out.reshape(rows, columns), y.T).reshape(x.shape) if needs[0] else None
+    return d_x, d_y, d_bias
+
+
+def _taken(first: Any, *others: Any) -> bool:
+    if first.dtype not in ("float32", "float16"):
+        return False
+    return bool(first.size) and all(a.dtype == first.dtype and a.size for a in others)
+
+
+def _product(
+    xp: Any, like: Any, shape: tuple[int, int, int], turned: bool, epilogue: int
+) -> Product:
+    single = like.dtype == "float32"  # only these are rounded if that is asked for
+    compute = compute_type(xp) if single else xp.cuda.cublas.CUBLAS_COMPUTE_32F
+    return Product(like.dtype.name, shape, turned, epilogue, compute)

@@ -1,0 +1,118 @@
+"""``softmax_with_cross_entropy`` of classes that lie together: a row is a block's, as of softmax.
+
+Labels are looked at as the operator does it, but not again for its gradient; here a wrong one
+matches no class.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.kernels.gpu.rows import REDUCE, rows_grid
+from dpexec.engine.ops._labels import require_classes
+
+__all__ = ["softmax_with_cross_entropy_of"]
+
+_FORWARD = (
+    REDUCE
+    + """\
+extern "C" __global__ void dp_softmax_loss(long long rows, long long width, const float* x, \
+const {integer}* labels, {integer} ignored, float* out, float* loss) {
+  for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+    const float* from = x + row * width;
+    float* to = out + row * width;
+    float most = from[0], total = 0;
+    for (long long j = threadIdx.x; j < width; j += blockDim.x)
+      if (from[j] > most) most = from[j];
+    most = largest(most);
+    for (long long j = threadIdx.x; j < width; j += blockDim.x) {
+      float shifted = from[j] - most;  // nan stays nan
+      to[j] = expf(shifted < -64 ? -64 : shifted);
+      total += to[j];
+    }
+    total = sum(total);
+    for (long long j = threadIdx.x; j < width; j += blockDim.x) {
+      to[j] /= total;
+      if (j == labels[row] && j != ignored) loss[row] = -logf(to[j]);
+    }
+    if (threadIdx.x == 0 && labels[row] == ignored) loss[row] = 0;
+  }
+}
+"""
+)
+_GRADIENT = """\
+extern "C" __global__ void dp_softmax_loss_grad(long long rows, long long width, \
+const float* out, const {integer}* labels, {integer} ignored, const float* d_loss, float* d_x) {
+  for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+    float slope = labels[row] == ignored ? 0 : d_loss[row];
+    for (long long j = threadIdx.x; j < width; j += blockDim.x)
+      d_x[row * width + j] = (out[row * width + j] - (j == labels[row])) * slope;
+  }
+}
+"""
+_INTEGERS = {"int32": "int", "int64": "long long"}
+_SOURCES = {"dp_softmax_loss": _FORWARD, "dp_softmax_loss_grad": _GRADIENT}
+
+
+def softmax_with_cross_entropy_of(type: str) -> Callable[..., Any] | None:
+    """What computes ``softmax_with_cross_entropy`` or its gradient; None for other operators.
+
+    It returns None for what it does not take: other types than float32, another axis than the
+    last, labels that are probabilities.
+
+    Args:
+        type: of the operator.
+    """
+    kernels: dict[str, Callable[..., Any]] = {
+        "softmax_with_cross_entropy": _forward,
+        "softmax_with_cross_entropy_grad": _gradient,
+    }
+    return kernels.get(type)
+
+
+def _forward(
+    xp: Any, logits: Any, label: Any, *, soft_label: bool = False, ignore_index: int = -100,
+    axis: int = -1,
+) -> Any:  # fmt: skip
+    if soft_label or not _taken(logits, axis):
+        return None
+    softmax, loss = xp.empty(logits.shape, np.float32), xp.empty(label.shape, np.float32)
+    counted = xp.where(label == ignore_index, 0, label)
+    require_classes(xp, counted, logits.shape[-1])
+    _launch(xp, "dp_softmax_loss", logits, label, ignore_index, softmax, loss)
+    return softmax, loss
+
+
+def _gradient(
+    xp: Any, softmax: Any, label: Any, d_loss: Any, *, soft_label: bool = False,
+    ignore_index: int = -100, axis: int = -1,
+) -> Any:  # fmt: skip
+    if soft_label or not _taken(softmax, axis) or d_loss.dtype != "float32":
+        return None
+    d_logits = xp.empty(softmax.shape, np.float32)
+    d_loss = xp.ascontiguousarray(d_loss)
+    _launch(xp, "dp_softmax_loss_grad", softmax, label, ignore_index, d_loss, d_logits)
+    return d_logits
+
+
+def _taken(x: Any, axis: int) -> bool:
+    return x.dtype == "float32" and bool(x.size) and axis in (-1, x.ndim - 1)
+
+
+def _launch(xp: Any, name: str, x: Any, label: Any, ignore_index: int, *others: Any) -> None:
+    width = x.shape[-1]
+    sizes = np.int64(x.size // width), np.int64(width)
+    ignored = label.dtype.type(ignore_index)
+    arrays = xp.ascontiguousarray(x), xp.ascontiguousarray(label)
+    kernel = _compiled(xp, name, label.dtype.name)
+    kernel(*rows_grid(x.size // width, width), (*sizes, *arrays, ignored, *others))
+
+
+@functools.cache
+def _compiled(xp: Any, name: str, integer: str) -> Any:
+    source = _SOURCES[name].replace("{integer}", _INTEGERS[integer])
+    return xp.RawKernel(source, name)

@@ -1,0 +1,44 @@
+"""Where NumPy arrays lie: that is looked up in the arrays' own objects.
+
+To ask an array for its address takes Python two microseconds (``array.ctypes``), which is as much
+as a small operator takes; its identity is known at once, and is the address of an object that has
+the array's address as its first field.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.kernels.machine import count, integers, kernel
+
+__all__ = ["FIELD", "address", "locate"]
+
+FIELD = object.__basicsize__ // 8
+"""The word of an array's object that has its address."""
+
+_word_at = ctypes.c_ssize_t.from_address
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    """Where an array begins.
+
+    Args:
+        array: the array; it must live as long as the address is used.
+    """
+    return _word_at(id(array) + 8 * FIELD).value
+
+
+@kernel
+def locate(p: int) -> int:
+    """Write the addresses of arrays where other kernels expect them.
+
+    Arguments: how many words to write, the words, pairs of (position of a word, number of an
+    array), and then the identities of the arrays.
+    """
+    words, pairs = integers(p, 1), integers(p, 2)
+    for pair in range(0, 2 * count(p, 0), 2):
+        words[pairs[pair]] = integers(p, 3 + pairs[pair + 1])[FIELD]
+    return 0

@@ -1,0 +1,186 @@
+"""Calls of kernels that are repeated for every step of sequences, all of them one call.
+
+What a kernel gets in a step is a linear function of what a run knows: where its arrays are, and,
+for every step, its first row and how many sequences it has. A :class:`Loop` is made once from
+these functions, which are vectors of coefficients; a run of it only fills in the numbers. Code
+calls it like any kernel, and so does Python, where there is no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.kernels.calls import Call, run_call
+from dpexec.engine.kernels.located import address
+from dpexec.engine.kernels.lowering import Code, Constant, Value
+from dpexec.engine.kernels.machine import call, count, integers, kernel
+
+__all__ = ["Loop", "further", "place", "unknowns"]
+
+_Array = np.ndarray[Any, Any]
+
+
+def unknowns(fixed: int, moving: int) -> tuple[list[_Array], list[_Array]]:
+    """What a run will know, to make the arguments of a loop from.
+
+    Args:
+        fixed: how many numbers are the same in all steps.
+        moving: how many each step has its own of.
+
+    Returns:
+        Both kinds, as linear functions of all of them; the first coefficient is the constant.
+    """
+    _, *known = np.eye(1 + fixed + moving, dtype=np.int64)
+    return known[:fixed], known[fixed:]
+
+
+def place(array: _Array, row: _Array, width: int, column: int = 0) -> _Array:
+    """Address of an element of a float32 matrix.
+
+    Args:
+        array: where the matrix begins.
+        row: number of the row.
+        width: of rows.
+        column: number of the column.
+    """
+    return further(array + 4 * width * row, column)
+
+
+def further(array: _Array, elements: int) -> _Array:
+    """Address of an element of a float32 array.
+
+    Args:
+        array: where it begins.
+        elements: number of the element.
+    """
+    found = array.copy()
+    found[0] += 4 * elements
+    return found
+
+
+@kernel
+def _repeat(p: int) -> int:
+    """Call kernels step after step.
+
+    Arguments: where the number of steps is, whether the last one comes first; how many calls a step
+    has, how many of them the first one leaves out, (kernel, position of its arguments) of each; how
+    many words the arguments are, coefficients of what is the same in all steps; how many words
+    change from step to step, for each its number, what it follows and how often it counts that;
+    numbers to follow, of how many steps there may be; memory for the words and the table; how many
+    numbers are the same in all steps, and these.
+    """
+    steps, back, calls, left_out = integers(p, 0)[0], count(p, 1), count(p, 2), count(p, 3)
+    kernels, n, coefficients = integers(p, 4), count(p, 5), integers(p, 6)
+    changes, followed, room, words = integers(p, 8), integers(p, 9), count(p, 10), integers(p, 11)
+    for i in range(n):
+        words[i] = coefficients[i]
+    for fixed in range(count(p, 12)):
+        for i in range(n):
+            words[i] += count(p, 13 + fixed) * coefficients[(1 + fixed) * n + i]
+    for i in range(calls):
+        words[n + 2 * i] = kernels[2 * i]
+        words[n + 2 * i + 1] = count(p, 11) + 8 * kernels[2 * i + 1]
+    for number in range(steps):
+        step, before = (steps - 1 - number, steps - number) if back else (number, number - 1)
+        for i in range(count(p, 7)):
+            row = changes[3 * i + 1] * room
+            change = followed[row + step] - (followed[row + before] if number else 0)
+            words[changes[3 * i]] += changes[3 * i + 2] * change
+        for i in range(0 if number else left_out, calls):
+            if call(words[n + 2 * i], words[n + 2 * i + 1]) != 0:
+                return 1
+    return 0
+
+
+class Loop:
+    """Calls of kernels for every step.
+
+    Args:
+        calls: of a step; arguments are integers, or functions of what a run knows.
+        fixed: how many of the numbers that a run knows are the same in all steps.
+    """
+
+    def __init__(self, calls: Sequence[Call], fixed: int) -> None:
+        columns = [argument for _, arguments in calls for argument in arguments]
+        functions = [column for column in columns if isinstance(column, np.ndarray)]
+        coefficients = np.zeros((len(functions[0]), len(columns)), np.int64)
+        for number, column in enumerate(columns):
+            if isinstance(column, np.ndarray):
+                coefficients[:, number] = column
+            else:
+                coefficients[0, number] = column
+        self._fixed, moving = coefficients[: fixed + 1].copy(), coefficients[fixed + 1 :]
+        followed, word = np.nonzero(moving)
+        self._changes = np.stack([word, followed, moving[followed, word]], axis=1)
+        ends = np.cumsum([len(arguments) for _, arguments in calls])
+        self._table = np.zeros((len(calls), 2), np.int64)
+        self._table[:, 0] = [kernel.address for kernel, _ in calls]
+        self._table[1:, 1] = ends[:-1]
+        self._room = len(columns) + self._table.size
+
+    def emit(
+        self,
+        code: Code,
+        fixed: Sequence[Any],
+        moving: tuple[Value | Constant, Value],
+        left_out: int = 0,
+        backwards: bool = False,
+        behind: Sequence[Value] = (),
+    ) -> None:
+        """Let code make the calls.
+
+        Args:
+            code: takes them.
+            fixed: numbers that are the same in all steps; a value stands for its address.
+            moving: int64 ``(1,)``, how many steps there are; and a row for each of the other
+                numbers, and maybe for more, with what it is in every step.
+            left_out: how many calls of the first step are not made.
+            backwards: whether the last step comes first.
+            behind: whose addresses the numbers of steps are.
+        """
+        words = code.scratch(self._room, dtype=np.int64)
+        parts = [Constant(part) for part in (self._table, self._fixed, self._changes)]
+        places = *moving, moving[1].shape[1], words
+        kernel, arguments = self._call(parts, fixed, places, left_out, backwards)
+        code.emit(kernel, *arguments, *behind)
+
+    def run(
+        self,
+        fixed: Sequence[int],
+        moving: Sequence[_Array],
+        left_out: int = 0,
+        backwards: bool = False,
+    ) -> None:
+        """Make the calls.
+
+        Args:
+            fixed: numbers that are the same in all steps.
+            moving: for each of the others its number in every step.
+            left_out: how many calls of the first step are not made.
+            backwards: whether the last step comes first.
+
+        Raises:
+            RuntimeError: a kernel fails.
+        """
+        followed, words = np.array(moving, np.int64), np.empty(self._room, np.int64)
+        steps = np.array(followed.shape[1:])
+        places = address(steps), address(followed), followed.shape[1], address(words)
+        parts = [address(part) for part in (self._table, self._fixed, self._changes)]
+        run_call(self._call(parts, fixed, places, left_out, backwards))
+
+    def _call(
+        self,
+        parts: Sequence[Any],
+        fixed: Sequence[Any],
+        places: tuple[Any, Any, Any, Any],
+        left_out: int,
+        backwards: bool,
+    ) -> Call:
+        """The call of all calls; what is in memory is given as it lies there."""
+        (table, coefficients, changes), (steps, followed, room, words) = parts, places
+        calls = len(self._table), left_out, table, self._fixed.shape[1], coefficients
+        changing = len(self._changes), changes, followed, room, words
+        return _repeat, (steps, backwards, *calls, *changing, len(fixed), *fixed)

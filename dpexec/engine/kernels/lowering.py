@@ -1,0 +1,297 @@
+"""How operators become calls of kernels.
+
+A lowering is called with a :class:`Code` and the operator's inputs and outputs as
+:class:`Value` objects, in the order of its slots, and with its attributes; it emits calls of
+kernels. It may decline (return False before it emits anything): then the operator runs on NumPy.
+
+    @lowering("relu", layout="pointwise")
+    def relu(code, x, out):
+        code.emit(kernels.relu, x.size, x, out)
+
+Images may lie with their channels last in memory (``Value.channels_last``), though their shape
+says ``(batch, channels, height, width)``. A lowering sees this only if it declares to:
+
+- ``plain`` (the default): all inputs lie as their shapes say.
+- ``pointwise``: where all inputs have one shape they lie alike, in any way, and so will the
+  outputs of that shape; else all lie as their shapes say.
+- ``own``: the lowering asks for what it wants with :meth:`Code.laid` and marks its outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from dpexec.engine.kernels.layouts import turn
+from dpexec.engine.kernels.machine import Kernel
+from dpexec.engine.kernels.values import Buffer, Constant, Late, Offsets, Sparse, Value
+
+__all__ = [
+    "Buffer",
+    "Code",
+    "Constant",
+    "Late",
+    "Lowering",
+    "Offsets",
+    "Sparse",
+    "Value",
+    "find",
+    "flat",
+    "keywords",
+    "lowering",
+]
+
+_FAMILIES = (
+    "activations",
+    "batch_norm",
+    "contexts",
+    "convolution",
+    "crf",
+    "dropout",
+    "elementwise",
+    "embedding",
+    "formulas",
+    "fused",
+    "groups",
+    "gru",
+    "image_norms",
+    "labels",
+    "layer_norm",
+    "linear",
+    "losses",
+    "lstm_code",
+    "lstmp_code",
+    "offsets",
+    "optimizers",
+    "padding",
+    "pooling",
+    "products",
+    "quantization",
+    "rows",
+    "sampled",
+    "schedules",
+    "sequences",
+    "shapes",
+    "softmax",
+    "sparse",
+    "sync_batch_norm",
+    "units",
+)
+
+Argument = Any
+"""An int (or what int() takes), a float, a Size or Quotient, a Value, which stands for its address,
+a Late, or a function that gives the number when it is called with the device's Shard at the begin
+of a run; such a function must not use sizes."""
+Layout = Literal["plain", "pointwise", "own"]
+
+
+@dataclass(eq=False)
+class Code:
+    """Calls of kernels, in order.
+
+    Args:
+        calls: kernel and arguments.
+        dying: where inputs of the present operator lie that nobody reads after it.
+        halves: matrix products round their operands to bfloat16.
+        rounded: values that were rounded, with the result.
+        bias: what the present operator, a matrix product, is to add to every row.
+        relu: whether the present operator, a batch norm, is to do the relu after it.
+        clipped: the result of that relu, whose gradient the present operator is to do.
+    """
+
+    calls: list[tuple[Kernel, Sequence[Argument]]] = field(default_factory=list)
+    dying: set[Buffer] = field(default_factory=set)
+    halves: bool = False
+    rounded: dict[Value, Value] = field(default_factory=dict)
+    bias: Value | None = None
+    relu: bool = False
+    clipped: Value | None = None
+    _copies: dict[Value, Value] = field(default_factory=dict)
+
+    def emit(self, kernel: Kernel, *arguments: Argument) -> None:
+        """Call a kernel: integers, floats and addresses of values.
+
+        Raises:
+            TypeError: an argument is None, as where an operator lacks an output.
+        """
+        if any(argument is None for argument in arguments):
+            raise TypeError(f"argument {arguments.index(None)} of kernel {kernel} is missing")
+        for argument in arguments:
+            if isinstance(argument, Value):
+                self._make(argument)
+        number = len(self.calls)
+        for argument in arguments:
+            if isinstance(argument, Value) and argument.buffer is not None:
+                argument.buffer.used_by(number)
+        self.calls.append((kernel, arguments))
+
+    @contextlib.contextmanager
+    def along(
+        self, bias: Value | None = None, relu: bool = False, clipped: Value | None = None
+    ) -> Iterator[None]:
+        """Let the operator that is lowered meanwhile do some work of its neighbour."""
+        self.bias, self.relu, self.clipped = bias, relu, clipped
+        try:
+            yield
+        finally:
+            self.bias, self.relu, self.clipped = None, False, None
+
+    def alias(self, out: Value, source: Value) -> bool:
+        """Let an output be the input itself; False if its memory is not ours, or too small."""
+        if source.buffer is None or source.buffer.nbytes < out.nbytes:
+            return False
+        self._make(source)
+        out.buffer, out.channels_last = source.buffer, source.channels_last
+        return True
+
+    def reuse(self, out: Value, source: Value) -> bool:
+        """Let an output overwrite an input, if nobody reads it later and it has the size."""
+        if source.buffer not in self.dying or source.buffer.nbytes != out.nbytes:
+            return False
+        self.dying.remove(source.buffer)
+        out.buffer = source.buffer
+        return True
+
+    def laid(self, value: Value, channels_last: bool) -> Value:
+        """A value with its channels last, or as its shape says.
+
+        Returns:
+            The value itself, or a copy that is made as soon as a kernel uses it.
+        """
+        if value.channels_last == channels_last or not value.has_planes:
+            return value
+        if value not in self._copies:
+            self._copies[value] = Value(
+                value.shape, value.dtype, Buffer(value.nbytes), value.name, channels_last, value
+            )
+        return self._copies[value]
+
+    def _make(self, copy: Value) -> None:
+        source, copy.source = copy.source, None
+        if source is not None:
+            batch, channels = source.shape[:2]
+            sizes = (channels, math.prod(source.shape[2:]))
+            self.emit(turn, batch, *(sizes if copy.channels_last else sizes[::-1]), source, copy)
+
+    def changed(self, value: Value) -> None:
+        """Forget copies of a value that was updated in place."""
+        self._copies.pop(value, None)
+        self.rounded.pop(value, None)
+
+    def scratch(self, *shape: int, dtype: Any = np.float32) -> Value:
+        """Memory that only this operator uses."""
+        made = np.dtype(dtype)
+        return Value(shape, made, Buffer(math.prod(shape) * made.itemsize))
+
+
+class Lowering:
+    """A function that emits the calls for an operator.
+
+    Args:
+        function: see the module; its keyword-only parameters are attributes, and ``rng`` is a
+            function that gives the operator's RandomStream for a shard.
+        layout: how it takes images, see the module.
+        attrs: attributes that it takes as ``**attrs``.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], layout: Layout = "plain", attrs: Sequence[str] = ()
+    ) -> None:
+        self.function = function
+        self.layout = layout
+        self.attrs = list(dict.fromkeys((*keywords(function), *attrs)))
+        functools.update_wrapper(self, function)
+
+    def __call__(
+        self,
+        code: Code,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        attrs: Mapping[str, Any],
+    ) -> Any:
+        """Emit the calls; False: the operator must run on NumPy."""
+        if self.layout != "own":
+            values = list(flat(inputs))
+            last = self.layout == "pointwise" and any(v.channels_last for v in values)
+            last = last and all(v.shape == values[0].shape for v in values)
+            inputs = [_each(item, lambda value: code.laid(value, last)) for item in inputs]
+            for value in flat(outputs):
+                if last and value.shape == values[0].shape:
+                    value.channels_last = value.has_planes
+        return self.function(code, *inputs, *outputs, **attrs)
+
+
+def keywords(function: Callable[..., Any]) -> list[str]:
+    """The names of a function's keyword-only parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+
+def flat(items: Iterable[Any]) -> Iterable[Any]:
+    """All values of some slots."""
+    for item in items:
+        if isinstance(item, list):
+            yield from (value for value in item if value is not None)
+        elif item is not None:
+            yield item
+
+
+def _each(item: Any, change: Callable[[Value], Value]) -> Any:
+    if isinstance(item, list):
+        return [value and change(value) for value in item]
+    return item and change(item)
+
+
+_lowerings: dict[tuple[str, bool], Lowering] = {}
+
+
+def lowering(
+    *types: str, layout: Layout = "plain", sparse: bool = False, attrs: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Lowering]:
+    """Make the decorated function the lowering of some operator types.
+
+    Args:
+        types: of the operators.
+        layout: how it takes images, see the module.
+        sparse: it is for operators with :class:`Sparse` inputs or outputs, and only for them.
+        attrs: names of attributes that the function takes as ``**attrs``.
+
+    Raises:
+        ValueError: one of them has a lowering already.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Lowering:
+        made = Lowering(function, layout, attrs)
+        for type in types:
+            if (type, sparse) in _lowerings:
+                raise ValueError(f"operator {type} is lowered twice")
+            _lowerings[type, sparse] = made
+        return made
+
+    return decorate
+
+
+@functools.cache
+def _load() -> None:
+    """Import all families, whichever were imported before."""
+    for family in _FAMILIES:
+        importlib.import_module(f"dpexec.engine.kernels.{family}")
+
+
+def find(type: str, sparse: bool = False) -> Lowering | None:
+    """The lowering of an operator type, or None.
+
+    Args:
+        type: of the operator.
+        sparse: whether some of its inputs or outputs are :class:`Sparse`.
+    """
+    _load()
+    return _lowerings.get((type, sparse))

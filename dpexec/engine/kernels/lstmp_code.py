@@ -1,0 +1,104 @@
+"""Long short-term memories with projections in code, as those without: see ``lstm_code``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.engine.kernels.elementwise import TOTAL
+from dpexec.engine.kernels.lowering import Code, Value, lowering
+from dpexec.engine.kernels.lstm import backward_loop, forward_loop
+from dpexec.engine.kernels.lstm_code import bias_end, is_code, peephole_grad, state_loop
+from dpexec.engine.kernels.onednn_calls import turn
+from dpexec.engine.kernels.products import matrix_product
+from dpexec.engine.kernels.recurrent import ONCE, Walk
+from dpexec.engine.kernels.shapes import clear
+from dpexec.engine.ops.lstmp import projection_kind
+
+__all__: list[str] = []
+
+
+@lowering("lstmp")
+def lstmp(
+    code: Code, x: Value, lod: Value, h0: Value | None, c0: Value | None, weight: Value,
+    proj_weight: Value, bias: Value, projection: Value, cell: Value, gates: Value, active: Value,
+    hidden: Value, *, use_peepholes: bool, is_reverse: bool, cell_clip: float, proj_clip: float,
+    gate_activation: str, cell_activation: str, candidate_activation: str, proj_activation: str,
+) -> Any:  # fmt: skip
+    """Input in the order of the steps, all steps, and their results in that of the sequences."""
+    kinds = gate_activation, cell_activation, candidate_activation
+    projects = projection_kind(proj_activation, cell_activation)
+    if cell_clip or proj_clip or not is_code(x, (h0, c0, weight, proj_weight, bias)):
+        return False
+    rows, (size, width) = x.shape[0], proj_weight.shape
+    walk = Walk(code, lod, rows, is_reverse)
+    walk.gather(x, gates, bias)
+    results, cells = code.scratch(rows, width), code.scratch(rows, size)
+    sums = code.scratch(lod.shape[0] - 1, 4 * size)
+    clear(code, sums, 0.0)
+    walk.follow((walk.first(h0, width), results), (walk.first(c0, size), cells))
+    peepholes, begin = bias_end(code, bias, size, use_peepholes)
+    arrays = gates, weight, peepholes, sums, proj_weight, results, cells, active, hidden
+    loop, first = forward_loop(size, width, projects, kinds, begin), int(h0 is None)
+    loop.emit(code, arrays, walk.moving, left_out=first, behind=walk.behind)
+    walk.scatter(results, projection)
+    walk.scatter(cells, cell)
+
+
+@lowering("lstmp_grad")
+def lstmp_grad(
+    code: Code, h0: Value | None, c0: Value | None, weight: Value, proj_weight: Value,
+    bias: Value, projection: Value, lod: Value, cell: Value, gates: Value, active: Value,
+    hidden: Value, d_projection: Value, dx: Value | None, d_h0: Value | None, d_c0: Value | None,
+    d_weight: Value | None, d_proj_weight: Value | None, d_bias: Value | None,
+    *, use_peepholes: bool, is_reverse: bool, cell_clip: float, proj_clip: float,
+    gate_activation: str, cell_activation: str, candidate_activation: str, proj_activation: str,
+) -> Any:  # fmt: skip
+    """The steps in the opposite order; products for the weights at once for all of them."""
+    kinds = gate_activation, cell_activation, candidate_activation
+    projects = projection_kind(proj_activation, cell_activation)
+    others = h0, c0, weight, proj_weight, bias, d_projection
+    if cell_clip or proj_clip or not is_code(gates, others):
+        return False
+    rows, (size, width) = gates.shape[0], proj_weight.shape
+    walk = Walk(code, lod, rows, is_reverse)
+    cells, first_cells = walk.gather(cell), walk.first(c0, size)
+    walk.follow((first_cells, cells))
+    turned, turned_projection = code.scratch(4 * size, width), code.scratch(width, size)
+    code.emit(turn, 4 * size, width, weight, turned)
+    code.emit(turn, width, size, proj_weight, turned_projection)
+    results, d_results = walk.gather(projection), walk.gather(d_projection)
+    sums, d_cell, nothing = (walk.first(None, wide) for wide in (width, size, size))
+    peepholes, begin = bias_end(code, bias, size, use_peepholes)
+    d_gates, d_hidden = code.scratch(rows, 4 * size), code.scratch(lod.shape[0] - 1, size)
+    arrays = [gates, active, d_results, turned, peepholes, sums, d_cell, d_gates]
+    arrays += [results, turned_projection, d_hidden, nothing]
+    loop = backward_loop(size, width, projects, kinds, begin)
+    loop.emit(code, arrays, walk.moving, backwards=True, behind=walk.behind)
+    if dx is not None:
+        walk.scatter(d_gates, dx)
+    _state_grads(code, walk, d_gates, turned, d_cell, d_h0, d_c0)
+    if d_weight is not None:
+        before = walk.before(results, walk.first(h0, width))
+        matrix_product(code, before, d_gates, d_weight, (width, 4 * size, rows), (True, False))
+    if d_proj_weight is not None:
+        sizes = size, width, rows
+        matrix_product(code, hidden, d_results, d_proj_weight, sizes, (True, False))
+    if d_bias is not None:
+        TOTAL.emit(code, d_gates, d_bias, d_gates.shape, [False, True])
+    if d_bias is not None and use_peepholes:
+        before = walk.before(cells, first_cells)
+        code.emit(peephole_grad, rows, size, before, cells, d_gates, d_bias)
+
+
+def _state_grads(
+    code: Code, walk: Walk, d_gates: Value, turned: Value, d_cell: Value, d_h0: Value | None,
+    d_c0: Value | None,
+) -> None:  # fmt: skip
+    """The gradients of what is before the first step."""
+    if d_h0 is not None:
+        d_first = code.scratch(*d_h0.shape)
+        loop = state_loop(d_cell.shape[1], turned.shape[1])
+        loop.emit(code, (d_gates, turned, d_first), (ONCE, walk.moving[1]))
+        walk.spread(d_first, d_h0)
+    if d_c0 is not None:
+        walk.spread(d_cell, d_c0)

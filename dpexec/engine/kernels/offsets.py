@@ -1,0 +1,221 @@
+"""Operators that make sequences of other lengths: their rows and offsets, all in code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.kernels.generate import compiled, single
+from dpexec.engine.kernels.lowering import Code, Offsets, Value, lowering
+from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.sequences import copy_offsets, in_bounds
+from dpexec.engine.kernels.shapes import clear, duplicate, known
+from dpexec.engine.ops.im2sequence import window_counts
+
+__all__: list[str] = []
+
+_ZERO = np.float32(0)
+_PIECES = """\
+def pieces_{kind}(p):
+    n, width, lengths, starts, places = (
+        count(p, 0), count(p, 1), integers(p, 2), integers(p, 3), integers(p, 4)
+    )
+    x, out = {kind}(p, 5), {kind}(p, 6)
+    for sequence in range(n):
+        size = (lengths[sequence + 1] - lengths[sequence]) * width
+        i, o = starts[sequence] * width, places[sequence] * width
+        for j in range(size):
+            out[o + j] = x[i + j]
+    return 0
+"""
+_KINDS = {"float32": "floats", "int64": "integers"}
+_pieces = {dtype: compiled(f"pieces_{k}", _PIECES.format(kind=k)) for dtype, k in _KINDS.items()}
+"""Move the rows of sequences.
+
+Arguments: sequences, width of rows, offsets that tell their lengths, their first rows here and
+there, rows, results.
+"""
+
+
+@kernel
+def _evenly(p: int) -> int:
+    """Offsets of sequences of one length. Arguments: sequences, their length, offsets."""
+    length, out = count(p, 1), integers(p, 2)
+    for sequence in range(count(p, 0) + 1):
+        out[sequence] = sequence * length
+    return 0
+
+
+@kernel
+def _sum(p: int) -> int:
+    """Add offsets to others. Arguments: how many, offsets, sums."""
+    offsets, out = integers(p, 1), integers(p, 2)
+    for i in range(count(p, 0)):
+        out[i] += offsets[i]
+    return 0
+
+
+@kernel
+def _pass(p: int) -> int:
+    """Move first rows behind sequences. Arguments: sequences, their offsets, first rows."""
+    offsets, starts = integers(p, 1), integers(p, 2)
+    for sequence in range(count(p, 0)):
+        starts[sequence] += offsets[sequence + 1] - offsets[sequence]
+    return 0
+
+
+@kernel
+def _scale(p: int) -> int:
+    """Offsets of the same numbers in rows of another width; refuses what does not fill them.
+
+    Arguments: how many, offsets, width of rows, their new width, result.
+    """
+    offsets, width, new, out = integers(p, 1), count(p, 2), count(p, 3), integers(p, 4)
+    for i in range(count(p, 0)):
+        numbers = offsets[i] * width
+        if numbers % new:
+            return 1
+        out[i] = numbers // new
+    return 0
+
+
+# ---- sequences behind sequences
+
+
+def _laid(code: Code, parts: list[Value], lods: list[Value], total: Value) -> list[Value]:
+    """Where the sequences of every part begin when all are laid together.
+
+    Args:
+        code: takes the calls.
+        parts: rows.
+        lods: their offsets.
+        total: gets the offsets of all.
+    """
+    n, starts = lods[0].shape[0] - 1, []
+    for number, (x, lod) in enumerate(zip(parts, lods, strict=True)):
+        code.emit(in_bounds, n, lod, x.shape[0])
+        code.emit(_sum if number else copy_offsets, n + 1, lod, total)
+    for number in range(len(parts)):
+        starts.append(code.scratch(n, dtype=np.int64))
+        code.emit(copy_offsets, n, starts[-2] if number else total, starts[-1])
+        if number:
+            code.emit(_pass, n, lods[number - 1], starts[-1])
+    return starts
+
+
+@lowering("sequence_concat")
+def sequence_concat(
+    code: Code, parts: list[Value], lods: list[Value], out: Value, made: Offsets
+) -> Any:
+    """One copy of every input."""
+    move = _pieces.get(out.dtype.name)
+    if move is None:
+        return False
+    n, width = made.shape[0] - 1, math.prod(out.shape[1:])
+    starts = _laid(code, parts, lods, made)
+    for x, lod, start in zip(parts, lods, starts, strict=True):
+        code.emit(move, n, width, lod, lod, start, x, out)
+
+
+@lowering("sequence_concat_grad")
+def sequence_concat_grad(
+    code: Code, parts: list[Value], lods: list[Value], d_out: Value, grads: list[Value | None]
+) -> Any:
+    """One copy for every input."""
+    if not single(d_out):
+        return False
+    n, width = lods[0].shape[0] - 1, math.prod(d_out.shape[1:])
+    total = code.scratch(n + 1, dtype=np.int64)
+    starts = _laid(code, parts, lods, total)
+    for lod, start, grad in zip(lods, starts, grads, strict=True):
+        if grad is not None:
+            code.emit(_pieces["float32"], n, width, lod, start, lod, d_out, grad)
+
+
+# ---- the same rows in other sequences
+
+
+@lowering("sequence_reshape")
+def sequence_reshape(
+    code: Code, x: Value, lod: Value, out: Value, made: Offsets, *, new_dim: int
+) -> Any:
+    """The same memory."""
+    if not known(x):
+        return False
+    code.emit(_scale, lod.shape[0], lod, x.shape[1], new_dim, made)
+    return duplicate(code, x, out)
+
+
+@lowering("sequence_reshape_grad")
+def sequence_reshape_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
+    """The same memory."""
+    return duplicate(code, d_out, dx)
+
+
+# ---- windows over images
+
+
+@kernel
+def _windows(p: int) -> int:
+    """Windows over images as rows, or the sums of what windows say of pixels.
+
+    Arguments: images, channels, height and width of images, of windows, how many windows, strides,
+    what is added above and to the left; images; rows; whether to add rows to the images.
+    """
+    images, channels, height, width = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
+    kh, kw, oh, ow = count(p, 4), count(p, 5), count(p, 6), count(p, 7)
+    sy, sx, up, left = count(p, 8), count(p, 9), count(p, 10), count(p, 11)
+    x, rows, adds = floats(p, 12), floats(p, 13), count(p, 14)
+    at = 0
+    for image in range(images):
+        for window in range(oh * ow):
+            top, first = window // ow * sy - up, window % ow * sx - left
+            for channel in range(channels):
+                for i in range(kh):
+                    y, plane = top + i, image * channels + channel
+                    for j in range(kw):
+                        z = first + j
+                        inside = y >= 0 and y < height and z >= 0 and z < width
+                        place = (plane * height + y) * width + z
+                        if adds and inside:
+                            x[place] += rows[at]
+                        elif not adds:
+                            rows[at] = x[place] if inside else _ZERO
+                        at += 1
+    return 0
+
+
+def _window_sizes(
+    x: Value, kernels: Sequence[int], strides: Sequence[int], paddings: Sequence[int]
+) -> tuple[list[Any], int]:
+    """The numbers that ``_windows`` gets, and how many windows an image has."""
+    down, across = window_counts(x.shape[2:], kernels, paddings, strides)
+    return [*x.shape, *kernels, down, across, *strides, *paddings[:2]], down * across
+
+
+@lowering("im2sequence")
+def im2sequence(
+    code: Code, x: Value, sizes: Value | None, out: Value, made: Offsets,
+    *, kernels: Sequence[int], strides: Sequence[int], paddings: Sequence[int],
+) -> Any:  # fmt: skip
+    """One pass, if images are as large as they look."""
+    if sizes is not None or not single(x):
+        return False
+    numbers, windows = _window_sizes(x, kernels, strides, paddings)
+    code.emit(_evenly, x.shape[0], windows, made)
+    code.emit(_windows, *numbers, x, out, False)
+
+
+@lowering("im2sequence_grad")
+def im2sequence_grad(
+    code: Code, x: Value, d_out: Value, dx: Value,
+    *, kernels: Sequence[int], strides: Sequence[int], paddings: Sequence[int],
+) -> Any:  # fmt: skip
+    """Zeros, and one pass."""
+    if not single(d_out):
+        return False
+    clear(code, dx)
+    code.emit(_windows, *_window_sizes(x, kernels, strides, paddings)[0], dx, d_out, True)

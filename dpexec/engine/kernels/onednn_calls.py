@@ -1,0 +1,189 @@
+"""Kernels that call oneDNN: in the thread that runs them, whatever the library's own threads."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
+from dpexec.engine.kernels import onednn
+from dpexec.engine.kernels.lowering import Code, Late, Value
+from dpexec.engine.kernels.machine import count, floats, intrinsic, kernel, number
+from dpexec.engine.kernels.math import inline
+
+__all__ = ["emit", "execute", "product", "turn", "turned"]
+
+_PLAIN, _TRANSPOSED = ord("N"), ord("T")
+_SQUARE = 16
+
+
+@intrinsic
+def _c(typing_context: Any, address: Any, *arguments: Any) -> Any:
+    """Call the function in C at an address with words; it returns an ``int``."""
+    signature = types.int64(types.int64, types.StarArgTuple(arguments))
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        words = cgutils.unpack_tuple(builder, args[1])
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * len(words))
+        made = builder.call(builder.inttoptr(args[0], kind.as_pointer()), words)
+        return builder.sext(made, ir.IntType(64))
+
+    return signature, generate
+
+
+@intrinsic
+def _sgemm(
+    typing_context: Any,
+    address: Any,
+    flip_a: Any,
+    flip_b: Any,
+    m: Any,
+    n: Any,
+    k: Any,
+    alpha: Any,
+    a: Any,
+    lda: Any,
+    b: Any,
+    ldb: Any,
+    c: Any,
+    ldc: Any,
+) -> Any:
+    """Call ``dnnl_sgemm``, which overwrites ``c``; returns its status."""
+    word, real = types.int64, types.float32
+    signature = word(*[word] * 6, real, *[word] * 6)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        char, long, single = ir.IntType(8), ir.IntType(64), ir.FloatType()
+        inputs = [char] * 2 + [long] * 3 + [single] + [long] * 4 + [single, long, long]
+        flips = [
+            builder.select(
+                builder.icmp_signed("!=", flag, ir.Constant(long, 0)),
+                ir.Constant(char, _TRANSPOSED),
+                ir.Constant(char, _PLAIN),
+            )
+            for flag in args[1:3]
+        ]
+        kind = ir.FunctionType(ir.IntType(32), inputs)
+        function = builder.inttoptr(args[0], kind.as_pointer())
+        zero = ir.Constant(single, 0)
+        made = builder.call(function, [*flips, *args[3:11], zero, *args[11:]])
+        return builder.sext(made, long)
+
+    return signature, generate
+
+
+@kernel
+def execute(p: int) -> int:
+    """Run a primitive.
+
+    Arguments: addresses of the functions that get and set the number of threads, set the address
+    of an array and execute a primitive; the primitive, the stream, the number of arguments, for
+    each its number and memory object, and for each the address of its array.
+    """
+    threads = _c(count(p, 0))
+    _c(count(p, 1), 1)
+    n = count(p, 6)
+    status = 0
+    for i in range(n):
+        status |= _c(count(p, 2), count(p, 8 + 2 * i), count(p, 7 + 2 * n + i))
+    if status == 0:
+        status = _c(count(p, 3), count(p, 4), count(p, 5), n, p + 8 * 7)
+    _c(count(p, 1), threads)
+    return status
+
+
+@kernel
+def product(p: int) -> int:
+    """``out = alpha * a @ b``, and a bias for every column.
+
+    Arguments: addresses of the functions that get and set the number of threads and of sgemm;
+    whether a and b are transposed, m, n, k, alpha, a, its row length, b, its row length, out,
+    whether there is a bias, and the bias.
+    """
+    threads = _c(count(p, 0))
+    _c(count(p, 1), 1)
+    m, n = count(p, 5), count(p, 6)
+    status = _sgemm(
+        count(p, 2),
+        count(p, 3),
+        count(p, 4),
+        m,
+        n,
+        count(p, 7),
+        number(p, 8),
+        count(p, 9),
+        count(p, 10),
+        count(p, 11),
+        count(p, 12),
+        count(p, 13),
+        n,
+    )
+    _c(count(p, 1), threads)
+    if status == 0 and count(p, 14):
+        out, bias = floats(p, 13), floats(p, 15)
+        for i in range(m):
+            for j in range(n):
+                out[i * n + j] += bias[j]
+    return status
+
+
+@inline
+def turned(rows: int, columns: int, a: Any, out: Any, first: int) -> None:
+    """``out = a.T`` in squares that the processor keeps at hand, from an element of both on."""
+    for top in range(0, rows, _SQUARE):
+        for left in range(0, columns, _SQUARE):
+            for i in range(top, min(top + _SQUARE, rows)):
+                for j in range(left, min(left + _SQUARE, columns)):
+                    out[first + i * columns + j] = a[first + j * rows + i]
+
+
+@kernel
+def turn(p: int) -> int:
+    """``out = a.T``. Arguments: rows and columns of out, a, out."""
+    turned(count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), 0)
+    return 0
+
+
+def emit(
+    code: Code,
+    arguments: Mapping[int, Value],
+    primitive: Callable[[Counts], onednn.Primitive],
+    rows: Rows | None = None,
+) -> None:
+    """Call a primitive on arrays, which must lie as it wants them.
+
+    Args:
+        code: takes the call.
+        arguments: the arrays.
+        primitive: gives it for the rows of a batch.
+        rows: of the batch, if the primitive depends on them.
+    """
+    examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else ((),))]
+    room = max(example.scratch for example in examples)
+    if room:
+        arguments = {**arguments, onednn.SCRATCHPAD: code.scratch(room, dtype=np.uint8)}
+
+    @functools.lru_cache(1)
+    def found(count: Counts) -> onednn.Primitive:
+        made = primitive(count)
+        if made.scratch > room:
+            raise NeedsNumber("more temporary memory than for other numbers of rows")
+        return made
+
+    memories = [
+        (number, Late(lambda count, number=number: found(count).memory(number)))  # type: ignore[misc]
+        for number in arguments
+    ]
+    code.emit(
+        execute,
+        *onednn.thread_functions(), *onednn.execute_functions(),
+        Late(lambda count: found(count).primitive), onednn.stream(), len(arguments),
+        *itertools.chain(*memories), *arguments.values(),
+    )  # fmt: skip

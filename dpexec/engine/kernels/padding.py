@@ -1,0 +1,135 @@
+"""Sequences as rows of one length, and back; and sequences backwards: all of them in one call."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.lowering import Code, Offsets, Value, lowering
+from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.sequences import in_bounds
+from dpexec.engine.kernels.shapes import clear
+
+__all__: list[str] = []
+
+
+@kernel
+def _pad(p: int) -> int:
+    """Sequences with as many rows each; refuses longer ones.
+
+    Arguments: sequences, rows that each gets, width of rows, offsets, rows, result, how many
+    numbers it is padded with in turn, and these.
+    """
+    n, steps, width, offsets = count(p, 0), count(p, 1), count(p, 2), integers(p, 3)
+    x, out, many, padding = floats(p, 4), floats(p, 5), count(p, 6), floats(p, 7)
+    for sequence in range(n):
+        first, size = offsets[sequence] * width, (offsets[sequence + 1] - offsets[sequence]) * width
+        o = sequence * steps * width
+        if size > steps * width:
+            return 1
+        for j in range(size):
+            out[o + j] = x[first + j]
+        for j in range(size, steps * width):
+            out[o + j] = padding[j % many]
+    return 0
+
+
+@kernel
+def _unpad(p: int) -> int:
+    """Sequences without what follows them; refuses longer ones than there are rows.
+
+    Arguments: sequences, rows that each has, width of rows, offsets, rows, result.
+    """
+    n, steps, width, offsets = count(p, 0), count(p, 1), count(p, 2), integers(p, 3)
+    x, out = floats(p, 4), floats(p, 5)
+    for sequence in range(n):
+        first, size = offsets[sequence] * width, (offsets[sequence + 1] - offsets[sequence]) * width
+        i = sequence * steps * width
+        if size > steps * width:
+            return 1
+        for j in range(size):
+            out[first + j] = x[i + j]
+    return 0
+
+
+@kernel
+def _lengths(p: int) -> int:
+    """How many rows sequences have. Arguments: sequences, offsets, result."""
+    offsets, out = integers(p, 1), integers(p, 2)
+    for sequence in range(count(p, 0)):
+        out[sequence] = offsets[sequence + 1] - offsets[sequence]
+    return 0
+
+
+@kernel
+def _reverse(p: int) -> int:
+    """Sequences backwards. Arguments: sequences, width of rows, offsets, rows, result."""
+    width, offsets, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        for row in range(first, end):
+            i, o = row * width, (first + end - 1 - row) * width
+            for j in range(width):
+                out[o + j] = x[i + j]
+    return 0
+
+
+def _sizes(padded: Value) -> tuple[int, int, int]:
+    """Sequences, rows of each, and numbers of a row."""
+    sequences, rows, *row = padded.shape
+    return sequences, rows, math.prod(row)
+
+
+@lowering("sequence_pad")
+def sequence_pad(
+    code: Code, x: Value, lod: Value, padding: Value, out: Value, length: Value | None
+) -> Any:
+    """One pass, if it is known how many rows sequences get."""
+    if not single(x, padding):
+        return False
+    sizes = _sizes(out)
+    code.emit(in_bounds, sizes[0], lod, x.shape[0])
+    code.emit(_pad, *sizes, lod, x, out, padding.size, padding)
+    if length is not None:
+        code.emit(_lengths, sizes[0], lod, length)
+
+
+@lowering("sequence_pad_grad")
+def sequence_pad_grad(code: Code, x: Value, lod: Value, d_out: Value, dx: Value) -> Any:
+    """One pass."""
+    if not single(x, d_out):
+        return False
+    code.emit(_unpad, *_sizes(d_out), lod, d_out, dx)
+
+
+@lowering("sequence_unpad")
+def sequence_unpad(
+    code: Code, rows: Value | None, lod: Value | None, x: Value, length: Value, out: Value,
+    made: Offsets | None,
+) -> Any:  # fmt: skip
+    """One pass, if lengths are fed, or those of other sequences."""
+    if lod is None or made is not None or not single(x):
+        return False
+    code.emit(in_bounds, x.shape[0], lod, out.shape[0])
+    code.emit(_unpad, *_sizes(x), lod, x, out)
+
+
+@lowering("sequence_unpad_grad")
+def sequence_unpad_grad(code: Code, x: Value, d_out: Value, lod: Value, dx: Value) -> Any:
+    """One pass."""
+    if not single(x, d_out):
+        return False
+    zero = code.scratch(1)
+    clear(code, zero, 0.0)
+    code.emit(_pad, *_sizes(x), lod, d_out, dx, 1, zero)
+
+
+@lowering("sequence_reverse")
+def sequence_reverse(code: Code, x: Value, lod: Value, out: Value) -> Any:
+    """One pass."""
+    if not single(x):
+        return False
+    sequences = lod.shape[0] - 1
+    code.emit(in_bounds, sequences, lod, x.shape[0])
+    code.emit(_reverse, sequences, math.prod(x.shape[1:]), lod, x, out)

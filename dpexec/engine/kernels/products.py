@@ -1,0 +1,338 @@
+"""Matrix products: those of oneDNN where it is installed, else those of NumPy's OpenBLAS.
+
+The rule is that simple because one call won for all shapes that were measured, one core of an AMD
+EPYC with AVX-512 (us, minima of interleaved repetitions; x.T means transposed; OpenBLAS uses its
+AVX2 kernels on this processor):
+
+| product               | OpenBLAS | oneDNN: sgemm | matmul | packed + packing | halves + cost |
+|-----------------------|---------:|--------------:|-------:|-----------------:|--------------:|
+| 32x784 . 784x200      |       93 |            44 |     45 |          44 + 14 |       30 + 10 |
+| 32x200 . (784x200).T  |       98 |            50 |     51 |          43 + 41 |       26 + 10 |
+| (32x784).T . 32x200   |       88 |            46 |     46 |           45 + 2 |        26 + 3 |
+| 32x200 . 200x10       |      2.9 |           2.1 |    1.8 |        1.7 + 1.1 |     1.4 + 1.1 |
+| 512x1024 . 1024x1024  |     8883 |          4591 |   4823 |       4422 + 195 |    2360 + 195 |
+| 512x1024 . same.T     |     9050 |          4875 |   4687 |       4484 + 515 |    2325 + 165 |
+| (512x1024).T . same   |     8996 |          4713 |   4869 |        4559 + 98 |    2422 + 113 |
+| 64x256 . 256x2000     |      595 |           267 |    274 |         263 + 49 |               |
+| 256x400 . 400x400     |      668 |           341 |    331 |         326 + 17 |               |
+| 512x256 . 256x1024    |     2242 |          1175 |   1119 |        1089 + 46 |      553 + 26 |
+| 512x256 . 256x8000    |    18507 |          8844 |   8883 |       8866 + 629 |    4791 + 285 |
+| 32 of 64x64 . 64x64   |      292 |               |     68 |          68 + 11 |       36 + 52 |
+| 256x400 . 400x1       |       15 |             4 |     15 | as a row: 7      |               |
+| (256x400).T . 256x1   |       16 |             3 |     25 | as a row: 3      |               |
+
+A primitive (matmul) takes 0.15 to 0.8 ms to make, for every size of a batch anew; sgemm needs none.
+So sgemm computes what it computes as fast: all but long products, where primitives pay, and those
+with a large right operand that is transposed, since it copies that to turn it (64x2000 .
+(256x2000).T: 391 us, matmul 290). If the rows are long, the left operand is the smaller one by far:
+then that is turned, and so is the result, in about 300 us.
+
+Packing weights for every step does not pay. Halves are bfloat16 numbers that float32 sums are made
+of; every operand is rounded once, however many products read it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.ir.sizes import Counts, Rows, at
+from dpexec.engine.kernels import onednn, onednn_calls
+from dpexec.engine.kernels.blas import gemm, sgemm_address
+from dpexec.engine.kernels.lowering import Code, Value, lowering
+
+__all__ = ["matrix_product"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """A product of matrices, see :func:`matrix_product` for what there is to say of one."""
+
+    a: Value
+    b: Value
+    out: Value
+    sizes: tuple[int, int, int]
+    flips: tuple[bool, bool]
+    alpha: float
+    times: int
+    apart: tuple[bool, bool, bool]
+
+    def turned(self, out: Value) -> _Product:
+        """The same operands so that the result comes transposed, which is ``b.T @ a.T``."""
+        m, n, k = self.sizes
+        flips = not self.flips[1], not self.flips[0]
+        apart = self.apart[1], self.apart[0], self.apart[2]
+        return replace(self, a=self.b, b=self.a, out=out, sizes=(n, m, k), flips=flips, apart=apart)
+
+
+def matrix_product(
+    code: Code,
+    a: Value,
+    b: Value,
+    out: Value,
+    sizes: tuple[int, int, int],
+    flips: tuple[bool, bool] = (False, False),
+    alpha: float = 1.0,
+    times: int = 1,
+    apart: tuple[bool, bool, bool] = (True, True, True),
+) -> bool:
+    """``out = alpha * a @ b`` for row-major matrices, ``times`` one after another.
+
+    Args:
+        code: takes the calls.
+        a: ``(m, k)``, or ``(k, m)`` if flipped.
+        b: ``(k, n)``, or ``(n, k)`` if flipped.
+        out: ``(m, n)``.
+        sizes: ``(m, n, k)``.
+        flips: whether a and b are transposed.
+        alpha: factor of the product.
+        times: number of matrices in each array.
+        apart: whether a, b and out hold a matrix for every time; else there is one in the array,
+            and in the result all products are added up.
+
+    Returns:
+        Whether it was possible, which it always is without a bias.
+    """
+    some = all(size > 0 for size in (*sizes, times))
+    library = onednn.available() and some and (times == 1 or apart[2])
+    if code.bias and not (library and code.bias.shape == (sizes[1],) != (1,) and alpha == 1.0):
+        return False  # the library would scale the bias, too
+    product = _Product(a, b, out, sizes, flips, alpha, times, apart)
+    if library:
+        _by_onednn(code, product)
+    else:
+        _by_blas(code, product)
+    return True
+
+
+def _by_onednn(code: Code, product: _Product) -> None:
+    if product.times == 1 and not code.halves and _without_primitive(code, product):
+        return
+    if product.sizes[1] == 1:  # a column is computed as a row
+        product = product.turned(product.out)
+    left, right = product.a, product.b
+    if code.halves:
+        left, right = _half(code, left), _half(code, right)
+    bias = {onednn.BIAS: code.bias} if code.bias else {}
+    arguments = {onednn.SRC: left, onednn.WEIGHTS: right, **bias, onednn.DST: product.out}
+    number = onednn.HALF if code.halves else onednn.FLOAT32
+    make = functools.partial(_primitive, product, number, bool(bias))
+    onednn_calls.emit(code, arguments, make, Rows.of(*product.sizes, product.times))
+
+
+def _primitive(product: _Product, number: int, biased: bool, count: Counts) -> onednn.Primitive:
+    """The library's matmul for a number of rows.
+
+    Args:
+        product: what it computes.
+        number: type of the numbers of its operands.
+        biased: whether it adds a row to all rows.
+        count: the rows of the batch, if sizes depend on them.
+    """
+    m, n, k = product.sizes
+
+    def laid(
+        rows: int, columns: int, many: bool, flip: bool, number: int = onednn.FLOAT32
+    ) -> onednn.Handle:
+        shape, order = [at(rows, count), at(columns, count)], [1, 0] if flip else [0, 1]
+        if product.times > 1:
+            shape = [at(product.times, count) if many else 1, *shape]
+            order = [0, *(axis + 1 for axis in order)]
+        return onednn.described(shape, order, number)
+
+    return onednn.product(
+        laid(m, k, product.apart[0], product.flips[0], number),
+        laid(k, n, product.apart[1], product.flips[1], number),
+        laid(m, n, True, False),
+        laid(1, n, False, False) if biased else None,
+        product.alpha,
+    )
+
+
+def _without_primitive(code: Code, product: _Product) -> bool:
+    """Multiply by the library's sgemm where that is faster; False: it is not."""
+    m, n, k = product.sizes
+    flipped = product.flips[1]
+    if _needs_no_primitive(m, n, k, flipped):
+        _by_sgemm(code, product)
+        return True
+    if code.bias or not flipped or not _has_long_rows(m, n, k):
+        return False
+    turned = code.scratch(n, m)
+    _by_sgemm(code, product.turned(turned))
+    code.emit(onednn_calls.turn, m, n, turned, product.out)
+    return True
+
+
+def _by_sgemm(code: Code, product: _Product) -> None:
+    (m, n, k), flips = product.sizes, product.flips
+    code.emit(
+        onednn_calls.product,
+        *(*onednn.thread_functions(), onednn.sgemm_address()),
+        *(*flips, m, n, k, float(product.alpha)),
+        *(product.a, m if flips[0] else k, product.b, k if flips[1] else n, product.out),
+        *(code.bias is not None, 0 if code.bias is None else code.bias),
+    )
+
+
+_FEW, _MORE, _MANY = 2**22, 2**24, 2**26
+_IN_CACHE = 2**18
+"""Elements of a matrix that is copied in no time."""
+
+
+def _needs_no_primitive(m: int, n: int, k: int, flipped: bool) -> bool:
+    """Whether sgemm is as fast: else, or for long products, making a primitive pays."""
+    if not flipped:
+        return n == 1 or m * n * k <= _MANY
+    return n == 1 or m * n * k <= (_MORE if n * k <= _IN_CACHE else _FEW)
+
+
+def _has_long_rows(m: int, n: int, k: int) -> bool:
+    """Whether turning left operand and result pays, rather than the right operand."""
+    return m <= n and k >= 4 * n and m * n * k <= _MANY
+
+
+def _half(code: Code, value: Value) -> Value:
+    """A value rounded to bfloat16, made when the first product reads it."""
+    if value not in code.rounded:
+        half = code.scratch(*value.shape, dtype=np.uint16)
+        onednn_calls.emit(
+            code,
+            {onednn.SRC: value, onednn.DST: half},
+            lambda count: onednn.rounding(at(value.size, count)),
+            Rows.of(value.size),
+        )
+        code.rounded[value] = half
+    return code.rounded[value]
+
+
+def _by_blas(code: Code, product: _Product) -> None:
+    (m, n, k), flips, apart = product.sizes, product.flips, product.apart
+    rows = (m if flips[0] else k, k if flips[1] else n)
+    steps = [size * here for size, here in zip((m * k, k * n, m * n), apart, strict=True)]
+
+    def emit(first: int, times: int, beta: float) -> None:
+        code.emit(
+            gemm,
+            *(sgemm_address(), first, times, *flips, m, n, k, float(product.alpha)),
+            *(product.a, rows[0], steps[0], product.b, rows[1], steps[1]),
+            *(beta, product.out, n, steps[2]),
+        )
+
+    added = product.times > 1 and not apart[2]
+    emit(0, 1 if added else product.times, 0.0)
+    if added:
+        emit(1, product.times, 1.0)
+
+
+def _all_single(*values: Value | None) -> bool:
+    return sgemm_address() != 0 and all(v is None or v.dtype == "float32" for v in values)
+
+
+def _sizes(x: Value, y: Value, x_dims: int, y_dims: int) -> tuple[int, int, int]:
+    return math.prod(x.shape[:x_dims]), math.prod(y.shape[y_dims:]), math.prod(x.shape[x_dims:])
+
+
+@lowering("mul")
+def mul(
+    code: Code, x: Value, y: Value, out: Value, *, x_num_col_dims: Any, y_num_col_dims: Any
+) -> Any:
+    """One product."""
+    if not _all_single(x, y):
+        return False
+    return matrix_product(code, x, y, out, _sizes(x, y, x_num_col_dims, y_num_col_dims))
+
+
+@lowering("mul_grad")
+def mul_grad(
+    code: Code,
+    x: Value,
+    y: Value,
+    d_out: Value,
+    dx: Value | None,
+    dy: Value | None,
+    *,
+    x_num_col_dims: Any,
+    y_num_col_dims: Any,
+) -> Any:
+    """``d_out @ y.T`` and ``x.T @ d_out``."""
+    if not _all_single(x, y, d_out):
+        return False
+    m, n, k = _sizes(x, y, x_num_col_dims, y_num_col_dims)
+    if dx is not None:
+        matrix_product(code, d_out, y, dx, (m, k, n), (False, True))
+    if dy is not None:
+        matrix_product(code, x, d_out, dy, (k, n, m), (True, False))
+
+
+# ---- batches of matrices
+
+
+class _Matmul:
+    """Both operands of ``matmul`` as batches of matrices.
+
+    Args:
+        x: the left operand.
+        y: the right operand.
+        flips: whether they are transposed.
+    """
+
+    def __init__(self, x: Value, y: Value, flips: tuple[bool, bool]) -> None:
+        self.flips = flips
+        left = (1, *x.shape) if len(x.shape) == 1 else x.shape
+        right = (*y.shape, 1) if len(y.shape) == 1 else y.shape
+        self.m, self.k = left[-2:][::-1] if flips[0] else left[-2:]
+        self.n = right[-2] if flips[1] else right[-1]
+        self.batches = len(left) > 2, len(right) > 2
+        self.times = math.prod((left if self.batches[0] else right)[:-2])
+        if self.batches == (True, False) and not flips[0]:  # one product of all rows
+            self.m, self.times, self.batches = self.m * self.times, 1, (False, False)
+
+    @property
+    def apart(self) -> tuple[bool, bool, bool]:
+        """Whether X, Y and Out hold many matrices."""
+        return (*self.batches, any(self.batches))
+
+
+@lowering("matmul")
+def matmul(
+    code: Code, x: Value, y: Value, out: Value,
+    *, transpose_X: Any, transpose_Y: Any, alpha: float, head_number: Any,
+) -> Any:  # fmt: skip
+    """One product, or one for each matrix of a batch."""
+    if not _all_single(x, y) or head_number > 1:
+        return False
+    made = _Matmul(x, y, (bool(transpose_X), bool(transpose_Y)))
+    sizes = made.m, made.n, made.k
+    return matrix_product(code, x, y, out, sizes, made.flips, alpha, made.times, made.apart)
+
+
+@lowering("matmul_grad")
+def matmul_grad(
+    code: Code, x: Value, y: Value, d_out: Value, dx: Value | None, dy: Value | None,
+    *, transpose_X: Any, transpose_Y: Any, alpha: float, head_number: Any,
+) -> Any:  # fmt: skip
+    """``d_out @ y.T`` and ``x.T @ d_out``, transposed where the operand was."""
+    if not _all_single(x, y, d_out) or head_number > 1:
+        return False
+    made = _Matmul(x, y, (bool(transpose_X), bool(transpose_Y)))
+    m, n, k, (flip_x, flip_y) = made.m, made.n, made.k, made.flips
+    many_x, many_y, many_out = made.apart
+    if dx is not None and not flip_x:
+        apart = many_out, many_y, many_x
+        flips = False, not flip_y
+        matrix_product(code, d_out, y, dx, (m, k, n), flips, alpha, made.times, apart)
+    elif dx is not None:
+        apart = many_y, many_out, many_x
+        matrix_product(code, y, d_out, dx, (k, m, n), (flip_y, True), alpha, made.times, apart)
+    if dy is not None and not flip_y:
+        apart = many_x, many_out, many_y
+        flips = not flip_x, False
+        matrix_product(code, x, d_out, dy, (k, n, m), flips, alpha, made.times, apart)
+    elif dy is not None:
+        apart = many_out, many_x, many_y
+        matrix_product(code, d_out, x, dy, (n, k, m), (True, flip_x), alpha, made.times, apart)

@@ -1,0 +1,202 @@
+"""Noise-contrastive estimation: the classes that are drawn, their cost, and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.kernels.dropout import signed, word
+from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.lowering import Code, Constant, Value, lowering
+from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.math import inline, lanes, log, sigmoid
+from dpexec.engine.ops._samplers import CUSTOM, LOG_UNIFORM
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_SCALE = np.float32(2.0**-64)
+_WORDS = (1 << 64) - 1
+
+# The first arguments of all kernels: rows, columns of labels, columns of noise, classes, and
+# whether small numbers are drawn more often.
+
+
+@lanes
+def _product(x: Any, start: int, y: Any, begin: int, n: int) -> Any:
+    """The sum of ``n`` products."""
+    total = _ZERO
+    for j in range(n):
+        total += x[start + j] * y[begin + j]
+    return total
+
+
+@inline
+def _classes(p: int) -> Any:
+    """From how many classes noise is drawn: the last is never drawn with falling odds."""
+    return count(p, 3) - 1 if count(p, 4) else count(p, 3)
+
+
+@inline
+def _noise(p: int, chosen: int) -> Any:
+    """How much more probable noise is than data."""
+    if count(p, 4):
+        odds = np.log((chosen + 2.0) / (chosen + 1.0)) / np.log(_classes(p) + 1.0)
+        return np.float32(odds) * np.float32(count(p, 2))
+    return np.float32(1.0 / count(p, 3)) * np.float32(count(p, 2))
+
+
+@kernel
+def _draw(p: int) -> int:
+    """Classes of the labels and drawn ones. More: labels, classes, the stream's numbers."""
+    rows, true, noises, limit = count(p, 0), count(p, 1), count(p, 2), _classes(p)
+    label, out, state, share = integers(p, 5), integers(p, 6), np.uint64(count(p, 7)), count(p, 10)
+    size = rows * noises
+    first = 0 if size % count(p, 9) else count(p, 8) * (size // count(p, 9))
+    for i in range(rows):
+        at = i * (true + noises)
+        for j in range(true):
+            out[at + j] = label[i * true + j]
+        for j in range(noises):
+            drawn = word(np.uint64(first + i * noises + j), state)
+            if count(p, 4):
+                power = np.float64(np.float32(drawn) * _SCALE) * np.log(limit + 1.0)
+                out[at + true + j] = (np.int64(np.exp(power)) - 1) % limit
+            else:
+                out[at + true + j] = min(np.int64(drawn // np.uint64(share)), limit - 1)
+    return 0
+
+
+@kernel
+def _choose(p: int) -> int:
+    """Classes of the labels and given ones. More: labels, classes, those that are given."""
+    rows, true, noises = count(p, 0), count(p, 1), count(p, 2)
+    label, out, given = integers(p, 5), integers(p, 6), integers(p, 7)
+    for i in range(rows):
+        at = i * (true + noises)
+        for j in range(true):
+            out[at + j] = label[i * true + j]
+        for j in range(noises):
+            out[at + true + j] = given[j]
+    return 0
+
+
+@kernel
+def _cost(p: int) -> int:
+    """The cost of every row.
+
+    More: width, x, weight, whether there is a bias, it, whether samples have weights, they,
+    classes, probabilities, costs.
+    """
+    rows, true, columns, width = count(p, 0), count(p, 1), count(p, 1) + count(p, 2), count(p, 5)
+    x, weight, bias, importance = floats(p, 6), floats(p, 7), floats(p, 9), floats(p, 11)
+    chosen, share, cost = integers(p, 12), floats(p, 13), floats(p, 14)
+    for i in range(rows * columns):
+        if chosen[i] < 0 or chosen[i] >= count(p, 3):
+            return 1
+    for i in range(rows):
+        total = _ZERO
+        for j in range(columns):
+            at = i * columns + j
+            z = _product(x, i * width, weight, chosen[at] * width, width)
+            if count(p, 8):
+                z += bias[chosen[at]]
+            o, b = sigmoid(z), _noise(p, chosen[at])
+            total -= log((o if j < true else b) / (o + b))
+            share[at] = o
+        cost[i] = total * importance[i] if count(p, 10) else total
+    return 0
+
+
+@kernel
+def _cost_grad(p: int) -> int:
+    """The rows of classes that took part, added up in their order.
+
+    More: width, x, weight, whether samples have weights, they, classes, probabilities, the
+    gradient of the costs, and for x, weight and bias whether a gradient is wanted, and it.
+    """
+    rows, true, columns, width = count(p, 0), count(p, 1), count(p, 1) + count(p, 2), count(p, 5)
+    x, weight, importance = floats(p, 6), floats(p, 7), floats(p, 9)
+    chosen, share, d_cost = integers(p, 10), floats(p, 11), floats(p, 12)
+    dx, d_weight, d_bias = floats(p, 14), floats(p, 16), floats(p, 18)
+    if count(p, 13):
+        for i in range(rows * width):
+            dx[i] = _ZERO
+    if count(p, 15):
+        for i in range(count(p, 3) * width):
+            d_weight[i] = _ZERO
+    if count(p, 17):
+        for i in range(count(p, 3)):
+            d_bias[i] = _ZERO
+    for i in range(rows):
+        factor = d_cost[i] * importance[i] if count(p, 8) else d_cost[i]
+        for j in range(columns):
+            row = chosen[i * columns + j]
+            o, b = share[i * columns + j], _noise(p, row)
+            d = (-b if j < true else o) * (_ONE - o) / (o + b) * factor
+            if count(p, 13):
+                for k in range(width):
+                    dx[i * width + k] += d * weight[row * width + k]
+            if count(p, 15):
+                for k in range(width):
+                    d_weight[row * width + k] += d * x[i * width + k]
+            if count(p, 17):
+                d_bias[row] += d
+    return 0
+
+
+def _sizes(label: Value, noises: int, classes: int, sampler: int) -> tuple[Any, ...]:
+    return *label.shape, noises, classes, sampler == LOG_UNIFORM
+
+
+def _maybe(code: Code, value: Value | None) -> tuple[Any, Any]:
+    """Whether there is a value, and it."""
+    return value is not None, code.scratch(1) if value is None else value
+
+
+@lowering("nce")
+def nce(
+    code: Code, x: Value, label: Value, weight: Value, bias: Value | None,
+    importance: Value | None, *others: Value | None, num_total_classes: int,
+    num_neg_samples: int, sampler: int, seed: int, custom_neg_classes: Sequence[int],
+    rng: Callable[[Any], Any],
+) -> Any:  # fmt: skip
+    """One pass for the classes, one for the costs."""
+    cost, share, chosen = others[-3:]
+    drawn = not custom_neg_classes
+    if sampler == CUSTOM or (drawn and seed) or not single(x, weight, bias, importance):
+        return False
+    assert cost is not None
+    sizes = _sizes(label, num_neg_samples, num_total_classes, sampler)
+    columns = label.shape[1] + num_neg_samples
+    share = share or code.scratch(x.shape[0], columns)
+    chosen = chosen or code.scratch(x.shape[0], columns, dtype=np.int64)
+    if drawn:
+        code.emit(
+            _draw, *sizes, label, chosen, lambda shard: signed(rng(shard).state),
+            lambda shard: rng(shard).first_sample, lambda shard: rng(shard).samples,
+            _WORDS // num_total_classes,
+        )  # fmt: skip
+    else:
+        code.emit(_choose, *sizes, label, chosen, Constant(np.array(custom_neg_classes, np.int64)))
+    code.emit(
+        _cost, *sizes, x.shape[1], x, weight, *_maybe(code, bias), *_maybe(code, importance),
+        chosen, share, cost,
+    )  # fmt: skip
+
+
+@lowering("nce_grad")
+def nce_grad(
+    code: Code, x: Value, label: Value, weight: Value, bias: Value | None, share: Value,
+    chosen: Value, importance: Value | None, *others: Value | None, num_total_classes: int,
+    num_neg_samples: int, sampler: int,
+) -> Any:  # fmt: skip
+    """One pass over the classes that took part."""
+    d_cost, dx, d_weight, d_bias = others[-4:]
+    if sampler == CUSTOM or not single(x, weight, importance, d_cost):
+        return False
+    code.emit(
+        _cost_grad, *_sizes(label, num_neg_samples, num_total_classes, sampler), x.shape[1], x,
+        weight, *_maybe(code, importance), chosen, share, d_cost, *_maybe(code, dx),
+        *_maybe(code, d_weight), *_maybe(code, d_bias),
+    )  # fmt: skip

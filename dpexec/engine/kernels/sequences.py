@@ -1,0 +1,352 @@
+"""One row for every sequence, and a share of it for each of its rows: all in one call."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.kernels.calls import run_call
+from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.located import address
+from dpexec.engine.kernels.lowering import Code, Offsets, Value, lowering
+from dpexec.engine.kernels.machine import Kernel, count, floats, integers, kernel, number, words
+from dpexec.engine.kernels.math import apart, exp_bounded, inline, largest
+from dpexec.engine.kernels.softmax import add_up, dot
+from dpexec.engine.ops import _sequences as on_arrays
+
+__all__ = ["copy_offsets", "in_bounds", "maxima", "sums"]
+
+_KINDS = "SUM", "AVERAGE", "SQRT", "MAX", "FIRST", "LAST"
+_SUM, _AVERAGE, _SQRT, _MAX, _FIRST, _LAST = range(6)
+_ZERO, _ONE = np.float32(0), np.float32(1)
+
+_Array = np.ndarray[Any, Any]
+
+
+@apart
+def _add(sequences: int, width: int, offsets: Any, x: Any, out: Any) -> None:
+    for sequence in range(sequences):
+        o = sequence * width
+        for j in range(width):
+            out[o + j] = 0
+        for row in range(offsets[sequence], offsets[sequence + 1]):
+            i = row * width
+            for j in range(width):
+                out[o + j] += x[i + j]
+
+
+@kernel
+def _sums(p: int) -> int:
+    """The sum of the rows of every sequence.
+
+    Arguments: sequences, width of rows, offsets, rows, sums.
+    """
+    _add(count(p, 0), count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4))
+    return 0
+
+
+@apart
+def _choose(sequences: int, width: int, offsets: Any, x: Any, out: Any, rows: Any) -> None:
+    for sequence in range(sequences):
+        o, first = sequence * width, offsets[sequence]
+        empty = first == offsets[sequence + 1]
+        for j in range(width):
+            out[o + j] = 0 if empty else x[first * width + j]
+            rows[o + j] = -1 if empty else first
+        for row in range(first + 1, offsets[sequence + 1]):
+            i = row * width
+            for j in range(width):
+                new, old = x[i + j], out[o + j]
+                greater = (new > old) | ((new != new) & (old == old))  # or the first that is none
+                out[o + j] = new if greater else old
+                rows[o + j] = np.int32(row) if greater else rows[o + j]
+
+
+@kernel
+def _maxima(p: int) -> int:
+    """The greatest numbers of every sequence, and the rows that have them.
+
+    Arguments: sequences, width of rows, offsets, rows, greatest numbers, their rows.
+    """
+    _choose(count(p, 0), count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4), words(p, 5))
+    return 0
+
+
+@kernel
+def in_bounds(p: int) -> int:
+    """Refuse offsets that go beyond the rows. Arguments: sequences, offsets, rows."""
+    return 1 if integers(p, 1)[count(p, 0)] > count(p, 2) else 0
+
+
+@kernel
+def copy_offsets(p: int) -> int:
+    """Copy offsets. Arguments: how many, offsets, result."""
+    offsets, out = integers(p, 1), integers(p, 2)
+    for i in range(count(p, 0)):
+        out[i] = offsets[i]
+    return 0
+
+
+@inline
+def _share(kind: int, length: int) -> Any:
+    """What the sum of a sequence is multiplied with."""
+    if kind == _AVERAGE:
+        return np.float32(1.0 / length)
+    return np.float32(1.0 / math.sqrt(length)) if kind == _SQRT else _ONE
+
+
+@kernel
+def _ends(p: int) -> int:
+    """The first or the last row of every sequence that has some.
+
+    Arguments: sequences, width of rows, offsets, rows, results, whether they are the last ones.
+    """
+    width, offsets, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        row = end - 1 if count(p, 5) else first
+        if first < end:
+            for j in range(width):
+                out[sequence * width + j] = x[row * width + j]
+    return 0
+
+
+@kernel
+def _complete(p: int) -> int:
+    """Make sums what is asked for, and fill in what stands for sequences without rows.
+
+    Arguments: sequences, width of rows, offsets, results, their kind, what is filled in.
+    """
+    width, offsets, out, kind = count(p, 1), integers(p, 2), floats(p, 3), count(p, 4)
+    for sequence in range(count(p, 0)):
+        length, o = offsets[sequence + 1] - offsets[sequence], sequence * width
+        if length == 0:
+            for j in range(width):
+                out[o + j] = number(p, 5)
+        elif kind in (_AVERAGE, _SQRT):
+            share = _share(kind, length)
+            for j in range(width):
+                out[o + j] *= share
+    return 0
+
+
+@kernel
+def _shares(p: int) -> int:
+    """The gradient of rows that were added up.
+
+    Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the results.
+    """
+    width, offsets, d_out, dx = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first, end, i = offsets[sequence], offsets[sequence + 1], sequence * width
+        share = _share(count(p, 5), end - first) if first < end else _ONE
+        for row in range(first, end):
+            for j in range(width):
+                dx[row * width + j] = d_out[i + j] * share
+    return 0
+
+
+@kernel
+def _choices(p: int) -> int:
+    """The gradient of rows of which some were chosen.
+
+    Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the results,
+    for maxima their rows.
+    """
+    width, offsets, d_out, dx = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    kind, rows = count(p, 5), words(p, 6)
+    for sequence in range(count(p, 0)):
+        first, end, i = offsets[sequence], offsets[sequence + 1], sequence * width
+        for j in range(first * width, end * width):
+            dx[j] = _ZERO
+        row = first if kind == _FIRST else end - 1
+        for j in range(width if first < end else 0):
+            chosen = rows[i + j] if kind == _MAX else row
+            dx[chosen * width + j] = d_out[i + j]
+    return 0
+
+
+@lowering("sequence_pool")
+def sequence_pool(
+    code: Code, x: Value, lod: Value, out: Value, index: Value | None,
+    coarser: Offsets | None, *, pooltype: str, pad_value: float,
+) -> Any:  # fmt: skip
+    """One pass over the rows, one over the results."""
+    if coarser is not None or not single(x):
+        return False
+    sizes, kind = (lod.shape[0] - 1, math.prod(x.shape[1:])), _KINDS.index(pooltype)
+    code.emit(in_bounds, sizes[0], lod, x.shape[0])
+    if kind == _MAX:
+        made = index or code.scratch(*sizes, dtype=np.int32)
+        code.emit(_maxima, *sizes, lod, x, out, made)
+    elif kind in (_FIRST, _LAST):
+        code.emit(_ends, *sizes, lod, x, out, int(kind == _LAST))
+    else:
+        code.emit(_sums, *sizes, lod, x, out)
+    code.emit(_complete, *sizes, lod, out, kind, float(pad_value))
+
+
+@lowering("sequence_pool_grad")
+def sequence_pool_grad(
+    code: Code, x: Value, lod: Value, index: Value | None, d_out: Value, dx: Value,
+    *, pooltype: str,
+) -> Any:  # fmt: skip
+    """One pass over the rows."""
+    if not single(x, d_out):
+        return False
+    kind = _KINDS.index(pooltype)
+    places = lod.shape[0] - 1, math.prod(x.shape[1:]), lod, d_out, dx, kind
+    if kind in (_MAX, _FIRST, _LAST):
+        code.emit(_choices, *places, 0 if index is None else index)
+    else:
+        code.emit(_shares, *places)
+
+
+@kernel
+def _softmax(p: int) -> int:
+    """Sequences become probabilities. Arguments: sequences, offsets, numbers, result."""
+    offsets, x, out = integers(p, 1), floats(p, 2), floats(p, 3)
+    for sequence in range(count(p, 0)):
+        first, n = offsets[sequence], offsets[sequence + 1] - offsets[sequence]
+        if n:
+            top = largest(x, first, n)
+            for j in range(first, first + n):
+                out[j] = exp_bounded(x[j] - top)
+            total = add_up(out, first, n)
+            for j in range(first, first + n):
+                out[j] /= total
+    return 0
+
+
+@kernel
+def _softmax_grad(p: int) -> int:
+    """Its gradient. Arguments: sequences, offsets, probabilities, their gradient, the result."""
+    offsets, y, dy, dx = integers(p, 1), floats(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        total = dot(y, dy, first, end - first)
+        for j in range(first, end):
+            dx[j] = y[j] * (dy[j] - total)
+    return 0
+
+
+@lowering("sequence_softmax")
+def sequence_softmax(code: Code, x: Value, lod: Value, out: Value) -> Any:
+    """Sequence after sequence."""
+    if not single(x):
+        return False
+    code.emit(in_bounds, lod.shape[0] - 1, lod, x.shape[0])
+    code.emit(_softmax, lod.shape[0] - 1, lod, x, out)
+
+
+@lowering("sequence_softmax_grad")
+def sequence_softmax_grad(
+    code: Code, x: Value, lod: Value, out: Value, d_out: Value, dx: Value
+) -> Any:
+    """Sequence after sequence."""
+    if not single(x, d_out):
+        return False
+    code.emit(_softmax_grad, lod.shape[0] - 1, lod, out, d_out, dx)
+
+
+@kernel
+def _repeat(p: int) -> int:
+    """A row for every row of a sequence.
+
+    Arguments: sequences, width of rows, offsets, a row of every sequence, results.
+    """
+    width, offsets, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first = sequence * width
+        for row in range(offsets[sequence], offsets[sequence + 1]):
+            for j in range(width):
+                out[row * width + j] = x[first + j]
+    return 0
+
+
+def _repeats(x: Value, lod: Value, ref_level: int) -> bool:
+    """Whether there is a row for every sequence of the finest level."""
+    return ref_level == -1 and single(x) and x.shape[0] == lod.shape[0] - 1
+
+
+@lowering("sequence_expand")
+def sequence_expand(
+    code: Code, x: Value, x_lod: Value | None, y: Value, lod: Value, out: Value, out_lod: None,
+    *, ref_level: int,
+) -> Any:  # fmt: skip
+    """One pass, if X has no sequences."""
+    if x_lod is not None or not _repeats(x, lod, ref_level):
+        return False
+    code.emit(in_bounds, x.shape[0], lod, out.shape[0])
+    code.emit(_repeat, x.shape[0], math.prod(x.shape[1:]), lod, x, out)
+
+
+@lowering("sequence_expand_grad")
+def sequence_expand_grad(
+    code: Code, x: Value, x_lod: Value | None, y: Value, lod: Value, d_out: Value, dx: Value,
+    *, ref_level: int,
+) -> Any:  # fmt: skip
+    """One pass, if X has no sequences."""
+    if x_lod is not None or not _repeats(x, lod, ref_level) or not single(d_out):
+        return False
+    code.emit(_sums, x.shape[0], math.prod(x.shape[1:]), lod, d_out, dx)
+
+
+@lowering("sequence_expand_as")
+def sequence_expand_as(
+    code: Code, x: Value, y: Value, lod: Value, out: Value, made: Offsets
+) -> Any:
+    """One pass."""
+    if not _repeats(x, lod, -1):
+        return False
+    code.emit(in_bounds, x.shape[0], lod, out.shape[0])
+    code.emit(copy_offsets, lod.shape[0], lod, made)
+    code.emit(_repeat, x.shape[0], math.prod(x.shape[1:]), lod, x, out)
+
+
+@lowering("sequence_expand_as_grad")
+def sequence_expand_as_grad(
+    code: Code, x: Value, y: Value, lod: Value, d_out: Value, dx: Value
+) -> Any:
+    """One pass."""
+    if not _repeats(x, lod, -1) or not single(d_out):
+        return False
+    code.emit(_sums, x.shape[0], math.prod(x.shape[1:]), lod, d_out, dx)
+
+
+# ---- called from Python
+
+
+def _run(code: Kernel, x: _Array, lod: Lod, *made: _Array) -> None:
+    offsets = np.ascontiguousarray(lod.offsets)
+    sizes = len(offsets) - 1, math.prod(x.shape[1:])
+    run_call((code, (*sizes, *map(address, (offsets, x, *made)))))
+
+
+def _known(x: _Array) -> bool:
+    """Whether there are kernels for these rows."""
+    return x.dtype == np.float32 and x.flags.c_contiguous
+
+
+def sums(xp: Any, x: _Array, lod: Lod) -> _Array:
+    """What :func:`dpexec.engine.ops._sequences.sequence_sums` computes."""
+    if not _known(x):
+        made: _Array = on_arrays.sequence_sums(xp, x, lod)
+        return made
+    out = np.empty((len(lod.offsets) - 1, *x.shape[1:]), x.dtype)
+    _run(_sums, x, lod, out)
+    return out
+
+
+def maxima(xp: Any, x: _Array, lod: Lod) -> tuple[_Array, _Array]:
+    """What :func:`dpexec.engine.ops._sequences.greatest_rows` computes."""
+    if not _known(x):
+        made: tuple[_Array, _Array] = on_arrays.greatest_rows(xp, x, lod)
+        return made
+    out = np.empty((len(lod.offsets) - 1, *x.shape[1:]), x.dtype)
+    rows = np.empty(out.shape, np.int32)
+    _run(_maxima, x, lod, out, rows)
+    return out, rows

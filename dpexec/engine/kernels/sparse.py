@@ -1,0 +1,321 @@
+"""Sparse gradients: joined, merged, and given to the optimizers.
+
+Rows that occur several times stand for the sum of their values. ``sgd`` takes them one after
+another, as Paddle does; whatever else needs the sum itself merges them first: sorted rows, each
+once, added in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from dpexec.engine.kernels.embedding import fetch_ahead
+from dpexec.engine.kernels.lowering import Code, Sparse, Value, lowering
+from dpexec.engine.kernels.machine import count, floats, integers, kernel, number
+
+__all__ = ["append", "merged"]
+
+inline = numba.njit(inline="always", error_model="numpy")
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_BITS = 11
+_BITS_OF_FEW = 8
+_FEW = 2048  # rows: one more pass over them takes less than to go through larger digits
+
+
+# ---- joined
+
+
+@kernel
+def append(p: int) -> int:
+    """Put rows behind those that were put there before.
+
+    Arguments: 0 if nothing was, elements of a row, row numbers, values, how many, and the same of
+    the result.
+    """
+    before, width = count(p, 0), count(p, 1)
+    rows, value, n = integers(p, 2), floats(p, 3), integers(p, 4)[0]
+    out_rows, out, total = integers(p, 5), floats(p, 6), integers(p, 7)
+    start = total[0] if before else 0
+    for i in range(n):
+        out_rows[start + i] = rows[i]
+    for i in range(n * width):
+        out[start * width + i] = value[i]
+    total[0] = start + n
+    return 0
+
+
+@lowering("sum", sparse=True)
+def sum(code: Code, xs: list[Value | Sparse], out: Value | Sparse) -> Any:
+    """The rows of all, one after another, and merged if one comes twice."""
+    if not isinstance(out, Sparse) or out.dtype != "float32":
+        return False
+    joined = Sparse.like(out.shape, out.dtype, out.room)
+    for before, part in enumerate(xs):
+        code.emit(append, before, out.width, *part.parts, *joined.parts)
+    merged(code, joined, out, keeps=True)
+
+
+# ---- merged
+
+
+@kernel
+def _merge(p: int) -> int:
+    """Sort the rows digit by digit, which keeps equal ones in order, and add up equal ones."""
+    height, width = count(p, 0), count(p, 1)
+    rows, value, n = integers(p, 2), floats(p, 3), integers(p, 4)[0]
+    out_rows, out, total = integers(p, 5), floats(p, 6), integers(p, 7)
+    order, other, starts = integers(p, 8), integers(p, 9), integers(p, 10)
+    for i in range(n):
+        if rows[i] < 0 or rows[i] >= height:
+            return 1
+        order[i] = i
+    shift, bits = 0, _BITS_OF_FEW if n < _FEW else _BITS
+    digits = 1 << bits
+    while height >> shift:
+        for digit in range(digits):
+            starts[digit] = 0
+        for i in range(n):
+            starts[(rows[i] >> shift) & (digits - 1)] += 1
+        start = 0
+        for digit in range(digits):
+            start, starts[digit] = start + starts[digit], start
+        for i in range(n):
+            digit = (rows[order[i]] >> shift) & (digits - 1)
+            other[starts[digit]] = order[i]
+            starts[digit] += 1
+        order, other = other, order
+        shift += bits
+    last = -1
+    for i in range(n):
+        source = order[i]
+        if last < 0 or out_rows[last] != rows[source]:
+            last += 1
+            out_rows[last] = rows[source]
+            for j in range(width):
+                out[last * width + j] = value[source * width + j]
+        else:
+            for j in range(width):
+                out[last * width + j] += value[source * width + j]
+    total[0] = last + 1
+    return 0
+
+
+@kernel
+def _keep_order(p: int) -> int:
+    """Put merged rows into the order in which they came, if no two of them were equal.
+
+    Arguments: elements of a row; row numbers, values, how many; and the same of the merged ones.
+    """
+    width, rows, value, n = count(p, 0), integers(p, 1), floats(p, 2), integers(p, 3)[0]
+    out_rows, out, total = integers(p, 4), floats(p, 5), integers(p, 6)
+    if total[0] == n:
+        for i in range(n):
+            out_rows[i] = rows[i]
+        for i in range(n * width):
+            out[i] = value[i]
+    return 0
+
+
+def merged(code: Code, grad: Sparse, out: Sparse | None = None, keeps: bool = False) -> Sparse:
+    """Sorted rows, each once.
+
+    Args:
+        code: takes the call.
+        grad: rows of float32 numbers.
+        out: where they go; scratch memory by default.
+        keeps: whether they keep their order if no two are equal.
+    """
+    shape = (grad.height, *grad.value.shape[1:])
+    made = Sparse.like(shape, grad.dtype, grad.room) if out is None else out
+    orders = [code.scratch(grad.room, dtype=np.int64) for _ in range(2)]
+    starts = code.scratch(1 << _BITS, dtype=np.int64)
+    code.emit(_merge, grad.height, grad.width, *grad.parts, *made.parts, *orders, starts)
+    if keeps:
+        code.emit(_keep_order, grad.width, *grad.parts, *made.parts)
+    return made
+
+
+@lowering("merge_selected_rows", sparse=True)
+def merge_selected_rows(code: Code, x: Sparse, out: Sparse) -> Any:
+    """One sort of the row numbers, and one or two passes over the rows."""
+    if x.dtype != "float32":
+        return False
+    merged(code, x, out, keeps=True)
+
+
+# ---- optimizers
+
+
+@kernel
+def _sgd_rows(p: int) -> int:
+    height, width, param, rate = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3)
+    rows, value, n = integers(p, 4), floats(p, 5), integers(p, 6)[0]
+    factor = rate[0]
+    for i in range(n):
+        if rows[i] < 0 or rows[i] >= height:
+            return 1
+    for i in range(n):
+        fetch_ahead(param, rows, i, n, width)
+        start = rows[i] * width
+        for j in range(width):
+            param[start + j] -= factor * value[i * width + j]
+    return 0
+
+
+@kernel
+def _adagrad_rows(p: int) -> int:
+    width, param, moment, rate = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
+    epsilon = number(p, 4)
+    rows, value, n = integers(p, 5), floats(p, 6), integers(p, 7)[0]
+    factor = rate[0]
+    for i in range(n):
+        fetch_ahead(param, rows, i, n, width)
+        fetch_ahead(moment, rows, i, n, width)
+        start = rows[i] * width
+        for j in range(width):
+            grad = value[i * width + j]
+            size = moment[start + j] + grad * grad
+            moment[start + j] = size
+            param[start + j] -= factor * grad / (np.sqrt(size) + epsilon)
+    return 0
+
+
+@inline
+def _adam_step(param: Any, m: Any, v: Any, at: Any, grad: Any, b1: Any, b2: Any, rest: Any) -> Any:
+    step, epsilon = rest
+    mean = m[at] * b1 + grad * (_ONE - b1)
+    square = v[at] * b2 + grad * (_ONE - b2) * grad
+    m[at] = mean
+    v[at] = square
+    param[at] -= mean / (np.sqrt(square) + epsilon) * step
+
+
+@kernel
+def _adam_rows(p: int) -> int:
+    height, width, lazy = count(p, 0), count(p, 1), count(p, 2)
+    param, m, v = floats(p, 3), floats(p, 4), floats(p, 5)
+    rate, power1, power2 = floats(p, 6), floats(p, 7), floats(p, 8)
+    b1, b2, epsilon = number(p, 9), number(p, 10), number(p, 11)
+    rows, value, n = integers(p, 12), floats(p, 13), integers(p, 14)[0]
+    step = rate[0] * np.sqrt(_ONE - power2[0]) / (_ONE - power1[0])
+    rest = (step, epsilon)
+    behind = 0  # the last row that is done
+    for i in range(n):
+        start = rows[i] * width
+        if not lazy:
+            for at in range(behind, start):
+                _adam_step(param, m, v, at, _ZERO, b1, b2, rest)
+        for j in range(width):
+            _adam_step(param, m, v, start + j, value[i * width + j], b1, b2, rest)
+        behind = start + width
+    if not lazy:
+        for at in range(behind, height * width):
+            _adam_step(param, m, v, at, _ZERO, b1, b2, rest)
+    power1[0] *= b1
+    power2[0] *= b2
+    return 0
+
+
+@kernel
+def _momentum_rows(p: int) -> int:
+    height, width, nesterov = count(p, 0), count(p, 1), count(p, 2)
+    param, velocity, rate, mu = floats(p, 3), floats(p, 4), floats(p, 5), number(p, 6)
+    rows, value, n = integers(p, 7), floats(p, 8), integers(p, 9)[0]
+    factor = rate[0]
+    own, before = (_ONE, mu) if nesterov else (_ZERO, _ONE)
+    behind = 0
+    for i in range(n + 1):
+        start = rows[i] * width if i < n else height * width
+        for at in range(behind, start):
+            speed = velocity[at] * mu
+            velocity[at] = speed
+            param[at] -= speed * before * factor
+        if i < n:
+            for j in range(width):
+                grad = value[i * width + j]
+                speed = velocity[start + j] * mu + grad
+                velocity[start + j] = speed
+                param[start + j] -= (speed * before + grad * own) * factor
+        behind = start + width
+    return 0
+
+
+def _single(*values: Value | Sparse) -> bool:
+    return all(value.dtype == "float32" for value in values)
+
+
+@lowering("sgd", sparse=True)
+def sgd(code: Code, param: Value | Sparse, rate: Value, grad: Sparse, out: Value) -> Any:
+    """The rows of the gradient one after another; not of a table that has some rows itself."""
+    if isinstance(param, Sparse) or not _single(param, rate, grad):
+        return False
+    code.emit(_sgd_rows, grad.height, grad.width, param, rate, *grad.parts)
+
+
+@lowering("adagrad", sparse=True)
+def adagrad(
+    code: Code,
+    param: Value,
+    grad: Sparse,
+    moment: Value,
+    rate: Value,
+    *outputs: Value,
+    epsilon: float,
+) -> Any:
+    """Only the rows of the gradient."""
+    if not _single(param, grad, moment, rate):
+        return False
+    rows = merged(code, grad)
+    code.emit(_adagrad_rows, grad.width, param, moment, rate, float(epsilon), *rows.parts)
+
+
+@lowering("adam", sparse=True)
+def adam(
+    code: Code,
+    param: Value,
+    grad: Sparse,
+    rate: Value,
+    m: Value,
+    v: Value,
+    power1: Value,
+    power2: Value,
+    beta1_tensor: Value | None,
+    beta2_tensor: Value | None,
+    *outputs: Value,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    lazy_mode: bool,
+) -> Any:
+    """All rows, for moments fade, or only those of the gradient."""
+    tensors = (param, grad, rate, m, v, power1, power2)
+    if beta1_tensor is not None or beta2_tensor is not None or not _single(*tensors):
+        return False
+    rows = merged(code, grad)
+    factors = float(beta1), float(beta2), float(epsilon)
+    code.emit(
+        *(_adam_rows, grad.height, grad.width, bool(lazy_mode)),
+        *(param, m, v, rate, power1, power2, *factors, *rows.parts),
+    )
+
+
+@lowering("momentum", sparse=True)
+def momentum(
+    code: Code,
+    param: Value,
+    grad: Sparse,
+    velocity: Value,
+    rate: Value,
+    *outputs: Value,
+    mu: float,
+    use_nesterov: bool,
+) -> Any:
+    """All rows, for velocities last."""
+    if not _single(param, grad, velocity, rate):
+        return False
+    rows, sizes = merged(code, grad), (grad.height, grad.width, bool(use_nesterov))
+    code.emit(_momentum_rows, *sizes, param, velocity, rate, float(mu), *rows.parts)

@@ -1,0 +1,192 @@
+"""What code works on: values in buffers, and arguments of kernels that are no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.ir.sizes import Counts
+
+__all__ = ["Buffer", "Constant", "Late", "Offsets", "Sparse", "Value"]
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory that values lie in.
+
+    Args:
+        nbytes: size.
+        first: number of the first call that uses it.
+        last: number of the last call that uses it.
+        lasting: holds a value that is needed outside of the code.
+    """
+
+    nbytes: int
+    first: int = -1
+    last: int = -1
+    lasting: bool = False
+
+    def used_by(self, call: int) -> None:
+        """Note a call that uses it.
+
+        Args:
+            call: its number.
+        """
+        self.first = call if self.first < 0 else self.first
+        self.last = call
+
+
+@dataclass(eq=False)
+class Value:
+    """An array that code works on.
+
+    Args:
+        shape: all dimensions.
+        dtype: element type.
+        buffer: where it lies; None for an array that the run brings along.
+        name: of the variable; ``""`` for scratch memory.
+        channels_last: axis 1 comes last in memory.
+        source: for a copy that is yet to be made, the same value in the other layout.
+        part: for an array of a :class:`Sparse`: which.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    buffer: Buffer | None = None
+    name: str = ""
+    channels_last: bool = False
+    source: Value | None = None
+    part: str = ""
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def has_planes(self) -> bool:
+        """Whether it matters if the channels are last."""
+        return len(self.shape) > 2 and self.shape[1] > 1 and math.prod(self.shape[2:]) > 1
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """All arrays: this one."""
+        return (self,)
+
+
+@dataclass(eq=False)
+class Offsets(Value):
+    """Offsets of sequences of one level that code computes; outside of code they are a ``Lod``."""
+
+
+@dataclass(eq=False)
+class Sparse:
+    """Some rows of a tall matrix (``SelectedRows``): three arrays.
+
+    Args:
+        height: rows of the full matrix.
+        rows: row numbers, int64, with room for as many as there can be.
+        value: the rows, with as much room.
+        count: int64 ``(1,)``, how many there are.
+        name: of the variable; ``""`` for scratch memory.
+    """
+
+    height: int
+    rows: Value
+    value: Value
+    count: Value
+    name: str = ""
+
+    @classmethod
+    def like(
+        cls, shape: tuple[int, ...], dtype: Any, room: int, name: str = "", own: bool = True
+    ) -> Sparse:
+        """Rows of a matrix of some shape.
+
+        Args:
+            shape: of the full matrix.
+            dtype: element type.
+            room: how many rows there can be.
+            name: of the variable.
+            own: it gets buffers; else the run brings the arrays along.
+        """
+        rows = Value((room,), np.dtype(np.int64), None, name, part="rows")
+        value = Value((room, *shape[1:]), np.dtype(dtype), None, name, part="value")
+        number = Value((1,), np.dtype(np.int64), None, name, part="count")
+        made = cls(shape[0], rows, value, number, name)
+        if own:
+            for part in made.parts:
+                part.buffer = Buffer(part.nbytes)
+        return made
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """All arrays."""
+        return self.rows, self.value, self.count
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """Where one of the arrays lies that it shares with nothing else."""
+        return self.count.buffer
+
+    channels_last = has_planes = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """All dimensions of the full matrix."""
+        return (self.height, *self.value.shape[1:])
+
+    @property
+    def room(self) -> int:
+        """How many rows there can be."""
+        return self.rows.size
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.value.shape[1:])
+
+    @property
+    def size(self) -> int:
+        """Number of elements that there can be."""
+        return self.value.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self.value.dtype
+
+
+class Constant:
+    """Numbers that a kernel reads and nobody changes. ``int()`` is their address.
+
+    Args:
+        array: the numbers.
+    """
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = np.ascontiguousarray(array)
+
+    def __int__(self) -> int:
+        return int(self._array.ctypes.data)
+
+
+class Late:
+    """An argument that is made when memory and sizes are known, for every piece of code anew.
+
+    Args:
+        make: called with the rows of the device's batch; ``int()`` of what it gives is the
+            argument, as long as it lives.
+    """
+
+    def __init__(self, make: Callable[[Counts], Any]) -> None:
+        self.at = make

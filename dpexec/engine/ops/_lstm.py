@@ -1,0 +1,262 @@
+"""A long short-term memory: one step, the loop over all of them, and their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.engine.ops._recurrent import Loops, activate, times_slope, unbounded
+from dpexec.engine.ops._steps import Steps
+
+
+@dataclass(frozen=True)
+class LstmCell:
+    """What all steps have in common.
+
+    Args:
+        xp: NumPy, or what has its interface.
+        peepholes: ``(3 * size,)``, weights with which the input gate, the forget gate and the
+            output gate see the cell; None: they do not.
+        gate: activation of the gates.
+        state: activation of the cell, for the output.
+        candidate: activation of what the cell is to take in.
+        clip: the cell is kept within plus and minus this; 0 for no bounds.
+    """
+
+    xp: Any
+    peepholes: Any
+    gate: str
+    state: str
+    candidate: str
+    clip: float = 0.0
+
+    def forward(self, gates: Any, before: Any) -> tuple[Any, Any, Any]:
+        """Compute a step.
+
+        Args:
+            gates: ``(sequences, 4 * size)``, what candidate, input gate, forget gate and output
+                gate are activations of; they are overwritten with these.
+            before: the cells, ``(sequences, size)``; None for zeros.
+
+        Returns:
+            Cells, their activations, outputs; each ``(sequences, size)``.
+        """
+        size = gates.shape[1] // 4
+        new, taken, kept, shown = (gates[:, i * size : (i + 1) * size] for i in range(4))
+        if self.peepholes is not None and before is not None:
+            taken += before * self.peepholes[:size]
+            kept += before * self.peepholes[size : 2 * size]
+        activate(self.xp, new, self.candidate)
+        both = gates[:, size : (4 if self.peepholes is None else 3) * size]
+        activate(self.xp, both, self.gate)
+        cell = new * taken
+        if before is not None:
+            cell += before * kept
+        if self.clip > 0:
+            self.xp.clip(cell, -self.clip, self.clip, out=cell)
+        if self.peepholes is not None:
+            shown += cell * self.peepholes[2 * size :]
+            activate(self.xp, shown, self.gate)
+        active = activate(self.xp, cell.copy(), self.state)
+        return cell, active, active * shown
+
+    def backward(
+        self, d_hidden: Any, d_cell: Any, values: tuple[Any, Any, Any, Any], d_gates: Any
+    ) -> Any:
+        """Compute the gradient of a step.
+
+        Args:
+            d_hidden: of the outputs.
+            d_cell: of the cells, from later steps; it is overwritten.
+            values: gates, cells before (None for zeros), cells and their activations.
+            d_gates: is overwritten with the gradient of what the gates are activations of.
+
+        Returns:
+            The gradient of the cells before.
+        """
+        gates, before, cell, active = values
+        size = cell.shape[1]
+        new, taken, kept, shown = (gates[:, i * size : (i + 1) * size] for i in range(4))
+        d_new, d_taken, d_kept, d_shown = (d_gates[:, i * size : (i + 1) * size] for i in range(4))
+        self.xp.multiply(d_hidden, active, out=d_shown)
+        times_slope(d_shown, shown, self.gate)
+        d_cell += times_slope(d_hidden * shown, active, self.state)
+        if self.peepholes is not None:
+            d_cell += d_shown * self.peepholes[2 * size :]
+        if self.clip > 0:
+            d_cell *= self.xp.abs(cell) < self.clip
+        self.xp.multiply(d_cell, taken, out=d_new)
+        times_slope(d_new, new, self.candidate)
+        self.xp.multiply(d_cell, new, out=d_taken)
+        d_kept[...] = 0 if before is None else d_cell * before
+        times_slope(d_gates[:, size : 3 * size], gates[:, size : 3 * size], self.gate)
+        d_cell *= kept
+        if self.peepholes is not None:
+            d_cell += d_taken * self.peepholes[:size]
+            d_cell += d_kept * self.peepholes[size : 2 * size]
+        return d_cell
+
+
+def cell_of(
+    xp: Any, bias: Any, use_peepholes: bool, kinds: tuple[str, str, str], clip: float = 0.0
+) -> LstmCell:
+    """A cell with the peepholes that are the end of a bias.
+
+    Args:
+        xp: NumPy, or what has its interface.
+        bias: ``(1, 7 * size)``, or ``(1, 4 * size)`` without peepholes.
+        use_peepholes: whether it has some.
+        kinds: activations of gates, state and candidate.
+        clip: bounds of the cell.
+    """
+    peepholes = bias[0, bias.shape[1] // 7 * 4 :] if use_peepholes else None
+    return LstmCell(xp, peepholes, *kinds, clip)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What the next step sees of the outputs: these times a weight, activated, within bounds.
+
+    Args:
+        xp: NumPy, or what has its interface.
+        weight: ``(size, projected)``.
+        kind: the activation.
+        clip: results are kept within plus and minus this; 0 for no bounds.
+    """
+
+    xp: Any
+    weight: Any
+    kind: str
+    clip: float
+
+    def forward(self, hidden: Any) -> Any:
+        """What the next step sees."""
+        out = activate(self.xp, hidden @ self.weight, unbounded(self.kind))
+        return self.xp.clip(out, -self.clip, self.clip) if self.clip > 0 else out
+
+    def backward(self, d_out: Any, out: Any) -> Any:
+        """The gradient of the outputs; ``d_out`` is overwritten."""
+        if self.clip > 0:
+            d_out *= self.xp.abs(out) < self.clip
+        return times_slope(d_out, out, self.kind) @ self.weight.T
+
+
+def run(
+    unit: LstmCell,
+    steps: Steps,
+    gates: Any,
+    weight: Any,
+    states: tuple[Any, Any],
+    projection: Projection | None = None,
+) -> tuple[Any, Any, Any, Any]:
+    """Go through all steps.
+
+    Args:
+        unit: computes a step.
+        steps: the steps.
+        gates: ``(rows of steps, 4 * size)``, what gates get of the input; they are overwritten.
+        weight: what gates get of the step before is its result times this.
+        states: result and cells before the first step, or None for zeros.
+        projection: makes results of outputs; None: they are the outputs.
+
+    Returns:
+        Results, outputs, cells, and activations of cells, for all rows of the steps.
+    """
+    xp, size = unit.xp, gates.shape[1] // 4
+    hidden, cells, active = (xp.empty((len(gates), size), gates.dtype) for _ in range(3))
+    results = hidden
+    if projection is not None:
+        results = xp.empty((len(gates), len(weight)), gates.dtype)
+    result, cell = (steps.first(xp, state) for state in states)
+    for begin, end in steps.spans:
+        count, here = end - begin, slice(begin, end)
+        if result is not None:
+            gates[here] += result[:count] @ weight
+        made = unit.forward(gates[here], None if cell is None else cell[:count])
+        cells[here], active[here], hidden[here] = made
+        if projection is not None:
+            results[here] = projection.forward(hidden[here])
+        result, cell = results[here], cells[here]
+    return results, hidden, cells, active
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the forward pass leaves for the gradient, for all rows of the steps.
+
+    Args:
+        results: as :func:`run` returns them.
+        gates: activated gates.
+        cells: the cells.
+        active: their activations.
+        first: states before the first step, of those that run; each may be None.
+    """
+
+    results: Any
+    gates: Any
+    cells: Any
+    active: Any
+    first: tuple[Any, Any]
+
+
+def run_back(
+    unit: LstmCell,
+    steps: Steps,
+    kept: Kept,
+    weight: Any,
+    d_results: Any,
+    projection: Projection | None = None,
+) -> tuple[Any, Any]:
+    """Go through all steps in the opposite order.
+
+    Args:
+        unit: computes a step.
+        steps: the steps.
+        kept: what the forward pass left.
+        weight: as for :func:`run`.
+        d_results: gradient of the results; it is overwritten with that of what the projection
+            activates.
+        projection: as for :func:`run`.
+
+    Returns:
+        The gradient of what gates are activations of, and of the cells before the first step.
+    """
+    d_gates = unit.xp.empty_like(kept.gates)
+    d_cell = unit.xp.zeros((steps.running, kept.cells.shape[1]), d_gates.dtype)
+    for step in range(len(steps.spans) - 1, -1, -1):
+        begin, end = steps.spans[step]
+        count, here = end - begin, slice(begin, end)
+        if step:
+            previous = slice(steps.spans[step - 1][0], steps.spans[step - 1][0] + count)
+            before = kept.cells[previous]
+        else:
+            before = kept.first[1]
+        d_hidden = d_results[here]
+        if projection is not None:
+            d_hidden = projection.backward(d_hidden, kept.results[here])
+        values = kept.gates[here], before, kept.cells[here], kept.active[here]
+        unit.backward(d_hidden, d_cell[:count], values, d_gates[here])
+        if step:
+            d_results[previous] += d_gates[here] @ weight.T
+    return d_gates, d_cell
+
+
+ON_ARRAYS = Loops(run, run_back)
+
+
+def bias_grad(unit: LstmCell, steps: Steps, kept: Kept, d_gates: Any) -> Any:
+    """The gradient of the bias, of which the peepholes are the end.
+
+    Args:
+        unit: computes a step.
+        steps: the steps.
+        kept: what the forward pass left.
+        d_gates: as :func:`run_back` returns it.
+    """
+    total = d_gates.sum(axis=0)
+    if unit.peepholes is not None:
+        before = steps.before(unit.xp, kept.cells, kept.first[1])
+        seen = unit.xp.concatenate([before, before, kept.cells], axis=1)
+        seen *= d_gates[:, kept.cells.shape[1] :]
+        total = unit.xp.concatenate([total, seen.sum(axis=0)])
+    return total[None]

@@ -1,0 +1,177 @@
+"""What recurrent operators share: activations in place, and their slopes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, require
+from dpexec.engine.ops._shapes import require_same_dtype, same_dims
+from dpexec.engine.ops._steps import Steps
+from dpexec.engine.ops.sigmoid import sigmoid_array
+
+ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
+"""In the order of the numbers that ``gru_unit`` has for them."""
+
+LOGISTIC = "logistic"
+"""A sigmoid of any argument: the one that ``gru_unit``, ``lstm_unit`` and projections have."""
+
+SATURATED = -40.0, 13.0
+"""Where Paddle's memories over sequences keep the argument of a sigmoid: between 4.2e-18 and
+1 - 2.3e-6, so that no gate closes or opens wholly, and each lets gradients through."""
+
+THREE, EMPTY = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
+"""Sequences of samples; one of EMPTY has no rows."""
+
+_STEPS_KEPT = 16  # gradients go through the same steps as what they are gradients of
+
+UNSET = (
+    "leaves the gradients of initial states of empty sequences unset; dpexec gives the derivative"
+)
+_WRONG = (
+    "has other code for sizes that are multiples of 8, on processors with "
+    "AVX, whose gradients are no derivatives; dpexec gives the derivatives"
+)
+
+
+def deviating(size: int, slots: Sequence[str], unset: bool) -> dict[str, str]:
+    """Why samples of long short-term memories differ from Paddle, by slot.
+
+    Args:
+        size: number of cells.
+        slots: inputs with a gradient.
+        unset: whether there are initial states of empty sequences.
+    """
+    if unset:
+        return {"*": UNSET}
+    return {} if size % 8 else {f"{slot}@GRAD": _WRONG for slot in slots}
+
+
+def saturated(r: SampleRng, sample: Sample, gates: str, *states: str) -> Sample:
+    """A sample whose gates are shut and open as far as they can be, and see large states.
+
+    Gradients there are not those of finite differences, which an argument that stays the same
+    makes 0.
+
+    Args:
+        r: draws.
+        sample: where other inputs come from.
+        gates: the slot of what gates are activations of.
+        states: slots of states, or cells.
+    """
+    inputs = {**sample.inputs, gates: r.uniform(-70.0, 70.0, sample.inputs[gates].shape)}
+    inputs |= {slot: r.uniform(5.0, 9.0, sample.inputs[slot].shape) for slot in states}
+    return replace(sample, inputs=inputs, smooth=False)
+
+
+@dataclass(frozen=True)
+class Loops:
+    """How a recurrent operator goes through its steps: on arrays, or faster where that is possible.
+
+    Args:
+        forward: computes all steps.
+        backward: computes their gradients.
+        products: ``a.T @ b``, for the gradients of weights.
+    """
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    products: Callable[[Any, Any], Any] = lambda a, b: a.T @ b
+
+
+def activate(xp: Any, x: Any, kind: str) -> Any:
+    """Overwrite an array with its activation and return it.
+
+    Args:
+        xp: NumPy, or what has its interface.
+        x: the array.
+        kind: one of ``ACTIVATIONS``, where ``sigmoid`` saturates (``SATURATED``); or ``LOGISTIC``.
+    """
+    if kind == "sigmoid":
+        x[...] = sigmoid_array(xp, xp.clip(x, *SATURATED))
+    elif kind == LOGISTIC:
+        x[...] = sigmoid_array(xp, x)
+    elif kind == "tanh":
+        xp.tanh(x, out=x)
+    elif kind == "relu":
+        xp.maximum(x, 0, out=x)
+    return x
+
+
+def unbounded(kind: str) -> str:
+    """The activation where sigmoids do not saturate."""
+    return LOGISTIC if kind == "sigmoid" else kind
+
+
+def times_slope(grad: Any, out: Any, kind: str) -> Any:
+    """Overwrite the gradient of an activation's result with that of its argument.
+
+    Args:
+        grad: the gradient, which is returned.
+        out: the result of the activation.
+        kind: as for :func:`activate`.
+    """
+    if kind in ("sigmoid", LOGISTIC):
+        grad *= out
+        grad *= 1 - out
+    elif kind == "tanh":
+        grad *= 1 - out * out
+    elif kind == "relu":
+        grad *= out > 0
+    return grad
+
+
+def require_activations(**kinds: str) -> None:
+    """Refuse activations that there are not.
+
+    Args:
+        kinds: activation by name of the attribute.
+    """
+    for name, kind in kinds.items():
+        require(kind in ACTIVATIONS, f"{name} must be {', '.join(ACTIVATIONS)}, but is {kind!r}")
+
+
+def require_shape(name: str, spec: Spec | None, shape: tuple[int, ...], like: Spec) -> None:
+    """Refuse a parameter or a state of another shape, or of another data type than the input.
+
+    Args:
+        name: of the slot.
+        spec: what is in it; None is all right.
+        shape: what its shape must be.
+        like: the input.
+    """
+    if spec is None:
+        return
+    require(
+        same_dims(spec.shape, shape),
+        f"{name} {spec} must have the shape {list(shape)}",
+    )
+    require_same_dtype(spec, like, f"{name} and Input")
+
+
+def one_level(lod: Spec | None) -> int:
+    """How many sequences there are, -1 if unknown; refused if they are nested.
+
+    Args:
+        lod: spec of the offsets; None while a program is built.
+    """
+    if lod is None:
+        return -1
+    require(lod.rank == 1, f"sequences must not be nested, but Input has {lod.rank} levels of them")
+    return max(lod.shape[0] - 1, -1)
+
+
+def steps_of(lod: Lod, is_reverse: bool) -> Steps:
+    """The steps through sequences that lie one after another."""
+    return _steps(lod.offsets.tobytes(), is_reverse)
+
+
+@functools.lru_cache(_STEPS_KEPT)
+def _steps(offsets: bytes, is_reverse: bool) -> Steps:
+    bounds = np.frombuffer(offsets, np.int64)
+    return Steps(bounds[:-1], np.diff(bounds), is_reverse)

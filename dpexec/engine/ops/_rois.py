@@ -1,0 +1,78 @@
+"""Regions of interest: what operators that pool over them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.opdef import Spec, require
+from dpexec.engine.ops._boxes import Numbers, require_boxes, to_host
+from dpexec.engine.ops._shapes import require_float, require_same_dtype
+
+
+def require_regions(x: Spec, rois: Spec, pooled_height: int, pooled_width: int) -> None:
+    """Refuse what are no maps of features and regions in them."""
+    require_float(x)
+    require(x.rank == 4, f"X {x} must be (N, C, H, W)")
+    require_boxes(rois, "ROIs")
+    require_same_dtype(x, rois, "X and ROIs")
+    require(
+        min(pooled_height, pooled_width) > 0,
+        f"pooled_height and pooled_width must be positive, but are {pooled_height}, {pooled_width}",
+    )
+
+
+def infer_pooled(x: Spec, rois: Spec, pooled_height: int, pooled_width: int) -> Spec:
+    """The spec of a small map for every region, checked."""
+    require_regions(x, rois, pooled_height, pooled_width)
+    return Spec((rois.shape[0], x.shape[1], pooled_height, pooled_width), x.dtype)
+
+
+def images(lod: Lod | None, offsets: Any) -> Iterator[tuple[int, slice]]:
+    """The images that have regions, and where these are.
+
+    Args:
+        lod: the images as sequences of regions.
+        offsets: or else a tensor with the offsets of the images.
+
+    Raises:
+        ValueError: there are neither.
+    """
+    if offsets is not None:
+        lod = Lod([to_host(offsets).ravel()])
+    if not lod:
+        raise ValueError("ROIs hold no sequences, so which image they are of is unknown")
+    for image, (start, stop) in enumerate(lod.spans()):
+        if stop > start:
+            yield image, slice(start, stop)
+
+
+def pooled(x: Any, rows: Any, columns: Any) -> Any:
+    """Sums over regions of an image with weights that are products of a row's and a column's.
+
+    Args:
+        x: ``(C, H, W)``.
+        rows: ``(regions, P, H)``.
+        columns: ``(regions, Q, W)``.
+
+    Returns:
+        ``(regions, C, P, Q)``.
+    """
+    regions, height = rows.shape[:2]
+    by_rows = (rows.reshape(-1, rows.shape[2]) @ x).reshape(len(x), regions, height, -1)
+    return (by_rows @ columns.swapaxes(1, 2)).swapaxes(0, 1)
+
+
+def pooled_grad(d_out: Any, rows: Any, columns: Any) -> Any:
+    """The gradient of :func:`pooled` by ``x``, ``(C, H, W)``."""
+    by_rows = d_out.swapaxes(0, 1) @ columns
+    channels, regions, height, width = by_rows.shape
+    flat = rows.reshape(-1, rows.shape[2])
+    return flat.T @ by_rows.reshape(channels, regions * height, width)
+
+
+def scaled(rois: Any, scale: float) -> Numbers:
+    """Regions in the coordinates of the features, on the host."""
+    found = to_host(rois)
+    return found * found.dtype.type(scale)

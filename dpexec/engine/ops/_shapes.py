@@ -1,0 +1,130 @@
+"""Axes and shapes: what many operators check and compute alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.engine.core.dtypes import VarType, is_float
+from dpexec.engine.ir.opdef import Spec, dims_match, require
+
+
+def require_axis(axis: int, spec: Spec, name: str = "X", attribute: str = "axis") -> int:
+    """The axis counted from the front; refused if ``spec`` does not have it."""
+    require(
+        -spec.rank <= axis < spec.rank,
+        f"{attribute} is {axis}, which is not an axis of {name} {spec}",
+    )
+    return axis % spec.rank
+
+
+def require_float(spec: Spec, name: str = "X") -> None:
+    """Refuse integers and booleans."""
+    require(is_float(spec.dtype), f"{name} {spec} must hold floating point numbers")
+
+
+def require_integer(spec: Spec, name: str) -> None:
+    """Refuse everything but int32 and int64."""
+    require(spec.dtype in (VarType.INT32, VarType.INT64), f"{name} {spec} must hold int32 or int64")
+
+
+def require_same_dtype(a: Spec, b: Spec, names: str = "X and Y") -> None:
+    """Refuse mixed element types: fluid never converts silently."""
+    require(a.dtype == b.dtype, f"{names} must have one data type, but they are {a} and {b}")
+
+
+def same_dims(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two shapes can be equal, for what is known of them."""
+    return len(a) == len(b) and all(map(dims_match, a, b))
+
+
+def require_same_shape(a: Spec, b: Spec, names: str = "X and Y") -> None:
+    """Refuse tensors whose shapes cannot be equal."""
+    require(same_dims(a.shape, b.shape), f"{names} must have one shape, but they are {a} and {b}")
+
+
+def require_shape_of(spec: Spec, other: Spec, name: str, other_name: str) -> None:
+    """Refuse a tensor whose shape cannot be that of another one."""
+    require(
+        same_dims(spec.shape, other.shape),
+        f"{name} {spec} must have the shape of {other_name} {other}",
+    )
+
+
+def infer_number(x: Spec) -> Spec:
+    """One number is computed from all elements, ``(1,)``."""
+    require_float(x)
+    return x.replace(shape=(1,), lod_level=0)
+
+
+def product(dims: Sequence[int]) -> int:
+    """Number of elements, -1 if a dimension is unknown."""
+    return -1 if any(dim < 0 for dim in dims) else math.prod(dims)
+
+
+def as_ints(value: Any) -> list[int]:
+    """An attribute that is an integer or a list of them, as a list."""
+    return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
+
+
+def integer(attribute: int, variable: Any) -> int:
+    """An attribute, unless there is a variable with one element in its place."""
+    return attribute if variable is None else int(variable.reshape(-1)[0])
+
+
+def integers(attribute: Sequence[int], variable: Any, parts: Sequence[Any]) -> tuple[int, ...]:
+    """An attribute, unless there is one variable in its place, or one for each number."""
+    if parts:
+        return tuple(int(part.reshape(-1)[0]) for part in parts)
+    numbers = attribute if variable is None else variable.reshape(-1)
+    return tuple(int(number) for number in numbers)
+
+
+def spread(xp: Any, values: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
+    """Repeat the results of a reduction over ``axes`` for every element that was reduced.
+
+    Returns:
+        A read-only view of ``shape``.
+    """
+    kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    return xp.broadcast_to(values.reshape(kept), shape)
+
+
+def infer_shape_attribute(
+    shape: Sequence[int], tensor: Spec | None = None, parts: Sequence[Spec] = ()
+) -> tuple[int, ...]:
+    """What is known of :func:`integers` that are a shape.
+
+    Args:
+        shape: the attribute; where ``parts`` are given, -1 stands for what they tell.
+        tensor: a variable with the whole shape, in one row or more; its values are unknown here.
+        parts: a variable per dimension.
+    """
+    if parts:
+        return tuple(shape) if len(shape) == len(parts) else (-1,) * len(parts)
+    if tensor is not None:
+        require(tensor.size > 0, f"ShapeTensor {tensor} must have a known number of elements")
+        return (-1,) * tensor.size
+    require(
+        all(dim >= 0 for dim in shape),
+        f"attribute shape is {list(shape)}, but no dimension may be negative here",
+    )
+    return tuple(shape)
+
+
+def batch_size_like(
+    shape: Sequence[int],
+    like: Sequence[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+) -> tuple[int, ...]:
+    """``shape`` with one dimension taken from another shape."""
+    require(
+        0 <= input_dim_idx < len(like) and 0 <= output_dim_idx < len(shape),
+        f"input_dim_idx={input_dim_idx} or output_dim_idx={output_dim_idx} lies outside the "
+        f"shapes {list(like)} of Input and {list(shape)} of the attribute",
+    )
+    made = list(shape)
+    made[output_dim_idx] = like[input_dim_idx]
+    return tuple(made)

@@ -1,0 +1,75 @@
+"""``adadelta``: steps as large as the last ones, relative to the gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.ir.opdef import Sample, op
+from dpexec.engine.ops._optimizers import drawn, like_inputs
+
+_SLOTS = "Param Grad AvgSquaredGrad AvgSquaredUpdate"
+
+
+@op(
+    "adadelta",
+    inputs=_SLOTS,
+    outputs="ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    infer=like_inputs(_SLOTS, "Param AvgSquaredGrad AvgSquaredUpdate"),
+    inplace={
+        "ParamOut": "Param",
+        "AvgSquaredGradOut": "AvgSquaredGrad",
+        "AvgSquaredUpdateOut": "AvgSquaredUpdate",
+    },
+    no_grad=True,
+    samples=lambda r: [
+        Sample(
+            {
+                "Param": np.array([1.0]),
+                "Grad": np.array([2.0]),
+                "AvgSquaredGrad": np.array([3.0]),
+                "AvgSquaredUpdate": np.array([0.75]),
+            },
+            {"rho": 0.5, "epsilon": 0.5},
+            expected={
+                "ParamOut": np.array([1.0 - 2.0 * (1.5 / 4.0) ** 0.5]),
+                "AvgSquaredGradOut": np.array([3.5]),
+                "AvgSquaredUpdateOut": np.array([1.0]),
+            },
+        ),
+        drawn(r, _SLOTS),
+        drawn(r, _SLOTS, {"rho": 0.8, "epsilon": 0.01}),
+    ],
+)
+def adadelta(
+    xp: Any,
+    param: Any,
+    grad: Any,
+    square_grad: Any,
+    square_update: Any,
+    *,
+    rho: float = 0.95,
+    epsilon: float = 1e-6,
+) -> tuple[Any, Any, Any]:
+    """``p -= sqrt((d + epsilon) / (s + epsilon)) * g``: running means of squares ``s`` and ``d``.
+
+    ``s`` is that of the gradients. ``d`` is that of the steps, ``d = rho * d + (1 - rho) * step *
+    step`` where the step is made with the old ``d``; the parameter then moves with the *new* one,
+    which Zeiler's formula does not, but Paddle's kernel does when it works in place, as it always
+    does in a program. There is no learning rate. Source: Paddle op ``adadelta``; Zeiler 2012.
+    """
+    kind = param.dtype.type
+    kept, tiny = kind(rho), kind(epsilon)
+    rest = kind(1) - kept
+    square_grad *= kept
+    square_grad += rest * grad * grad
+    scale = square_grad + tiny
+    step = (square_update + tiny) / scale * grad * grad  # the square of the step
+    square_update *= kept
+    square_update += rest * step
+    xp.divide(square_update + tiny, scale, out=step)
+    xp.sqrt(step, out=step)
+    step *= grad
+    param -= step
+    return param, square_grad, square_update

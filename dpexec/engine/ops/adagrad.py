@@ -1,0 +1,108 @@
+"""``adagrad`` and ``decayed_adagrad``: steps divided by the size of the gradients so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.opdef import Sample, op
+from dpexec.engine.ops._optimizers import drawn, like_inputs, scalar
+
+_SLOTS = "Param Grad Moment LearningRate"
+
+
+def _step(xp: Any, grad: Any, moment: Any, rate: Any, epsilon: float) -> Any:
+    size = xp.sqrt(moment)
+    size += moment.dtype.type(epsilon)
+    step = grad * scalar(rate)
+    step /= size
+    return step
+
+
+@op(
+    "adagrad",
+    inputs=_SLOTS,
+    outputs="ParamOut MomentOut",
+    infer=like_inputs(_SLOTS, "Param Moment"),
+    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
+    sparse=("Grad",),
+    no_grad=True,
+    samples=lambda r: [
+        Sample(
+            {
+                "Param": np.array([1.0]),
+                "Grad": np.array([3.0]),
+                "Moment": np.array([16.0]),
+                "LearningRate": np.array([0.5]),
+            },
+            expected={"ParamOut": np.array([0.70000006]), "MomentOut": np.array([25.0])},
+        ),
+        drawn(r, _SLOTS),
+        drawn(r, _SLOTS, {"epsilon": 0.5}),
+        drawn(r, _SLOTS, sparse=True),
+    ],
+)
+def adagrad(
+    xp: Any, param: Any, grad: Any, moment: Any, rate: Any, *, epsilon: float = 1e-6
+) -> tuple[Any, Any]:
+    """``s += g * g; p -= rate * g / (sqrt(s) + epsilon)``; of a sparse gradient, only its rows.
+
+    Source: Paddle op ``adagrad``; Duchi, Hazan, Singer 2011.
+    """
+    if isinstance(grad, SelectedRows):
+        rows, grad = grad.totals(xp)
+        size = moment[rows]
+        size += grad * grad
+        moment[rows] = size
+        param[rows] -= _step(xp, grad, size, rate, epsilon)
+    else:
+        moment += grad * grad
+        param -= _step(xp, grad, moment, rate, epsilon)
+    return param, moment
+
+
+@op(
+    "decayed_adagrad",
+    inputs=_SLOTS,
+    outputs="ParamOut MomentOut",
+    infer=like_inputs(_SLOTS, "Param Moment"),
+    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
+    no_grad=True,
+    samples=lambda r: [
+        Sample(
+            {
+                "Param": np.array([3.0]),
+                "Grad": np.array([2.0]),
+                "Moment": np.array([0.0]),
+                "LearningRate": np.array([0.5]),
+            },
+            {"decay": 0.75},
+            expected={"ParamOut": np.array([2.000001]), "MomentOut": np.array([1.0])},
+        ),
+        drawn(r, _SLOTS),
+        drawn(r, _SLOTS, {"decay": 0.5, "epsilon": 0.5}),
+    ],
+)
+def decayed_adagrad(
+    xp: Any,
+    param: Any,
+    grad: Any,
+    moment: Any,
+    rate: Any,
+    *,
+    decay: float = 0.95,
+    epsilon: float = 1e-6,
+) -> tuple[Any, Any]:
+    """``s = decay * s + (1 - decay) * g * g; p -= rate * g / (sqrt(s) + epsilon)``.
+
+    Source: Paddle op ``decayed_adagrad``.
+    """
+    kept = param.dtype.type(decay)
+    moment *= kept
+    square = grad * (param.dtype.type(1) - kept)
+    square *= grad
+    moment += square
+    param -= _step(xp, grad, moment, rate, epsilon)
+    return param, moment

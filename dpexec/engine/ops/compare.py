@@ -1,0 +1,79 @@
+"""Comparisons, from ``less_than`` to ``not_equal``, and ``equal_reduce``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.ir.opdef import OpDef, Sample, Spec, op
+from dpexec.engine.ops._elementwise import aligned, infer_comparison
+
+
+def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
+    function = name.replace("_than", "")
+
+    def compare(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
+        x, y = aligned(x, y, axis)
+        return getattr(xp, function)(x, y)
+
+    compare.__name__ = name
+    compare.__doc__ = f"""``x {symbol} y``, element by element, with fluid's broadcasting of y.
+
+    Source: Paddle op ``{name}``."""
+    return op(
+        name,
+        inputs="X Y",
+        outputs="Out",
+        infer=infer_comparison,
+        attrs={"force_cpu": False},
+        no_grad=True,
+        samples=lambda r: [
+            Sample(
+                {"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([2.0, 2.0, 2.0])},
+                expected={"Out": np.array(expected)},
+            ),
+            Sample({"X": r.integers(0, 3, (2, 3, 4)), "Y": r.integers(0, 3, (3,))}, {"axis": 1}),
+            Sample({"X": r.integers(0, 3, (3, 4)) * 0.5, "Y": r.integers(0, 3, (3, 4)) * 0.5}),
+        ],
+    )(compare)
+
+
+less_than = _declare("less_than", "<", [True, False, False])
+less_equal = _declare("less_equal", "<=", [True, True, False])
+greater_than = _declare("greater_than", ">", [False, False, True])
+greater_equal = _declare("greater_equal", ">=", [False, True, True])
+equal = _declare("equal", "==", [False, True, False])
+not_equal = _declare("not_equal", "!=", [True, False, True])
+
+
+def _infer_reduce(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
+    return infer_comparison(x, y, axis=axis).replace(shape=(1,))
+
+
+@op(
+    "equal_reduce",
+    inputs="X Y",
+    outputs="Out",
+    infer=_infer_reduce,
+    no_grad=True,
+    samples=lambda r: [
+        Sample(
+            {"X": np.array([[1.0, 2.0]] * 2), "Y": np.array([1.0, 2.0])},
+            expected={"Out": np.array([True])},
+        ),
+        Sample(
+            {"X": np.array([1, 2, 3]), "Y": np.array([1, 2, 4])},
+            expected={"Out": np.array([False])},
+        ),
+        Sample({"X": np.array([[3, 3], [4, 4]]), "Y": np.array([3, 4])}, {"axis": 0}),
+        Sample({"X": np.array([np.nan]), "Y": np.array([np.nan])}),
+    ],
+)
+def equal_reduce(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
+    """Whether all elements are equal, ``(1,)``, with fluid's broadcasting of y.
+
+    Source: Paddle op ``equal_reduce``.
+    """
+    x, y = aligned(x, y, axis)
+    return (x == y).all().reshape(1)

@@ -1,0 +1,41 @@
+"""``copy_lod``: offsets of sequences for a variable that a loop or a branch overwrites.
+
+Or for rows of several variables that lie one after another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.opdef import Sample, Spec, op, require
+
+
+def _infer(parts: list[Spec]) -> Spec:
+    levels = {part.rank for part in parts}
+    require(len(levels) == 1, f"all must have equally many levels of sequences, but have {levels}")
+    shapes = zip(*(part.shape for part in parts), strict=True)
+    sizes = (-1 if min(found) < 0 else sum(found) - len(found) + 1 for found in shapes)
+    return parts[0].replace(shape=tuple(sizes))
+
+
+@op(
+    "copy_lod",
+    inputs="X[]",
+    outputs="Out",
+    infer=_infer,
+    no_grad=True,
+    samples=lambda r: [
+        *(Sample({"X": [Lod(levels)]}) for levels in ([[0, 2, 3]], [[0, 1], [0, 4]], [])),
+        Sample(
+            {"X": [Lod([[0, 2, 3]]), Lod([[0, 0, 4]])]},
+            expected={"Out": Lod([[0, 2, 3, 3, 7]])},
+        ),
+    ],
+)
+def copy_lod(xp: Any, parts: list[Lod]) -> Lod:
+    """The same offsets under another name, those of several variables one after another.
+
+    Source: dpexec's own; users never write it.
+    """
+    return parts[0] if len(parts) == 1 else Lod.merged(parts)

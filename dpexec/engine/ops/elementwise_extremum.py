@@ -1,0 +1,82 @@
+"""``elementwise_max`` and ``elementwise_min``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.ir.opdef import Sample, SampleRng, op
+from dpexec.engine.ops._elementwise import ATTRS, aligned, infer_elementwise, unbroadcast
+
+
+def _samples(r: SampleRng) -> list[Sample]:
+    """X and Y differ everywhere: the derivative jumps where they are equal."""
+    x, y, row = r.distinct((2, 3, 4)), r.distinct((2, 3, 4)) + 0.05, r.distinct((3,)) + 0.05
+    return [
+        Sample({"X": x, "Y": y}),
+        Sample({"X": x, "Y": row}, {"axis": 1}),
+        Sample({"X": row, "Y": x[:, :, 0]}),
+        Sample({"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([1.0, 3.0, 2.0])}, smooth=False),
+    ]
+
+
+@op(
+    "elementwise_max",
+    ulps=0,
+    inputs="X Y",
+    outputs="Out",
+    infer=infer_elementwise,
+    attrs=ATTRS,
+    samples=_samples,
+)
+def elementwise_max(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
+    """The larger of ``x`` and ``y``, the smaller shape laid into the larger one from ``axis`` on.
+
+    Source: Paddle op ``elementwise_max``.
+    """
+    return xp.maximum(*aligned(x, y, axis))
+
+
+@elementwise_max.grad("X", "Y", "Out@GRAD")
+def elementwise_max_grad(
+    xp: Any, x: Any, y: Any, d_out: Any, *, axis: int = -1, needs: tuple[bool, bool]
+) -> tuple[Any, Any]:
+    """The gradient goes to the larger input, to Y where both are equal."""
+    x_laid, y_laid = aligned(x, y, axis)
+    return _share(xp, x, y, d_out, x_laid > y_laid, axis, needs)
+
+
+@op(
+    "elementwise_min",
+    ulps=0,
+    inputs="X Y",
+    outputs="Out",
+    infer=infer_elementwise,
+    attrs=ATTRS,
+    samples=_samples,
+)
+def elementwise_min(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
+    """The smaller of ``x`` and ``y``, the smaller shape laid into the larger one from ``axis`` on.
+
+    Source: Paddle op ``elementwise_min``.
+    """
+    return xp.minimum(*aligned(x, y, axis))
+
+
+@elementwise_min.grad("X", "Y", "Out@GRAD")
+def elementwise_min_grad(
+    xp: Any, x: Any, y: Any, d_out: Any, *, axis: int = -1, needs: tuple[bool, bool]
+) -> tuple[Any, Any]:
+    """The gradient goes to the smaller input, to Y where both are equal."""
+    x_laid, y_laid = aligned(x, y, axis)
+    return _share(xp, x, y, d_out, x_laid < y_laid, axis, needs)
+
+
+def _share(
+    xp: Any, x: Any, y: Any, d_out: Any, x_wins: Any, axis: int, needs: tuple[bool, bool]
+) -> tuple[Any, Any]:
+    return (
+        unbroadcast(xp, d_out * x_wins, x, y, axis) if needs[0] else None,
+        unbroadcast(xp, d_out * ~x_wins, y, x, axis) if needs[1] else None,
+    )

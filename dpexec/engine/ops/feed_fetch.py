@@ -1,0 +1,22 @@
+"""Operators that say what a saved inference model is fed, and what it gives.
+
+The executor feeds and fetches itself, so no kernel runs. Source: Paddle ops ``feed``, ``fetch``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.engine.ops._by_executor import executor_op
+
+__all__: list[str] = []
+
+
+@executor_op("feed", inputs="X", outputs="Out", attrs={"col": 0})
+def feed(xp: Any, x: Any) -> None:
+    """Value number ``col`` of what a run is fed."""
+
+
+@executor_op("fetch", inputs="X", outputs="Out", attrs={"col": 0})
+def fetch(xp: Any, x: Any) -> None:
+    """Value number ``col`` of what a run gives."""

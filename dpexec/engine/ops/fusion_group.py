@@ -1,0 +1,74 @@
+"""``fusion_group``: operators that a pass put together, as their list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.engine.ir.group_ops import GroupOp, group_ops, written
+from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+
+__all__ = ["fusion_group"]
+
+
+def _infer(
+    inputs: list[Spec], *, parts: Sequence[str] = (), results: Sequence[int] = ()
+) -> list[Spec]:
+    specs = dict(enumerate(inputs))
+    for part in group_ops(parts, results):
+        part.infer(specs)
+    require(specs.keys() >= set(results), f"no part computes all of the values {list(results)}")
+    return [specs[number] for number in results]
+
+
+def _samples(r: SampleRng) -> list[Sample]:
+    gate = [
+        GroupOp("elementwise_add", {"X": [0], "Y": [1]}, {"Out": [2]}, {"axis": -1}),
+        GroupOp("sigmoid", {"X": [2]}, {"Out": [3]}, {}),
+        GroupOp("elementwise_mul", {"X": [3], "Y": [0]}, {"Out": [4]}, {"axis": -1}),
+        GroupOp("reduce_sum", {"X": [4]}, {"Out": [5]}, {"dim": [1], "keep_dim": True}),
+    ]
+    backward = [
+        GroupOp("tanh_grad", {"Out": [0], "Out@GRAD": [1]}, {"X@GRAD": [3]}, {}),
+        GroupOp(
+            "elementwise_add_grad",
+            {"X": [0], "Y": [2], "Out@GRAD": [3]},
+            {"X@GRAD": [4], "Y@GRAD": [5]},
+            {"axis": -1},
+        ),
+    ]
+    x = r.normal((4, 6))
+    return [
+        Sample({"Inputs": [x, r.normal((6,))]}, {"parts": written(gate), "results": [3, 5]}),
+        Sample(
+            {"Inputs": [x, r.normal((4, 6)), r.normal((6,))]},
+            {"parts": written(backward), "results": [4, 5]},
+        ),
+    ]
+
+
+@op(
+    "fusion_group",
+    inputs="Inputs[]",
+    outputs="Outs[]",
+    infer=_infer,
+    no_grad=True,
+    samples=_samples,
+)
+def fusion_group(
+    xp: Any, inputs: list[Any], *, parts: Sequence[str] = (), results: Sequence[int] = ()
+) -> list[Any]:
+    """What a list of operators computes, one after another.
+
+    Args:
+        xp: numpy or cupy.
+        inputs: the values that come from outside, numbered from 0.
+        parts: the operators as JSON, see :class:`~dpexec.engine.ir.group_ops.GroupOp`.
+        results: the numbers of the values that are the outputs.
+
+    Source: Paddle op ``fusion_group``, whose parts are a source text.
+    """
+    values = dict(enumerate(inputs))
+    for part in group_ops(parts, results):
+        part.run(xp, values)
+    return [values[number] for number in results]

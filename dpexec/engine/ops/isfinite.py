@@ -1,0 +1,75 @@
+"""``isfinite``, ``isinf`` and ``isnan``: one answer about all elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.opdef import Sample, Spec, op
+
+_CASES = (
+    np.array([1.0, 2.0]),
+    np.array([1.0, np.inf]),
+    np.array([np.nan, 1.0]),
+    np.array([-np.inf, np.nan]),
+)
+
+
+def _infer(x: Spec) -> Spec:
+    return Spec((1,), VarType.BOOL)
+
+
+def _samples(*answers: bool) -> Any:
+    return lambda r: [
+        Sample({"X": x}, expected={"Out": np.array([answer])})
+        for x, answer in zip(_CASES, answers, strict=True)
+    ]
+
+
+def _values(x: Any) -> Any:
+    return x.value if isinstance(x, SelectedRows) else x
+
+
+@op(
+    "isfinite",
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    sparse=("X",),
+    no_grad=True,
+    samples=_samples(True, False, False, False),
+)
+def isfinite(xp: Any, x: Any) -> Any:
+    """Whether no element is infinite or nan, of shape (1,). Source: Paddle op ``isfinite``."""
+    return xp.isfinite(_values(x)).all().reshape(1)
+
+
+@op(
+    "isinf",
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    sparse=("X",),
+    no_grad=True,
+    samples=_samples(False, True, False, True),
+)
+def isinf(xp: Any, x: Any) -> Any:
+    """Whether an element is infinite, of shape (1,). Source: Paddle op ``isinf``."""
+    return xp.isinf(_values(x)).any().reshape(1)
+
+
+@op(
+    "isnan",
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    sparse=("X",),
+    no_grad=True,
+    samples=_samples(False, False, True, True),
+)
+def isnan(xp: Any, x: Any) -> Any:
+    """Whether an element is nan, of shape (1,). Source: Paddle op ``isnan``."""
+    return xp.isnan(_values(x)).any().reshape(1)

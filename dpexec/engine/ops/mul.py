@@ -1,0 +1,137 @@
+"""``mul``: the product of two tensors flattened to matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.engine.ops._shapes import product, require_float, require_same_dtype
+
+
+def _infer(x: Spec, y: Spec, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Spec:
+    require_float(x)
+    require(
+        0 < x_num_col_dims < x.rank,
+        f"x_num_col_dims={x_num_col_dims} must leave X {x} at least one dimension on each side",
+    )
+    require(
+        0 < y_num_col_dims < y.rank,
+        f"y_num_col_dims={y_num_col_dims} must leave Y {y} at least one dimension on each side",
+    )
+    require_same_dtype(x, y)
+    width = product(x.shape[x_num_col_dims:])
+    height = product(y.shape[:y_num_col_dims])
+    require(
+        dims_match(width, height),
+        f"as a matrix, X {x} has {width} columns (x_num_col_dims={x_num_col_dims}), but Y {y} "
+        f"has {height} rows (y_num_col_dims={y_num_col_dims})",
+    )
+    return x.replace(shape=(*x.shape[:x_num_col_dims], *y.shape[y_num_col_dims:]))
+
+
+def _matrix(array: Any, rows: int) -> Any:
+    """The array with its first ``rows`` dimensions as rows and the rest as columns."""
+    if array.ndim == 2:
+        return array
+    shape = array.shape
+    return array.reshape(product(shape[:rows]), product(shape[rows:]))
+
+
+def _samples(r: SampleRng) -> list[Sample]:
+    return [
+        Sample({"X": r.normal((3, 4)), "Y": r.normal((4, 2))}),
+        Sample({"X": r.normal((2, 3, 4)), "Y": r.normal((4, 5))}, {"x_num_col_dims": 2}),
+        Sample({"X": r.normal((2, 3, 4)), "Y": r.normal((3, 4, 2, 1))}, {"y_num_col_dims": 2}),
+        Sample(
+            {"X": np.array([[1.0, 2.0]]), "Y": np.array([[3.0], [4.0]])},
+            expected={"Out": np.array([[11.0]])},
+        ),
+    ]
+
+
+@op(
+    "mul",
+    inputs="X Y",
+    outputs="Out",
+    infer=_infer,
+    attrs={"force_fp32_output": False, "scale_out": 1.0, "scale_x": 1.0, "scale_y": [1.0],
+           "use_mkldnn": False},
+    samples=_samples,
+)  # fmt: skip
+def mul(xp: Any, x: Any, y: Any, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Any:
+    """The matrix product of ``x`` and ``y``.
+
+    The first ``x_num_col_dims`` dimensions of ``x`` are its rows, the others its columns; ``y``
+    likewise. The result has the row dimensions of ``x`` and the column dimensions of ``y``.
+    Source: Paddle op ``mul``.
+    """
+    out = xp.matmul(_matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims))
+    return out.reshape(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:])
+
+
+def _infer_grad(x: Spec, y: Spec, d_out: Spec) -> tuple[Spec, Spec]:
+    return x.replace(lod_level=0), y.replace(lod_level=0)
+
+
+@mul.grad("X", "Y", "Out@GRAD", infer=_infer_grad)
+def mul_grad(
+    xp: Any,
+    x: Any,
+    y: Any,
+    d_out: Any,
+    *,
+    x_num_col_dims: int = 1,
+    y_num_col_dims: int = 1,
+    needs: tuple[bool, bool],
+) -> tuple[Any, Any]:
+    """``d_out @ y.T`` for X and ``x.T @ d_out`` for Y."""
+    x_matrix, y_matrix = _matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims)
+    d_matrix = d_out.reshape(x_matrix.shape[0], y_matrix.shape[1])
+    return (
+        xp.matmul(d_matrix, y_matrix.T).reshape(x.shape) if needs[0] else None,
+        xp.matmul(x_matrix.T, d_matrix).reshape(y.shape) if needs[1] else None,
+    )
+
+
+def _infer_double(
+    x: Spec, y: Spec, d_out: Spec, ddx: Spec | None, ddy: Spec | None
+) -> tuple[Spec, Spec, Spec]:
+    return x, y, d_out
+
+
+@mul_grad.double_grad("X", "Y", "DOut", "DDX?", "DDY?", outputs="DX DY DDOut", infer=_infer_double)
+def mul_grad_grad(
+    xp: Any,
+    x: Any,
+    y: Any,
+    d_out: Any,
+    ddx: Any,
+    ddy: Any,
+    *,
+    x_num_col_dims: int = 1,
+    y_num_col_dims: int = 1,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Any, Any, Any]:
+    """``d_out @ ddy.T`` for X, ``ddx.T @ d_out`` for Y and ``ddx @ y + x @ ddy`` for ``d_out``."""
+    dims = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
+    dx = dy = ddout = None
+    if needs[0]:
+        dx = (
+            xp.zeros_like(x)
+            if ddy is None
+            else mul_grad(xp, x, ddy, d_out, **dims, needs=(True, False))[0]
+        )
+    if needs[1]:
+        dy = (
+            xp.zeros_like(y)
+            if ddx is None
+            else mul_grad(xp, ddx, y, d_out, **dims, needs=(False, True))[1]
+        )
+    if needs[2]:
+        parts = [
+            mul(xp, a, b, **dims) for a, b in ((ddx, y), (x, ddy)) if not (a is None or b is None)
+        ]
+        ddout = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    return dx, dy, ddout

@@ -1,0 +1,121 @@
+"""``py_func``: a Python function of the user as an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.errors import EOFException, FunctionError
+from dpexec.engine.core.lod import NO_SEQUENCES, Lod, lod_name
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.opdef import GradContext, GradOp, op, require
+from dpexec.engine.ops._sequences import at_their_places
+
+__all__ = ["CallableId", "registered_callables"]
+
+registered_callables: list[Callable[..., Any]] = []
+"""The functions of this process; the attributes of operators hold their positions."""
+
+
+class CallableId(int):
+    """The position of a function, which takes the function along to other processes.
+
+    Args:
+        function: registered, if it is not yet.
+    """
+
+    def __new__(cls, function: Callable[..., Any]) -> CallableId:
+        """The position that ``function`` has or gets."""
+        for position, known in enumerate(registered_callables):
+            if known is function:
+                return super().__new__(cls, position)
+        registered_callables.append(function)
+        return super().__new__(cls, len(registered_callables) - 1)
+
+    def __reduce__(self) -> tuple[type[CallableId], tuple[Callable[..., Any]]]:
+        return CallableId, (registered_callables[self],)
+
+
+@op(
+    "py_func",
+    inputs="X?[] X@LOD?[]",
+    outputs="Out?[] Out@LOD?[]",
+    infer=None,
+    checks_values=True,
+)
+def py_func(
+    xp: Any,
+    x: list[Any],
+    lods: list[Lod],
+    *,
+    names: Mapping[str, Sequence[str]],
+    forward_callable_id: int = 0,
+    backward_callable_id: int = -1,
+    backward_skip_vars: Sequence[str] = (),
+) -> tuple[list[Any], list[Lod]]:
+    """What a Python function returns for the inputs, which it gets as ``LoDTensor``.
+
+    The outputs have the shapes that their variables were declared with, and the sequences that the
+    function gives them by returning a ``LoDTensor``. Source: Paddle op ``py_func``.
+
+    Args:
+        xp: the array library.
+        x: arguments of the function.
+        lods: offsets of those that hold sequences.
+        names: of the variables, by slot.
+        forward_callable_id: which function, see :class:`CallableId`.
+        backward_callable_id: the one that gives the gradients of the inputs, -1 for none. It gets
+            inputs, outputs and gradients of the outputs.
+        backward_skip_vars: names of inputs and outputs that it does not get.
+    """
+    require(
+        0 <= forward_callable_id < len(registered_callables),
+        f"Python function number {int(forward_callable_id)} is not known in this process: a "
+        "program that was loaded from bytes needs layers.py_func to be called with the same "
+        "functions in the same order first",
+    )
+    given = at_their_places(names["X@LOD"], lods) if lods else [NO_SEQUENCES for _ in x]
+    try:
+        result = registered_callables[forward_callable_id](*map(_tensor, x, given))
+    except EOFException:
+        raise
+    except Exception as error:
+        raise FunctionError(error) from error
+    results = result if isinstance(result, (list, tuple)) else [result]
+    arrays = [item if item is None else xp.asarray(np.array(item)) for item in results]
+    wanted = names.get("Out@LOD", ())
+    pairs = zip(names.get("Out", ()), results, strict=False)  # what runs next counts the arrays
+    return arrays, [_offsets(item) for name, item in pairs if lod_name(name) in wanted]
+
+
+def _tensor(value: Any, lod: Lod) -> LoDTensor:
+    """What the function sees; NumPy makes a copy of it, so it cannot write to ``value``."""
+    tensor = LoDTensor()
+    tensor.array = value.get() if hasattr(value, "get") else value
+    if lod:
+        tensor.set_lod(lod.to_lists())
+    return tensor
+
+
+def _offsets(result: Any) -> Lod:
+    """The sequences of what the function returned."""
+    return Lod(result.lod()) if isinstance(result, LoDTensor) else NO_SEQUENCES
+
+
+@py_func.grad_maker
+def py_func_grad(context: GradContext) -> list[GradOp]:
+    """The backward function as an operator of the same type."""
+    forward = context.op
+    if forward.attrs["backward_callable_id"] < 0:
+        return []
+    skipped = forward.attrs["backward_skip_vars"]
+    known = [*forward.inputs.get("X", []), *forward.outputs.get("Out", [])]
+    given = [name for name in known if name not in skipped]
+    attrs = {
+        "forward_callable_id": forward.attrs["backward_callable_id"],
+        "backward_callable_id": -1,
+    }
+    inputs = {"X": given + context.output_grads.get("Out", [])}
+    return [GradOp("py_func", inputs, {"Out": context.input_grads.get("X", [])}, attrs)]

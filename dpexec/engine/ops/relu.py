@@ -1,0 +1,41 @@
+"""``relu``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.engine.ir.opdef import Sample, Spec, op, same_as
+from dpexec.engine.ops._shapes import require_float
+
+
+def _infer(x: Spec) -> Spec:
+    require_float(x)
+    return x
+
+
+@op(
+    "relu",
+    ulps=0,
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    attrs={"use_mkldnn": False, "use_cudnn": False},
+    samples=lambda r: [
+        Sample({"X": r.away_from(0.0, shape)}) for shape in ((3, 4), (5,), (2, 1, 3))
+    ],
+)
+def relu(xp: Any, x: Any) -> Any:
+    """Rectified linear unit, ``max(x, 0)``. Source: Paddle op ``relu``."""
+    return xp.maximum(x, 0)
+
+
+@relu.grad("Out", "Out@GRAD", ulps=0)
+def relu_grad(xp: Any, out: Any, d_out: Any) -> Any:
+    """The gradient passes where the output is positive."""
+    return xp.where(out > 0, d_out, 0)
+
+
+@relu_grad.double_grad("Out", "DDX", outputs="DDOut", infer=same_as("Out"))
+def relu_grad_grad(xp: Any, out: Any, ddx: Any) -> Any:
+    """As the gradient: what flows in passes where the output is positive."""
+    return xp.where(out > 0, ddx, 0)

@@ -1,0 +1,161 @@
+"""``reshape2`` and ``flatten2``: the same elements in another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ops._shapes import integers, product
+from dpexec.engine.ops._xshape import (
+    infer_from_xshape,
+    restored,
+    with_double_gradient,
+    xshape_array,
+    xshape_spec,
+)
+
+Shape = Sequence[int]
+
+
+def _with_copied(shape: Shape, x: Spec) -> list[int]:
+    """Every 0 replaced by the dimension of X at its place."""
+    require(
+        all(dim > 0 or (dim == 0 and i < x.rank) or dim == -1 for i, dim in enumerate(shape)),
+        f"attribute shape is {list(shape)}, but must hold positive numbers, one -1 at most, "
+        f"and 0 only where X {x} has a dimension to copy",
+    )
+    return [x.shape[i] if dim == 0 else dim for i, dim in enumerate(shape)]
+
+
+def resolved(shape: Shape, x: Spec) -> tuple[int, ...]:
+    """The shape that the attribute stands for, -1 where that is not known.
+
+    Raises:
+        InvalidOp: it does not have as many elements as X.
+    """
+    made = _with_copied(shape, x)
+    require(
+        list(shape).count(-1) <= 1,
+        f"X {x} cannot be given the shape {list(shape)}: only one dimension may be -1",
+    )
+    # Unknown dimensions that are copied cancel out, so that the others can still be compared.
+    copied = [i for i, dim in enumerate(shape) if dim == 0]
+    before = product([dim for i, dim in enumerate(x.shape) if i not in copied])
+    rest = [dim for i, dim in enumerate(made) if i not in copied]
+    if -1 not in rest:
+        require(
+            dims_match(before, product(rest)),
+            f"X {x} cannot be given the shape {list(shape)}: it has not as many elements",
+        )
+        return tuple(made)
+    known = product([dim for dim in rest if dim != -1])
+    if before < 0:
+        return tuple(made)
+    require(
+        known > 0 and before % known == 0,
+        f"X {x} cannot be given the shape {list(shape)}: its size is no multiple of the others",
+    )
+    return tuple(before // known if dim == -1 and shape[i] == -1 else dim
+                 for i, dim in enumerate(made))  # fmt: skip
+
+
+def _partly_known(shape: Shape, rank: int, x: Spec) -> tuple[int, ...]:
+    """What the attribute tells of a shape that variables complete: -1 where they count."""
+    return tuple(_with_copied(shape, x)) if len(shape) == rank else (-1,) * rank
+
+
+def _infer(
+    x: Spec, tensor: Spec | None, parts: list[Spec], *, shape: Shape = ()
+) -> tuple[Spec, Spec]:
+    if parts:
+        made = _partly_known(shape, len(parts), x)
+    elif tensor is not None:
+        require(
+            tensor.rank == 1 and tensor.shape[0] > 0,
+            f"Shape {tensor} must be a vector of known length",
+        )
+        made = (-1,) * tensor.shape[0]
+    else:
+        require(shape, "attribute shape is empty")
+        made = resolved(shape, x)
+    return x.replace(shape=made, lod_level=_lod_level(x, made)), xshape_spec(x)
+
+
+def _lod_level(x: Spec, shape: Shape) -> int:
+    """Sequences stay where rows do; Paddle compares how many there are when it runs."""
+    before, after = product(x.shape[1:]), product(shape[1:])
+    same = before == after if min(before, after) > 0 else x.shape[:1] == tuple(shape[:1])
+    return x.lod_level if same else 0
+
+
+@op(
+    "reshape2",
+    inputs="X Shape? ShapeTensor?[]",
+    outputs="Out XShape",
+    infer=_infer,
+    attrs={"use_quantizer": False},
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3, 4))}, {"shape": [0, -1]}),
+        Sample({"X": r.normal((2, 3, 4))}, {"shape": [-1, 2, 3]}),
+        Sample({"X": r.normal((2, 6))}, {"shape": [3, 4]}),
+        Sample({"X": r.normal((2, 6)), "Shape": np.array([4, 3], np.int32)}, {"shape": [-1, 3]}),
+        Sample(
+            {"X": np.arange(4.0), "ShapeTensor": [np.array([n], np.int32) for n in (2, -1)]},
+            {"shape": [2, -1]},
+            expected={"Out": np.array([[0.0, 1.0], [2.0, 3.0]])},
+        ),
+    ],
+)
+def reshape2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Shape = ()) -> Any:
+    """The elements of ``x`` in another shape; a view.
+
+    In ``shape`` 0 stands for the dimension of ``x`` at that place, and one -1 for what the others
+    leave; ``ShapeTensor`` and ``Shape`` replace it. Source: Paddle op ``reshape2``.
+    """
+    wanted = integers(shape, tensor, parts)
+    made = tuple(x.shape[i] if dim == 0 else dim for i, dim in enumerate(wanted))
+    return x.reshape(made), xshape_array(xp, x)
+
+
+@reshape2.grad("XShape", "Out@GRAD", outputs="X@GRAD", infer=infer_from_xshape)
+def reshape2_grad(xp: Any, xshape: Any, d_out: Any) -> Any:
+    """The gradient in the shape of X; a view."""
+    return restored(xshape, d_out)
+
+
+with_double_gradient(reshape2_grad)
+
+
+def infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
+    """A matrix, and the shape that it had."""
+    require(0 <= axis <= x.rank, f"axis is {axis}, but must lie between 0 and the rank of X {x}")
+    shape = (product(x.shape[:axis]), product(x.shape[axis:]))
+    return x.replace(shape=shape, lod_level=x.lod_level if axis == 1 else 0), xshape_spec(x)
+
+
+@op(
+    "flatten2",
+    inputs="X",
+    outputs="Out XShape",
+    infer=infer_flatten,
+    samples=lambda r: [Sample({"X": r.normal((2, 3, 4))}, {"axis": axis}) for axis in range(4)],
+)
+def flatten2(xp: Any, x: Any, *, axis: int = 1) -> Any:
+    """A matrix: the dimensions before ``axis`` are its rows, the others its columns; a view.
+
+    Source: Paddle op ``flatten2``.
+    """
+    shape = (product(x.shape[:axis]), product(x.shape[axis:]))
+    return x.reshape(shape), xshape_array(xp, x)
+
+
+@flatten2.grad("XShape", "Out@GRAD", outputs="X@GRAD", infer=infer_from_xshape)
+def flatten2_grad(xp: Any, xshape: Any, d_out: Any) -> Any:
+    """The gradient in the shape of X; a view."""
+    return restored(xshape, d_out)
+
+
+with_double_gradient(flatten2_grad)

@@ -1,0 +1,31 @@
+"""``rnn_memory_helper``: a value of a step under the name by which the operator around knows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.opdef import Sample, op, same_as
+
+
+@op(
+    "rnn_memory_helper",
+    inputs="X",
+    outputs="Out",
+    infer=same_as("X"),
+    attrs={"dtype": VarType.FP32},
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3))}),
+        Sample({"X": r.normal((4,))}),
+        Sample({"X": r.normal((1, 2, 2))}, {"dtype": VarType.FP64}),
+    ],
+)
+def rnn_memory_helper(xp: Any, x: Any) -> Any:
+    """``x`` itself, not a copy. Source: Paddle op ``rnn_memory_helper``."""
+    return x
+
+
+@rnn_memory_helper.grad("X", "Out", "Out@GRAD?", outputs="X@GRAD", lazy=True)
+def rnn_memory_helper_grad(xp: Any, x: Any, out: Any, d_out: Any) -> Any:
+    """The gradient itself; zeros if nothing comes from later steps."""
+    return xp.zeros_like(x) if d_out is None else d_out

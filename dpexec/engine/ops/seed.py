@@ -1,0 +1,37 @@
+"""``seed``: a seed as a variable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.random import RandomStream
+from dpexec.engine.ir.opdef import Sample, Spec, op
+
+
+@op(
+    "seed",
+    inputs="",
+    outputs="Out",
+    infer=lambda: Spec((1,), VarType.INT32),
+    no_grad=True,
+    samples=lambda r: [
+        Sample(
+            {},
+            deviates={
+                "Out": "draws other numbers every time where there is no seed; dpexec does so, too"
+            },
+        ),
+        Sample({}, {"seed": 1}, expected={"Out": np.array([1])}),
+        Sample({}, {"seed": 7}, expected={"Out": np.array([7])}),
+    ],
+)
+def seed(xp: Any, *, rng: RandomStream, seed: int = 0) -> Any:
+    """A number ``(1,)`` to seed a ``dropout`` with: the attribute, or a new one if that is 0.
+
+    A new one comes in every run and is the same on all devices. A dropout that is computed again
+    in the backward pass gets the seed of the first time. Source: Paddle op ``seed``.
+    """
+    return xp.asarray([seed or rng.integer()], dtype=np.int32)

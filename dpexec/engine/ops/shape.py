@@ -1,0 +1,61 @@
+"""``shape``, ``size`` and ``is_empty``: what is known of a tensor without its values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.opdef import Sample, Spec, op
+
+
+@op(
+    "shape",
+    inputs="Input",
+    outputs="Out",
+    infer=lambda x: Spec((x.rank,), VarType.INT32),
+    no_grad=True,
+    samples=lambda r: [
+        Sample({"Input": r.normal((2, 3, 4))}, expected={"Out": np.array([2, 3, 4])}),
+        Sample({"Input": r.normal((5,))}, expected={"Out": np.array([5])}),
+        Sample({"Input": r.integers(0, 3, (1, 2))}, expected={"Out": np.array([1, 2])}),
+    ],
+)
+def shape(xp: Any, x: Any) -> Any:
+    """The dimensions of ``Input`` as an int32 vector. Source: Paddle op ``shape``."""
+    return xp.asarray(x.shape, dtype=np.int32)
+
+
+@op(
+    "size",
+    inputs="Input",
+    outputs="Out",
+    infer=lambda x: Spec((1,), VarType.INT64),
+    no_grad=True,
+    samples=lambda r: [
+        Sample({"Input": r.normal((2, 3))}, expected={"Out": np.array([6])}),
+        Sample({"Input": r.normal((5,))}, expected={"Out": np.array([5])}),
+        Sample({"Input": r.normal((1, 2, 4))}, expected={"Out": np.array([8])}),
+    ],
+)
+def size(xp: Any, x: Any) -> Any:
+    """The number of elements of ``Input``, of shape (1,). Source: Paddle op ``size``."""
+    return xp.full((1,), x.size, np.int64)
+
+
+@op(
+    "is_empty",
+    inputs="X",
+    outputs="Out",
+    infer=lambda x: Spec((1,), VarType.BOOL),
+    no_grad=True,
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3))}, expected={"Out": np.array([False])}),
+        Sample({"X": r.integers(0, 2, (1,))}, expected={"Out": np.array([False])}),
+        Sample({"X": np.zeros((0, 3))}, expected={"Out": np.array([True])}),
+    ],
+)
+def is_empty(xp: Any, x: Any) -> Any:
+    """Whether ``X`` has no elements, of shape (1,). Source: Paddle op ``is_empty``."""
+    return xp.full((1,), x.size == 0)

@@ -1,0 +1,52 @@
+"""``shrink_rnn_memory``: a memory of the sequences that are long enough for a time step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.lod import NO_SEQUENCES, Lod
+from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.ir.opdef import Spec, op, require
+from dpexec.engine.ops._tables import levels_of, offsets, require_table, some_rows
+
+
+def _infer(x: Spec, lod: Spec | None, table: Spec, step: Spec) -> tuple[Spec, Spec | None]:
+    require_table(table)
+    require(
+        step.dtype == VarType.INT64 and step.size in (1, -1),
+        f"the time step I must be int64 with one element, but it is {step}",
+    )
+    return some_rows(x, running=True), offsets(levels_of(x, lod))
+
+
+@op("shrink_rnn_memory", inputs="X X@LOD? RankTable I", outputs="Out Out@LOD", infer=_infer)
+def shrink_rnn_memory(
+    xp: Any, x: Any, lod: Lod | None, table: LoDRankTable, step: Any
+) -> tuple[Any, Lod]:
+    """The first rows, or sequences, of ``x``: of those that are longer than ``I``.
+
+    Source: Paddle op ``shrink_rnn_memory``.
+
+    Args:
+        xp: the array library.
+        x: a row, or a sequence, for each that ran in the step before, in the order of the table.
+        lod: its sequences.
+        table: the sequences' lengths.
+        step: number of the time step.
+    """
+    running = table.longer_than(int(step.item()))
+    if not lod:
+        return x[:running], NO_SEQUENCES
+    first, rows = lod.part(0, running)
+    return x[rows], first
+
+
+@shrink_rnn_memory.grad("X", "Out@GRAD", outputs="X@GRAD")
+def shrink_rnn_memory_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """What ends before gets no gradient."""
+    if len(d_out) == len(x):
+        return d_out
+    d_x = xp.zeros_like(x)
+    d_x[: len(d_out)] = d_out
+    return d_x

@@ -1,0 +1,145 @@
+"""``while``: a block of operators that is repeated as long as a condition holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpexec.engine.core.arrays import TensorArray
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.opdef import Spec, op, require
+from dpexec.engine.ir.roles import EMPTY, grad_name, variable_name
+from dpexec.engine.ops._rounds import Rounds
+from dpexec.engine.ops._totals import dense
+
+Round = Mapping[str, Any]
+"""What a round leaves: values of variables, by name."""
+
+
+def _infer(x: Sequence[Spec], condition: Spec) -> tuple[list[Spec], Spec]:
+    """The outputs are what the operators of the body make of them."""
+    require(
+        condition.dtype == VarType.BOOL and condition.size in (1, -1),
+        f"the condition must be bool with one element, but it is {condition}",
+    )
+    return [], Spec((), kind=VarType.STEP_SCOPES)
+
+
+@op(
+    "while",
+    inputs="X?[] Condition",
+    outputs="Out?[] StepScopes?",
+    infer=_infer,
+    attrs={"is_test": False, "skip_eager_deletion_vars": []},
+    lazy=True,
+)
+def while_(
+    xp: Any,
+    x: list[Any],
+    condition: Any,
+    *,
+    body: Rounds,
+    names: Mapping[str, Sequence[str]],
+    is_test: bool = False,
+    differentiated: bool = False,
+) -> tuple[list[Any], list[Round]]:
+    """Run the operators of the attribute ``sub_block`` as long as a condition holds.
+
+    They write the condition, and may write other variables around their block; the next round
+    sees that. Variables of the block itself are new in every round; ``StepScopes`` holds what
+    gradients need of them. Source: Paddle op ``while``.
+
+    Args:
+        xp: the array library.
+        x: what the operators read; they find it by name.
+        condition: bool with one element.
+        body: runs them once, and returns what they wrote.
+        names: of the variables, by slot.
+        is_test: gradients are not asked for.
+        differentiated: whether the program has the gradients of the body.
+
+    Returns:
+        Nothing, as the body wrote it, and what every round left.
+    """
+    (name,) = names["Condition"]
+    rounds: list[Round] = []
+    while bool(condition.reshape(())[()]):
+        made = body.begin()
+        condition = made.get(name, condition)
+        if differentiated:
+            rounds.append(made)
+    body.finish()
+    return [], rounds
+
+
+def _infer_grad(
+    x: Sequence[Spec], outputs: Sequence[Spec], d_outputs: Sequence[Spec], scopes: Spec
+) -> list[Spec]:
+    return [spec.replace(lod_level=0) for spec in x]
+
+
+@op(
+    "while_grad",
+    inputs="X?[] Out?[] Out@GRAD?[] StepScopes",
+    outputs="X@GRAD?[]",
+    infer=_infer_grad,
+    attrs={"is_test": False, "skip_eager_deletion_vars": []},
+    lazy=True,
+)
+def while_grad(
+    xp: Any,
+    x: list[Any],
+    outputs: list[Any],
+    d_outputs: list[Any],
+    rounds: list[Round],
+    *,
+    body: Rounds,
+    names: Mapping[str, Sequence[str]],
+    original_output_grad: Sequence[str] = (),
+) -> list[Any]:
+    """Gradients of what a ``while`` reads, by the operators of ``sub_block``, last round first.
+
+    What every round reads gets the sum of the rounds' gradients; it is dense even if these are
+    sparse, which the real Paddle refuses. What a round reads and writes, as a hidden state, gets
+    that of the first round, which the later ones flow into; the real Paddle has wrong numbers
+    there. Source: Paddle op ``while_grad``.
+
+    Args:
+        xp: the array library.
+        x: what the rounds read.
+        outputs: what they wrote.
+        d_outputs: the gradients of some of that, as it was at the end.
+        rounds: what the rounds left.
+        body: runs the operators for a round, with the gradients of what it wrote.
+        names: of the variables, by slot.
+        original_output_grad: the names by which they find ``d_outputs``.
+    """
+    wanted = [n for n, grad in zip(names["X"], names["X@GRAD"], strict=True) if grad != EMPTY]
+    values = dict(zip((*names["X"], *names["Out"]), (*x, *outputs), strict=True))
+    owners = [variable_name(grad) for grad in original_output_grad]
+    flowing = dict(zip(owners, d_outputs, strict=True))
+    totals = {n: body.total(xp, grad_name(n)) for n in wanted if n not in flowing}
+    for left in reversed(rounds):
+        there = [_or_zeros(xp, flowing[n], left.get(n, values[n])) for n in owners]
+        here = body.begin(left, dict(zip(original_output_grad, there, strict=True)))
+        made = {name: here[grad_name(name)] for name in wanted if name not in totals}
+        flowing = {n: dense(xp, made[n]) if n in made else _before(g) for n, g in flowing.items()}
+    body.finish()
+    found = {**{name: total.whole for name, total in totals.items()}, **flowing}
+    return [_or_zeros(xp, found.get(n), values[n]) if n in wanted else None for n in names["X"]]
+
+
+def _before(gradient: Any) -> Any:
+    """The gradient of what a variable held before a round that overwrites it without reading it.
+
+    It is none; but of arrays, rounds write an entry each, and the other ones stay.
+    """
+    return gradient if isinstance(gradient, TensorArray) else None
+
+
+def _or_zeros(xp: Any, gradient: Any, value: Any) -> Any:
+    """A gradient; for none, zeros like the variable."""
+    if gradient is not None:
+        return gradient
+    empty = value is None or isinstance(value, TensorArray)
+    return TensorArray() if empty else xp.zeros_like(value)

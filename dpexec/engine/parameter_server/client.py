@@ -1,0 +1,134 @@
+"""The trainer's side: one exchange with all servers at the end of a step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.exchange.endpoints import Endpoint, visit
+from dpexec.engine.exchange.secret import secret_of
+from dpexec.engine.exchange.wire import Channel, GangError, Tag, say_goodbye
+from dpexec.engine.parameter_server.messages import Message, Values, ask
+
+__all__ = ["DEADLINE", "Servers", "limit_of_waiting"]
+
+DEADLINE = "FLAGS_rpc_deadline"
+_NEWS = 2.0  # seconds that servers have to say whom they have waited for in vain
+
+
+def limit_of_waiting() -> float:
+    """Seconds that trainers and servers wait for each other.
+
+    As in fluid the environment variable ``FLAGS_rpc_deadline`` gives it, in milliseconds.
+
+    Raises:
+        EnforceNotMet: that is no positive number.
+    """
+    text = os.environ.get(DEADLINE, "180000")
+    if not text.isdecimal() or int(text) == 0:
+        raise EnforceNotMet(f"{DEADLINE} is a number of milliseconds, not {text!r}")
+    return int(text) / 1000
+
+
+class Servers:
+    """The parameter servers of a run, as a trainer sees them.
+
+    Args:
+        endpoints: where they listen.
+        trainer: number of this trainer.
+    """
+
+    _known: ClassVar[weakref.WeakSet[Servers]] = weakref.WeakSet()
+
+    def __init__(self, endpoints: Sequence[str], trainer: int) -> None:
+        self._endpoints = list(endpoints)
+        self._trainer = trainer
+        self._channels: dict[int, Channel] = {}
+        self._requests = 0
+        self._done = False
+        self._busy = threading.Lock()
+
+    @classmethod
+    def of(cls, endpoints: Sequence[str], trainer: int) -> Servers:
+        """The servers at some endpoints, or more: the same ones for all programs of a trainer."""
+        for known in cls._known:
+            own = known._trainer == trainer and set(endpoints) <= set(known._endpoints)
+            if own and not known._done:
+                return known
+        made = cls(endpoints, trainer)
+        cls._known.add(made)
+        return made
+
+    def exchange(self, kind: str, values: Mapping[str, Values]) -> dict[str, Values]:
+        """Send something to servers, and take their answers.
+
+        Args:
+            kind: what is wanted of all of them.
+            values: what goes along, by endpoint.
+
+        Returns:
+            What they answered, by endpoint.
+
+        Raises:
+            GangError: a server did not answer within the limit, or ends the run.
+        """
+        with self._busy:
+            self._connect()
+            messages = {
+                number: Message(kind, values.get(endpoint, {}))
+                for number, endpoint in enumerate(self._endpoints)
+            }
+            tag = Tag(self._requests, 0, f"request {self._requests} of trainer {self._trainer}")
+            self._requests += 1
+            try:
+                answers = ask(self._channels, tag, messages, limit_of_waiting() + _NEWS)
+            except GangError as error:
+                self.leave(str(error))
+                raise
+            return {self._endpoints[number]: answer.values for number, answer in answers.items()}
+
+    def connect(self) -> None:
+        """Meet the servers, if that is still to be done.
+
+        Raises:
+            GangError: one did not answer within the limit.
+        """
+        with self._busy:
+            self._connect()
+
+    def _connect(self) -> None:
+        if self._channels:
+            return
+        if self._done:
+            raise GangError(f"trainer {self._trainer} has left the parameter servers before")
+        endpoints = [Endpoint.parse(text) for text in self._endpoints]
+        secret, limit = secret_of(endpoints), limit_of_waiting()
+        for number, endpoint in enumerate(endpoints):
+            self._channels[number] = visit(
+                endpoint, secret, self._trainer, limit, "parameter server"
+            )
+
+    def complete(self) -> None:
+        """Tell the servers that this trainer is done, and leave them."""
+        if self._channels:
+            with contextlib.suppress(GangError):
+                self.exchange("complete", {})
+        self.leave("")
+
+    def leave(self, why: str) -> None:
+        """Leave the servers.
+
+        Args:
+            why: what has gone wrong, which ends the run for all; empty: nothing.
+        """
+        channels, self._channels = self._channels, {}
+        self._done = True
+        if why:
+            say_goodbye(channels, f"trainer {self._trainer} has failed: {why}")
+        for channel in channels.values():
+            channel.close()

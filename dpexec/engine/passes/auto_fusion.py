@@ -1,0 +1,219 @@
+"""``enable_auto_fusion``: operators that work element by element become one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.graph.operators import Operators, Uses
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.group_ops import GroupOp, written
+from dpexec.engine.ir.operator import Operator
+
+__all__ = ["FUSIBLE", "AutoFusion"]
+
+_ACTIVATIONS = [
+    "abs",
+    "brelu",
+    "clip",
+    "elu",
+    "exp",
+    "gelu",
+    "hard_shrink",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+    "log",
+    "logsigmoid",
+    "reciprocal",
+    "relu",
+    "relu6",
+    "rsqrt",
+    "selu",
+    "sigmoid",
+    "softmax",
+    "softplus",
+    "softsign",
+    "sqrt",
+    "square",
+    "stanh",
+    "swish",
+    "tanh",
+    "tanh_shrink",
+    "thresholded_relu",
+]
+_WITH_GRADIENT = [
+    *_ACTIVATIONS,
+    *(f"elementwise_{name}" for name in ("add", "div", "max", "min", "mul", "sub")),
+    "reduce_mean",
+    "reduce_sum",
+]
+FUSIBLE = frozenset(
+    {*_WITH_GRADIENT, *(f"{type}_grad" for type in _WITH_GRADIENT)}
+    | {"reduce_max", "reduce_min", "scale", "sum"}
+)
+"""Operators whose lowerings consist of expressions (:mod:`dpexec.engine.kernels.groups`)."""
+
+_LINEAR = frozenset({"elementwise_add_grad", "elementwise_sub_grad"})
+
+
+@dataclass(eq=False)
+class _Group:
+    """Operators that may run where the last of them does."""
+
+    kind: Hashable
+    members: list[int] = field(default_factory=list)
+
+
+class AutoFusion:
+    """Put connected operators on single elements, and reductions of their results, together.
+
+    A group is a DAG: its operators read each other's results, have one role, and may run where
+    the last of them does. It becomes one operator ``fusion_group``, whose results are those that
+    anybody else reads. Where machine code is made, expressions that share their loops become one
+    kernel; else the operators run one after another. Both give the bits that the operators give
+    by themselves.
+
+    The original does so on GPUs alone.
+    """
+
+    name = "enable_auto_fusion"
+
+    def rewrite(self, operators: Operators) -> bool:
+        """Rewrite ``operators``; tell whether anything changed."""
+        uses = operators.uses()
+        changes: dict[Operator, Operator | None] = {}
+        for group in _Search(uses).groups():
+            members = [uses.ops[position] for position in group.members]
+            changes.update(dict.fromkeys(members))
+            changes[members[-1]] = _fused(uses, group.members)
+        return operators.replace(changes)
+
+
+class _Search:
+    """Walks over the operators, and keeps the groups that may grow.
+
+    Args:
+        uses: who reads and writes what.
+    """
+
+    def __init__(self, uses: Uses) -> None:
+        self.uses = uses
+        self.group_of: dict[int, _Group] = {}
+        self.open: set[_Group] = set()
+        self.touching: dict[str, list[_Group]] = {}  # by what they read
+
+    def groups(self) -> list[_Group]:
+        """The groups of at least two operators."""
+        for position, op in enumerate(self.uses.ops):
+            kind = _kind(self.uses, op)
+            joined = None if kind is None else self._join(position, op, kind)
+            self._close(position, op, joined)
+        found = dict.fromkeys(self.group_of.values())
+        return [group for group in found if len(group.members) > 1]
+
+    def _join(self, position: int, op: Operator, kind: Hashable) -> _Group:
+        """Put an operator into the groups of those whose results it reads."""
+        before = dict.fromkeys(
+            group for name in op.input_arg_names if (group := self._maker(name)) in self.open
+        )
+        groups = [group for group in before if group is not None and group.kind == kind]
+        target = groups[0] if groups else _Group(kind)
+        for other in groups[1:]:
+            target.members = sorted([*target.members, *other.members])
+            self.open.discard(other)
+            self.group_of.update(dict.fromkeys(other.members, target))
+        target.members.append(position)
+        self.group_of[position] = target
+        self.open.add(target)
+        for name in op.input_arg_names:
+            if len(self.uses.writers[name]) > 1 or (self.uses.writers[name] or [-1])[0] > position:
+                self.touching.setdefault(name, []).append(target)
+        return target
+
+    def _maker(self, name: str) -> _Group | None:
+        writers = self.uses.writers[name]
+        return self.group_of.get(writers[0]) if len(writers) == 1 else None
+
+    def _close(self, position: int, op: Operator, joined: _Group | None) -> None:
+        """Close the groups that cannot run after an operator: it reads them, or changes inputs."""
+        for name in op.reads:
+            maker = self._maker(name)
+            if maker is not None and maker is not joined:
+                self.open.discard(maker)
+        for name in op.writes:
+            for group in self.touching.pop(name, ()):
+                self.open.discard(self.group_of[group.members[-1]])
+
+
+def _kind(uses: Uses, op: Operator) -> Hashable:
+    """What the operators of a group have in common; None for an operator of no group."""
+    if op.type not in FUSIBLE or not _has_one_type(op):
+        return None
+    if any(len(uses.writers[name]) != 1 for name in roles.present(op.output_arg_names)):
+        return None
+    return op.role, () if op.role & roles.BACKWARD else tuple(op.role_var)
+
+
+def _has_one_type(op: Operator) -> bool:
+    """Whether all variables are dense float32, none is a parameter that is written."""
+    found = op._variables([*op.input_arg_names, *op.output_arg_names])
+    plain = all(
+        var.type == VarType.LOD_TENSOR and var.dtype == VarType.FP32 and not var.lod_level
+        for var in found.values()
+    )
+    return plain and not any(found[n].persistable for n in op.output_arg_names if n in found)
+
+
+def _fused(uses: Uses, members: Iterable[int]) -> Operator:
+    """The operator that does the work of a group."""
+    ops = [uses.ops[position] for position in members]
+    own = set(members)
+    made = dict.fromkeys(name for op in ops for name in roles.present(op.output_arg_names))
+    outside = [name for name in made if not _stays_inside(uses, name, own)]
+    read = [_inputs(op) for op in ops]
+    names = dict.fromkeys(n for slots in read for ns in slots.values() for n in ns)
+    inputs = [name for name in names if name not in made]
+    numbers = {name: number for number, name in enumerate([*inputs, *made])}
+    numbers[roles.EMPTY] = -1
+    parts = [
+        GroupOp(op.type, _numbered(slots, numbers), _numbered(op.outputs, numbers), _attrs(op))
+        for op, slots in zip(ops, read, strict=True)
+    ]
+    first = ops[0]
+    attrs = {
+        **first.origin_attrs(),
+        roles.ROLE_VAR: list(first.role_var),
+        "parts": written(parts),
+        "results": [numbers[name] for name in outside],
+    }
+    if first.role & roles.BACKWARD:
+        attrs[roles.ROLE_VAR] = [name for op in ops for name in op.role_var]
+    slots = {"Inputs": inputs}, {"Outs": outside}
+    return Operator(first.block, "fusion_group", *slots, attrs, first.callsite)
+
+
+def _stays_inside(uses: Uses, name: str, own: set[int]) -> bool:
+    return uses.temporary(name) and bool(uses.readers[name]) and own.issuperset(uses.readers[name])
+
+
+def _inputs(op: Operator) -> Mapping[str, list[str]]:
+    """The inputs of an operator; where it reads a shape alone, something else of that shape."""
+    inputs = {slot: list(names) for slot, names in op.inputs.items() if names}
+    if op.type in _LINEAR:
+        found = op._variables(op.input_arg_names)
+        (flow,) = op.inputs["Out@GRAD"]
+        for slot in ("X", "Y"):
+            if found[op.inputs[slot][0]].shape == found[flow].shape:
+                inputs[slot] = [flow]
+    return inputs
+
+
+def _numbered(slots: Mapping[str, list[str]], numbers: Mapping[str, int]) -> dict[str, list[int]]:
+    return {slot: [numbers[name] for name in names] for slot, names in slots.items() if names}
+
+
+def _attrs(op: Operator) -> dict[str, object]:
+    attrs = op.plain_attrs()
+    return {name: attrs[name] for name in op.definition.attrs if name in attrs}

@@ -1,0 +1,112 @@
+"""What a pass is, and the manager that runs passes and records what each did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from dpexec.engine.graph.operators import Operators
+from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.passes.changes import changes, state
+
+__all__ = ["OperatorPass", "Pass", "PassManager", "PassRecord"]
+
+Subject = TypeVar("Subject", Operators, SSAGraph)
+
+
+class OperatorPass(Protocol):
+    """A rewriting step before replication. It keeps all results bit by bit."""
+
+    name: str
+
+    def rewrite(self, operators: Operators) -> bool:
+        """Rewrite ``operators``; tell whether anything changed."""
+        ...
+
+
+class Pass(Protocol):
+    """A rewriting step after replication. It keeps the results of the graph bit by bit."""
+
+    name: str
+
+    def apply(self, graph: SSAGraph) -> bool:
+        """Rewrite ``graph``, leave its nodes numbered; tell whether anything changed."""
+        ...
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """What a pass did to the operators of the program, or of the replicated graph.
+
+    Args:
+        name: of the pass; that of its field of BuildStrategy if it has one.
+        modified: whether it did anything.
+        ops_before: how many operators there were.
+        ops_after: how many there are.
+        added: operators that are new, as ``"relu -> fc_0.tmp_2"``; of the replicated graph with
+            the device, as ``"adam -> fc_0.w_0, ... on device 1"``.
+        removed: operators that are gone.
+        changed: operators that stay, but take other inputs, write others or wait for others.
+    """
+
+    name: str
+    modified: bool
+    ops_before: int
+    ops_after: int
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as a graph file has it (:mod:`dpexec.engine.graph.describe`)."""
+        return {
+            "name": self.name,
+            "modified": self.modified,
+            "before": self.ops_before,
+            "after": self.ops_after,
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "changed": list(self.changed),
+        }
+
+
+class PassManager:
+    """Runs passes in order and records them.
+
+    Args:
+        passes: those that run on the replicated graph.
+        before: those that run on the operators before they are replicated.
+
+    Raises:
+        RuntimeError: a pass failed; tells which passes had run before it.
+    """
+
+    def __init__(self, passes: Sequence[Pass], before: Sequence[OperatorPass] = ()) -> None:
+        self.passes = passes
+        self.before = before
+        self.records: list[PassRecord] = []
+
+    def rewrite(self, operators: Operators) -> Operators:
+        """Apply the passes for operators and return these."""
+        for step in self.before:
+            self._run(step.name, step.rewrite, operators)
+        return operators
+
+    def run(self, graph: SSAGraph) -> SSAGraph:
+        """Apply the passes for the replicated graph and return it."""
+        for step in self.passes:
+            self._run(step.name, step.apply, graph)
+        return graph
+
+    def _run(self, name: str, apply: Callable[[Subject], bool], subject: Subject) -> None:
+        before = state(subject)
+        try:
+            modified = apply(subject)
+            if not isinstance(modified, bool):
+                raise TypeError(f"it has to return whether anything changed, not {modified!r}")
+        except Exception as error:
+            done = ", ".join(record.name for record in self.records) or "none"
+            raise RuntimeError(f"pass {name} failed; passes before it: {done}") from error
+        found = changes(before, subject) if modified else ((), (), ())
+        self.records.append(PassRecord(name, modified, len(before), len(subject.ops), *found))

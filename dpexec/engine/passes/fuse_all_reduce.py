@@ -1,0 +1,75 @@
+"""``fuse_all_reduce_ops``: one all-reduce for the gradients of a layer, or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from dpexec.engine.core.dtypes import to_numpy
+from dpexec.engine.core.flags import globals as flags
+from dpexec.engine.graph.ssa import OpNode, SSAGraph
+from dpexec.engine.ir import roles
+from dpexec.engine.passes.merging import merge, mergeable
+
+__all__ = ["FuseAllReduce"]
+
+
+@dataclass(frozen=True, eq=False)
+class FuseAllReduce:
+    """Merge the all-reduces of parameters that share the name before the first dot.
+
+    As in the original, weight and bias of one layer go together, gradients of different element
+    types do not. With ``megabytes``, neighbouring layers do, too, until there is enough. The order
+    of additions does not change, so neither do the bits.
+
+    Args:
+        megabytes: an all-reduce takes layers until it has that many (of 2**20 bytes); 0 or less
+            is one for each layer. ``FLAGS_fuse_parameter_memory_size`` if left out.
+        parameters: it also takes no further layer when it has more parameters than this; 1 or
+            less is no limit. ``FLAGS_fuse_parameter_groups_size`` if left out.
+    """
+
+    megabytes: float = field(
+        default_factory=lambda: float(flags()["FLAGS_fuse_parameter_memory_size"])
+    )
+    parameters: int = field(
+        default_factory=lambda: int(flags()["FLAGS_fuse_parameter_groups_size"])
+    )
+
+    name = "fuse_all_reduce_ops"
+
+    def apply(self, graph: SSAGraph) -> bool:
+        """Rewrite ``graph``; tell whether anything changed."""
+        groups = mergeable(((_layer(graph, node), node) for node in graph.ops), least=1)
+        if self.megabytes > 0:
+            number = self._numbers(graph, groups)
+            groups = mergeable(((number.get(node), node) for node in graph.ops), least=1)
+        return merge(graph, ((group, _fused(group)) for group in groups))
+
+    def _numbers(
+        self, graph: SSAGraph, layers: Sequence[Sequence[OpNode]]
+    ) -> dict[OpNode, Hashable]:
+        """What tells apart the all-reduces that nodes go into."""
+        numbers: dict[OpNode, Hashable] = {}
+        number, filled, parameters = 0, 0.0, 0
+        for layer in layers:
+            for node in layer:
+                spec = graph.program.global_block().vars[node.inputs[0].name].spec
+                numbers[node] = number, spec.dtype
+                filled += abs(spec.size) * to_numpy(spec.dtype).itemsize / (1 << 20)
+            parameters += len(layer)
+            if filled >= self.megabytes or 1 < self.parameters < parameters:
+                number, filled, parameters = number + 1, 0.0, 0
+        return numbers
+
+
+def _layer(graph: SSAGraph, node: OpNode) -> Hashable:
+    if node.name != "all_reduce":
+        return None
+    grad = node.inputs[0].name
+    dtype = graph.program.global_block().vars[grad].dtype
+    return grad.removesuffix(roles.GRAD_SUFFIX).split(".")[0], dtype
+
+
+def _fused(group: list[OpNode]) -> OpNode:
+    return OpNode(group[-1].id, "all_reduce", "fused_all_reduce", None, "collective")

@@ -1,0 +1,36 @@
+"""``fuse_broadcast_ops``: one broadcast for the variables that a device sends to others."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from dpexec.engine.graph.ssa import OpNode, SSAGraph
+from dpexec.engine.passes.merging import merge, mergeable
+
+__all__ = ["FuseBroadcast"]
+
+
+class FuseBroadcast:
+    """Merge the broadcasts that go from one device to the same others.
+
+    In Reduce mode these are the updated parameters of an owner, where devices have memory of
+    their own. Values are copied, so the bits stay.
+    """
+
+    name = "fuse_broadcast_ops"
+
+    def apply(self, graph: SSAGraph) -> bool:
+        """Rewrite ``graph``; tell whether anything changed."""
+        groups = mergeable((_way(node), node) for node in graph.ops)
+        return merge(graph, ((group, _fused(group[-1])) for group in groups))
+
+
+def _way(node: OpNode) -> Hashable:
+    if node.kind != "broadcast":
+        return None
+    targets = (var.device for var in node.outputs if var.kind == "var")
+    return node.device, node.body, tuple(targets)
+
+
+def _fused(last: OpNode) -> OpNode:
+    return OpNode(last.id, "broadcast", "fused_broadcast", last.device, last.role, body=last.body)

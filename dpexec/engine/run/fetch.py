@@ -1,0 +1,305 @@
+"""Fetches: from the devices' values to what ``run`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.compile.check import array_spec, check_merge
+from dpexec.engine.core.arrays import Entry, TensorArray
+from dpexec.engine.core.copies import with_arrays
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
+from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.graph.lods import Sequences
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.variable import Variable
+
+_SEQUENCES_FETCHED = (
+    "Some of your fetched tensors hold LoD information. They can not be completely cast to Python "
+    "ndarray. Please set the parameter 'return_numpy' as 'False' to return LoDTensor itself "
+    "directly."
+)
+
+__all__ = [
+    "FetchedOffsets",
+    "Later",
+    "as_arrays",
+    "as_tensors",
+    "collect",
+    "fetch_names",
+    "host_copy",
+    "in_sequences",
+    "merge",
+    "split_updates",
+]
+
+
+def split_updates(fetch_list: Any) -> tuple[Any, list[Operator]]:
+    """Take the optimizer operators, and the results of ``minimize``, out of a fetch list.
+
+    Items may be lists, as ``fluid.gradients`` returns them.
+
+    Returns:
+        What remains to be fetched, and the operators.
+
+    Raises:
+        TypeError: an operator that is none of an optimizer.
+    """
+    if not isinstance(fetch_list, (list, tuple)):
+        return fetch_list, []
+    rest: list[Any] = []
+    updates: list[Operator] = []
+    for item in fetch_list:
+        if isinstance(item, tuple) and item and isinstance(item[0], list):
+            item = item[0]  # minimize returns (operators, pairs of parameter and gradient)
+        for each in item if isinstance(item, (list, tuple)) else [item]:
+            if not isinstance(each, Operator):
+                rest.append(each)
+            elif each.role & roles.OPTIMIZE:
+                updates.append(each)
+            else:
+                raise TypeError(f"operator {each.type} in fetch_list is no optimizer operator")
+    return rest, updates
+
+
+def fetch_names(fetch_list: Any) -> list[str]:
+    """Names in a fetch list: None, one Variable or name, or a list of them.
+
+    Raises:
+        AssertionError: neither list nor tuple.
+        TypeError: an item is neither Variable nor name.
+    """
+    if fetch_list is None:
+        return []
+    if isinstance(fetch_list, (str, Variable)):
+        fetch_list = [fetch_list]
+    if not isinstance(fetch_list, (list, tuple)):
+        raise AssertionError(
+            f"fetch_list must be a list or a tuple, but received {type(fetch_list)}"
+        )
+    names = []
+    for item in fetch_list:
+        if not isinstance(item, (str, Variable)):
+            raise TypeError(
+                f"fetch_list items are Variables or names of Variables, but received {type(item)}"
+            )
+        names.append(item if isinstance(item, str) else item.name)
+    return names
+
+
+def collect(
+    envs: Sequence[Mapping[str, Any]], names: Sequence[str], devices: Sequence[int], merged: bool
+) -> list[Any]:
+    """Copy fetched values to the host.
+
+    Args:
+        envs: values by name, per device.
+        names: what to fetch.
+        devices: the devices that take part.
+        merged: concatenate along axis 0 in device order, else keep a list per name.
+
+    Returns:
+        Per name an array, or a list of arrays; None for what has no value. Sparse gradients, which
+        cannot be merged, are ``SelectedRows``; offsets of sequences are ``Lod``; arrays of tensors
+        are ``TensorArray``.
+
+    Raises:
+        EnforceNotMet: the devices' values do not fit together.
+    """
+    results: list[Any] = []
+    for name in names:
+        values = [envs[d][name] for d in devices if name in envs[d]]
+        joined = merged and len(values) > 1  # which copies them
+        values = [_on_host(value) if joined else host_copy(value) for value in values]
+        results.append(_merged(name, values) if merged else [_returned(value) for value in values])
+    return results
+
+
+def _merged(name: str, values: Sequence[Any]) -> Any:
+    """What :func:`merge` gives; shapes that depend on values can fail to fit only here."""
+    try:
+        return merge(values)
+    except ValueError:
+        check_merge(name, [array_spec(value) for value in values])
+        raise
+
+
+def merge(values: Sequence[Any]) -> Any:
+    """The devices' values one after another along axis 0; None if there are none."""
+    if not values:
+        return None
+    if isinstance(values[0], Lod):
+        return Lod.merged(values)
+    if isinstance(values[0], TensorArray):
+        return TensorArray(map(_merged_entry, zip(*values, strict=True)))
+    if isinstance(values[0], LoDTensor):
+        return in_sequences(
+            merge([v.array for v in values]), Lod.merged([Lod(v.lod()) for v in values])
+        )
+    return _returned(np.concatenate(values) if len(values) > 1 else values[0])
+
+
+def _merged_entry(entries: Sequence[Entry | None]) -> Entry | None:
+    found = [entry for entry in entries if entry is not None]
+    merged = merge([array for array, _ in found]), Lod.merged([lod for _, lod in found])
+    return merged if found else None
+
+
+class array(np.ndarray[Any, Any]):
+    """A fetched array: Python takes it for a number if it has one element.
+
+    Fluid programs write ``float(loss)`` and ``"%f" % row`` of arrays of shape ``(1,)``, which
+    NumPy refuses since 2.4. The name is what ``repr`` shows.
+    """
+
+    def __array_wrap__(
+        self, value: np.ndarray[Any, Any], context: Any = None, return_scalar: bool = False
+    ) -> Any:
+        return value[()] if return_scalar else super().__array_wrap__(value, context, False)
+
+    def __float__(self) -> float:
+        return float(self.item()) if self.size == 1 else super().__float__()
+
+    def __int__(self) -> int:
+        return int(self.item()) if self.size == 1 else super().__int__()
+
+    def __complex__(self) -> complex:
+        return complex(self.item()) if self.size == 1 else super().__complex__()
+
+
+def _returned(value: Any) -> Any:
+    return value if isinstance(value, (SelectedRows, Lod, TensorArray)) else value.view(array)
+
+
+def _on_host(value: Any) -> Any:
+    if isinstance(value, TensorArray):
+        return host_copy(value)
+    return value.get() if hasattr(value, "get") else value
+
+
+def host_copy(value: Any) -> Any:
+    """A copy of a value on the host; what never changes is none."""
+    return with_arrays(value, lambda array: np.array(_on_host(array)))
+
+
+class Later:
+    """A fetch that devices are yet to compute.
+
+    Args:
+        get: waits for it.
+    """
+
+    def __init__(self, get: Callable[[], Any]) -> None:
+        self.get = get
+
+
+def in_sequences(array: Any, lod: Any) -> Any:
+    """A tensor with the offsets of its sequences; an array without offsets stays what it is.
+
+    Args:
+        array: what was fetched; or a list, of several devices.
+        lod: the offsets; or a list likewise.
+    """
+    if isinstance(array, list) and lod is not None:
+        return [in_sequences(*pair) for pair in zip(array, lod, strict=True)]
+    if not lod:
+        return array
+    tensor: LoDTensor = _tensor(array)
+    tensor._lod = lod.to_lists()  # as they are: ctc_align may make a row that no sequence has
+    return tensor
+
+
+class FetchedOffsets:
+    """Which offsets are fetched with variables that hold sequences.
+
+    Args:
+        sequences: a program in which offsets are variables.
+    """
+
+    def __init__(self, sequences: Sequences) -> None:
+        self._offsets = sequences.offsets
+        self._declared = sequences.program.global_block().vars
+
+    def __bool__(self) -> bool:
+        """Whether anything holds sequences."""
+        return bool(self._offsets)
+
+    def of(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> dict[str, str]:
+        """The offsets of what will be fetched, by its name, but for those that nobody feeds.
+
+        Args:
+            batches: what will be run.
+            fetch: names that will be fetched.
+        """
+        offsets = {name: self._offsets[name] for name in fetch if name in self._offsets}
+        return {
+            name: offset
+            for name, offset in offsets.items()
+            if not self._declared[offset].is_data or _fed(batches, offset)
+        }
+
+    def refuse(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> None:
+        """Refuse to make arrays of variables that hold sequences.
+
+        Args:
+            batches: what will be run.
+            fetch: names that will be fetched as arrays.
+
+        Raises:
+            RuntimeError: one holds sequences that are fed.
+        """
+        if any(_fed(batches, self._offsets[name]) for name in fetch if name in self._offsets):
+            raise RuntimeError(_SEQUENCES_FETCHED)
+
+
+def _fed(batches: Sequence[Feeds], name: str) -> bool:
+    return any(name in values for feeds in batches for values in feeds.values)
+
+
+def as_arrays(results: list[Any]) -> list[Any]:
+    """The same results when all of them are there.
+
+    Raises:
+        RuntimeError: one holds sequences, whose offsets an array cannot have.
+    """
+    return [_as_array(item.get() if isinstance(item, Later) else item) for item in results]
+
+
+def _as_array(value: Any) -> Any:
+    if isinstance(value, list):
+        return as_arrays(value)
+    if isinstance(value, TensorArray):
+        return as_arrays(_tensors(value, lambda array: array))
+    if isinstance(value, LoDTensor):
+        raise RuntimeError(_SEQUENCES_FETCHED)
+    return value
+
+
+def _tensors(value: TensorArray, alone: Callable[[Any], Any]) -> list[Any]:
+    """The entries as tensors with sequences; ``alone`` makes something of those without."""
+    pairs = (entry or (None, Lod()) for entry in value)
+    return [in_sequences(array, lod) if lod else alone(array) for array, lod in pairs]
+
+
+def as_tensors(results: list[Any]) -> list[Any]:
+    """The same results as ``LoDTensor``, which wait for what is not there when they are read."""
+    return [as_tensors(item) if isinstance(item, list) else _tensor(item) for item in results]
+
+
+def _tensor(value: Any) -> Any:
+    if value is None or isinstance(value, (SelectedRows, LoDTensor)):
+        return value
+    if isinstance(value, TensorArray):
+        empty = LoDTensor()
+        return LoDTensorArray(_tensors(value, lambda a: empty if a is None else _tensor(a)))
+    tensor = LoDTensor()
+    if isinstance(value, Later):
+        tensor.defer(value.get)
+    else:
+        tensor.array = value
+    return tensor

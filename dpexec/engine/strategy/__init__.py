@@ -1,0 +1,1 @@
+"""Strategies: how a program is to be compiled and run, and on which devices."""

@@ -1,0 +1,174 @@
+"""Strategies: objects whose attributes are declared, checked, and fixed once they were used."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.errors import EnforceNotMet, similar
+from dpexec.engine.ir.callsite import warn
+
+__all__ = ["Field", "Strategy", "one_of", "optional_bool", "strings"]
+
+
+class Field:
+    """A checked attribute of a strategy.
+
+    Args:
+        default: the initial value.
+        kind: what may be assigned: ``bool``, ``int``, ``str``, an enum, or a checking function.
+        doc: one line for ``help()``.
+        effective: False for what fluid has and dpexec accepts, but which changes nothing here;
+            assigning another value than the default says so once.
+    """
+
+    def __init__(self, default: Any, kind: Any, doc: str, effective: bool = True) -> None:
+        self.default = default
+        self.kind = kind
+        self.effective = effective
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return instance._values[self.name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        value = self._check(value)
+        known = value == self.default or value == instance._values.get(self.name)
+        if not (known or self.effective):
+            _say_once(type(instance).__name__, self.name)
+        instance._set(self.name, value)
+
+    def _check(self, value: Any) -> Any:
+        if not isinstance(self.kind, type):
+            return self.kind(self.name, value)
+        if self.kind is bool and isinstance(value, (bool, int, np.bool_)):
+            return bool(value)
+        if self.kind is int and isinstance(value, (int, np.integer)):
+            if value < 0:
+                raise TypeError(f"{self.name} must not be negative, but received {value}")
+            return int(value)
+        if self.kind not in (bool, int) and isinstance(value, self.kind):
+            return value
+        what = f"a value of type {self.kind.__name__}"
+        if issubclass(self.kind, enum.Enum):
+            what = " or ".join(map(str, self.kind))
+        raise TypeError(f"{self.name} takes {what}, but received {value!r}")
+
+
+_said: set[tuple[str, str]] = set()
+
+
+def _say_once(owner: str, name: str) -> None:
+    if (owner, name) not in _said:
+        _said.add((owner, name))
+        warn(f"{owner}.{name} is accepted but has no effect in this version of dpexec")
+
+
+class Strategy:
+    """Fields, which nobody changes any more once a program was compiled with them."""
+
+    _values: dict[str, Any]
+    _frozen_by: str | None
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_values", {})
+        object.__setattr__(self, "_frozen_by", None)
+        for name, field in self.fields().items():
+            self._values[name] = field.default
+
+    @classmethod
+    def fields(cls) -> dict[str, Field]:
+        """All fields by name, those of the classes that it extends first."""
+        declared = (item for kind in reversed(cls.__mro__) for item in vars(kind).items())
+        return {name: value for name, value in declared if isinstance(value, Field)}
+
+    def _set(self, name: str, value: Any) -> None:
+        if value != self._values[name]:
+            self._check_open(name)
+        self._values[name] = value
+
+    def _check_open(self, name: str) -> None:
+        if self._frozen_by is not None:
+            raise EnforceNotMet(
+                f"PreconditionNotMet: {type(self).__name__} has been finalized by "
+                f"{self._frozen_by}, {name} cannot be configured again; make a new strategy and a "
+                "new CompiledProgram"
+            )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.fields():
+            hint = similar(name, self.fields()) or f"; it has {', '.join(self.fields())}"
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
+        object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled")
+
+    def __repr__(self) -> str:
+        changed = {
+            name: value
+            for name, value in self._values.items()
+            if value != self.fields()[name].default
+        }
+        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in changed.items())})"
+
+    def freeze(self, by: str) -> None:
+        """Refuse changes from now on: the strategy was compiled into a plan."""
+        object.__setattr__(self, "_frozen_by", by)
+
+    def was_compiled(self) -> bool:
+        """Whether a program was compiled with it."""
+        return self._frozen_by == "compilation"
+
+
+def optional_bool(name: str, value: Any) -> bool | None:
+    """What a field may be assigned that is True, False or None.
+
+    Args:
+        name: of the field.
+        value: what is assigned.
+
+    Raises:
+        EnforceNotMet: it is something else.
+    """
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return None if value is None else bool(value)
+    raise EnforceNotMet(f"{name} takes None, True or False, but received {value!r}")
+
+
+def strings(name: str, value: Any) -> Any:
+    """What a field may be assigned that is a list, tuple or set of strings; gives a copy.
+
+    Args:
+        name: of the field.
+        value: what is assigned.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(value, (list, tuple, set)) and all(isinstance(v, str) for v in value):
+        return type(value)(value)
+    raise TypeError(f"{name} takes a collection of strings, but received {value!r}")
+
+
+def one_of(*known: str) -> Callable[[str, Any], str]:
+    """What checks a field that is one of some words, or else raises ValueError.
+
+    Args:
+        known: the words.
+    """
+
+    def check(name: str, value: Any) -> str:
+        if value in known:
+            return str(value)
+        raise ValueError(f"{name} is {' or '.join(map(repr, known))}, but received {value!r}")
+
+    return check

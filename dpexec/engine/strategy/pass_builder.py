@@ -1,0 +1,150 @@
+"""fluid's ``PassBuilder``: the passes of a BuildStrategy as a list that programs edit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dpexec.engine.core.errors import EnforceNotMet, similar
+from dpexec.engine.passes import PASSES, REWRITES, OperatorPass, Pass
+from dpexec.engine.passes.graph_viz import GraphViz
+
+if TYPE_CHECKING:
+    from dpexec.engine.strategy.strategies import BuildStrategy
+
+__all__ = ["ListedPass", "PassBuilder"]
+
+_OF_FLUID = {
+    "enable_auto_fusion": "fusion_group_pass",
+    "enable_sequential_execution": "sequential_execution_pass",
+    "fuse_all_optimizer_ops": "fuse_optimizer_op_pass",
+    "fuse_all_reduce_ops": "fuse_all_reduce_op_pass",
+    "fuse_bn_act_ops": "fuse_bn_act_pass",
+    "fuse_elewise_add_act_ops": "fuse_elewise_add_act_pass",
+}
+"""fluid's names of passes that are not called after their field of BuildStrategy."""
+
+
+_BUILT_IN: tuple[type[OperatorPass] | type[Pass], ...] = (*REWRITES, *PASSES)
+
+
+class ListedPass:
+    """A pass as the list shows it.
+
+    Args:
+        step: the pass, or the class of a built-in one.
+    """
+
+    def __init__(self, step: OperatorPass | Pass | type[OperatorPass] | type[Pass]) -> None:
+        self.step = step
+
+    def type(self) -> str:
+        """Fluid's name of the pass, if it has one."""
+        name = self.step.name
+        return _OF_FLUID.get(name, f"{name}_pass") if isinstance(self.step, type) else name
+
+    def has(self, attribute: str) -> bool:
+        """Always False: only ``graph_viz_pass`` has attributes."""
+        return False
+
+    def set(self, attribute: str, value: Any) -> NoReturn:
+        """Refuse an attribute.
+
+        Raises:
+            EnforceNotMet: always.
+        """
+        raise EnforceNotMet(f"{self.type()} has no attribute {attribute}")
+
+
+class PassBuilder:
+    """What ``BuildStrategy._finalize_strategy_and_create_passes()`` gives.
+
+    Built-in passes run in their own order, those that were added behind those of their kind.
+
+    Args:
+        strategy: whose passes these are; what is done here is done to it.
+    """
+
+    def __init__(self, strategy: BuildStrategy) -> None:
+        self._strategy = strategy
+
+    def all_passes(self) -> list[ListedPass | GraphViz]:
+        """The passes that are on, in the order in which they run."""
+        rewrites, passes = self._strategy.appended
+        on = [step for step in REWRITES if self._is_on(step)], rewrites
+        behind = [step for step in PASSES if self._is_on(step)], passes
+        return [
+            step if isinstance(step, GraphViz) else ListedPass(step)
+            for steps in (*on, *behind)
+            for step in steps
+        ]
+
+    def append_pass(self, name: str) -> ListedPass | GraphViz:
+        """Add a pass.
+
+        Args:
+            name: ``"graph_viz_pass"``, or a built-in one, which is switched on.
+
+        Raises:
+            EnforceNotMet: there is no such pass, or a program was compiled with the strategy.
+        """
+        self._check_open()
+        if name == GraphViz.name:
+            made = GraphViz()
+            self._strategy.appended[1].append(made)
+            return made
+        found = {ListedPass(step).type(): step for step in _BUILT_IN}
+        if name not in found:
+            hint = similar(name, [*found, GraphViz.name])
+            raise EnforceNotMet(
+                f"Pass {name} has not been registered{hint}; BuildStrategy.append_pass takes "
+                "passes of one's own"
+            )
+        self._strategy._values[found[name].name] = True
+        return ListedPass(found[name])
+
+    def insert_pass(self, index: int, name: str) -> ListedPass | GraphViz:
+        """Add a pass at some place.
+
+        Args:
+            index: where; only behind all passes that are there.
+            name: as for :meth:`append_pass`.
+
+        Raises:
+            EnforceNotMet: as there, or the place is another one.
+        """
+        end = len(self.all_passes())
+        if index != end:
+            raise EnforceNotMet(
+                f"{name} cannot be inserted at {index}: passes have their order; insert it at "
+                f"{end}, behind all of them"
+            )
+        return self.append_pass(name)
+
+    def remove_pass(self, index: int) -> None:
+        """Take a pass away; a built-in one is switched off.
+
+        Args:
+            index: which of :meth:`all_passes`.
+
+        Raises:
+            EnforceNotMet: there is none, or a program was compiled with the strategy.
+        """
+        self._check_open()
+        passes = self.all_passes()
+        if not 0 <= index < len(passes):
+            raise EnforceNotMet(f"there is no pass {index}, only {len(passes)}")
+        listed = passes[index]
+        step = listed.step if isinstance(listed, ListedPass) else listed
+        if isinstance(step, type):
+            self._strategy._values[step.name] = False
+            return
+        for added in self._strategy.appended:
+            if step in added:
+                added.remove(step)  # type: ignore[arg-type]
+
+    def _is_on(self, step: type[OperatorPass] | type[Pass]) -> bool:
+        return bool(getattr(self._strategy, step.name))
+
+    def _check_open(self) -> None:
+        if self._strategy.was_compiled():
+            self._strategy._check_open("its list of passes")

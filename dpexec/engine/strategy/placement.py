@@ -1,0 +1,173 @@
+"""Where a program runs: on which scheduler, on how many devices, and on which workers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+
+from dpexec.engine.core import places
+from dpexec.engine.core.places import CPUPlace, CUDAPlace
+from dpexec.engine.strategy.strategies import DEFAULTS, ExecutionStrategy
+
+__all__ = [
+    "active_client",
+    "cpu_places",
+    "cpu_places_on",
+    "cuda_places_on",
+    "place_replicas",
+    "scheduler_in_force",
+    "workers_of",
+]
+
+_LOCAL = {
+    "threads": "threads",
+    "threading": "threads",
+    "sync": "sync",
+    "synchronous": "sync",
+    "single-threaded": "sync",
+}
+"""What ``dask.config`` calls the schedulers of one process."""
+
+
+def scheduler_in_force(asked: Any = None) -> Any:
+    """What runs a program, by dask's convention.
+
+    Args:
+        asked: ``ExecutionStrategy.scheduler``. None takes the local scheduler that
+            ``dask.config`` names, else the active client, else the threads.
+
+    Returns:
+        ``"threads"``, ``"sync"``, or a ``distributed.Client``.
+
+    Raises:
+        RuntimeError: ``"distributed"`` was asked for, and there is no active client; or the client
+            is asynchronous.
+    """
+    if asked is None:
+        local = _LOCAL.get(dask.config.get("scheduler", None))
+        found = local or active_client() or "threads"
+    elif asked == "distributed":
+        found = active_client()
+        if found is None:
+            raise RuntimeError(
+                "ExecutionStrategy.scheduler is 'distributed', but there is no active client: "
+                "create a dask.distributed.Client first"
+            )
+    else:
+        found = asked
+    if not isinstance(found, str) and found.asynchronous:
+        raise RuntimeError(
+            f"{found} is asynchronous, but a run of a program blocks: make a Client without "
+            "asynchronous=True, and run on a thread that is not its event loop's"
+        )
+    return found
+
+
+def active_client() -> Any:
+    """The ``distributed.Client`` that dask itself would use here, or None.
+
+    Inside of a dask task there is none: a worker whose threads wait for tasks on the same workers
+    could wait for itself.
+    """
+    distributed = sys.modules.get("distributed")  # nobody has a client who has not imported it
+    if distributed is None or _inside_a_task(distributed):
+        return None
+    try:
+        return distributed.Client.current()
+    except ValueError:
+        return None
+
+
+def _inside_a_task(distributed: Any) -> bool:
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """One ``CPUPlace`` per CPU device.
+
+    With an active dask client, or another one that ``dpexec run --scheduler`` set, these are the
+    devices of its cluster: one per worker, or ``CPU_NUM`` per worker.
+
+    Args:
+        device_count: how many; None takes ``CPU_NUM``, else the CPUs available to the process,
+            or all devices of the cluster.
+
+    Raises:
+        ValueError: ``CPU_NUM`` is not an integer.
+        RuntimeError: the cluster has no workers.
+    """
+    if device_count is not None:
+        return places.cpu_places(device_count)
+    return cpu_places_on(scheduler_in_force(DEFAULTS.scheduler))
+
+
+def cpu_places_on(scheduler: Any) -> list[CPUPlace]:
+    """All CPU devices that a scheduler has, see :func:`cpu_places`.
+
+    Args:
+        scheduler: what :func:`scheduler_in_force` found.
+    """
+    if isinstance(scheduler, str):
+        return places.cpu_places()
+    return [CPUPlace()] * (len(workers_of(scheduler)) * places.cpu_num(1))
+
+
+def cuda_places_on(scheduler: Any) -> list[CUDAPlace]:
+    """All GPUs that a scheduler has: one per worker of a cluster, else those of this process.
+
+    Args:
+        scheduler: what :func:`scheduler_in_force` found.
+
+    Raises:
+        AssertionError: no GPU can be used in this process.
+        RuntimeError: the cluster has no workers.
+    """
+    if isinstance(scheduler, str):
+        return places.cuda_places()
+    return places.cuda_places(0) * len(workers_of(scheduler))
+
+
+def workers_of(client: Any) -> list[str]:
+    """Addresses of the workers of a cluster, in the order in which replicas are placed.
+
+    Args:
+        client: a connected ``distributed.Client``.
+
+    Raises:
+        RuntimeError: there are none, or the scheduler does not answer.
+    """
+    from dpexec.engine.dask.waiting import Contact  # distributed loads with a client only
+
+    addresses = Contact(client, float(ExecutionStrategy.collective_timeout.default)).workers()
+    if not addresses:
+        raise RuntimeError(
+            f"the cluster of {client} has no workers, so the number of replicas is not known: "
+            "call client.wait_for_workers(n) first, or say how many places there are"
+        )
+    return addresses
+
+
+def place_replicas(count: int, workers: Sequence[str]) -> list[str]:
+    """The worker of each replica: blocks of neighbours, as equal as possible.
+
+    Sums of gradients go in the order of the replicas, so those of a block can be added up before
+    anything travels. With fewer replicas than workers, the last workers get none.
+
+    Args:
+        count: of replicas.
+        workers: their addresses.
+
+    Example:
+        >>> place_replicas(5, ["a", "b"])
+        ['a', 'a', 'a', 'b', 'b']
+    """
+    share, more = divmod(count, len(workers))
+    sizes = [share + (number < more) for number in range(len(workers))]
+    return [worker for worker, size in zip(workers, sizes, strict=True) for _ in range(size)]

@@ -1,0 +1,244 @@
+"""``BuildStrategy`` and ``ExecutionStrategy``: every field with its type, default and check."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dpexec.engine.core.dtypes import ShownByName
+from dpexec.engine.passes import OperatorPass, Pass
+from dpexec.engine.strategy.fields import Field, Strategy, one_of, optional_bool, strings
+from dpexec.engine.strategy.pass_builder import PassBuilder
+
+__all__ = ["DEFAULTS", "BuildStrategy", "ExecutionStrategy", "StrategyDefaults"]
+
+
+class ReduceStrategy(ShownByName, enum.Enum):
+    """How gradients are aggregated."""
+
+    AllReduce = 0
+    Reduce = 1
+
+
+class GradientScaleStrategy(ShownByName, enum.Enum):
+    """What the gradient of the loss is seeded with on each device."""
+
+    CoeffNumDevice = 0
+    One = 1
+    Customized = 2
+
+
+@dataclass
+class StrategyDefaults:
+    """What new strategy objects start from; ``dpexec run --mode`` and ``--scheduler`` set it."""
+
+    reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
+    scheduler: Any = None
+
+
+DEFAULTS = StrategyDefaults()
+
+
+def _scheduler(name: str, value: Any) -> Any:
+    known = (None, "threads", "sync", "distributed")
+    if hasattr(value, "scheduler_info") or value in known:
+        return value
+    raise ValueError(
+        f"{name} is None, 'threads', 'sync', 'distributed' or a dask.distributed.Client, but "
+        f"received {value!r}"
+    )
+
+
+class BuildStrategy(Strategy):
+    """How the graph of replicas is built.
+
+    Fields have fluid's names, types and defaults; setting an unknown one raises AttributeError,
+    a wrong type TypeError. Once a program was compiled with it, changing it raises
+    :class:`EnforceNotMet` (in fluid the change would be ignored).
+
+    ``task_granularity`` is dpexec's own: ``"segment"`` (few coarse dask tasks) or ``"op"`` (one
+    dask task per operator, for exploration); both give the same bits.
+
+    ``product_precision``, too: with ``"bfloat16"`` the operators ``mul`` and ``matmul`` and their
+    gradients round float32 operands to bfloat16 and add the products up in float32 (oneDNN; the
+    processor must have AVX512_BF16 or AMX_BF16; cuBLAS on GPUs of compute capability 8.0 or more,
+    which have ``"tf32"``, too: operands of 10 bits; ``conv2d`` and ``depthwise_conv2d`` are
+    products there as well). Parameters, their updates, results and all
+    other operators stay float32. Under FLAGS_check_nan_inf, operators run on NumPy, in float32.
+
+    ``allow_cuda_graph_capture``, which later versions of fluid have, makes CUDA graphs of pieces
+    of a task whose operators look at no value (:mod:`dpexec.engine.gpu.graphs`): one launch
+    instead of hundreds. Recorded steps, and those under FLAGS_check_nan_inf, are launched one by
+    one.
+
+    So are the passes ``skip_dead_ops``, ``remove_identities``, ``common_subexpressions``,
+    ``constant_folding`` and ``fuse_softmax_with_cross_entropy``, and those that later versions of
+    fluid have: ``enable_addto``, and on GPUs ``fuse_gemm_epilogue``. All passes keep all bits but
+    ``sync_batch_norm``, which it is there for, ``fuse_softmax_with_cross_entropy`` (its class says
+    how close results are) and, as cuBLASLt may add up in another order, ``fuse_gemm_epilogue``;
+    what a pass removed can still be fetched. Passes of one's own run, too: `append_pass`.
+
+    ``fuse_all_reduce_ops`` puts the gradients of a layer together, or those of neighbouring layers
+    until there are ``FLAGS_fuse_parameter_memory_size`` MB or more than
+    ``FLAGS_fuse_parameter_groups_size`` parameters, as these flags are when the program is
+    compiled. Without them, a collective task takes layers until its latency is small against
+    their transfer, and no more, so that it starts while the backward pass goes on.
+    """
+
+    appended: tuple[list[OperatorPass], list[Pass]]
+
+    ReduceStrategy: TypeAlias = ReduceStrategy
+    GradientScaleStrategy: TypeAlias = GradientScaleStrategy
+
+    reduce_strategy = Field(
+        ReduceStrategy.AllReduce, ReduceStrategy, "AllReduce or Reduce aggregation."
+    )
+    gradient_scale_strategy = Field(
+        GradientScaleStrategy.CoeffNumDevice,
+        GradientScaleStrategy,
+        "Seed of the loss gradient: the device's share of the batch, one, or fed by the user.",
+    )
+    debug_graphviz_path = Field("", str, "Prefix of DOT files written when compiling.")
+    enable_sequential_execution = Field(False, bool, "Keep the program's order on each device.")
+    fuse_all_reduce_ops = Field(True, bool, "One all-reduce per layer, or as flags say.")
+    fuse_bn_act_ops = Field(False, bool, "One operator normalizes a batch and applies relu.")
+    fuse_relu_depthwise_conv = Field(False, bool, "depthwise_conv2d applies the relu before it.")
+    fuse_elewise_add_act_ops = Field(False, bool, "One operator adds and activates.")
+    fuse_gemm_epilogue = Field(False, bool, "On GPUs: products add their bias, and relu.")
+    enable_auto_fusion = Field(False, bool, "One operator for what works on single elements.")
+    fuse_softmax_with_cross_entropy = Field(
+        False, bool, "One operator for softmax and cross entropy; gradients differ by rounding."
+    )
+    enable_addto = Field(False, bool, "Add contributions to a gradient as soon as they are there.")
+    sync_batch_norm = Field(False, bool, "batch_norm uses the statistics of all devices.")
+    fuse_broadcast_ops = Field(True, bool, "One broadcast for several parameters.")
+    fuse_all_optimizer_ops = Field(False, bool, "One operator updates many parameters.")
+    memory_optimize = Field(
+        None, optional_bool, "Free temporaries after their last use; None is True."
+    )
+    enable_inplace = Field(True, bool, "Let optimizers overwrite; else they run on NumPy.")
+    skip_dead_ops = Field(True, bool, "Compute only what is fetched or kept.")
+    remove_identities = Field(False, bool, "Read the original instead of a copy.")
+    common_subexpressions = Field(False, bool, "Compute once what is computed twice.")
+    constant_folding = Field(False, bool, "Compute what constants give when compiling.")
+    native_kernels = Field(True, bool, "Put operators together to machine code (needs numba).")
+    product_precision = Field(
+        "float32", one_of("float32", "bfloat16", "tf32"), "What matrix products are computed in."
+    )
+    allow_cuda_graph_capture = Field(False, bool, "On GPUs: launch pieces as CUDA graphs.")
+    task_granularity = Field(
+        "segment", one_of("segment", "op"), "One dask task per 'segment' or per 'op'."
+    )
+
+    remove_unnecessary_lock = Field(True, bool, "GPU and parameter server only.", False)
+    cache_runtime_context = Field(False, bool, "Cache operator contexts.", False)
+    enable_backward_optimizer_op_deps = Field(True, bool, "Multi-trainer GPU only.", False)
+    num_trainers = Field(1, int, "How many processes train together.")
+    trainer_id = Field(0, int, "Number of this one.")
+    trainers_endpoints = Field([], strings, "Where they listen: ip:port of each, in order.")
+    nccl_comm_num = Field(1, int, "NCCL communicators.", False)
+    use_hierarchical_allreduce = Field(False, bool, "NCCL only.", False)
+    hierarchical_allreduce_inter_nranks = Field(0, int, "NCCL only.", False)
+    is_distribution = Field(False, bool, "Set by the original for send/recv programs.", False)
+    async_mode = Field(False, bool, "The program's parameter servers wait for nobody.")
+    mkldnn_enabled_op_types = Field(set(), strings, "oneDNN only.", False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values["reduce_strategy"] = DEFAULTS.reduce_strategy
+        self._values["trainers_endpoints"] = []
+        self._values["mkldnn_enabled_op_types"] = set()
+        object.__setattr__(self, "appended", ([], []))
+
+    def append_pass(self, step: OperatorPass | Pass) -> None:
+        """Let a pass of one's own run, behind the built-in ones of its kind.
+
+        Args:
+            step: an object with a ``name`` and one of two methods, which rewrites in place and
+                returns whether anything changed. ``rewrite(operators)`` gets the operators of the
+                program before they are replicated
+                (:class:`dpexec.engine.graph.operators.Operators`), ``apply(graph)`` the graph of
+                the replicas (:class:`dpexec.engine.graph.ssa.SSAGraph`). For a cluster it must be
+                something that cloudpickle can send to workers.
+
+        Raises:
+            TypeError: it has no name, or not exactly one of these methods.
+            ValueError: a pass or field of this name is there already.
+            EnforceNotMet: a program was compiled with the strategy.
+
+        Example:
+            >>> import dpexec as fluid
+            >>> class Count:
+            ...     name = "count"
+            ...
+            ...     def apply(self, graph):
+            ...         print(len(graph.ops), "operators on all devices")
+            ...         return False
+            >>> fluid.BuildStrategy().append_pass(Count())
+        """
+        name = getattr(step, "name", None)
+        kinds = [callable(getattr(step, method, None)) for method in ("rewrite", "apply")]
+        if not isinstance(name, str) or isinstance(step, type) or sum(kinds) != 1:
+            raise TypeError(
+                "append_pass takes an object with a name and either rewrite(operators) or "
+                f"apply(graph), but received {step!r}"
+            )
+        rewrites, passes = self.appended
+        taken = {*self.fields(), *(s.name for s in rewrites), *(s.name for s in passes)}
+        if name in taken:
+            raise ValueError(f"there is a pass or field {name!r} already; name this one otherwise")
+        self._check_open("append_pass")
+        self.appended[kinds.index(True)].append(step)  # type: ignore[arg-type]
+
+    def _finalize_strategy_and_create_passes(self) -> PassBuilder:
+        if not self.was_compiled():
+            self.freeze("_finalize_strategy_and_create_passes")
+        return PassBuilder(self)
+
+
+class ExecutionStrategy(Strategy):
+    """How the plan is run.
+
+    ``scheduler`` is dpexec's own: ``"threads"`` (dask's threaded scheduler), ``"sync"`` (one
+    thread, for a debugger), ``"distributed"`` (the active ``dask.distributed.Client``), or a
+    client. With None it is what dask itself would take: a local scheduler that ``dask.config``
+    names, else an active client, else the threads. ``trace`` records what ran when.
+
+    With ``collectives = "gang"`` every worker of a cluster gets one task for all steps of a run
+    (``num_iteration_per_run``), inside of which the workers exchange gradients: through shared
+    memory on one host, else through sockets. That is faster than ``"tasks"``, where every
+    segment and collective is a dask task, and gives the same bits.
+
+    When a worker of a cluster is lost, or silent for ``collective_timeout`` seconds while others
+    wait for it, its replicas move to other workers, and the run goes on from the last complete
+    step, with the same bits. With ``recovery = "mirror"``, what only one replica has (in Reduce
+    mode the state of optimizers, in general statistics of its own samples) goes to a second worker
+    at every step for that. With ``"checkpoint"`` it does not: if such state is lost, the run ends
+    with an error, and training goes on from a checkpoint.
+    """
+
+    num_threads = Field(0, int, "Size of the thread pool; 0 means 4 per device.")
+    num_iteration_per_drop_scope = Field(1, int, "Runs between clean-ups of temporaries.")
+    num_iteration_per_run = Field(1, int, "Steps per call of run.")
+    scheduler = Field(
+        None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
+    )
+    collectives = Field(
+        "tasks", one_of("tasks", "gang"), "On a cluster: dask 'tasks', or inside a 'gang'."
+    )
+    collective_timeout = Field(120, int, "Seconds that a silent worker is waited for.")
+    recovery = Field(
+        "mirror", one_of("mirror", "checkpoint"), "What is lost with workers: see above."
+    )
+    use_experimental_executor = Field(True, bool, "Plan the tasks' order once, not at every run.")
+    trace = Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")
+    _dry_run = Field(False, bool, "Compile and check, but run nothing; fetches are None.")
+
+    use_cuda = Field(True, bool, "Set by the executor; kept so that programs may set it.")
+    allow_op_delay = Field(False, bool, "Without effect in fluid, too.", False)
+    use_thread_barrier = Field(False, bool, "Parameter server only.", False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values["scheduler"] = DEFAULTS.scheduler

@@ -1,0 +1,100 @@
+"""Threads that run a whole step of code together (:mod:`dpexec.engine.kernels.crew`)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpexec.engine.kernels import crew
+from dpexec.engine.threads.prepared import Threads, nap
+
+if TYPE_CHECKING:
+    from dpexec.engine.kernels.crew import Schedule
+
+__all__ = ["Crew"]
+
+_PATIENCE = 10_000
+"""Turns of spinning, of about 25 ns each: most gaps between two steps of a small net are shorter
+than 0.25 ms, and waking a thread up takes 0.05 ms (with fewer turns W1 takes 9% longer)."""
+_BOARD = 64
+"""Words: nothing else may lie beside the two of the board, which spinning threads read."""
+
+
+class Crew:
+    """The calling thread and some others that help it.
+
+    Args:
+        threads: where the others come from; None: there are none.
+        size: how many work together.
+    """
+
+    def __init__(self, threads: Threads | None, size: int) -> None:
+        self.size = size
+        self.idents = [0] * size
+        """Which threads they are, as far as they worked already."""
+        self._threads = threads
+        self._idle = list(range(1, size)) if threads is not None else []  # their numbers
+        self._board = np.zeros(_BOARD, np.int64)
+        self._address: int = self._board.ctypes.data
+
+    def run(self, schedule: Schedule) -> bool:
+        """Run a schedule; False if an item refused its values.
+
+        Args:
+            schedule: what is to be done.
+
+        Raises:
+            KeyboardInterrupt: what was being worked on has ended, and nothing else has begun.
+        """
+        self._let_end()
+        schedule.reset()
+        self._board[0] = schedule.address
+        try:
+            self._call_for_help()
+            began = time.perf_counter()
+            while not crew.lead(self._address, schedule.address, _PATIENCE):
+                nap(began)
+        except BaseException:
+            schedule.stop()
+            self._board[0] = 0
+            self._let_end()
+            raise
+        return not schedule.refused
+
+    def _let_end(self) -> None:
+        began = time.perf_counter()
+        while self._board[1]:
+            nap(began)
+
+    def _call_for_help(self) -> None:
+        while self._idle:
+            assert self._threads is not None
+            self._threads.ask(_Attendance(self, self._idle.pop()))
+
+    def attend(self, number: int) -> None:
+        """Help until nothing was to be done for a while; called on a helping thread.
+
+        Args:
+            number: of the thread, from 1.
+        """
+        self.idents[number] = threading.get_ident()
+        began = time.perf_counter()
+        while crew.attend(self._address, number, _PATIENCE):
+            nap(began)
+        self._idle.append(number)
+        if self._board[0]:  # a run began, perhaps before it could see that this thread is idle
+            self._call_for_help()
+
+
+class _Attendance:
+    """What a helping thread gets to do."""
+
+    def __init__(self, crew: Crew, number: int) -> None:
+        self._crew = crew
+        self._number = number
+
+    def work(self) -> None:
+        self._crew.attend(self._number)

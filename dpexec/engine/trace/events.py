@@ -1,0 +1,232 @@
+"""What ran when, and what memory it used: the dataclasses of a trace, and their JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from dpexec.engine.core import hooks
+from dpexec.engine.trace import columns
+from dpexec.engine.trace.columns import TraceFormatError
+
+__all__ = ["FORMAT", "VERSION", "Allocation", "Event", "Kind", "Trace", "TraceFormatError"]
+
+FORMAT = "dpexec.trace"
+VERSION = 2
+
+Kind = Literal["task", "op", "collective", "feed", "fetch", "transfer"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+MemoryKind = Literal["parameter", "state", "gradient", "temporary", "feed", "arena"]
+MEMORY_KINDS: tuple[str, ...] = get_args(MemoryKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that ran once.
+
+    Args:
+        name: What people read: the op type, or the name of the segment.
+        kind: "task" for a scheduled task, "op" for an operator inside one, "collective" for an
+            operation over several devices, "feed" and "fetch" for what comes in and goes out,
+            "transfer" for values on their way between processes.
+        device: Index of the device, None when the event belongs to all of them.
+        key: Key of the task it belongs to; the ops of a task carry the key of that task.
+        start: Seconds on a monotonic clock.
+        stop: Seconds on the same clock, not before start.
+        thread: Number of the thread that did the work.
+        args: Further facts, anything that JSON can hold: "parts", the names of the operators that a
+            fused kernel stands for; "bytes" and "devices" of a collective or transfer; "worker".
+        node: Number of the operator in the graph; None for what is no operator of it.
+        step: Number of the step, from 0.
+    """
+
+    name: str
+    kind: Kind
+    device: int | None
+    key: str
+    start: float
+    stop: float
+    thread: int = 0
+    args: Mapping[str, Any] = field(default_factory=dict)
+    node: int | None = None
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"event {self.name!r}: kind must be one of {KINDS}, not {self.kind!r}")
+        if self.stop < self.start:
+            raise ValueError(
+                f"event {self.name!r}: stops at {self.stop}, before it starts at {self.start}"
+            )
+
+    @property
+    def duration(self) -> float:
+        """Seconds from start to stop."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory of a device that was taken or given back.
+
+    Rows of kind "arena" are memory reserved for machine code. What the code computes there is
+    listed as well, as "gradient" or "temporary", for as long as somebody needs it: so the values
+    alive are the sum of all kinds but "arena".
+
+    Args:
+        time: Seconds on the clock of the events.
+        device: Index of the device.
+        name: Of the variable, or of the arena.
+        bytes: How much; negative when it is given back.
+        kind: What it is for: "parameter", "state" (of an optimizer, or a counter), "gradient",
+            "temporary", "feed" or "arena".
+    """
+
+    time: float
+    device: int
+    name: str
+    bytes: int
+    kind: MemoryKind
+
+    def __post_init__(self) -> None:
+        if self.kind not in MEMORY_KINDS:
+            raise ValueError(
+                f"memory of {self.name!r}: kind must be one of {MEMORY_KINDS}, not {self.kind!r}"
+            )
+
+
+_EVENT_COLUMNS: columns.Columns = {
+    "name": "text",
+    "kind": "text",
+    "device": "integer or null",
+    "key": "text",
+    "start": "number",
+    "stop": "number",
+    "thread": "integer",
+    "args": "object",
+    "node": "integer or null",
+    "step": "integer",
+}
+_MEMORY_COLUMNS: columns.Columns = {
+    "time": "number",
+    "device": "integer",
+    "name": "text",
+    "bytes": "integer",
+    "kind": "text",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Trace:
+    """Events in order of their start, and facts about the run as a whole.
+
+    Args:
+        events: What ran.
+        meta: Facts: scheduler, num_threads, mode, steps, places, version, native ...
+        graph: The graph as the file format "dpexec.graph" has it; nodes of events refer to it.
+        memory: What memory was used, in order of time.
+
+    Example:
+        >>> trace = Trace((Event("relu", "op", 0, "fwd", 0.0, 0.5),), {"devices": 1})
+        >>> Trace.from_json(trace.to_json()) == trace
+        True
+    """
+
+    events: tuple[Event, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    graph: Mapping[str, Any] | None = None
+    memory: tuple[Allocation, ...] = ()
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __repr__(self) -> str:
+        steps = len({event.step for event in self.events})
+        took = max((e.stop for e in self.events), default=0.0) - min(
+            (e.start for e in self.events), default=0.0
+        )
+        return (
+            f"<Trace: {len(self.events)} events in {steps} steps on {len(self.devices)} devices, "
+            f"{1e3 * took:.1f} ms>"
+        )
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices that have events, in order."""
+        return tuple(sorted({e.device for e in self.events if e.device is not None}))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that have events, in order."""
+        return tuple(sorted({e.step for e in self.events}))
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """First start and last stop in seconds; (0, 0) when nothing ran."""
+        if not self.events:
+            return 0.0, 0.0
+        return min(e.start for e in self.events), max(e.stop for e in self.events)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        shown = hooks.picture(self) if self.events else {}
+        return {**shown, "text/plain": f"<Trace: {len(self.events)} events>"}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the trace as plain JSON values, column by column, with format name and version."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "meta": dict(self.meta),
+            "graph": self.graph,
+            "events": columns.pack(_EVENT_COLUMNS, self.events),
+            "memory": columns.pack(_MEMORY_COLUMNS, self.memory),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Trace:
+        """Build a trace from what `to_json` returned.
+
+        Args:
+            data: plain JSON values.
+
+        Returns:
+            The trace.
+
+        Raises:
+            TraceFormatError: It is something else, is damaged, or is of another version.
+        """
+        if data.get("format") != FORMAT:
+            raise TraceFormatError(f"not a dpexec trace: its format is {data.get('format')!r}")
+        version = data.get("version")
+        if version != VERSION:
+            raise TraceFormatError(
+                f"a dpexec trace of version {version!r}, but this dpexec reads version {VERSION}: "
+                "read it with the one that wrote it"
+            )
+        return cls(
+            _made(Event, "event", columns.unpack(_EVENT_COLUMNS, data.get("events"), "events")),
+            _mapping(data, "meta") or {},
+            _mapping(data, "graph"),
+            _made(
+                Allocation, "memory", columns.unpack(_MEMORY_COLUMNS, data.get("memory"), "memory")
+            ),
+        )
+
+
+def _mapping(data: Mapping[str, Any], field_name: str) -> dict[str, Any] | None:
+    found = data.get(field_name)
+    if found is not None and not isinstance(found, dict):
+        raise TraceFormatError(f"damaged: {field_name} is no object, but {type(found).__name__}")
+    return found
+
+
+def _made(kind: type[Any], what: str, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    try:
+        return tuple(kind(*row) for row in rows)
+    except ValueError as error:
+        raise TraceFormatError(f"damaged: {error}") from error

@@ -1,0 +1,60 @@
+"""Trace files: the JSON that chrome://tracing and ui.perfetto.dev open, and dpexec's own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from dpexec.engine.trace.chrome import from_chrome, to_chrome
+from dpexec.engine.trace.events import Trace, TraceFormatError
+
+__all__ = ["load", "save"]
+
+
+def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> Path:
+    """Write a trace to a file.
+
+    Args:
+        trace: What to write.
+        path: The file; its folder must exist.
+        chrome: Chrome's format, which Perfetto opens too, with everything that dpexec needs to read
+            it back; False for dpexec's own alone, which is a third of the size.
+
+    Returns:
+        The path.
+    """
+    target = Path(path)
+    content = to_chrome(trace) if chrome else trace.to_json()
+    target.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
+    return target
+
+
+def load(path: str | os.PathLike[str]) -> Trace:
+    """Read a trace that `save` wrote, in either format.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The trace.
+
+    Raises:
+        TraceFormatError: The file is empty, damaged, no trace, or of another version.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise TraceFormatError(f"{path} is no trace: it is not text ({error.reason})") from error
+    if not text.strip():
+        raise TraceFormatError(f"{path} is empty")
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise TraceFormatError(f"{path} is not JSON, or was cut off: {error}") from error
+    if not isinstance(data, dict):
+        raise TraceFormatError(f"{path} holds no trace, but a JSON {type(data).__name__}")
+    try:
+        return from_chrome(data) if "traceEvents" in data else Trace.from_json(data)
+    except TraceFormatError as error:
+        raise TraceFormatError(f"{path}: {error}") from error

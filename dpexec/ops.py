@@ -1,0 +1,102 @@
+"""``python -m dpexec.ops``: which operators there are, and what is not as in Paddle 1.8.5.
+
+``coverage`` prints which there are, and which of Paddle's are missing and why; ``differences
+docs/differences.md`` writes the table of operators in that guide anew.
+
+``tier1.txt`` lists the operator types that dense, convolutional and sparse-embedding programs for
+fluid use, the most frequent first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+
+import dpexec.engine.ops  # noqa: F401 - registers all operators
+from dpexec.engine.ir import opdef
+from dpexec.engine.ir.opdef import OpDef, SampleRng
+from dpexec.engine.ops import _differences
+from dpexec.engine.ops._absent import ABSENT, here, paddle_types
+
+__all__ = ["coverage", "main", "missing", "tier1"]
+
+
+def tier1() -> list[str]:
+    """The operator types that programs use, the most frequent first."""
+    return resources.files("dpexec.engine.ops").joinpath("tier1.txt").read_text("utf-8").split()
+
+
+def missing(types: Iterable[str]) -> list[str]:
+    """Those of the types that dpexec has no operator for."""
+    return [t for t in types if t not in opdef.registered()]
+
+
+def coverage() -> str:
+    """The table of all operators, and what is missing of Paddle's and ``tier1.txt``, as text."""
+    known = opdef.registered()
+    width = max(map(len, known)) + 2
+    wanted, theirs = tier1(), set(paddle_types())
+    columns = f"{'kernel':<8}{'gradient':<10}{'samples':<9}{'ulps':<6}{'Paddle':<8}tier 1"
+    lines = [f"{'operator':<{width}}{columns}"]
+    for name in sorted(known):
+        sampled, shared = _samples(known[name]), "yes" if name in theirs else "no"
+        ulps = "" if known[name].ulps is None else known[name].ulps
+        cells = f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}{ulps:<6}{shared:<8}"
+        lines.append(f"{name:<{width}}{cells}{'yes' if name in wanted else ''}".rstrip())
+    absent = missing(wanted)
+    lines += [
+        "",
+        f"{len(known)} operators; 'by x' samples: the numeric gradients of operator x check it.",
+        "ulps: by how many units in the last place results may differ from the exact ones.",
+        *_compared(),
+        f"tier 1: {len(wanted) - len(absent)} of {len(wanted)} types",
+        "missing: " + (", ".join(absent) if absent else "nothing"),
+    ]
+    return "\n".join(lines)
+
+
+def _compared() -> list[str]:
+    """What Paddle 1.8.5 registers on CPUs, what of it is here, and why the rest is not."""
+    theirs, shared = paddle_types(), here()
+    absent = missing(theirs)
+    width = max(map(len, absent), default=0) + 2
+    more = len(opdef.registered()) - len(shared)
+    return [
+        f"Paddle 1.8.5 registers {len(theirs)} operators on CPUs: {len(shared)} are here, "
+        f"{len(absent)} are not; {more} here are of GPUs, later versions, or dpexec's own",
+        *(f"  {name:<{width}}{ABSENT.get(name, 'no reason is known')}" for name in absent),
+    ]
+
+
+def _gradient(definition: OpDef) -> str:
+    if definition.make_grad is not None:
+        return "yes"
+    return "none" if definition.no_grad else "-"
+
+
+def _samples(definition: OpDef) -> str:
+    if definition.samples is not None:
+        return str(len(definition.samples(SampleRng())))
+    forward = definition.type.removesuffix("_grad")
+    return "by x" if forward != definition.type else "0"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser("python -m dpexec.ops", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("coverage", help="print the table of operators")
+    differences = commands.add_parser("differences", help="write the table of differences")
+    differences.add_argument("guide", type=Path, help="docs/differences.md")
+    options = parser.parse_args(arguments)
+    if options.command == "differences":
+        _differences.update(options.guide)
+    else:
+        print(coverage())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

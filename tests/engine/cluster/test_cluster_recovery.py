@@ -1,0 +1,54 @@
+"""A step is made again when workers were lost, but not for ever: it may be what kills them."""
+
+import pytest
+
+from dpexec.engine.cluster.client.recovery import Recovery
+from dpexec.engine.core.errors import WorkerLostError
+
+
+class Group:
+    """Replicas without a cluster, that note for which of them new homes were sought."""
+
+    def __init__(self):
+        self.complete, self.regrouped = 3, []
+
+    def regroup(self, lost, attempt):
+        self.regrouped.append(lost)
+
+
+@pytest.fixture
+def group():
+    return Group()
+
+
+@pytest.fixture
+def recovery(group):
+    return Recovery(group, lambda: None)
+
+
+def failing(group, losses, completing=()):
+    """What loses a worker so many times; before some of these it completes a step."""
+    calls = iter(range(losses))
+
+    def action():
+        for call in calls:
+            group.complete += call in completing
+            raise WorkerLostError(f"loss {call}", {f"worker {call}": "is gone"})
+        return "made"
+
+    return action
+
+
+def test_lost_workers_are_replaced_before_it_is_tried_again(recovery, group):
+    assert recovery.surviving(failing(group, 3)) == "made"
+    assert group.regrouped == [{f"worker {call}": "is gone"} for call in range(3)]
+
+
+def test_a_step_that_loses_workers_again_and_again_is_an_error(recovery, group):
+    with pytest.raises(WorkerLostError, match=r"lost 4 times at the same step.*loss 3") as caught:
+        recovery.surviving(failing(group, 9))
+    assert caught.value.lost == {"worker 3": "is gone"}
+
+
+def test_steps_that_were_completed_in_between_are_not_the_same(recovery, group):
+    assert recovery.surviving(failing(group, 9, completing={3, 6})) == "made"

@@ -1,0 +1,63 @@
+"""The search for cycles rests while something large is built."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from dpexec.engine.core import memory
+from dpexec.engine.core.memory import _Counted, count_memory, no_cycles_sought
+
+
+def test_search_goes_on_afterwards_even_after_an_error():
+    with no_cycles_sought():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(KeyError), no_cycles_sought():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_search_that_was_off_stays_off():
+    gc.disable()
+    try:
+        with no_cycles_sought():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_what_was_made_counts_as_old():
+    with no_cycles_sought():
+        made = [[] for _ in range(5000)]
+    assert gc.get_count()[0] < len(made)
+    oldest = {id(item) for item in gc.get_objects(generation=2)}
+    assert oldest >= {id(item) for item in made}
+    assert gc.get_freeze_count() == 0
+
+
+class Engine:
+    """Something large that only Python's search for cycles frees."""
+
+    def __init__(self, nbytes):
+        self.me = self
+        self.block = count_memory(np.empty(nbytes, np.uint8), nbytes)
+
+
+def test_garbage_is_freed_when_memory_has_doubled(monkeypatch):
+    counted = _Counted()
+    monkeypatch.setattr(memory, "_counted", counted)
+    monkeypatch.setattr(memory, "_LEAST_SOUGHT", 4000)
+    counted.limit = 4000
+    gc.disable()  # it would find them by chance
+    try:
+        kept = [Engine(1000) for _ in range(3)]
+        for _ in range(100):
+            Engine(1000)
+            assert counted.nbytes <= 2 * 4000
+        del kept
+        gc.collect()
+    finally:
+        gc.enable()
+    assert counted.nbytes == 0

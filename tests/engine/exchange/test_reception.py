@@ -1,0 +1,182 @@
+"""Whatever strangers do, members come in, and nothing of strangers is left."""
+
+import contextlib
+import os
+import resource
+import secrets
+import socket
+import threading
+
+import pytest
+
+from dpexec.engine.exchange import reception
+from dpexec.engine.exchange.reception import Reception, knock
+from dpexec.engine.exchange.wire import (
+    _DATA,
+    _HEADER,
+    _MAGIC,
+    Channel,
+    GangError,
+    Room,
+    Tag,
+    exchange,
+)
+from tests.certificates import security_in
+from tests.engine.run.strangers import DEEDS, connected, crowd
+from tests.waiting import until
+
+SECRET = b"beans"
+TAG = Tag(0, 0, "a test")
+
+
+@pytest.fixture(scope="module")
+def security(tmp_path_factory):
+    return security_in(tmp_path_factory.mktemp("tls"))
+
+
+class Hall:
+    """A reception on a thread: who has come in, by rank."""
+
+    def __init__(self, kind, security):
+        self.came, self._context, self._security = {}, None, None
+        self.family = socket.AF_UNIX if kind == "unix" else socket.AF_INET
+        where = f"\0dpexec-{secrets.token_hex(8)}" if kind == "unix" else ("127.0.0.1", 0)
+        if kind == "tls":
+            self._context = security.get_listen_args("worker")["ssl_context"]
+            self._security = security
+        listener = socket.socket(self.family)
+        self.reception = Reception(SECRET)
+        self.reception.listen(listener, where, self._context)
+        self.address = listener.getsockname()
+        if kind == "unix":
+            self.address = self.address.decode()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self):
+        while self.reception.is_open:
+            self.came.update(self.reception.admit(lambda rank: rank not in self.came, 0.05))
+
+    def connect(self, timeout):
+        sock = connected(self.family, self.address)
+        sock.settimeout(timeout)
+        if self._security is not None:
+            sock = self._security.get_connection_args("worker")["ssl_context"].wrap_socket(sock)
+        return sock
+
+    def knock(self, rank, limit=20.0, secret=SECRET):
+        return knock(self.connect, secret, rank, limit, "the hall")
+
+    def close(self):
+        self.reception.close()
+        self._thread.join()
+        for sock in self.came.values():
+            sock.close()
+
+
+@pytest.fixture(params=["tcp", "tls", "unix"])
+def hall(request):
+    security = request.getfixturevalue("security") if request.param == "tls" else None
+    with contextlib.closing(Hall(request.param, security)) as found:
+        yield found
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_members_come_in_whatever_strangers_do(hall, deed):
+    threads = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        for rank in range(3):
+            for _ in range(10):
+                stranger = stack.enter_context(connected(hall.family, hall.address))
+                with contextlib.suppress(ConnectionError):
+                    DEEDS[deed](stranger)
+            stack.enter_context(contextlib.closing(hall.knock(rank, limit=5.0)))
+        until(lambda: hall.came.keys() == {0, 1, 2})
+        assert threading.active_count() == threads
+
+
+def test_strangers_are_counted_by_what_they_did(hall, monkeypatch):
+    monkeypatch.setattr(reception, "_PATIENCE", 0.2)
+    silent, rude, short = (connected(hall.family, hall.address) for _ in range(3))
+    rude.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
+    short.close()
+    with pytest.raises(GangError, match=r"the hall did not let us in within 0.5 s \(.*secret"):
+        hall.knock(1, 0.5, b"peas")
+    told = until(lambda: "for 0.2 s" in hall.reception.sent_away and hall.reception.sent_away)
+    assert "did not know the secret" in told
+    assert "connections came and went" in told
+    silent.close()
+    rude.close()
+
+
+def test_slow_strangers_have_so_much_time_for_all_they_say(hall, monkeypatch):
+    """A byte now and then is not enough to stay."""
+    monkeypatch.setattr(reception, "_PATIENCE", 0.3)
+    with connected(hall.family, hall.address) as slow:
+        slow.settimeout(10)
+        slow.sendall(b"\x16")
+        until(lambda: _is_sent_away(slow), 10)
+
+
+def _is_sent_away(sock):
+    """Whether a byte more is too much."""
+    try:
+        sock.sendall(b"\x16")
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_nobody_comes_twice(hall):
+    first = hall.knock(1)
+    with pytest.raises(GangError, match="did not let us in"):
+        hall.knock(1, 0.3)
+    assert "came twice" in hall.reception.sent_away
+    first.close()
+
+
+@contextlib.contextmanager
+def descriptors(more):
+    """Let this process have just so many descriptors more than it has."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(map(int, os.listdir("/proc/self/fd"))) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls", "unix"])
+def test_a_crowd_takes_no_descriptors_from_the_rest(kind, request):
+    security = request.getfixturevalue("security") if kind == "tls" else None
+    before = threading.active_count()
+    with (
+        descriptors(40),
+        contextlib.closing(Hall(kind, security)) as hall,
+        crowd(hall.family, hall.address, 1500),
+    ):
+        until(lambda: "made room for others" in hall.reception.sent_away)
+        assert threading.active_count() < before + 10
+        hall.knock(1).close()
+        until(lambda: hall.came.keys() == {1})
+
+
+def test_without_descriptors_strangers_make_room():
+    """However few are left: here the cap on strangers alone does not help."""
+    with contextlib.closing(Hall("tcp", None)) as hall:
+        hall.reception._most = 10_000
+        with descriptors(40), crowd(hall.family, hall.address, 300):
+            until(lambda: "Too many open files" in hall.reception.sent_away)
+            hall.reception._most = 10  # so that this thread has some, too
+            hall.knock(1).close()
+
+
+def test_frames_larger_than_memory_are_refused():
+    here, there = socket.socketpair()
+    there.sendall(_HEADER.pack(_MAGIC, _DATA, TAG.step, TAG.number, (1 << 64) - 1))
+    channel = Channel(here, "trainer 1")
+    with pytest.raises(GangError, match=r"trainer 1 announces \d+ bytes"):
+        exchange({1: channel}, TAG, {}, {1: Room("trainer 1")}, 1.0)
+    for sock in (here, there):
+        sock.close()

@@ -1,0 +1,110 @@
+"""Which scheduler runs a program, on how many devices, and where they live."""
+
+import asyncio
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import dpexec as fluid
+from dpexec.engine.strategy.placement import active_client, place_replicas, scheduler_in_force
+from tests.engine.run.nets import assert_same_bits, batches, classifier, train
+
+QUIET = {"processes": False, "dashboard_address": ":0"}
+
+
+@pytest.fixture
+def client():
+    with Client(n_workers=2, threads_per_worker=1, **QUIET) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(4, "aabb"), (5, "aaabb"), (3, "aab"), (2, "ab"), (1, "a")],
+)
+def test_neighbours_live_on_one_worker(count, expected):
+    assert place_replicas(count, ["a", "b"]) == list(expected)
+
+
+def test_more_workers_than_replicas():
+    assert place_replicas(2, ["a", "b", "c"]) == ["a", "b"]
+
+
+def test_without_a_client_there_are_threads(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "3")
+    assert scheduler_in_force() == "threads" and len(fluid.cpu_places()) == 3
+    with pytest.raises(RuntimeError, match=r"create a dask\.distributed\.Client"):
+        scheduler_in_force("distributed")
+
+
+def test_active_client_is_used_unless_something_else_is_asked_for(client):
+    assert scheduler_in_force() is client
+    assert scheduler_in_force("distributed") is client
+    assert scheduler_in_force("threads") == "threads"
+    with dask.config.set(scheduler="single-threaded"):
+        assert scheduler_in_force() == "sync"
+
+
+def test_client_that_is_not_active_is_not_used():
+    with Client(n_workers=1, set_as_default=False, **QUIET) as client:
+        assert scheduler_in_force() == "threads"
+        assert scheduler_in_force(client) is client
+
+
+def test_asynchronous_client_is_refused():
+    async def ask():
+        async with Client(n_workers=0, asynchronous=True, **QUIET) as client:
+            for scheduler in None, "distributed", client:
+                with pytest.raises(RuntimeError, match="without asynchronous=True"):
+                    scheduler_in_force(scheduler)
+
+    asyncio.run(ask())
+
+
+def test_inside_of_a_dask_task_there_is_no_client(client):
+    assert client.submit(active_client).result() is None
+
+
+@pytest.mark.parametrize(("number", "expected"), [(None, 2), ("2", 4)])
+def test_devices_of_a_cluster(client, monkeypatch, number, expected):
+    monkeypatch.delenv("CPU_NUM", raising=False)
+    if number is not None:
+        monkeypatch.setenv("CPU_NUM", number)
+    assert len(fluid.cpu_places()) == expected
+    assert len(fluid.cpu_places(7)) == 7
+    net = classifier()
+    with fluid.scope_guard(fluid.Scope()):
+        fluid.Executor(fluid.CPUPlace()).run(net.startup)
+        pe = fluid.ParallelExecutor(False, loss_name=net.loss.name, main_program=net.main)
+        (loss,) = pe.run(fetch_list=[net.loss], feed=batches(1)[0])
+    assert pe.device_count == len(loss) == expected
+    homes = pe._compiled_program._engine._cluster.address
+    assert homes == sorted(homes) and len(set(homes)) == 2
+
+
+def test_cluster_without_workers_is_an_error():
+    with (
+        LocalCluster(n_workers=0, **QUIET) as cluster,
+        Client(cluster),
+        pytest.raises(RuntimeError, match="has no workers"),
+    ):
+        fluid.cpu_places()
+
+
+def test_unchanged_script_trains_on_the_cluster_with_the_bits_of_threads(client):
+    net, feeds = classifier(fluid.optimizer.Adam(0.01)), batches(3)
+    expected = train(net, feeds, 2)
+    with fluid.scope_guard(fluid.Scope()):
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(net.startup)
+        compiled = fluid.CompiledProgram(net.main).with_data_parallel(net.loss.name)
+        losses = [executor.run(compiled, feed, [net.loss])[0] for feed in feeds]
+    assert compiled._engine.scheduler is client
+    np.testing.assert_array_equal(losses, expected.losses)
+
+
+def test_replicas_that_share_a_worker(client):
+    net, feeds = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), batches(3, rows=11)
+    assert_same_bits(train(net, feeds, 4, scheduler=client), train(net, feeds, 4))
