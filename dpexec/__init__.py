@@ -21,7 +21,6 @@ from dpexec import (
     executor,
     framework,
     incubate,
-    inference,
     initializer,
     install_check,
     io,
@@ -56,10 +55,6 @@ from dpexec.engine.core.flags import get_flags, set_flags
 from dpexec.engine.core.scope import Scope, global_scope, scope_guard
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray, Tensor
 from dpexec.engine.core.version import __version__
-from dpexec.engine.graph.node_graph import Graph
-from dpexec.engine.graph.nodes import IrNode
-from dpexec.engine.ir.desc import ProgramDesc
-from dpexec.engine.ir.views import BlockView, OperatorView
 from dpexec.executor import Executor
 from dpexec.framework import (
     CPUPlace,
@@ -175,11 +170,6 @@ __all__ = [
     "transpiler",
     "unique_name",
 ]
-
-# fluid.core has these names, too; core itself imports nothing that lies above it.
-vars(core).update({name: getattr(inference, name) for name in inference.__all__})
-vars(core).update(ProgramDesc=ProgramDesc, BlockDesc=BlockView, OpDesc=OperatorView)
-vars(core).update(Graph=Graph, Node=IrNode)
 
 
 def _picture(shown: Any) -> dict[str, str]:

@@ -31,22 +31,56 @@ from dpexec.engine.core.places import (
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray, Tensor
+from dpexec.engine.graph.node_graph import Graph
+from dpexec.engine.graph.nodes import IrNode as Node
+from dpexec.engine.ir.desc import ProgramDesc
+from dpexec.engine.ir.views import BlockView as BlockDesc
+from dpexec.engine.ir.views import OperatorView as OpDesc
+from dpexec.inference import (
+    AnalysisConfig,
+    AnalysisPredictor,
+    NativeConfig,
+    NativePaddlePredictor,
+    PaddleBuf,
+    PaddleDType,
+    PaddlePredictor,
+    PaddleTensor,
+    ZeroCopyTensor,
+    create_paddle_predictor,
+    paddle_dtype_size,
+    paddle_tensor_to_bytes,
+)
 
 __all__ = [
+    "AnalysisConfig",
+    "AnalysisPredictor",
     "AttrType",
+    "BlockDesc",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
     "EOFException",
     "EnforceNotMet",
+    "Graph",
     "LoDTensor",
     "LoDTensorArray",
+    "NativeConfig",
+    "NativePaddlePredictor",
+    "Node",
+    "OpDesc",
+    "PaddleBuf",
+    "PaddleDType",
+    "PaddlePredictor",
+    "PaddleTensor",
     "Place",
+    "ProgramDesc",
     "Scope",
     "SelectedRows",
     "Tensor",
     "VarDesc",
     "VarType",
+    "ZeroCopyTensor",
+    "create_paddle_predictor",
     "empty_var_name",
     "from_dlpack",
     "get_cuda_device_count",
@@ -58,5 +92,7 @@ __all__ = [
     "is_compiled_with_dist",
     "is_compiled_with_mkldnn",
     "op_proto_and_checker_maker",
+    "paddle_dtype_size",
+    "paddle_tensor_to_bytes",
     "size_of_dtype",
 ]

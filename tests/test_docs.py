@@ -7,11 +7,11 @@ import pytest
 
 from dpexec import dashboard, viz
 from dpexec.cli import main
-from dpexec.engine import trace
 from dpexec.engine.ops._differences import _parts, write
+from tests import architecture
 from tests.guides import GUIDES, ROOT, commands, programs
 
-ROOMS = {"viz": viz, "dpexec.trace": trace, "dpexec.dashboard": dashboard}
+ROOMS = {"viz": viz, "dpexec.dashboard": dashboard}
 each = pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -24,7 +24,7 @@ def test_links_and_pictures_lead_somewhere(guide):
 @each
 def test_functions_exist(guide):
     text = guide.read_text(encoding="utf-8")
-    for room, name in re.findall(r"(?<![\w/])(viz|dpexec\.trace|dpexec\.dashboard)\.(\w+)\(", text):
+    for room, name in re.findall(r"(?<![\w/])(viz|dpexec\.dashboard)\.(\w+)\(", text):
         assert callable(getattr(ROOMS[room], name)), f"{room}.{name}"
 
 
@@ -67,17 +67,23 @@ def test_programs_are_run():
     assert without == ["docs/gpu.md"]  # it is for clusters of GPUs
 
 
-def test_map_of_the_project_names_every_room():
-    rooms = {path.parent.name for path in (ROOT / "dpexec").glob("*/__init__.py")}
-    named = re.findall(r"`(?:dpexec/)?(\w+)`", (ROOT / "CONTRIBUTING.md").read_text())
-    assert rooms - set(named) == set()
+def test_maps_name_every_room():
+    for folder, guide in (("dpexec", "CONTRIBUTING.md"), ("dpexec/engine", "docs/architecture.md")):
+        rooms = {path.parent.name for path in (ROOT / folder).glob("*/__init__.py")}
+        named = re.findall(r"`(?:dpexec/)?(\w+)`", (ROOT / guide).read_text(encoding="utf-8"))
+        assert rooms - set(named) - {"engine"} == set()
 
 
-def test_map_of_the_runtime_names_files_that_are_there():
-    text = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
-    there = {str(path) for path in (ROOT / "dpexec").glob("**/*.py")}
-    for name in re.findall(r"`([\w/]+\.py)`", text):
-        assert any(path.endswith(f"/{name}") for path in there), name
+def test_picture_of_the_rooms_is_that_of_the_sources():
+    assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.picture()
+
+
+def test_guides_to_the_engine_name_files_that_are_there():
+    for guide in ("architecture.md", "runtime.md"):
+        text = (ROOT / "docs" / guide).read_text(encoding="utf-8")
+        for name in re.findall(r"`([\w/]+\.py)`", text):
+            places = [ROOT / top / name for top in ("dpexec/engine", "dpexec", "")]
+            assert any(path.exists() for path in places), name
 
 
 def test_pictures_are_small():

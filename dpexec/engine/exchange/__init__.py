@@ -1,1 +1,1 @@
-"""Collectives inside of long tasks, one per worker: ``ExecutionStrategy.collectives = "gang"``."""
+"""Processes that exchange values: how they meet, what connects them, and how they add up."""

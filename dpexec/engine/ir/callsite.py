@@ -8,9 +8,10 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dpexec.engine.core import hooks
@@ -175,6 +177,12 @@ class Trace:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         shown = hooks.picture(self) if self.events else {}
         return {**shown, "text/plain": f"<Trace: {len(self.events)} events>"}
+
+    def save(self, path: str | os.PathLike[str], *, chrome: bool = True) -> Path:
+        """Write the trace to a file: see :func:`dpexec.engine.trace.files.save`."""
+        from dpexec.engine.trace.files import save
+
+        return save(self, path, chrome=chrome)
 
     def to_json(self) -> dict[str, Any]:
         """Return the trace as plain JSON values, column by column, with format name and version."""
