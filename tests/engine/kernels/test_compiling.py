@@ -76,7 +76,7 @@ import gc
 import signal
 import sys
 from llvmlite.binding import ffi
-from dpexec import kernels
+from dpexec.engine import kernels
 
 class Pressing:
     def find_spec(self, name, *more):
