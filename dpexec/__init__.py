@@ -17,6 +17,7 @@ from dpexec import (
     debugger,
     default_scope_funcs,
     dygraph,
+    errors,
     evaluator,
     executor,
     framework,
@@ -48,7 +49,6 @@ from dpexec.dygraph import (
     enable_dygraph,
     enable_imperative,
 )
-from dpexec.engine import ops
 from dpexec.engine.autodiff import gradients
 from dpexec.engine.core import hooks
 from dpexec.engine.core.flags import get_flags, set_flags
@@ -133,6 +133,7 @@ __all__ = [
     "embedding",
     "enable_dygraph",
     "enable_imperative",
+    "errors",
     "evaluator",
     "executor",
     "framework",
@@ -154,7 +155,6 @@ __all__ = [
     "name_scope",
     "nets",
     "one_hot",
-    "ops",
     "optimizer",
     "param_attr",
     "profiler",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpexec.engine.ir import opdef
-from dpexec.engine.ops import tier1
+from dpexec.ops import tier1
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 

@@ -91,7 +91,7 @@ def test_sparse_adam_corrects_for_the_step_it_is_at():
     np.testing.assert_allclose(state[0][:, 0], [0, -0.01], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("type", "sample"), OPTIMIZERS)
+@pytest.mark.parametrize(("type", "sample"), DENSE)
 def test_empty_sparse_gradient_is_no_error(type, sample):
     if "Grad" not in opdef.get(type).sparse:
         with pytest.raises(InvalidOp, match=f"SelectedRows.* which {type} does not take"):
