@@ -57,7 +57,7 @@ _WHY = {
         "load_op_library OpProtoHolder get_all_op_protos fluid.op generate_layer_fn "
         "math_op_patch monkey_patch_variable"
     ),
-    "graphs and passes are those of dpexec.graph and dpexec.engine.passes": (
+    "graphs and passes are those of dpexec.engine.graph and dpexec.engine.passes": (
         "Pass get_pass generate_control_dev_var_name"
     ),
     "dpexec.viz draws programs, graphs and traces": (
