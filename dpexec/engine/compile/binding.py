@@ -129,18 +129,24 @@ class Binding:
         assert self.code is not None
         return self.code.late(self._counts)
 
-    def make_code(self, rows: Rows | None = None) -> PlanCode:
+    @functools.cached_property
+    def open_rows(self) -> Rows | None:
+        """The numbers of rows that specs leave open; None: they leave none open."""
+        shapes = (spec.shape for specs in self.given for spec in specs.values())
+        return next((rows for rows in (Rows.of(*shape) for shape in shapes) if rows), None)
+
+    def make_code(self) -> PlanCode:
         """Make code for what can be code.
 
-        Args:
-            rows: what the specs depend on, if it is open how many there are.
+        Raises:
+            NeedsNumber: it cannot be made for open numbers of rows.
         """
         kernels.require(self.native)
         if self.halves:
             kernels.require_halves()
         from dpexec.engine.compile.code.native import make_code
 
-        self.code = make_code(self.plan, self.given, self.halves, rows, self.more_rows)
+        self.code = make_code(self.plan, self.given, self.halves, self.open_rows, self.more_rows)
         return self.code
 
     def closed(self, rows: Sequence[Counts]) -> Binding:
@@ -157,6 +163,15 @@ class Binding:
         )
         _ = made.lates
         return made
+
+    def alone(self, rows: Sequence[Counts]) -> Binding:
+        """The same for numbers of rows that were left open, with code for these alone.
+
+        Args:
+            rows: on every device.
+        """
+        specs = replace(self, rows=rows, code=None).specs
+        return Binding(self.plan, specs, self.native, self.memory, self.halves)
 
     def calling(self, calls: Mapping[int, CollectiveCall]) -> Binding:
         """The same, with calls for some tasks, which do the work of all their nodes.

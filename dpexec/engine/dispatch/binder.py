@@ -41,17 +41,24 @@ class Binder:
         graph: the graph.
         compilation: what it was made by.
         replicas: the persistable variables.
-        opens: whether numbers of rows may be left open: code runs in this process.
+        opens: whether numbers of rows may be left open.
+        here: whether code runs in this process, and not on workers alone.
     """
 
     def __init__(
-        self, graph: SSAGraph, compilation: Compilation, replicas: Replicas, opens: bool
+        self,
+        graph: SSAGraph,
+        compilation: Compilation,
+        replicas: Replicas,
+        opens: bool,
+        here: bool,
     ) -> None:
         self.memory = Memory()
         self._graph = graph
         self._compilation = compilation
         self._replicas = replicas
         on_cpus = not on_gpus(graph.places)
+        self._here = here
         self._opens = opens and bool(compilation.native) and not graph.bodies and on_cpus
         self._rules = Rules()
         self._families: Kept[Any, _Family] = Kept(_FAMILIES_KEPT)
@@ -117,9 +124,10 @@ class Binder:
             if any(_is_open(specs[v.device].get(v.name)) for v in shared):
                 return None  # devices have different numbers of rows
             binding = self._binding(plan, specs)
-            binding.make_code(rows)
+            binding.make_code()
             first = binding.closed([rows.example] * len(specs))
-            _ = first.steps
+            if self._here:
+                _ = first.steps
         except NeedsNumber:
             return None
         return _Member(rows, binding, first)

@@ -100,8 +100,8 @@ class Engine:
         self.recorder = self._make_recorder()
         self.plan: Plan | None = None
         self.local = self._make_runner()
-        alone = not self._on_cluster and self.graph.trainers == 1
-        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, opens=alone)
+        alone, here = self.graph.trainers == 1, not self._on_cluster
+        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, alone, here)
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0

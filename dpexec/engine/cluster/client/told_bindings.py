@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpexec.engine.cluster.worker import worker as cluster_worker
-from dpexec.engine.cluster.worker.worker import BindingKey
+from dpexec.engine.cluster.worker.worker import BindingKey, NewBinding
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
@@ -33,7 +33,7 @@ class ToldBindings:
 
     def __init__(self, group: ReplicaGroup) -> None:
         self._group = group
-        self._keys: OrderedDict[Binding, BindingKey] = OrderedDict()  # the latest used is last
+        self._numbers: OrderedDict[Binding, int] = OrderedDict()  # the latest used is last
         self._told: set[Binding] = set()
         self._count = 0
 
@@ -44,24 +44,32 @@ class ToldBindings:
     def keys(self, bindings: Sequence[Binding]) -> list[BindingKey]:
         """The names that the workers know bindings by; they are told of new ones.
 
+        Numbers of rows that a binding left open are part of the name: it is told of once.
+
         Args:
             bindings: what the next steps run, all of which the workers know afterwards.
 
         Raises:
             WorkerLostError: they do not answer.
         """
-        needed = dict.fromkeys(bindings)
+        needed = dict.fromkeys(binding.opened or binding for binding in bindings)
         for binding in needed:
-            if binding not in self._keys:
-                self._keys[binding] = binding.plan.key, self._count
+            if binding not in self._numbers:
+                self._numbers[binding] = self._count
                 self._count += 1
-            self._keys.move_to_end(binding)
-        while len(self._keys) > max(BINDINGS_KEPT, len(needed)):
-            self._told.discard(self._keys.popitem(last=False)[0])
-        new = [(self._keys[b], b.specs) for b in needed if b not in self._told]
+            self._numbers.move_to_end(binding)
+        while len(self._numbers) > max(BINDINGS_KEPT, len(needed)):
+            self._told.discard(self._numbers.popitem(last=False)[0])
+        new = [
+            NewBinding(binding.plan.key, self._numbers[binding], binding.given)
+            for binding in needed
+            if binding not in self._told
+        ]
         if new:
-            kept = frozenset(number for _, number in self._keys.values())
+            kept = frozenset(self._numbers.values())
             calls = [(worker, (new, kept)) for worker in self._group.homes.workers]
             self._group.call(cluster_worker.bind, calls, "to compile a plan")
             self._told.update(needed)
-        return [self._keys[binding] for binding in bindings]
+        return [
+            BindingKey(b.plan.key, self._numbers[b.opened or b], tuple(b.rows)) for b in bindings
+        ]

@@ -18,6 +18,7 @@ from dpexec.engine.cluster.worker.gpus import run_timed
 from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.cluster.worker.versions import StepArrays, Versions
 from dpexec.engine.cluster.worker.worker import (
+    BindingKey,
     Epoch,
     WorkerReplicas,
     at_work,
@@ -78,7 +79,7 @@ class GangStep:
         recorded: whether to note when tasks run.
     """
 
-    key: Any
+    key: BindingKey
     number: int
     values: Mapping[int, Mapping[str, Any]]
     counts: Mapping[int, Mapping[str, int]]
@@ -215,12 +216,12 @@ class _Seat:
     def _bind(
         self, replicas: WorkerReplicas, step: GangStep, mirrored: Sequence[Collection[str]]
     ) -> BoundPlan:
-        number = step.key[1]
+        number, base = step.key.number, replicas.binding(step.key)
         assert self.group is not None
         if number not in self._bound:
             self._bound = {n: bound for n, bound in self._bound.items() if replicas.knows(n)}
-            base = replicas.binding(step.key)
             self._bound[number] = BoundPlan(base, self.group, mirrored, step.persistable)
+        self._bound[number].resize(base)
         return self._bound[number]
 
 

@@ -68,17 +68,30 @@ class BoundPlan:
     ) -> None:
         plan = self.plan = base.plan
         self.group, self.step, self.recorded = group, -1, False
+        self._base: Binding | None = None
+        self.binding: Binding
+        self.mirroring: Mirroring
         self.collectives = {
             task.id: _Collective(bucket_of(plan, task, base.specs), self)
             for task in plan.tasks
             if task.is_collective
         }
-        self.binding = base.calling(self.collectives)
+        self._mirrored = mirrored, fed
+        self.resize(base)
         first = min(plan.updates, default=len(plan.tasks))
         self.before = self._parts(plan.tasks[:first])
         self.after = self._parts(plan.tasks[first:])
-        self.mirroring = Mirroring(group, plan, base.specs, mirrored, fed)
         self.waits = len(group.members) > 1 and not self._meet_before(first, group)
+
+    def resize(self, base: Binding) -> None:
+        """Run what was bound for other numbers of rows, which collectives do not depend on.
+
+        Args:
+            base: the plan with its specs and code.
+        """
+        if base is not self._base:
+            self._base, self.binding = base, base.calling(self.collectives)
+            self.mirroring = Mirroring(self.group, self.plan, base.specs, *self._mirrored)
 
     def _parts(self, tasks: Sequence[Task]) -> list[list[Stretch]]:
         """What this member does of some tasks; all members divide them at the same ones."""

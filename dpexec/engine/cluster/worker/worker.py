@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import get_worker
 
+from dpexec.engine.cluster.worker.bindings import WorkerBinding
 from dpexec.engine.cluster.worker.gpus import Graphs, run_timed
 from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
 from dpexec.engine.compile.binding import Binding, Memory
@@ -27,17 +28,40 @@ from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.memory import keep_freed_memory
 from dpexec.engine.core.places import Place
 from dpexec.engine.dask.held import put_together
+from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
 Value = tuple[int, str]
 """A variable of a device."""
 
-BindingKey = tuple[PlanKey, int]
-"""A plan, and the number of the shapes that it is bound to."""
 
-NewBinding = tuple[BindingKey, Sequence[Mapping[str, Spec]]]
-"""A binding's name, and the shapes and types of a batch, per device."""
+class BindingKey(NamedTuple):
+    """What a binding is called on the way to workers, and among them.
+
+    Args:
+        plan: of the plan.
+        number: of the shapes that it is bound to.
+        rows: the numbers of rows of every device's batch, if those shapes leave them open.
+    """
+
+    plan: PlanKey
+    number: int
+    rows: tuple[Counts, ...] = ()
+
+
+class NewBinding(NamedTuple):
+    """A binding that workers are told of.
+
+    Args:
+        plan: of the plan.
+        number: what it is called.
+        specs: shapes and types of a batch, per device; numbers of rows may be left open.
+    """
+
+    plan: PlanKey
+    number: int
+    specs: Sequence[Mapping[str, Spec]]
 
 
 class Epoch(NamedTuple):
@@ -109,7 +133,7 @@ class WorkerReplicas:
         self.graphs = Graphs()
         self.running = 0
         self._plans: dict[PlanKey, Plan] = {}
-        self._bindings: dict[int, Binding] = {}
+        self._bindings: dict[int, WorkerBinding] = {}
         self._memory = Memory()
         self._envs: list[Env] = []
         self._arrays = StepArrays()
@@ -131,21 +155,20 @@ class WorkerReplicas:
         with self._lock:
             for number in self._bindings.keys() - set(kept):
                 del self._bindings[number]
-            for (plan_key, number), specs in new:
-                if plan_key not in self._plans:
-                    self._plans[plan_key] = self.spec.plan(self.graph, plan_key)
-                if number not in self._bindings:  # it may be told again when workers have joined
-                    plan, compiled = self._plans[plan_key], self.spec
-                    binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
-                    _ = binding.steps  # compiled now: in a step, others would wait for it
-                    self._bindings[number] = binding
-            used = {binding.plan.key for binding in self._bindings.values()}
+            for told in new:
+                if told.plan not in self._plans:
+                    self._plans[told.plan] = self.spec.plan(self.graph, told.plan)
+                if told.number not in self._bindings:  # told again when workers have joined
+                    plan, how = self._plans[told.plan], self.spec
+                    binding = Binding(plan, told.specs, how.native, self._memory, how.halves)
+                    self._bindings[told.number] = WorkerBinding(binding)
+            used = {found.binding.plan.key for found in self._bindings.values()}
             for plan_key in self._plans.keys() - used:
                 del self._plans[plan_key]
 
     def binding(self, key: BindingKey) -> Binding:
         """What was bound for a key."""
-        return self._bindings[key[1]]
+        return self._bindings[key.number].of(key.rows)
 
     def knows(self, number: int) -> bool:
         """Whether a binding is still kept."""

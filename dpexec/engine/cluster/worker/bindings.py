@@ -1,0 +1,61 @@
+"""A binding on a worker: its code is made once, for all numbers of rows that it leaves open."""
+
+from __future__ import annotations
+
+import threading
+
+from dpexec.engine.compile.binding import Binding
+from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.memory import no_cycles_sought
+from dpexec.engine.ir.sizes import Counts, NeedsNumber
+
+__all__ = ["WorkerBinding"]
+
+_SIZES_KEPT = 16
+
+
+class WorkerBinding:
+    """What the client bound, with code for the batches of a worker.
+
+    Its code is made at once: in a step, others would wait for it.
+
+    Args:
+        binding: with the client's specs.
+
+    Raises:
+        RuntimeError: this worker makes code with other libraries than the client.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self._sizes: Kept[tuple[Counts, ...], Binding] = Kept(_SIZES_KEPT)
+        self._lock = threading.Lock()
+        rows = binding.open_rows
+        if rows is None:
+            _ = binding.steps
+        else:
+            with no_cycles_sought():
+                binding.make_code()
+            self.of((rows.example,) * len(binding.given))
+
+    def of(self, rows: tuple[Counts, ...]) -> Binding:
+        """The binding for a batch.
+
+        Args:
+            rows: the numbers of rows on every device; (): none are left open.
+        """
+        if not rows:
+            return self.binding
+        with self._lock:  # the tasks of several replicas ask at the same time
+            found = self._sizes.used(rows)
+            if found is None:
+                found = self._sizes[rows] = self._closed(rows)
+            return found
+
+    def _closed(self, rows: tuple[Counts, ...]) -> Binding:
+        try:
+            made = self.binding.closed(rows)
+        except NeedsNumber:  # a primitive of this processor needs more memory than the client's
+            made = self.binding.alone(rows)
+        _ = made.steps
+        return made
