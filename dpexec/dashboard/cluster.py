@@ -10,10 +10,9 @@ from typing import Any
 from dpexec.dashboard.hub import HUB
 from dpexec.dashboard.monitor import INTERVAL, Monitor, Told
 from dpexec.dashboard.plugin import NAME, DashboardPlugin
+from dpexec.engine.dask.plugins import install
 
 __all__ = ["Publisher"]
-
-_PATIENCE = 30.0  # seconds that a scheduler has to take the plugin in
 
 
 class Publisher:
@@ -37,12 +36,9 @@ class Publisher:
         self.close = weakref.finalize(self, HUB.leave, HUB.join())
         self._monitor: Monitor = engine.observers.counter
         self._monitor.listener = self.changed
-        try:
-            plugin = DashboardPlugin()
-            client.sync(client.register_plugin, plugin, name=NAME, callback_timeout=_PATIENCE)
-        except Exception as error:
+        why = install(client, DashboardPlugin(), NAME)
+        if why:
             self.close()
-            why = str(error) or "it did not answer"
             warnings.warn(f"the scheduler gets no /dpexec page: {why}", stacklevel=2)
 
     def changed(self) -> None:

@@ -20,10 +20,9 @@ from distributed.protocol.pickle import dumps
 
 from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.gang import leave
+from dpexec.engine.dask.plugins import install
 
 __all__ = ["ClientWatch", "begin_run", "end_run", "forget"]
-
-_IMPORT = 30.0  # seconds in which a scheduler has imported dpexec; it does nothing else meanwhile
 
 
 def begin_run(owner: object, client: Any, limit: float) -> str:
@@ -39,12 +38,10 @@ def begin_run(owner: object, client: Any, limit: float) -> str:
     """
     token = uuid.uuid4().hex
     watch = ClientWatch(client.id, token)
-    try:
-        patience = max(limit, _IMPORT)
-        client.sync(client.register_plugin, watch, name=watch.name, callback_timeout=patience)
-    except Exception as error:
+    why = install(client, watch, watch.name, limit)
+    if why:
         text = "workers will not notice if this process is killed, and keep its replicas"
-        warnings.warn(f"{text}: the scheduler refused a plugin ({error!r})", stacklevel=2)
+        warnings.warn(f"{text}: the scheduler refused a plugin ({why})", stacklevel=2)
     weakref.finalize(owner, end_run, weakref.ref(client), token).atexit = False
     return token
 
