@@ -106,7 +106,7 @@ class Monitor:
         self.began = self.ended = 0.0
         self._replicas = engine.graph.replicas
         self._all_count = len(self._replicas) == len(self.devices)
-        self._runner = engine.local
+        self._runner = engine.runner
         self._observers = engine.observers
         self._lock = threading.Lock()
         self._steps = self._failed = 0

@@ -99,7 +99,7 @@ class Engine:
         self.observers = live.Observers()
         self.recorder = self._make_recorder()
         self.plan: Plan | None = None
-        self.local = self._make_runner()
+        self.runner = self._make_runner()
         alone, here = self.graph.trainers == 1, not self._on_cluster
         self.bindings = BindingCache(self.graph, self.compilation, self.replicas, alone, here)
         self._busy = threading.Lock()
@@ -247,7 +247,7 @@ class Engine:
         return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
 
     def _run(self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool) -> list[Any]:
-        self.local.begin()
+        self.runner.begin()
         batches = [self.bindings.with_inner(feeds) for feeds in batches]
         ready = [self._prepare(feeds, fetch, merged) for feeds in batches]
         strategy = self.execution_strategy
@@ -282,7 +282,7 @@ class Engine:
         """What to run for a batch, if all that can be known before says that it will run."""
         binding = self.bindings.of(feeds, fetch, merged)
         self.plan = binding.plan
-        return self.local.ready(binding, feeds)
+        return self.runner.ready(binding, feeds)
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         counter, recorders = self.observers.counter, self.observers.recorders
@@ -291,7 +291,7 @@ class Engine:
             counter.begin(binding)
         results = None
         try:
-            results = self.local.step(binding, feeds, shards_of, merged, recorders)
+            results = self.runner.step(binding, feeds, shards_of, merged, recorders)
             return results
         finally:
             if counter is not None:
@@ -301,7 +301,7 @@ class Engine:
         return self.replicas.scope.run_count(self.label)
 
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
-        before, total = self.local.extent([feeds.samples[d] for d in self.graph.replicas])
+        before, total = self.runner.extent([feeds.samples[d] for d in self.graph.replicas])
         rings = {} if self._on_cluster else self.replicas.scope.rings()
         run = self._runs() + ahead
         return make_shards(self.graph, feeds, run, before, total, self._scaled, rings)
@@ -354,7 +354,7 @@ class Engine:
     @property
     def needs_local_scopes(self) -> bool:
         """Whether the temporaries of earlier runs were dropped."""
-        return not self.local.envs
+        return not self.runner.envs
 
     def _count_towards_drop(self) -> None:
         self._runs_since_drop += 1
@@ -366,7 +366,7 @@ class Engine:
 
     def drop_local_scopes(self) -> None:
         """Free the temporaries of earlier runs."""
-        self.local.envs = []
+        self.runner.envs = []
         self._runs_since_drop = 0
 
     def close(self) -> None:

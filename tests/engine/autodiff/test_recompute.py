@@ -226,7 +226,7 @@ def test_activations_go_when_gradients_are_aggregated_in_several_buckets(mode):
     feeds = [{"x": np.ones((4, 1200), "float32")}]
     run = train(net, feeds, 2, mode, num_iteration_per_drop_scope=10)
     assert sum(task.is_collective for task in run.compiled.plan.tasks) > 1
-    for env in run.compiled._engine.local.envs:
+    for env in run.compiled._engine.runner.envs:
         left = [name for name in env if ".tmp_" in name]
         assert left == [loss.name]
 

@@ -102,7 +102,7 @@ def test_arenas_are_the_memory_of_the_code(run):
     _, made, trace = run
     engine = made.compiled._engine
     arenas = sum(item.bytes for item in trace.memory if item.kind == "arena")
-    sizes = engine.local.binding.memory.sizes
+    sizes = engine.runner.binding.memory.sizes
     assert arenas == sum(nbytes for key, nbytes in sizes.items() if key[0] != "sum")
     native = bool(engine.compilation.native)
     assert (arenas > 0) == native
@@ -123,7 +123,7 @@ def test_every_step_has_the_same_peak(run):
 
 def test_a_trace_keeps_no_engine_alive(monkeypatch):
     made = train(classifier(), batches(3), 2, trace=True)
-    binding = weakref.ref(made.compiled._engine.local.binding)
+    binding = weakref.ref(made.compiled._engine.runner.binding)
     memory = made.compiled.trace.memory
     del made
 

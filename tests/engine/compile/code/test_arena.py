@@ -60,7 +60,7 @@ def test_tasks_of_a_device_share_memory_and_keep_their_bits(fetch):
     assert_same(whole, cut)
     kinds = {use for use, *_ in several.bindings.memory.sizes}
     assert kinds == {"arena"}  # the first replica's gradients became the sums
-    code = several.local.binding.code
+    code = several.runner.binding.code
     for home, chain in code.chains.items():
         tasks = [code.codes[number] for number in chain]
         apart = sum(task.inner_bytes + sum(task.lasting.values()) for task in tasks)

@@ -291,7 +291,7 @@ def test_traces_show_every_operator():
         )
         exe.run(compiled, feed=batches(1)[0], fetch_list=[net.loss])
         engine = compiled._engine
-    assert any(step.code for steps in engine.local.binding.steps for step in steps)
+    assert any(step.code for steps in engine.runner.binding.steps for step in steps)
     ops = [event for event in engine.trace if event.kind == "op"]
     shown = {name for event in ops for name in event.args.get("parts", [event.name])}
     assert "mul+elementwise_add" in {event.name for event in ops}

@@ -66,7 +66,7 @@ class Training:
     def whole_steps(self):
         """The steps of code that were made."""
         engine = getattr(self.program, "_engine", None) or next(iter(self.exe._engines.values()))
-        return [code for code in engine.local._code.values() if code is not None]
+        return [code for code in engine.runner._code.values() if code is not None]
 
     def state(self):
         return persistables(self.net.main, self.scope)
