@@ -21,7 +21,7 @@ from dpexec.engine.core import hooks
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
 from dpexec.engine.core.memory import keep_freed_memory
-from dpexec.engine.core.places import CPUPlace, Place, on_gpus
+from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.dispatch.binding_cache import BindingCache
 from dpexec.engine.dispatch.traces import trace_of
@@ -31,10 +31,10 @@ from dpexec.engine.graph.lods import with_offsets
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
 from dpexec.engine.ir.program import Program
+from dpexec.engine.run.choice import make_runner
 from dpexec.engine.run.fetch import FetchedOffsets, in_sequences
-from dpexec.engine.run.gpu_runner import GpuRunner
-from dpexec.engine.run.local_runner import LocalRunner
 from dpexec.engine.run.shards import make_shards
+from dpexec.engine.run.step_runner import StepRunner
 from dpexec.engine.strategy.placement import scheduler_in_force
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
@@ -169,21 +169,19 @@ class Engine:
             )
         return share_from.replicas
 
-    def _make_runner(self) -> LocalRunner:
+    def _make_runner(self) -> StepRunner:
         threads = 0 if self.scheduler == "sync" else self.num_threads
-        strategy, execution = self.build_strategy, self.execution_strategy
-        if strategy is None or strategy.num_trainers == 1 or not self.is_training:
-            runner = GpuRunner if on_gpus(self.replicas.places) else LocalRunner
-            return runner(execution, threads, self.replicas, self.label)
-        if self._on_cluster:
-            raise EnforceNotMet(
-                f"BuildStrategy.num_trainers is {strategy.num_trainers}, and the scheduler is a "
-                "cluster: use either several trainers, or one process with a cluster"
-            )
-        from dpexec.engine.run.trainers.runner import TrainerRunner  # imported when it is used
-
-        assert execution is not None
-        return TrainerRunner(execution, threads, self.replicas, self.label, strategy, self.program)
+        strategy = self.build_strategy
+        alone = strategy is None or strategy.num_trainers == 1 or not self.is_training
+        return make_runner(
+            self.replicas,
+            self.label,
+            self.program,
+            self.execution_strategy,
+            threads,
+            None if alone else strategy,
+            self._on_cluster,
+        )
 
     def _make_recorder(self) -> Recorder | None:
         """What keeps all steps, if the strategy asks for a trace."""
@@ -247,7 +245,9 @@ class Engine:
         return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
 
     def _run(self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool) -> list[Any]:
-        self.runner.begin()
+        exchange = self.runner.exchange
+        if exchange is not None:
+            exchange.begin()
         batches = [self.bindings.with_inner(feeds) for feeds in batches]
         ready = [self._prepare(feeds, fetch, merged) for feeds in batches]
         strategy = self.execution_strategy
@@ -282,7 +282,8 @@ class Engine:
         """What to run for a batch, if all that can be known before says that it will run."""
         binding = self.bindings.of(feeds, fetch, merged)
         self.plan = binding.plan
-        return self.runner.ready(binding, feeds)
+        exchange = self.runner.exchange
+        return binding if exchange is None else exchange.ready(binding, feeds)
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         counter, recorders = self.observers.counter, self.observers.recorders
@@ -301,7 +302,8 @@ class Engine:
         return self.replicas.scope.run_count(self.label)
 
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
-        before, total = self.runner.extent([feeds.samples[d] for d in self.graph.replicas])
+        exchange, samples = self.runner.exchange, [feeds.samples[d] for d in self.graph.replicas]
+        before, total = (0, sum(samples)) if exchange is None else exchange.extent(samples)
         rings = {} if self._on_cluster else self.replicas.scope.rings()
         run = self._runs() + ahead
         return make_shards(self.graph, feeds, run, before, total, self._scaled, rings)

@@ -38,9 +38,7 @@ Begin = Callable[[Check, Step, Env], None]
 Pieces: TypeAlias = "list[GraphPiece | Sequence[Step]]"
 
 
-def pieces_of(
-    plan: Plan, device: int, steps: Sequence[Step], begin: Begin, moving: bool = False
-) -> Pieces:
+def pieces_of(plan: Plan, device: int, steps: Sequence[Step], moving: bool) -> Pieces:
     """A task as pieces that are captured, and steps between them that are not.
 
     Checks of values come to an end in front of the first step that overwrites a parameter, so a
@@ -50,14 +48,13 @@ def pieces_of(
         plan: that the task is of.
         device: where it runs.
         steps: of the task.
-        begin: begins a check of a step, whose inputs it is told.
         moving: whether variables that the plan keeps are elsewhere at every step: they are copied
             then like anything else that pieces read.
     """
     pieces: Pieces = []
     for fits, found in _split(plan, steps):
         if fits and len(found) >= _FEWEST_STEPS:
-            pieces.append(GraphPiece(plan, device, found, begin, moving))
+            pieces.append(GraphPiece(plan, device, found, moving))
         else:
             pieces.append(found)
     return pieces
@@ -95,7 +92,6 @@ class GraphPiece:
         plan: that they are of.
         device: where they run.
         steps: the steps.
-        begin: begins a check of a step, whose inputs it is told.
         moving: see :func:`pieces_of`.
 
     Attributes:
@@ -107,9 +103,7 @@ class GraphPiece:
         reserve: where its graphs have their memory.
     """
 
-    def __init__(
-        self, plan: Plan, device: int, steps: Sequence[Step], begin: Begin, moving: bool
-    ) -> None:
+    def __init__(self, plan: Plan, device: int, steps: Sequence[Step], moving: bool) -> None:
         self.steps = steps
         self.xp = array_module(plan.graph.places[device])
         self._reads, self.writes = _names(steps)
@@ -127,19 +121,25 @@ class GraphPiece:
             if var.device == device and var.name in self._reads
         }
         self._drops = {name for step in steps for name in step.drops}
-        self._begin = begin
         self.reserve = reserve_of(plan, steps[0].node)
         self._runs = self._captures = 0
         self._before: dict[str, Any] = {}  # sums of the first run
         self._captured: _Captured | None = None
 
-    def run(self, env: Env, usual: Callable[[Sequence[Step]], None], fixed: dict[str, Any]) -> None:
+    def run(
+        self,
+        env: Env,
+        usual: Callable[[Sequence[Step]], None],
+        fixed: dict[str, Any],
+        begin: Begin,
+    ) -> None:
         """Run the steps on the current stream.
 
         Args:
             env: the values of the device.
             usual: runs steps one by one.
             fixed: results of pieces before this one in the task; gets those of this one.
+            begin: begins a check of a step, whose inputs it is told.
         """
         self._runs += 1
         if self._captured is None or not self._captured.fits(env):
@@ -157,7 +157,7 @@ class GraphPiece:
         for name in self._drops:
             env.pop(name, None)
         for check, step, inputs in self._captured.checks:
-            self._begin(check, step, inputs)
+            begin(check, step, inputs)
 
     def _capture(self, env: Env, known: Mapping[str, Any]) -> _Captured | None:
         """What is launched from now on; None if it cannot be captured.

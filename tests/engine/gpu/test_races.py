@@ -7,7 +7,7 @@ import pytest
 import dpexec as fluid
 from dpexec.engine.gpu.schedule import StreamSchedule
 from dpexec.engine.gpu.streams import Streams
-from dpexec.engine.run.gpu_runner import GpuRunner
+from dpexec.engine.run.stream_launch import StreamLaunch
 from tests.engine.gpu.programs import regression, trained, without_labels
 from tests.engine.run.nets import AllReduce, Reduce
 from tests.fakes.cupy import install
@@ -25,18 +25,18 @@ def no_waits(monkeypatch):
 
 
 def no_hold_of_what_is_exchanged(monkeypatch):
-    monkeypatch.setattr(GpuRunner, "_hold", lambda self, variables: None)
+    monkeypatch.setattr(StreamLaunch, "_hold", lambda self, envs, variables: None)
 
 
 def no_hold_of_feeds(monkeypatch):
-    place = GpuRunner._placed
+    place = StreamLaunch.feed
 
     def forget(self, *args):
         made = place(self, *args)
         self._late.clear()
         return made
 
-    monkeypatch.setattr(GpuRunner, "_placed", forget)
+    monkeypatch.setattr(StreamLaunch, "feed", forget)
 
 
 def feeds_do_not_wait(monkeypatch):

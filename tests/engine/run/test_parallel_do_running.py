@@ -13,7 +13,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.feeds.splitting import single_feed
 from dpexec.engine.ir.verify import verify
-from dpexec.engine.run import local_runner
+from dpexec.engine.run import host_launch
 from tests.engine.run.parallel_do_programs import (
     CPU,
     built,
@@ -45,7 +45,7 @@ def test_same_bits_on_every_scheduler_and_number_of_threads():
 def test_plain_executor_runs_the_bodies_on_threads(monkeypatch):
     """Two places meet: neither goes on before the other is there."""
     meet, threads = threading.Barrier(2, timeout=20), set()
-    original = local_runner.run_steps
+    original = host_launch.run_steps
 
     def run_steps(steps, *arguments):
         if steps[0].node.device in (1, 2):
@@ -53,7 +53,7 @@ def test_plain_executor_runs_the_bodies_on_threads(monkeypatch):
             meet.wait()
         original(steps, *arguments)
 
-    monkeypatch.setattr(local_runner, "run_steps", run_steps)
+    monkeypatch.setattr(host_launch, "run_steps", run_steps)
     build, feed = dense(8)
     main, startup, loss, _ = built(build, 2)
     scope, exe = fluid.Scope(), fluid.Executor(CPU)

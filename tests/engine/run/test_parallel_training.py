@@ -211,7 +211,7 @@ def test_reduce_mode_leaves_no_second_copy_resident():
 def test_step_has_few_tasks(mode):
     net = classifier(fluid.optimizer.Adam(0.01), sizes=(784, 200, 200, 10))
     run = train(net, batches(1, 64, 784, 10), 2, mode)
-    (graph,) = run.compiled._engine.runner._graphs.values()
+    (graph,) = run.compiled._engine.runner.order.graphs
     assert len(graph.tasks) <= 12
 
 

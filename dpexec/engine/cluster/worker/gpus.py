@@ -7,20 +7,17 @@ are on. State stays on the GPU; what workers exchange goes through the host.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 from dpexec.engine.compile.binding import Binding
 from dpexec.engine.compile.compilation import Compilation, require_capability
 from dpexec.engine.compile.steps import Env, Step, run_steps
 from dpexec.engine.core.places import CUDAPlace, Place, array_module
-from dpexec.engine.core.ranges import Check
+from dpexec.engine.gpu.captured_tasks import CapturedTasks
 from dpexec.engine.gpu.checks import Checks
-from dpexec.engine.gpu.graphs import GraphPiece, pieces_of
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.recording import Recording
@@ -58,59 +55,24 @@ class Graphs:
     """
 
     def __init__(self) -> None:
-        self._tasks: WeakKeyDictionary[Binding, dict[int, _CapturedTask]] = WeakKeyDictionary()
+        self._captured = CapturedTasks(moving=True)
 
     def run(self, binding: Binding, number: int, envs: Sequence[Env]) -> None:
-        """Run a task.
+        """Run a task; nothing is overwritten before all that can fail has come to its end.
 
         Args:
             binding: of the plan.
             number: of the task.
             envs: the values, per device.
         """
-        plan, steps = binding.plan, binding.steps[number]
-        device = plan.tasks[number].device
-        if not plan.captured or plan.tasks[number].is_collective or device is None:
+        checks = Checks()
+
+        def usual(steps: Sequence[Step]) -> None:
+            checks.look()
             run_steps(steps, envs)
-            return
-        known = self._tasks.setdefault(binding, {})
-        if number not in known:
-            known[number] = _CapturedTask(binding, device, steps)
-        known[number].run(envs)
 
-
-class _CapturedTask:
-    """A task as pieces that are launched as graphs, and steps between them.
-
-    Args:
-        binding: that it is of.
-        device: where it runs.
-        steps: of the task.
-    """
-
-    def __init__(self, binding: Binding, device: int, steps: Sequence[Step]) -> None:
-        place = binding.plan.graph.places[device]
-        assert isinstance(place, CUDAPlace)
-        self._place, self._device, self._checks = place, device, Checks()
-        self._pieces = pieces_of(binding.plan, device, steps, self._begin, moving=True)
-
-    def run(self, envs: Sequence[Env]) -> None:
-        """Run it; nothing is overwritten before all that can fail has come to its end."""
-        self._checks = Checks()
-        usual = functools.partial(run_steps, envs=envs)
-        fixed: dict[str, Any] = {}
-        for piece in self._pieces:
-            if isinstance(piece, GraphPiece):
-                if piece.updates:
-                    self._checks.look()
-                piece.run(envs[self._device], usual, fixed)
-            else:
-                self._checks.look()
-                usual(piece)
-        self._checks.look()
-
-    def _begin(self, check: Check, step: Step, inputs: Env) -> None:
-        self._checks.begin(check, self._place, step, inputs)
+        self._captured.run(binding, number, envs, checks, usual)
+        checks.look()
 
 
 def run_timed(recording: Recording, number: int, envs: Sequence[Env], place: Place) -> None:

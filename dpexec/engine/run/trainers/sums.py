@@ -16,7 +16,7 @@ from dpexec.engine.exchange.reducers import Reducer, reducer_of
 from dpexec.engine.exchange.wire import Tag
 
 if TYPE_CHECKING:
-    from dpexec.engine.run.trainers.runner import TrainerRunner
+    from dpexec.engine.run.trainers.exchange import TrainerExchange
 
 __all__ = ["TrainerSum", "buckets_of", "sparse_rows"]
 
@@ -26,17 +26,17 @@ class TrainerSum:
 
     Args:
         bucket: what it adds up of this process.
-        runner: whose step it is a part of.
+        exchange: the trainers.
     """
 
-    def __init__(self, bucket: Bucket, runner: TrainerRunner) -> None:
-        self._bucket, self._runner = bucket, runner
+    def __init__(self, bucket: Bucket, exchange: TrainerExchange) -> None:
+        self._bucket, self._exchange = bucket, exchange
         self._group: Group | None = None
         self._reducer: Reducer
 
     def __call__(self, envs: Sequence[Env]) -> None:
         """Add up; every device gets what it should."""
-        group, party = self._runner.group, self._runner.party
+        group, party = self._exchange.group, self._exchange.party
         if self._group is not group:
             bucket = _of_all(self._bucket, party.size, len(envs))
             self._group, self._reducer = group, reducer_of(group, bucket)

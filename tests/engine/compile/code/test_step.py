@@ -66,7 +66,8 @@ class Training:
     def whole_steps(self):
         """The steps of code that were made."""
         engine = getattr(self.program, "_engine", None) or next(iter(self.exe._engines.values()))
-        return [code for code in engine.runner._code.values() if code is not None]
+        made = () if engine.runner.code is None else engine.runner.code.made.values()
+        return [code for code in made if code is not None]
 
     def state(self):
         return persistables(self.net.main, self.scope)
@@ -299,6 +300,6 @@ def test_usual_steps_do_not_ask_the_system_for_its_processors(monkeypatch):
     training, feed = Training(), batches(8, 1)[0]
     training.step(feed)
     training.step(feed)
-    monkeypatch.setattr("dpexec.engine.run.local_runner.available_cpus", pytest.fail)
+    monkeypatch.setattr("dpexec.engine.run.choice.available_cpus", pytest.fail)
     training.step(feed)
     assert training.whole_steps

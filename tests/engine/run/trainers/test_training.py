@@ -242,5 +242,5 @@ def test_where_dask_requires_encryption_trainers_encrypt(endpoints, tmp_path):
     with requiring_encryption(tmp_path):
         trainers = two(net, there)
         check_same(net, batches(STEPS, ROWS), trainers)
-    channels = trainers[0].compiled._engine.runner.group.channels.values()
+    channels = trainers[0].compiled._engine.runner.exchange.group.channels.values()
     assert [type(channel.sock).__name__ for channel in channels] == ["SSLSocket"]

@@ -8,31 +8,25 @@ with all the replicas would give them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.env import Shard
-from dpexec.engine.compile.plan import Plan
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.places import on_gpus
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.exchange.group import Group
+from dpexec.engine.exchange.party import Party
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.program import Program
-from dpexec.engine.run.local_runner import LocalRunner
-from dpexec.engine.run.trainers.choice import party_for
 from dpexec.engine.run.trainers.sums import TrainerSum, buckets_of, sparse_rows
-from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 from dpexec.engine.trace.live import Keeper
 
-__all__ = ["TrainerRunner"]
+__all__ = ["TrainerExchange"]
 
 
 @dataclass
@@ -42,49 +36,36 @@ class _Step:
     Args:
         first: samples of the batch at the trainers before this one.
         total: samples of all trainers.
-        ready: whether all trainers have done what can fail.
     """
 
     first: int = 0
     total: int = 0
-    ready: bool = False
 
 
-class TrainerRunner(LocalRunner):
-    """Runs the plans of an engine together with those of other trainers.
+class TrainerExchange:
+    """Adds up values of the replicas of all trainers, which agree on every step.
 
     Args:
-        strategy: how.
-        num_threads: size of the thread pool.
+        party: the trainers.
         replicas: the persistable variables.
         label: the program whose runs are counted.
-        build_strategy: who the trainers are.
         program: what is run: ``label``, or a copy of it.
+        limit: seconds that another trainer may be silent.
 
     Attributes:
-        party: the trainers.
+        party: as given.
         group: the same, for collectives.
-
-    Raises:
-        EnforceNotMet: a device is a GPU, or number, endpoints and id of the trainers do not fit.
     """
 
+    alone = False
+
     def __init__(
-        self,
-        strategy: ExecutionStrategy,
-        num_threads: int,
-        replicas: Replicas,
-        label: Program,
-        build_strategy: BuildStrategy,
-        program: Program,
+        self, party: Party, replicas: Replicas, label: Program, program: Program, limit: float
     ) -> None:
-        super().__init__(strategy, num_threads, replicas, label)
-        if on_gpus(replicas.places):
-            raise EnforceNotMet("BuildStrategy.num_trainers > 1 is for CPU devices only")
-        self.party = party_for(build_strategy, label)
+        self.party = party
         self.group: Group
-        self._program = program
-        self._limit = float(strategy.collective_timeout)
+        self._replicas, self._label, self._program = replicas, label, program
+        self._limit = limit
         self._meeting = 0
         self._shared = False
         self._told: weakref.WeakKeyDictionary[Binding, tuple[str, dict[str, int]]]
@@ -92,7 +73,6 @@ class TrainerRunner(LocalRunner):
         self._wide: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
         self._agreed: deque[_Step] = deque()
         self._step = _Step()
-        self._updating = threading.Lock()
 
     # ---- before steps
 
@@ -187,57 +167,28 @@ class TrainerRunner(LocalRunner):
 
     # ---- steps
 
-    def step(
-        self,
-        binding: Binding,
-        feeds: Feeds,
-        shards: Callable[[], list[Shard]],
-        merged: bool,
-        recorders: tuple[Keeper, ...] = (),
-    ) -> list[Any]:
-        """Run a step, see :meth:`LocalRunner.step`.
+    @contextlib.contextmanager
+    def step(self, binding: Binding, recorders: Sequence[Keeper]) -> Iterator[None]:
+        """Around a step, see :meth:`Exchange.step`.
 
         Raises:
             GangError: another trainer failed, is gone, or does not answer; the trainers parted,
                 and meet again at the next step.
-            EnforceNotMet: something is wrong here; no variable has changed.
         """
         with self.party.together():
             self.party.steps += 1
             self._step = self._agreed.popleft()
-            results = super().step(binding, feeds, shards, merged, recorders)
+            yield
         if recorders:  # what they were given is added to
             binding.recording.note_moved(self.group.moved)
-        return results
 
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:
         """Samples of the batch before those of this trainer, and of all trainers."""
         return self._step.first, self._step.total
 
-    def _code_step(self, binding: Binding, feeds: Feeds) -> None:
-        """No step of code: it could not wait for other trainers in its middle."""
-
-    @property
-    def joined_bytes(self) -> None:
-        """Sums are those of all trainers: nobody knows which part of them is of this one."""
-        return None
-
-    def _run_task(self, plan: Plan, number: int) -> None:
-        if number in plan.updates:
-            self._gate.begin_updates()
-            self._wait_for_all()
-        super()._run_task(plan, number)
-
-    def _commit(self, plan: Plan, feeds: Feeds) -> None:
-        self._wait_for_all()
-        super()._commit(plan, feeds)
-
-    def _wait_for_all(self) -> None:
+    def barrier(self) -> None:
         """Nothing is overwritten before all trainers have done what can fail."""
-        with self._updating:
-            if not self._step.ready:
-                self.group.barrier(self.party.steps)
-                self._step.ready = True
+        self.group.barrier(self.party.steps)
 
 
 _AGREED = ("number of completed runs", "number of replicas", "gradients (by program and fetches)")

@@ -1,4 +1,4 @@
-"""Schedulers of one process: dask's threads, dask's synchronous one, and a plain loop."""
+"""Orders of the tasks of a step: a plain loop, dask's graph on threads, dask's own schedulers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,27 @@ import dask.threaded
 from dask.callbacks import Callback
 
 from dpexec.engine.compile.plan import Plan
+from dpexec.engine.core.kept import Kept
 from dpexec.engine.run.dask_graph import FETCH_KEY, to_dask
+from dpexec.engine.run.parts import Tasks
 from dpexec.engine.threads.prepared import PreparedGraph, Threads
 
-__all__ = ["LocalGraph", "LocalScheduler", "inline"]
+__all__ = ["DaskOrder", "Inline", "PlanGraph"]
+
+_GRAPHS_KEPT = 32
 
 
-class LocalGraph:
+class Inline:
+    """One task after another on the calling thread, without dask."""
+
+    def run(self, tasks: Tasks) -> list[Any]:
+        """Run all tasks, see :meth:`Order.run`."""
+        for task in tasks.plan.tasks:
+            tasks.run(task.id)
+        return tasks.fetch()
+
+
+class PlanGraph:
     """The dask graph of a plan whose tasks share memory: results are None but for the fetches.
 
     Args:
@@ -38,8 +52,8 @@ class LocalGraph:
         return PreparedGraph(self.tasks, FETCH_KEY)
 
 
-class LocalScheduler:
-    """Runs dask graphs on threads of this process.
+class DaskOrder:
+    """The dask graph of the plan, on threads of this process; one step at a time.
 
     ``dask.diagnostics`` (ProgressBar, Profiler) and other dask callbacks work around it: then
     dask's own scheduler runs the graph. When a task fails, those that run are waited for and those
@@ -48,12 +62,17 @@ class LocalScheduler:
     Args:
         num_threads: how many; 0 runs everything on the calling thread.
         prepare: keep what dask computes at every run; else dask's own scheduler always runs.
+
+    Attributes:
+        prepares: whether that is kept.
     """
 
     def __init__(self, num_threads: int, prepare: bool) -> None:
         self._num_threads = num_threads
-        self._prepare = prepare and num_threads > 0
+        self.prepares = prepare and num_threads > 0
         self._pool: ThreadPoolExecutor | None = None
+        self._graphs: Kept[Plan, PlanGraph] = Kept(_GRAPHS_KEPT)
+        self._tasks: Tasks | None = None  # of the step that runs
 
     @functools.cached_property
     def threads(self) -> Threads:
@@ -63,27 +82,44 @@ class LocalScheduler:
     @property
     def caller_works(self) -> bool:
         """Whether the calling thread, which interrupts reach, runs tasks among other threads."""
-        return self._prepare and not Callback.active
+        return self.prepares and not Callback.active
 
-    def run(self, graph: LocalGraph) -> list[Any]:
-        """Run a graph; returns the fetches.
+    @property
+    def graphs(self) -> list[PlanGraph]:
+        """The graphs that are kept."""
+        return list(self._graphs.values())
 
-        Args:
-            graph: of a plan.
-
-        Raises:
-            BaseException: what a task raised.
-        """
+    def run(self, tasks: Tasks) -> list[Any]:
+        """Run all tasks, see :meth:`Order.run`."""
+        graph = self._graph(tasks.plan)
+        tasks.gate.between_tasks = self.caller_works
+        self._tasks = tasks
         result: list[Any]
-        if not self._num_threads:
-            result = dask.local.get_sync(graph.tasks, FETCH_KEY)
-        elif self.caller_works:
-            result = graph.prepared.run(self.threads)
-        else:
-            result = self._run_in_pool(graph)
+        try:
+            if not self._num_threads:
+                result = dask.local.get_sync(graph.tasks, FETCH_KEY)
+            elif self.caller_works:
+                result = graph.prepared.run(self.threads)
+            else:
+                result = self._run_in_pool(graph)
+        finally:
+            self._tasks = None
         return result
 
-    def _run_in_pool(self, graph: LocalGraph) -> Any:
+    def _graph(self, plan: Plan) -> PlanGraph:
+        if plan not in self._graphs:
+            self._graphs[plan] = PlanGraph(plan, self._run_task, self._fetch)
+        return self._graphs[plan]
+
+    def _run_task(self, number: int) -> None:
+        assert self._tasks is not None
+        self._tasks.run(number)
+
+    def _fetch(self) -> list[Any]:
+        assert self._tasks is not None
+        return self._tasks.fetch()
+
+    def _run_in_pool(self, graph: PlanGraph) -> Any:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="dpexec")
         try:
@@ -92,19 +128,3 @@ class LocalScheduler:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             raise
-
-
-def inline(plan: Plan, run_task: Callable[[int], Any], fetch: Callable[[], list[Any]]) -> list[Any]:
-    """Run the tasks one after another on the calling thread, without dask.
-
-    Args:
-        plan: the plan.
-        run_task: called with the number of a task.
-        fetch: gives the result.
-
-    Returns:
-        The fetches.
-    """
-    for task in plan.tasks:
-        run_task(task.id)
-    return fetch()

@@ -1,0 +1,44 @@
+"""Values of replicas on GPUs of this process meet by NCCL."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from dpexec.engine.compile.binding import Binding
+from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.gpu import nccl
+from dpexec.engine.trace.live import Keeper
+
+__all__ = ["NcclExchange"]
+
+
+class NcclExchange:
+    """Lets NCCL do what it can of the collectives of a plan."""
+
+    alone = True
+
+    def __init__(self) -> None:
+        self._made: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
+
+    def begin(self) -> None:
+        """Nobody needs to be asked before a run."""
+
+    def ready(self, binding: Binding, feeds: Feeds) -> Binding:
+        """The same binding, with NCCL between the GPUs."""
+        if binding not in self._made:
+            self._made[binding] = nccl.exchanging(binding)
+        return self._made[binding]
+
+    def extent(self, samples: Sequence[int]) -> tuple[int, int]:
+        """The whole batch is in this process."""
+        return 0, sum(samples)
+
+    def step(self, binding: Binding, recorders: Sequence[Keeper]) -> AbstractContextManager[None]:
+        """Nothing comes around a step."""
+        return contextlib.nullcontext()
+
+    def barrier(self) -> None:
+        """Streams wait for each other: the plan says for what."""

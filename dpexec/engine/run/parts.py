@@ -1,0 +1,156 @@
+"""The four parts of a step: store, order, launch and exchange.
+
+They say where variables lie, who runs which task next, how kernels start, and how values of
+replicas meet. Each is chosen for itself (:mod:`dpexec.engine.run.choice`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.env import Env, Shard
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.recording import Recording
+from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.threads.interrupts import InterruptGate
+from dpexec.engine.trace.live import Keeper
+
+__all__ = ["Exchange", "Launch", "Order", "Store", "Tasks"]
+
+
+class Launch(Protocol):
+    """How the kernels of a task start."""
+
+    def step(self, recording: Recording | None) -> AbstractContextManager[None]:
+        """Around a step; if it fails, nothing runs any more when this is left.
+
+        Args:
+            recording: gets to know when kernels ran; None: nobody wants to know.
+        """
+
+    def feed(self, plan: Plan, device: int, values: dict[str, Any]) -> dict[str, Any]:
+        """What a device is fed, where it can use it."""
+
+    def run(
+        self, binding: Binding, number: int, envs: Sequence[Env], recording: Recording | None
+    ) -> None:
+        """Run a task, or enqueue it.
+
+        Args:
+            binding: what it is a part of.
+            number: of the task.
+            envs: the values, per device.
+            recording: see :meth:`step`.
+
+        Raises:
+            EnforceNotMet: a kernel failed.
+        """
+
+    def copy(self, device: int, value: Any) -> Any:
+        """A copy of a value of a device."""
+
+    def fetch(
+        self, plan: Plan, envs: Sequence[Env], merged: bool, recording: Recording | None
+    ) -> list[Any]:
+        """The fetches, on the host: see :func:`dpexec.engine.run.fetch.collect`."""
+
+
+class Store(Protocol):
+    """Where variables lie between steps."""
+
+    def begin(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], launch: Launch) -> list[Env]:
+        """The values with which a step begins, per device.
+
+        Args:
+            plan: what runs.
+            feeds: what the devices are fed.
+            shards: their parts of the run.
+            launch: brings feeds to them.
+        """
+
+    def overwrite(self, plan: Plan, envs: Sequence[Env]) -> None:
+        """Let updates overwrite variables; called once in a step, in front of the first of them.
+
+        Args:
+            plan: what runs.
+            envs: the values, per device.
+        """
+
+    def commit(self, plan: Plan, feeds: Feeds, envs: Sequence[Env], launch: Launch) -> None:
+        """Store what a step made.
+
+        Args:
+            plan: what ran.
+            feeds: what the devices were fed.
+            envs: the values, per device.
+            launch: copies them.
+        """
+
+
+class Exchange(Protocol):
+    """How the values of replicas meet that a plan alone cannot bring together.
+
+    Attributes:
+        alone: whether all replicas are in this process.
+    """
+
+    alone: bool
+
+    def begin(self) -> None:
+        """Called before the batches of a run are bound."""
+
+    def ready(self, binding: Binding, feeds: Feeds) -> Binding:
+        """Called with what was bound for each batch; gives what runs."""
+
+    def extent(self, samples: Sequence[int]) -> tuple[int, int]:
+        """Samples of the batch before those of this process, and of all processes.
+
+        Args:
+            samples: per device.
+        """
+
+    def step(self, binding: Binding, recorders: Sequence[Keeper]) -> AbstractContextManager[None]:
+        """Around a step.
+
+        Args:
+            binding: what runs.
+            recorders: for whom it is recorded.
+        """
+
+    def barrier(self) -> None:
+        """Nothing is overwritten before all have done what can fail; called once in a step."""
+
+
+class Tasks(Protocol):
+    """The tasks of a step that runs, as an order gets them.
+
+    Attributes:
+        plan: what they are of.
+        gate: where interrupts wait for updates to end.
+    """
+
+    plan: Plan
+    gate: InterruptGate
+
+    def run(self, number: int) -> None:
+        """Run a task."""
+
+    def fetch(self) -> list[Any]:
+        """The fetches; all tasks have run."""
+
+
+class Order(Protocol):
+    """Who runs which task next."""
+
+    def run(self, tasks: Tasks) -> list[Any]:
+        """Run all tasks, each after those that it waits for; gives the fetches.
+
+        Args:
+            tasks: of the step.
+
+        Raises:
+            BaseException: what a task raised; none runs any more.
+        """

@@ -1,0 +1,83 @@
+"""Variables in the scopes of this process: updates overwrite them where they lie."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.engine.compile.env import Env, Shard
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.core.copies import with_arrays
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.ir.program import Program
+from dpexec.engine.run.parts import Launch
+
+__all__ = ["ScopeStore"]
+
+
+class ScopeStore:
+    """The persistable variables of an engine.
+
+    Args:
+        replicas: the variables, per device.
+        label: the program whose runs are counted.
+    """
+
+    def __init__(self, replicas: Replicas, label: Program) -> None:
+        self.replicas = replicas
+        self._label = label
+
+    def begin(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], launch: Launch) -> list[Env]:
+        """The values with which a step begins, see :meth:`Store.begin`."""
+        replicas = self.replicas
+        envs = []
+        fed = feeds.private(replicas.shared)
+        for device, (shard, values) in enumerate(zip(shards, fed, strict=True)):
+            found = ((name, replicas.value(device, name)) for name in plan.reads[device])
+            stored = {name: value for name, value in found if value is not None}
+            envs.append(plan.make_env(shard, {**stored, **launch.feed(plan, device, values)}))
+        return envs
+
+    def overwrite(self, plan: Plan, envs: Sequence[Env]) -> None:
+        """Updates may overwrite variables at once: nobody else needs what they hold."""
+
+    def commit(self, plan: Plan, feeds: Feeds, envs: Sequence[Env], launch: Launch) -> None:
+        """Store what a step made, and count it; two variables never share memory."""
+        replicas = self.replicas
+        reads = enumerate(plan.reads) if plan.commits else ()
+        held = {id(_memory(envs[d].get(name))) for d, names in reads for name in names}
+        for device, name in plan.commits:
+            value = envs[device].get(name)
+            if value is None:
+                continue
+            memory = _memory(value)
+            if not hasattr(memory, "dtype"):  # an array of tensors, which shares them with others
+                value = with_arrays(value, functools.partial(launch.copy, device))
+            elif getattr(memory, "base", None) is not None or id(memory) in held:
+                value = launch.copy(device, value)
+            held.add(id(_memory(value)))
+            replicas.commit(device, name, value)
+        self._commit_fed(plan, feeds, envs, launch)
+        replicas.written(plan.written | feeds.persistable)
+        self.count()
+
+    def _commit_fed(self, plan: Plan, feeds: Feeds, envs: Sequence[Env], launch: Launch) -> None:
+        """Store what was fed for variables that nothing has written since."""
+        shared = self.replicas.shared
+        done = {name if shared else (device, name) for device, name in plan.commits}
+        for device, env in enumerate(envs[:1] if shared else envs):
+            for name in feeds.persistable & env.keys():
+                if (name if shared else (device, name)) not in done:
+                    self.replicas.commit(device, name, launch.copy(device, env[name]))
+
+    def count(self) -> None:
+        """Count a step that is over."""
+        self.replicas.scope.count_run(self._label)
+
+
+def _memory(value: Any) -> Any:
+    """The array that the numbers of a value are in."""
+    return value.value if isinstance(value, SelectedRows) else value

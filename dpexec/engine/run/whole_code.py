@@ -1,0 +1,132 @@
+"""Whole steps of code: all tasks in one call, worked through by several threads without the GIL."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dask.callbacks import Callback
+
+from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.env import Env, Shard
+from dpexec.engine.compile.plan import Plan
+from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.run.fetch import collect
+from dpexec.engine.run.scope_store import ScopeStore
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.code.notes import CodeNotes
+    from dpexec.engine.compile.code.step import CodeStep
+    from dpexec.engine.compile.code.sums import Joined
+    from dpexec.engine.threads.crew import Crew
+    from dpexec.engine.threads.prepared import Threads
+    from dpexec.engine.trace.live import Keeper
+
+__all__ = ["WholeCode"]
+
+
+class WholeCode:
+    """Runs steps whose tasks are all machine code, on variables in scopes.
+
+    Args:
+        store: the variables.
+        threads: those that help the calling one; None: there are none.
+        most: how many may work at once.
+
+    Attributes:
+        made: the code of bindings; None: some of it is not code.
+        joined: sums of the latest step whose size only a run tells.
+    """
+
+    def __init__(self, store: ScopeStore, threads: Threads | None, most: int) -> None:
+        self.made: weakref.WeakKeyDictionary[Binding, CodeStep | None]
+        self.made = weakref.WeakKeyDictionary()
+        self.joined: Sequence[Joined] = ()
+        self._store = store
+        self._threads, self._most = threads, most
+        self._crews: dict[int, Crew] = {}
+
+    def run(
+        self,
+        binding: Binding,
+        feeds: Feeds,
+        shards: Callable[[], list[Shard]],
+        merged: bool,
+        recorders: tuple[Keeper, ...],
+    ) -> tuple[list[Env], list[Any]] | None:
+        """Run a step, see :meth:`StepRunner.step`.
+
+        Returns:
+            What is fetched, per device, and as it is returned. None if it is no code, or the code
+            refused its values: the tasks, run one by one, will say why.
+        """
+        code = self._code(binding, feeds)
+        if code is None:
+            return None
+        replicas, crew = self._store.replicas, self._crew(code.plan)
+        notes = code.notes
+        if recorders is not (() if notes is None else notes.recorders):
+            notes = _make_room(binding, code, crew, recorders)
+        began = 0 if notes is None else time.perf_counter_ns()
+        held = code.bring(feeds, replicas)  # until the end of the run
+        if held is None:
+            return None
+        if code.needs_numbers:
+            code.number(shards())
+        try:
+            with Uninterrupted():  # code ends by itself, and the step is whole
+                if not crew.run(code.schedule):
+                    code.note(None)
+                    code.check_begun()
+                    return None
+                envs, self.joined = code.results(feeds, replicas), code.joined
+                results = collect(envs, code.plan.fetch, code.plan.active, merged)
+                code.commit(replicas)
+                self._store.count()
+        except BaseException:
+            code.note(None)  # what comes next is noted over what this step noted
+            raise
+        if notes is not None:
+            notes.add(began, time.perf_counter_ns())
+        return envs, results
+
+    def _code(self, binding: Binding, feeds: Feeds) -> CodeStep | None:
+        """The code of a whole step, made when shapes come again; None: its tasks run singly."""
+        again = binding.runs > 1 or binding.rows  # sizes that are left open rarely come twice
+        watched = self._threads is not None and Callback.active  # by who wants to see dask's tasks
+        if not again or feeds.persistable or not binding.native or watched:
+            return None
+        home = binding.opened or binding
+        if home not in self.made:
+            from dpexec.engine.compile.code.step import code_step
+
+            self.made[home] = code_step(binding, feeds, self._crew(binding.plan).size)
+        code = self.made[home]
+        if code is not None and binding.rows:
+            code.resize(binding)
+        return code
+
+    def _crew(self, plan: Plan) -> Crew:
+        """As many threads as find something to do."""
+        size = min(self._most, plan.width)
+        if size not in self._crews:
+            from dpexec.engine.threads.crew import Crew
+
+            self._crews[size] = Crew(self._threads, size)
+        return self._crews[size]
+
+
+def _make_room(
+    binding: Binding, code: CodeStep, crew: Crew, recorders: tuple[Keeper, ...]
+) -> CodeNotes | None:
+    """Let runs of code note something for other recorders, or where there is room."""
+    code.note(None)
+    if not recorders:
+        return None
+    notes = binding.recording.room(code, crew)
+    notes.follow(recorders)
+    code.note(notes)
+    return notes
