@@ -38,18 +38,20 @@ def coverage() -> str:
     known = opdef.registered()
     width = max(map(len, known)) + 2
     wanted, theirs = tier1(), set(paddle_types())
-    columns = f"{'kernel':<8}{'gradient':<10}{'samples':<9}{'ulps':<6}{'Paddle':<8}tier 1"
+    columns = f"{'kernel':<8}{'gradient':<10}{'samples':<9}{'ulps':<15}{'Paddle':<8}tier 1"
     lines = [f"{'operator':<{width}}{columns}"]
     for name in sorted(known):
         sampled, shared = _samples(known[name]), "yes" if name in theirs else "no"
-        ulps = "" if known[name].ulps is None else known[name].ulps
-        cells = f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}{ulps:<6}{shared:<8}"
+        cells = (
+            f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}{_ulps(known[name]):<15}{shared:<8}"
+        )
         lines.append(f"{name:<{width}}{cells}{'yes' if name in wanted else ''}".rstrip())
     absent = missing(wanted)
     lines += [
         "",
         f"{len(known)} operators; 'by x' samples: the numeric gradients of operator x check it.",
-        "ulps: by how many units in the last place results may differ from the exact ones.",
+        "ulps: by how many units in the last place results may differ from the exact ones; 'of "
+        "operands': as much as operands that differ by one unit change them, so many times.",
         *_compared(),
         f"tier 1: {len(wanted) - len(absent)} of {len(wanted)} types",
         "missing: " + (", ".join(absent) if absent else "nothing"),
@@ -74,6 +76,12 @@ def _gradient(definition: OpDef) -> str:
     if definition.make_grad is not None:
         return "yes"
     return "none" if definition.no_grad else "-"
+
+
+def _ulps(definition: OpDef) -> str:
+    if definition.operand_ulps is not None:
+        return f"{definition.operand_ulps} of operands"
+    return "" if definition.ulps is None else str(definition.ulps)
 
 
 def _samples(definition: OpDef) -> str:

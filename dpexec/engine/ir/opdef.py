@@ -74,6 +74,7 @@ class OpDef:
     by_executor: bool = False
     lazy: bool = False
     ulps: int | None = None
+    operand_ulps: int | None = None
     samples: Callable[[SampleRng], list[Sample]] | None = None
     make_grad: GradMaker | None = None
     make_undo: GradMaker | None = None
@@ -277,6 +278,7 @@ def op(
     by_executor: bool = False,
     lazy: bool = False,
     ulps: int | None = None,
+    operand_ulps: int | None = None,
     samples: Callable[[SampleRng], list[Sample]] | None = None,
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator; decorates its kernel ``kernel(xp, *inputs, **attributes)``.
@@ -302,6 +304,10 @@ def op(
         ulps: of an operator that works element by element: by how many units in the last place a
             result may differ from the exact one, on NumPy and in machine code; of the largest term,
             where terms cancel. Results below 2**-116 may be 0. None: nothing is promised.
+        operand_ulps: of one that adds up many elements: by how many times as much as the result
+            changes when each operand, and the result itself, changes by one unit in its last
+            place. It holds for sums of some thousand elements while squares and products of
+            operands are neither infinite nor denormal.
         samples: makes legal calls of this op.
 
     Raises:
@@ -334,6 +340,7 @@ def op(
             by_executor=by_executor,
             lazy=lazy,
             ulps=ulps,
+            operand_ulps=operand_ulps,
             samples=samples,
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,

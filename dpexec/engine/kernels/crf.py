@@ -13,7 +13,7 @@ import numpy as np
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.machine import count, floats, integers, kernel
-from dpexec.engine.kernels.math import exp_bounded, inline, lanes, largest, log
+from dpexec.engine.kernels.math import exp, exp_bounded, inline, lanes, largest, log
 from dpexec.engine.kernels.sequences import in_bounds
 from dpexec.engine.kernels.softmax import add_up
 
@@ -39,6 +39,23 @@ def _there_are(p: int) -> int:
     for row in range(count(p, 0)):
         if right[row] < 0 or right[row] >= tags:
             return 1
+    return 0
+
+
+@inline
+def _relative(chain: Any, tags: int, out: Any) -> None:
+    """Weights of which the largest of begins, of ends and of pairs are 1."""
+    for part in range(3):
+        start, n = part * tags, tags if part < 2 else tags * tags
+        top = largest(chain, start, n)
+        for i in range(start, start + n):
+            out[i] = exp(chain[i] - top)
+
+
+@kernel
+def _weights(p: int) -> int:
+    """The weights of tags after each other. Arguments: number of tags, scores, result."""
+    _relative(floats(p, 1), count(p, 0), floats(p, 2))
     return 0
 
 
@@ -72,13 +89,17 @@ def _likelihood(p: int) -> int:
     """The negative logarithms of how likely tags are.
 
     Arguments: sequences, tags, offsets, scores, scores of tags after each other, the right tags;
-    how likely tags are at each step, exponentials of both scores, results; memory for a row.
+    how likely tags are at each step, exponentials of both scores, results; memory for a
+    row, and for weights.
     """
     tags, offsets, x, chain = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
     right, alpha, exps, weights = integers(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
     costs, made = floats(p, 9), floats(p, 10)
     for i in range((tags + 2) * tags):
-        weights[i] = exp_bounded(chain[i])
+        weights[i] = exp(chain[i])
+    weights = floats(p, 11)
+    _relative(chain, tags, weights)
+    begin, between = largest(chain, 0, tags), largest(chain, 2 * tags, tags * tags)
     for sequence in range(count(p, 0)):
         first, end, cost = offsets[sequence], offsets[sequence + 1], _ZERO
         for row in range(first, end):
@@ -96,10 +117,11 @@ def _likelihood(p: int) -> int:
             total = add_up(alpha, r, tags)
             for j in range(tags):
                 alpha[r + j] /= total
+            top += begin if row == first else between
             cost += log(total) + top - x[r + right[row]] - _score(chain, tags, right, row, first)
         if first < end:
             cost += log(_product(alpha, (end - 1) * tags, weights, tags, tags))
-            cost -= chain[tags + right[end - 1]]
+            cost += largest(chain, tags, tags) - chain[tags + right[end - 1]]
         costs[sequence] = cost
     return 0
 
@@ -136,7 +158,8 @@ def _likelihood_grad(p: int) -> int:
             share = flow[sequence] / _product(alpha, r, beta, r, tags)
             for j in range(tags):
                 dx[r + j] = alpha[r + j] * beta[r + j] * share
-            dx[r + right[row]] -= flow[sequence]
+            dx[r + right[row]] = _ZERO  # p - 1 would be wrong where p is nearly 1
+            dx[r + right[row]] = -add_up(dx, r, tags)
     return 0
 
 
@@ -208,6 +231,7 @@ def linear_chain_crf(
     code.emit(_there_are, rows, label, tags)
     made = [alpha or code.scratch(rows, tags), exps or code.scratch(rows, tags)]
     made += [weights or code.scratch(*transition.shape), costs, code.scratch(tags)]
+    made.append(code.scratch(*transition.shape))
     code.emit(_likelihood, found[0], tags, found[1], emission, transition, label, *made)
 
 
@@ -222,7 +246,9 @@ def linear_chain_crf_grad(
     if found is None or not _is_code(emission, transition, label, length) or not single(d_costs):
         return False
     rows, tags = emission.shape
-    known = alpha, exps, weights, d_costs, code.scratch(rows, tags)
+    relative = code.scratch(*transition.shape)
+    code.emit(_weights, tags, transition, relative)
+    known = alpha, exps, relative, d_costs, code.scratch(rows, tags)
     d_rows = dx or code.scratch(rows, tags)
     sizes = found.shape[0] - 1, tags, found, label
     code.emit(_likelihood_grad, *sizes, *known, d_rows)

@@ -72,7 +72,8 @@ def _states(
             a, u = tanh(new[g + j] + sums[s + j]), update[g + j]
             fresh = _ONE - u if origin else u
             new[g + j] = a
-            state[s + j] = before[s + j] + fresh * (a - before[s + j])
+            kept = u if origin else _ONE - u
+            state[s + j] = kept * before[s + j] + fresh * a
 
 
 @kernel

@@ -229,7 +229,8 @@ _update(
 _FTRL = Update(
     "ftrl", "PARAM SQUARE LINEAR grad", "rate", "l1 l2", "",
     "old = sqrt(square); square = square + grad * grad; new = sqrt(square); "
-    "linear = linear + (grad - (new - old) / rate * param); "
+    "rise = grad * grad / (new + old) if new > zero else zero; "
+    "linear = linear + (grad - rise / rate * param); "
     "sign = one if linear > zero else (-one if linear < zero else zero); "
     "param = (l1 * sign - linear) / (new / rate + two * l2) if abs(linear) > l1 else zero",
 )  # fmt: skip

@@ -11,10 +11,11 @@ from dpexec.engine.kernels.dropout import signed, word
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Constant, Value, lowering
 from dpexec.engine.kernels.machine import count, floats, integers, kernel
-from dpexec.engine.kernels.math import inline, lanes, log, sigmoid
+from dpexec.engine.kernels.math import inline, lanes, log, log1p, sigmoid
 from dpexec.engine.ops._samplers import CUSTOM, LOG_UNIFORM
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
+_UNLIKELY = np.float32(-60)  # logits at which a probability may be 0
 _SCALE = np.float32(2.0**-64)
 _WORDS = (1 << 64) - 1
 
@@ -102,7 +103,11 @@ def _cost(p: int) -> int:
             if count(p, 8):
                 z += bias[chosen[at]]
             o, b = sigmoid(z), _noise(p, chosen[at])
-            total -= log((o if j < true else b) / (o + b))
+            if j < true and z < _UNLIKELY:
+                total += log(b) - z
+            else:
+                ratio = b / o if j < true else o / b
+                total += log1p(ratio) if ratio < _ONE else log(ratio + _ONE)
             share[at] = o
         cost[i] = total * importance[i] if count(p, 10) else total
     return 0

@@ -12,7 +12,7 @@ from dpexec.engine.kernels.generate import Pointwise, Recorder, single
 from dpexec.engine.kernels.linear import MAXIMA
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.machine import count, floats, integers, kernel
-from dpexec.engine.kernels.math import exp_bounded, inline, lanes, largest, log
+from dpexec.engine.kernels.math import exp_bounded, inline, lanes, largest, log, log1p
 
 __all__ = ["add_up", "dot", "hard"]
 
@@ -39,8 +39,8 @@ def dot(x: Any, y: Any, start: int, n: int) -> Any:
 
 
 @inline
-def _softmax_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
-    """The softmax of a row; ``onto``: ``out`` is ``x``, and the compiler must know."""
+def _powers_of_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
+    """What a softmax is shares of; ``onto``: ``out`` is ``x``, and the compiler must know."""
     top = largest(x, start, n)
     if onto:
         for j in range(n):
@@ -48,6 +48,12 @@ def _softmax_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
     else:
         for j in range(n):
             out[start + j] = exp_bounded(max(x[start + j] - top, _SMALLEST_LOGIT))
+
+
+@inline
+def _softmax_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
+    """The softmax of a row."""
+    _powers_of_row(x, out, start, n, onto)
     total = add_up(out, start, n)
     for j in range(n):
         out[start + j] /= total
@@ -86,10 +92,22 @@ def _softmax_with_cross_entropy(p: int) -> int:
         if chosen != ignored and (chosen < 0 or chosen >= n):
             return 1
     for i in range(rows):
-        _softmax_row(x, out, i * n, n, onto)
-        chosen = label[i]
-        value = _ONE if chosen == ignored else out[i * n + chosen]
-        loss[i] = -max(log(value), -_HUGE)
+        chosen, start = label[i], i * n
+        if chosen == ignored:
+            _softmax_row(x, out, start, n, onto)
+            loss[i] = _ZERO
+            continue
+        _powers_of_row(x, out, start, n, onto)
+        power, out[start + chosen] = out[start + chosen], _ZERO
+        others = add_up(out, start, n)
+        out[start + chosen] = power
+        total = others + power
+        for j in range(n):
+            out[start + j] /= total
+        if power > others:  # -log(p) would be wrong where p is nearly 1
+            loss[i] = log1p(others / power)
+        else:
+            loss[i] = -max(log(out[start + chosen]), -_HUGE)
     return 0
 
 

@@ -13,7 +13,7 @@ from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.gru import backward_gates
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.machine import count, floats, kernel, number, shifted
-from dpexec.engine.kernels.math import apart, sigmoid, tanh
+from dpexec.engine.kernels.math import against, apart, sigmoid, slope, tanh
 from dpexec.engine.kernels.shapes import clear
 from dpexec.engine.ops._recurrent import ACTIVATIONS
 
@@ -63,9 +63,10 @@ def _states_of(
         for j in range(size):
             a = tanh(x[g + 2 * size + j] + bias[2 * size + j] + sums[s + j])
             u = gates[g + j]
-            fresh = _ONE - u if origin else u
+            rest = _ONE - u
             gates[g + 2 * size + j] = a
-            state[s + j] = before[s + j] + fresh * (a - before[s + j])
+            fresh, kept = (rest, u) if origin else (u, rest)
+            state[s + j] = kept * before[s + j] + fresh * a
 
 
 @kernel
@@ -244,14 +245,13 @@ def _lstm_back_of(
     for row in range(rows):
         g, s = row * 4 * size, row * size
         for j in range(size):
-            i, f = sigmoid(x[g + j]), sigmoid(x[g + size + j] + forget)
-            o, a = sigmoid(x[g + 2 * size + j]), tanh(x[g + 3 * size + j])
-            t, d = tanh(cell[s + j]), d_hidden[s + j]
-            d_c = d_cell[s + j] + d * o * (_ONE - t * t)
-            dx[g + j] = d_c * a * i * (_ONE - i)
-            dx[g + size + j] = d_c * before[s + j] * f * (_ONE - f)
-            dx[g + 2 * size + j] = d * t * o * (_ONE - o)
-            dx[g + 3 * size + j] = d_c * i * (_ONE - a * a)
+            at_i, at_f, at_o = x[g + j], x[g + size + j] + forget, x[g + 2 * size + j]
+            i, f, o, d = sigmoid(at_i), sigmoid(at_f), sigmoid(at_o), d_hidden[s + j]
+            d_c = d_cell[s + j] + d * o * slope(cell[s + j])
+            dx[g + j] = d_c * tanh(x[g + 3 * size + j]) * i * against(at_i)
+            dx[g + size + j] = d_c * before[s + j] * f * against(at_f)
+            dx[g + 2 * size + j] = d * tanh(cell[s + j]) * o * against(at_o)
+            dx[g + 3 * size + j] = d_c * i * slope(x[g + 3 * size + j])
             d_before[s + j] = d_c * f
 
 

@@ -65,4 +65,5 @@ def intersection_over_union(xp: Any, x: Any, y: Any, extra: float) -> Any:
     """
     shared = overlaps(xp, x[:, None], y[None], extra)
     areas = [width * height for width, height in (sides(x, extra), sides(y, extra))]
-    return shared / (areas[0][:, None] + areas[1][None] - shared)
+    covered = areas[0][:, None] + areas[1][None] - shared
+    return shared / xp.where(covered == 0, 1, covered).astype(covered.dtype, copy=False)

@@ -66,8 +66,8 @@ class GruCell:
         new += seen @ of_candidate
         activate(self.xp, new, self.candidate)
         if self.origin_mode:
-            return seen, new + update * (before - new)
-        return seen, before + update * (new - before)
+            return seen, (1 - update) * new + update * before
+        return seen, (1 - update) * before + update * new
 
     def backward(self, d_state: Any, gates: Any, before: Any, d_gates: Any) -> Any:
         """Compute the gradient of a step.

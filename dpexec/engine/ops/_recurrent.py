@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,6 +125,23 @@ def times_slope(grad: Any, out: Any, kind: str) -> Any:
     elif kind == "relu":
         grad *= out > 0
     return grad
+
+
+def gate_and_slope(xp: Any, x: Any) -> Any:
+    """The sigmoid in a fresh array; ``x`` becomes its derivative, also where that is nearly 0."""
+    xp.negative(x, out=x)
+    xp.minimum(x, math.log(np.finfo(x.dtype).max) - 1, out=x)
+    xp.exp(x, out=x)
+    gate = 1 / (1 + x)
+    x *= gate
+    x *= gate
+    return gate
+
+
+def tanh_slope(xp: Any, x: Any) -> Any:
+    """The derivative of the hyperbolic tangent, also where that is nearly 1."""
+    rest = 2 / (xp.exp(2 * xp.abs(x)) + 1)
+    return rest * (2 - rest)
 
 
 def require_activations(**kinds: str) -> None:

@@ -41,6 +41,7 @@ _SLOTS = "Param Grad AvgSquaredGrad AvgSquaredUpdate"
         drawn(r, _SLOTS),
         drawn(r, _SLOTS, {"rho": 0.8, "epsilon": 0.01}),
     ],
+    operand_ulps=2,
 )
 def adadelta(
     xp: Any,

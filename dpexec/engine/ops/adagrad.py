@@ -43,6 +43,7 @@ def _step(xp: Any, grad: Any, moment: Any, rate: Any, epsilon: float) -> Any:
         drawn(r, _SLOTS, {"epsilon": 0.5}),
         drawn(r, _SLOTS, sparse=True),
     ],
+    operand_ulps=2,
 )
 def adagrad(
     xp: Any, param: Any, grad: Any, moment: Any, rate: Any, *, epsilon: float = 1e-6
@@ -84,6 +85,7 @@ def adagrad(
         drawn(r, _SLOTS),
         drawn(r, _SLOTS, {"decay": 0.5, "epsilon": 0.5}),
     ],
+    operand_ulps=2,
 )
 def decayed_adagrad(
     xp: Any,

@@ -53,6 +53,7 @@ _SLOTS = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor?
         drawn(r, _SLOTS, {"lazy_mode": True}),
         drawn(r, _SLOTS, {"lazy_mode": True}, sparse=True),
     ],
+    operand_ulps=2,
 )
 def adam(
     xp: Any,

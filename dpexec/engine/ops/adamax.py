@@ -39,6 +39,7 @@ _SLOTS = "Param Grad LearningRate Moment InfNorm Beta1Pow"
         drawn(r, _SLOTS),
         drawn(r, _SLOTS, {"beta1": 0.5, "epsilon": 0.01}),
     ],
+    operand_ulps=2,
 )
 def adamax(
     xp: Any,

@@ -44,6 +44,7 @@ def _infer(x: Spec, _: Spec | None, *, alpha: float = 1.0, beta: float = 1.0) ->
             },
         ),
     ],
+    operand_ulps=2,
 )
 def add_position_encoding(
     xp: Any, x: Any, lod: Lod | None, *, alpha: float = 1.0, beta: float = 1.0
@@ -68,7 +69,7 @@ def add_position_encoding(
     return x * x.dtype.type(alpha) + encoding.astype(x.dtype)
 
 
-@add_position_encoding.grad("Out@GRAD", outputs="X@GRAD", dense=True)
+@add_position_encoding.grad("Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=1)
 def add_position_encoding_grad(xp: Any, d_out: Any, *, alpha: float = 1.0) -> Any:
     """``alpha * d_out``."""
     return d_out * d_out.dtype.type(alpha)

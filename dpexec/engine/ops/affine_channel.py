@@ -42,6 +42,7 @@ def _shape(x: Any, data_layout: str) -> tuple[int, ...]:
         ),
         Sample({"X": r.normal((2, 3)), "Scale": r.normal((3,)), "Bias": r.normal((3,))}),
     ],
+    operand_ulps=2,
 )
 def affine_channel(
     xp: Any, x: Any, scale: Any, bias: Any, *, data_layout: str = "AnyLayout"
@@ -63,6 +64,7 @@ def affine_channel(
     "Out@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=lambda x, scale, d_out: (x, scale, scale),
+    operand_ulps=4,
 )
 def affine_channel_grad(
     xp: Any,

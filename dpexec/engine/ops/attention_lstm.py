@@ -83,6 +83,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     infer=_infer,
     no_grad=True,
     samples=_samples,
+    operand_ulps=8,
 )
 def attention_lstm(
     xp: Any, x: Any, lod: Lod, c0: Any, h0: Any, attention: Any, shift: Any, scale: Any,

@@ -61,6 +61,7 @@ def _samples(_: Any) -> list[Sample]:
     inplace={f"out_{name}": f"in_{name}" for name in _STATES},
     no_grad=True,
     samples=_samples,
+    operand_ulps=1,
 )
 def average_accumulates(
     xp: Any,

@@ -103,6 +103,7 @@ def in_planes(x: Any, layout: str) -> tuple[Any, tuple[int, ...], tuple[int, ...
     infer=_infer,
     attrs={"use_mkldnn": False},
     samples=_samples,
+    operand_ulps=4,
 )
 def batch_norm(
     xp: Any,
@@ -159,6 +160,7 @@ def batch_norm(
     inputs="X Scale Bias SavedMean SavedVariance Mean? Variance? Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=lambda x, scale, bias, *_: (x.replace(lod_level=0), scale, bias),
+    operand_ulps=2,
 )
 def batch_norm_grad(
     xp: Any,

@@ -56,7 +56,7 @@ def bce_loss(xp: Any, x: Any, label: Any) -> Any:
     return (label - 1) * no - label * yes
 
 
-@bce_loss.grad("X", "Label", "Out@GRAD", outputs="X@GRAD")
+@bce_loss.grad("X", "Label", "Out@GRAD", outputs="X@GRAD", operand_ulps=2)
 def bce_loss_grad(xp: Any, x: Any, label: Any, d_out: Any) -> Any:
     """``(x - label) / (x * (1 - x))``."""
     return d_out * (x - label) / xp.maximum(x * (1 - x), x.dtype.type(_LEAST_VARIANCE))
@@ -100,6 +100,7 @@ def _infer_nll(
         Sample({"X": r.normal((4, 5)), "Label": r.integers(0, 5, (4,))}, {"reduction": "none"}),
         Sample({"X": r.normal((4, 5)), "Label": r.integers(0, 5, (4,))}, {"reduction": "sum"}),
     ],
+    operand_ulps=2,
 )
 def nll_loss(
     xp: Any,
@@ -131,7 +132,14 @@ def _infer_nll_grad(x: Spec, *_: Spec | None) -> Spec:
 
 
 @nll_loss.grad(
-    "X", "Label", "Weight?", "Total_weight", "Out@GRAD", outputs="X@GRAD", infer=_infer_nll_grad
+    "X",
+    "Label",
+    "Weight?",
+    "Total_weight",
+    "Out@GRAD",
+    outputs="X@GRAD",
+    infer=_infer_nll_grad,
+    operand_ulps=1,
 )
 def nll_loss_grad(
     xp: Any,

@@ -50,6 +50,7 @@ def _infer_bilinear(x: Spec, y: Spec, weight: Spec, bias: Spec | None) -> Spec:
             }
         ),
     ],
+    operand_ulps=1,
 )
 def bilinear_tensor_product(xp: Any, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
     """``out[n, k] = x[n] @ weight[k] @ y[n] + bias[k]``.
@@ -64,6 +65,7 @@ def bilinear_tensor_product(xp: Any, x: Any, y: Any, weight: Any, bias: Any = No
 @bilinear_tensor_product.grad(
     "X", "Y", "Weight", "Out@GRAD", outputs="X@GRAD Y@GRAD Weight@GRAD Bias@GRAD",
     infer=lambda x, y, weight, d_out: (x, y, weight, d_out.replace(shape=(1, weight.shape[0]))),
+    operand_ulps=2,
 )  # fmt: skip
 def bilinear_tensor_product_grad(
     xp: Any,
@@ -110,6 +112,7 @@ def _flat(images: Any) -> Any:
         Sample({"X": r.normal((1, 2, 3, 3)), "Y": r.normal((1, 2, 3, 3))}),
         Sample({"X": r.normal((3, 1, 1, 2)), "Y": r.normal((3, 2, 1, 2))}),
     ],
+    operand_ulps=2,
 )
 def fsp(xp: Any, x: Any, y: Any) -> Any:
     """Products of every channel of ``x`` with every one of ``y``, averaged over the positions.
@@ -121,7 +124,7 @@ def fsp(xp: Any, x: Any, y: Any) -> Any:
     return product / x.dtype.type(x.shape[2] * x.shape[3])
 
 
-@fsp.grad("X", "Y", "Out@GRAD", dense=True)
+@fsp.grad("X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def fsp_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
     """The other images combined by the gradient."""
     share = d_out / d_out.dtype.type(x.shape[2] * x.shape[3])

@@ -27,6 +27,7 @@ def _infer_bmm(x: Spec, y: Spec) -> Spec:
         Sample({"X": r.normal((3, 1, 2)), "Y": r.normal((3, 2, 1))}),
         Sample({"X": r.normal((1, 2, 6)), "Y": r.normal((1, 6, 2))}),
     ],
+    operand_ulps=2,
 )
 def bmm(xp: Any, x: Any, y: Any) -> Any:
     """``x @ y`` for each pair of matrices ``(N, m, k)`` and ``(N, k, n)``.
@@ -36,7 +37,7 @@ def bmm(xp: Any, x: Any, y: Any) -> Any:
     return xp.matmul(x, y)
 
 
-@bmm.grad("X", "Y", "Out@GRAD", dense=True)
+@bmm.grad("X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def bmm_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
     """``d_out @ y.T`` and ``x.T @ d_out``, matrix by matrix."""
     return (
@@ -77,6 +78,7 @@ def _infer_addmm(added: Spec, x: Spec, y: Spec) -> Spec:
         ),
         Sample({"Input": r.normal((1, 1)), "X": r.normal((2, 2)), "Y": r.normal((2, 3))}),
     ],
+    operand_ulps=2,
 )
 def addmm(xp: Any, added: Any, x: Any, y: Any, *, Alpha: float = 1.0, Beta: float = 1.0) -> Any:
     """``Beta * Input + Alpha * (x @ y)``, with ``Input`` broadcast to the product.
@@ -87,7 +89,7 @@ def addmm(xp: Any, added: Any, x: Any, y: Any, *, Alpha: float = 1.0, Beta: floa
     return kind(Alpha) * xp.matmul(x, y) + kind(Beta) * added
 
 
-@addmm.grad("Input", "X", "Y", "Out@GRAD", dense=True)
+@addmm.grad("Input", "X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def addmm_grad(
     xp: Any,
     added: Any,

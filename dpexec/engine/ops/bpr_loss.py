@@ -35,6 +35,7 @@ def _infer(x: Spec, label: Spec) -> Spec:
             )
         ]
     ),
+    operand_ulps=4,
 )
 def bpr_loss(xp: Any, x: Any, label: Any) -> Any:
     """The mean over the other items of ``log(1 + exp(x[item] - x[label]))``, last axis.
@@ -48,7 +49,7 @@ def bpr_loss(xp: Any, x: Any, label: Any) -> Any:
     return (terms.sum(axis=1) / x.dtype.type(x.shape[-1] - 1)).reshape(label.shape)
 
 
-@bpr_loss.grad("X", "Label", "Y@GRAD", outputs="X@GRAD")
+@bpr_loss.grad("X", "Label", "Y@GRAD", outputs="X@GRAD", operand_ulps=2)
 def bpr_loss_grad(xp: Any, x: Any, label: Any, d_y: Any) -> Any:
     """Up for the label as much as down for the others together."""
     rows, columns = _where(xp, x, label)

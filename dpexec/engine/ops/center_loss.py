@@ -49,6 +49,7 @@ def _inputs(r: Any, samples: int, classes: int, width: int, rate: float) -> dict
         Sample(_inputs(r, 4, 5, 2, 0.1), {"cluster_num": 5, "need_update": True}, grad=("X",)),
         Sample(_inputs(r, 3, 2, 3, 0.5), {"cluster_num": 2, "need_update": False}, grad=("X",)),
     ],
+    operand_ulps=2,
 )
 def center_loss(
     xp: Any,
@@ -79,7 +80,9 @@ def center_loss(
     return centers, difference, loss
 
 
-@center_loss.grad("X", "SampleCenterDiff", "Loss@GRAD", outputs="X@GRAD", dense=True)
+@center_loss.grad(
+    "X", "SampleCenterDiff", "Loss@GRAD", outputs="X@GRAD", dense=True, operand_ulps=1
+)
 def center_loss_grad(xp: Any, x: Any, difference: Any, d_loss: Any) -> Any:
     """The differences times the gradient."""
     return difference * d_loss

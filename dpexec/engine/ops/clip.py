@@ -101,6 +101,7 @@ bends_nowhere(clip_grad)
         Sample({"X": r.normal((6, 4))}, {"max_norm": 2.5}),
         Sample({"X": SelectedRows(np.array([3, 0, 3]), 5, r.normal((3, 2)))}, {"max_norm": 1.0}),
     ],
+    operand_ulps=2,
 )
 def clip_by_norm(xp: Any, x: Any, *, max_norm: float = 1.0) -> Any:
     """``x``, scaled down to the Euclidean norm ``max_norm`` if its norm is larger.
@@ -135,13 +136,14 @@ def _infer_norm(x: Spec) -> Spec:
         Sample({"X": r.normal((2, 1, 3))}),
         Sample({"X": np.array([3.0, 4.0])}, expected={"Out": np.array([25.0])}),
     ],
+    operand_ulps=2,
 )
 def squared_l2_norm(xp: Any, x: Any) -> Any:
     """The sum of the squares of all elements. Source: Paddle op ``squared_l2_norm``."""
     return (x * x).sum().reshape(1)
 
 
-@squared_l2_norm.grad("X", "Out@GRAD", dense=True)
+@squared_l2_norm.grad("X", "Out@GRAD", dense=True, operand_ulps=1)
 def squared_l2_norm_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``2 * x * d_out``."""
     return x * (2 * d_out.reshape(()))

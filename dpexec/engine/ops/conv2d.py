@@ -175,6 +175,7 @@ def _declare(
         inputs=f"Input Filter {bias} ResidualData?",
         outputs="Output",
         infer=_infer_of_images if bias else _infer,
+        operand_ulps=8,
         attrs=attrs,
         samples=samples,
     )(kernel)
@@ -184,11 +185,9 @@ def _declare(
 def _with_gradient(definition: OpDef, bias: str) -> OpDef:
     slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
 
-    @definition.grad(
-        *slots,
-        outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""),
-        infer=infer_fused_grad,
-    )
+    outputs = "Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else "")
+
+    @definition.grad(*slots, outputs=outputs, infer=infer_fused_grad, operand_ulps=8)
     @passes_on(Window.of)
     def kernel_grad(
         xp: Any,

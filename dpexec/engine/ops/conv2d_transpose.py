@@ -183,13 +183,14 @@ def _declare(
         outputs="Output",
         infer=_infer if bias else _infer_volumes,
         attrs=attrs,
+        operand_ulps=8,
         samples=samples,
     )(kernel)
     slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
 
-    @definition.grad(
-        *slots, outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""), dense=True
-    )
+    outputs = "Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else "")
+
+    @definition.grad(*slots, outputs=outputs, dense=True, operand_ulps=8)
     @passes_on(window_of)
     def kernel_grad(
         xp: Any,

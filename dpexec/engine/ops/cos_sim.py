@@ -37,6 +37,7 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
         Sample({"X": r.normal((4, 2, 3)), "Y": r.normal((1, 2, 3))}),
         Sample({"X": r.normal((3, 5)) * 2, "Y": r.normal((1, 5))}),
     ],
+    operand_ulps=4,
 )
 def cos_sim(xp: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
     """``x . y / (norm(x) * norm(y))`` per row; one row of ``Y`` serves all rows of ``X``.
@@ -51,7 +52,7 @@ def cos_sim(xp: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
     return (x * y).sum(axis=1, keepdims=True) / (x_norm * y_norm), x_norm, y_norm
 
 
-@cos_sim.grad("X", "Y", "Out", "XNorm", "YNorm", "Out@GRAD", dense=True)
+@cos_sim.grad("X", "Y", "Out", "XNorm", "YNorm", "Out@GRAD", dense=True, operand_ulps=2)
 def cos_sim_grad(
     xp: Any,
     x: Any,

@@ -61,6 +61,7 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool = False) -> Spec:
             smooth=False,
         ),
     ],
+    operand_ulps=2,
 )
 def cross_entropy(
     xp: Any, x: Any, label: Any, *, soft_label: bool = False, ignore_index: int = -100
@@ -86,7 +87,7 @@ def _hard_loss(xp: Any, x: Any, label: Any, ignore_index: int) -> tuple[Any, Any
     return loss, match.reshape(*x.shape[:-1], 1), ignored
 
 
-@cross_entropy.grad("X", "Label", "Y@GRAD", outputs="X@GRAD")
+@cross_entropy.grad("X", "Label", "Y@GRAD", outputs="X@GRAD", operand_ulps=2)
 def cross_entropy_grad(
     xp: Any,
     x: Any,
@@ -136,6 +137,7 @@ def _infer2(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
         ),
         Sample({"X": _probabilities(r, (3, 2)), "Label": r.integers(0, 2, (3,))}),
     ],
+    operand_ulps=2,
 )
 def cross_entropy2(
     xp: Any, x: Any, label: Any, *, ignore_index: int = -100
@@ -162,6 +164,7 @@ def _infer2_grad(x_shape: Spec, match: Spec, label: Spec, d_y: Spec) -> Spec:
     outputs="X@GRAD",
     infer=_infer2_grad,
     checks_values=True,
+    operand_ulps=1,
 )
 def cross_entropy_grad2(
     xp: Any, x_shape: Any, match: Any, label: Any, d_y: Any, *, ignore_index: int = -100

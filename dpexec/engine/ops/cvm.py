@@ -34,6 +34,7 @@ def _inputs(r: Any) -> dict[str, Any]:
         Sample(_inputs(r), {"use_cvm": False}, grad=("X",)),
         Sample({"X": r.uniform(0.0, 9.0, (1, 3)), "CVM": r.uniform(0.0, 3.0, (1, 2))}, grad=("X",)),
     ],
+    operand_ulps=8,
 )
 def cvm(xp: Any, x: Any, counts: Any, *, use_cvm: bool = True) -> Any:
     """The first two columns, shows and clicks, as ``log(shows + 1)`` and the log of their ratio.
@@ -50,7 +51,7 @@ def cvm(xp: Any, x: Any, counts: Any, *, use_cvm: bool = True) -> Any:
     return y
 
 
-@cvm.grad("X", "CVM", "Y@GRAD", outputs="X@GRAD")
+@cvm.grad("X", "CVM", "Y@GRAD", outputs="X@GRAD", operand_ulps=1)
 def cvm_grad(xp: Any, x: Any, counts: Any, d_y: Any, *, use_cvm: bool = True) -> Any:
     """The gradient of the columns that were copied; for shows and clicks their counts ``CVM``.
 

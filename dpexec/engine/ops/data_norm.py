@@ -59,7 +59,7 @@ def _infer(
 def _shown(xp: Any, x: Any, slot_dim: int) -> Any:
     """Which elements belong to a slot that was shown: its first element is not 0."""
     starts = xp.abs(x[:, ::slot_dim]) >= 1e-7
-    return xp.repeat(starts, slot_dim, axis=1).astype(x.dtype)
+    return xp.repeat(starts, slot_dim, axis=1)
 
 
 def _samples(r: SampleRng) -> list[Sample]:
@@ -108,6 +108,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         "use_mkldnn": False,
     },
     samples=_samples,
+    operand_ulps=2,
 )
 def data_norm(
     xp: Any,
@@ -133,7 +134,7 @@ def data_norm(
     if enable_scale_and_shift:
         y = y * scale_w + bias
     if slot_dim > 0:
-        y *= _shown(xp, x, slot_dim)
+        y = xp.where(_shown(xp, x, slot_dim), y, x.dtype.type(0))
     return y, means, scales
 
 
@@ -151,6 +152,7 @@ def _infer_grad(
     infer=_infer_grad,
     attrs=data_norm.attrs,
     no_grad=True,
+    operand_ulps=2,
 )
 def data_norm_grad(
     xp: Any,
@@ -172,10 +174,10 @@ def data_norm_grad(
     gradient (in Paddle only with ``enable_scale_and_shift``).
     """
     kind = x.dtype.type
-    shown = xp.ones_like(x) if slot_dim <= 0 else _shown(xp, x, slot_dim)
-    centered, d_shown = (x - means) * shown, d_y * shown
-    counts = shown.sum(axis=0)
-    sums = (x * shown).sum(axis=0)
+    shown, none = xp.ones(x.shape, bool) if slot_dim <= 0 else _shown(xp, x, slot_dim), kind(0)
+    centered, d_shown = xp.where(shown, x - means, none), xp.where(shown, d_y, none)
+    counts = shown.sum(axis=0).astype(x.dtype)
+    sums = xp.where(shown, x, none).sum(axis=0)
     squares = (centered * centered).sum(axis=0)
     if slot_dim > 0:
         divisor = xp.maximum(counts, 1)

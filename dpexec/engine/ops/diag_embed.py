@@ -78,6 +78,7 @@ def _infer_trace(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
         Sample({"Input": r.normal((2, 3))}, {"offset": 5}),
         Sample({"Input": np.array([[1, 2], [3, 4]])}, expected={"Out": np.array([5])}),
     ],
+    operand_ulps=2,
 )
 def trace(xp: Any, x: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """The sum of a diagonal of each matrix over ``dim1`` and ``dim2``.
@@ -88,7 +89,7 @@ def trace(xp: Any, x: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return total.reshape(total.shape or (1,))
 
 
-@trace.grad("Input", "Out@GRAD", dense=True)
+@trace.grad("Input", "Out@GRAD", dense=True, operand_ulps=1)
 def trace_grad(
     xp: Any, x: Any, d_out: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1
 ) -> Any:

@@ -28,13 +28,14 @@ def _infer_dot(x: Spec, y: Spec) -> Spec:
         Sample({"X": r.normal((3, 1)), "Y": r.normal((3, 1))}),
         Sample({"X": np.array([1, 2]), "Y": np.array([3, 4])}, expected={"Out": np.array([11])}),
     ],
+    operand_ulps=1,
 )
 def dot(xp: Any, x: Any, y: Any) -> Any:
     """``sum(x * y)`` over the last dimension, which becomes 1. Source: Paddle op ``dot``."""
     return (x * y).sum(axis=-1, keepdims=True, dtype=x.dtype)
 
 
-@dot.grad("X", "Y", "Out@GRAD")
+@dot.grad("X", "Y", "Out@GRAD", operand_ulps=1)
 def dot_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
     """The other vector times the gradient."""
     return y * d_out if needs[0] else None, x * d_out if needs[1] else None
@@ -74,6 +75,7 @@ def _cross_axis(shape: tuple[int, ...], dim: int) -> int:
             expected={"Out": np.array([0, 0, 1])},
         ),
     ],
+    operand_ulps=2,
 )
 def cross(xp: Any, x: Any, y: Any, *, dim: int = FIRST_OF_THREE) -> Any:
     """The cross product along ``dim``, by default the first dimension of 3.
@@ -89,7 +91,7 @@ def _cross(xp: Any, x: Any, y: Any, axis: int) -> Any:
     return xp.stack(parts, axis=axis)
 
 
-@cross.grad("X", "Y", "Out@GRAD", dense=True)
+@cross.grad("X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def cross_grad(
     xp: Any,
     x: Any,
@@ -132,6 +134,7 @@ def _windows(xp: Any, width: int, reach: int) -> Any:
         Sample({"X": r.normal((3, 3)), "Y": r.normal((3, 3))}),
         Sample({"X": r.normal((1, 4)), "Y": r.normal((1, 1))}),
     ],
+    operand_ulps=2,
 )
 def conv_shift(xp: Any, x: Any, y: Any) -> Any:
     """The circular correlation of each row: ``out[i] = sum(x[i + j - width // 2] * y[j])``.
@@ -142,7 +145,7 @@ def conv_shift(xp: Any, x: Any, y: Any) -> Any:
     return xp.matmul(meets, y[:, :, None])[:, :, 0]
 
 
-@conv_shift.grad("X", "Y", "Out@GRAD", dense=True)
+@conv_shift.grad("X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def conv_shift_grad(
     xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:

@@ -34,6 +34,7 @@ _SLOTS = "Param Grad LearningRate"
         drawn(r, _SLOTS, {"clip": 1.5, "batch_size": 4.0, "sigma": 0.0}),
         drawn(r, _SLOTS, {"clip": 100.0, "sigma": 0.0}),
     ],
+    operand_ulps=2,
 )
 def dpsgd(
     xp: Any,

@@ -69,6 +69,7 @@ def _infer_minus(x: Spec, y: Spec) -> Spec:
     samples=lambda r: [
         Sample({"X": r.normal(shape), "Y": r.normal(shape)}) for shape in ((3, 4), (2, 3, 2), (5,))
     ],
+    operand_ulps=1,
 )
 def minus(xp: Any, x: Any, y: Any) -> Any:
     """``x - y`` of tensors of one shape. Source: Paddle op ``minus``."""

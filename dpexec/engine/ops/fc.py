@@ -92,6 +92,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     fixed=dict.fromkeys(("Scale_in", "Scale_out", "Scale_weights"), "use_mkldnn"),
     no_grad=True,
     samples=_samples,
+    operand_ulps=2,
 )
 def fc(
     xp: Any,

@@ -43,6 +43,7 @@ _SLOTS = "Param SquaredAccumulator LinearAccumulator Grad LearningRate"
         drawn(r, _SLOTS, {"l1": 0.3, "l2": 0.2, "lr_power": -0.7}),
         drawn(r, _SLOTS),
     ],
+    operand_ulps=8,
 )
 def ftrl(
     xp: Any,
@@ -63,14 +64,24 @@ def ftrl(
     """
     kind = param.dtype.type
     rate = scalar(rate)
-    before = _power(xp, square, lr_power)
+    rise = _rise(xp, square, grad * grad, lr_power)
     square += grad * grad
     after = _power(xp, square, lr_power)
-    linear += grad - (after - before) / rate * param
+    linear += grad - rise / rate * param
     shrunk = kind(l1) * xp.sign(linear) - linear
     shrunk /= after / rate + kind(2 * l2)
     param[...] = xp.where(abs(linear) > kind(l1), shrunk, kind(0))
     return param, square, linear
+
+
+def _rise(xp: Any, square: Any, more: Any, lr_power: float) -> Any:
+    """By how much the power of ``square`` rises with ``more``, of which little may be left."""
+    before, after = _power(xp, square, lr_power), _power(xp, square + more, lr_power)
+    if lr_power == -0.5:
+        return more / xp.where(after > 0, before + after, 1)
+    share = more / xp.where(square > 0, square, 1)
+    near = before * xp.expm1(square.dtype.type(-lr_power) * xp.log1p(share))
+    return xp.where(square > 0, near, after)
 
 
 def _power(xp: Any, square: Any, lr_power: float) -> Any:

@@ -49,6 +49,7 @@ def _skip_samples(r: SampleRng) -> list[Sample]:
     infer=_infer_skip,
     no_grad=True,
     samples=_skip_samples,
+    operand_ulps=2,
 )
 def skip_layernorm(
     xp: Any,
@@ -104,6 +105,7 @@ def _fc_samples(r: SampleRng) -> list[Sample]:
     infer=_infer_fc,
     no_grad=True,
     samples=_fc_samples,
+    operand_ulps=4,
 )
 def fused_fc_elementwise_layernorm(
     xp: Any,
@@ -172,6 +174,7 @@ def _embedding_samples(r: SampleRng) -> list[Sample]:
     no_grad=True,
     checks_values=True,
     samples=_embedding_samples,
+    operand_ulps=4,
 )
 def fused_embedding_eltwise_layernorm(
     xp: Any, ids: list[Any], tables: list[Any], bias: Any, scale: Any, *, epsilon: float = 1e-5

@@ -53,6 +53,7 @@ def _fused(one: OpDef) -> OpDef:
     kernel.__signature__ = signature  # type: ignore[attr-defined] # the attributes are its own
     declare = op(
         f"fused_{one.type}",
+        operand_ulps=one.operand_ulps,
         inputs=slots,
         outputs=[slot.name + "[]" for slot in one.outputs],
         infer=infer,

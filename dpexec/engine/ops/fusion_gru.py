@@ -62,6 +62,7 @@ def _origin(sample: Sample) -> Sample:
     attrs={"use_seq": True},
     no_grad=True,
     samples=_samples,
+    operand_ulps=8,
 )
 @passes_on(gru.kernel)
 def fusion_gru(

@@ -90,6 +90,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     attrs={"use_seq": True},
     no_grad=True,
     samples=_samples,
+    operand_ulps=8,
 )
 @passes_on(lstm.kernel)
 def fusion_lstm(
@@ -145,6 +146,7 @@ def _embedded_samples(r: SampleRng) -> list[Sample]:
     no_grad=True,
     checks_values=True,
     samples=_embedded_samples,
+    operand_ulps=8,
 )
 @passes_on(lstm.kernel)
 def fused_embedding_fc_lstm(

@@ -53,6 +53,7 @@ def _sample(r: SampleRng, rows: int, *widths: int, flat: bool = False) -> Sample
         _sample(r, 1, 3, 3, 3, flat=True),
         _sample(r, 2, 8, 16, 1, 4),
     ],
+    operand_ulps=2,
 )
 def fusion_repeated_fc_relu(
     xp: Any, x: Any, weights: list[Any], biases: list[Any]

@@ -77,6 +77,7 @@ def _samples(r: Any) -> list[Sample]:
     outputs="BatchGate BatchResetHiddenPrev BatchHidden Hidden",
     infer=infer_gru,
     samples=_samples,
+    operand_ulps=4,
 )
 def gru(
     xp: Any,
@@ -119,6 +120,7 @@ def _infer_grad(
     *("Input", "Input@LOD", "H0?", "Weight", "Bias?"),
     *("BatchGate", "BatchResetHiddenPrev", "BatchHidden", "Hidden", "Hidden@GRAD"),
     infer=_infer_grad,
+    operand_ulps=4,
 )
 def gru_grad(
     xp: Any,

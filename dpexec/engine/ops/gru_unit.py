@@ -55,6 +55,7 @@ def _sample(r: Any, size: int, bias: bool = True, **attrs: Any) -> Sample:
         _sample(r, 2, bias=False, activation=_SIGMOID, gate_activation=_TANH),
         saturated(r, _sample(r, 8, bias=False), "Input"),
     ],
+    operand_ulps=4,
 )
 def gru_unit(
     xp: Any,
@@ -80,6 +81,7 @@ def gru_unit(
 @gru_unit.grad(
     *("Input", "HiddenPrev", "Weight", "Bias?", "Gate", "ResetHiddenPrev", "Hidden@GRAD"),
     dense=True,
+    operand_ulps=2,
 )
 def gru_unit_grad(
     xp: Any,

@@ -113,6 +113,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     attrs=REMOTE,
     checks_values=True,
     samples=_samples,
+    operand_ulps=4,
 )
 def hierarchical_sigmoid(
     xp: Any,
@@ -140,10 +141,10 @@ def hierarchical_sigmoid(
     z = xp.matmul(weight[rows], x[:, :, None])[:, :, 0]
     if bias is not None:
         z += bias.reshape(-1)[rows]
-    z = xp.clip(z * asked, -LIMIT, LIMIT)
-    costs = xp.log1p(xp.exp(z))
-    out = (costs - z * yes).sum(axis=1, keepdims=True)
-    return out, costs, weight
+    z = xp.clip(xp.where(asked, z, 0), -LIMIT, LIMIT).astype(x.dtype, copy=False)
+    rest = xp.log1p(xp.exp(-xp.abs(z)))
+    out = (rest + xp.maximum(xp.where(yes, -z, z), 0)).sum(axis=1, keepdims=True)
+    return out, rest + xp.maximum(z, 0), weight
 
 
 def _infer_grad(
@@ -173,6 +174,7 @@ def _infer_grad(
     "Out@GRAD",
     outputs="X@GRAD W@GRAD Bias@GRAD",
     infer=_infer_grad,
+    operand_ulps=2,
 )
 def hierarchical_sigmoid_grad(
     xp: Any,
@@ -191,7 +193,7 @@ def hierarchical_sigmoid_grad(
 ) -> tuple[Any, Any, Any]:
     """Sigmoid minus decision at every node of a path; of W, if sparse, the nodes' rows alone."""
     rows, yes, asked = _paths(xp, label, table, code, num_classes, weight.shape[0])
-    d_z = (-xp.expm1(-costs) - yes) * asked * d_out
+    d_z = xp.where(yes, -xp.exp(-costs), -xp.expm1(-costs)) * asked * d_out
     d_x = d_weight = d_bias = None
     if needs[0]:
         d_x = xp.matmul(d_z[:, None], weight[rows])[:, 0]

@@ -47,7 +47,7 @@ def _infer_grad(residual: Spec, d_out: Spec) -> tuple[Spec, Spec]:
     return residual, residual
 
 
-@huber_loss.grad("Residual", "Out@GRAD", infer=_infer_grad)
+@huber_loss.grad("Residual", "Out@GRAD", infer=_infer_grad, operand_ulps=1)
 def huber_loss_grad(xp: Any, residual: Any, d_out: Any, *, delta: float = 1.0) -> Any:
     """The residual, cut off at ``delta`` on both sides."""
     limit = residual.dtype.type(delta)
@@ -80,6 +80,7 @@ def _infer_smooth(x: Spec, y: Spec, inside: Spec | None, outside: Spec | None) -
         ),
         Sample({"X": r.normal((4, 1)) * 2, "Y": r.normal((4, 1))}),
     ],
+    operand_ulps=2,
 )
 def smooth_l1_loss(
     xp: Any, x: Any, y: Any, inside: Any = None, outside: Any = None, *, sigma: float = 1.0
@@ -115,6 +116,7 @@ def _infer_smooth_grad(
     "Out@GRAD",
     outputs="X@GRAD Y@GRAD",
     infer=_infer_smooth_grad,
+    operand_ulps=1,
 )
 def smooth_l1_loss_grad(
     xp: Any, diff: Any, inside: Any, outside: Any, d_out: Any, *, sigma: float = 1.0

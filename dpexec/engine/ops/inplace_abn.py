@@ -90,6 +90,7 @@ def _before(xp: Any, y: Any, activation: str, alpha: float) -> tuple[Any, Any]:
     infer=_infer,
     attrs={"use_mkldnn": False},
     samples=_samples,
+    operand_ulps=2,
 )
 @passes_on(batch_norm.kernel)
 def inplace_abn(
@@ -110,6 +111,7 @@ def inplace_abn(
     inputs="Y Scale Bias SavedMean SavedVariance Mean? Variance? Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=lambda y, scale, bias, *_: (y.replace(lod_level=0), scale, bias),
+    operand_ulps=2,
 )
 @passes_on(batch_norm_grad.kernel)
 def inplace_abn_grad(

@@ -54,6 +54,7 @@ def _infer(
             {"epsilon": 0.001},
         ),
     ],
+    operand_ulps=4,
 )
 def instance_norm(
     xp: Any, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float = 1e-5
@@ -90,6 +91,7 @@ def _infer_grad(
     "Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=_infer_grad,
+    operand_ulps=4,
 )
 def instance_norm_grad(
     xp: Any,
@@ -260,6 +262,7 @@ def _beside(xp: Any, parts: list[Any]) -> Any:
             },
         ),
     ],
+    operand_ulps=4,
 )
 def group_norm(
     xp: Any,
@@ -316,6 +319,7 @@ def _infer_group_grad(
     "Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=_infer_group_grad,
+    operand_ulps=4,
 )
 def group_norm_grad(
     xp: Any,
@@ -334,8 +338,8 @@ def group_norm_grad(
     normal, d_planes = _channels_first(y, data_layout), _channels_first(d_y, data_layout)
     normal = normal - bias[:, None] if bias is not None else normal.copy()
     if scale is not None:
-        inverse_scale = xp.where(scale == 0, 0, 1 / xp.where(scale == 0, 1, scale))
-        normal *= inverse_scale.astype(y.dtype, copy=False)[:, None]
+        normal /= xp.where(scale == 0, scale.dtype.type(1), scale)[:, None]
+        normal *= (scale != 0)[:, None]
     d_x = d_scale = d_bias = None
     if needs[2]:
         d_bias = d_planes.sum(axis=(0, 2))

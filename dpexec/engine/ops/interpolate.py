@@ -70,10 +70,11 @@ class _Positions:
         return [(first, 1 - share), (np.minimum(first + 1, self.old - 1), share)]
 
     def cubic(self) -> _Taps:
-        places = self._at(not self.align_corners, self.dtype)
+        places = self._at(not self.align_corners, np.float64)
         first = np.floor(places)
-        t = places - first
-        weights = [_far(t + 1), _near(t), _near(1 - t), _far(2 - t)]
+        share = places - first
+        t, rest = share.astype(self.dtype), (1 - share).astype(self.dtype)
+        weights = [_far(t, rest), _near(t, rest), _near(rest, t), _far(rest, t)]
         return [
             (np.clip(first.astype(np.int64) + i - 1, 0, self.old - 1), weight)
             for i, weight in enumerate(weights)
@@ -83,14 +84,14 @@ class _Positions:
 _BEND = -0.75
 
 
-def _near(d: Any) -> Any:
-    """The weight of an element less than one step off."""
-    return ((_BEND + 2) * d - (_BEND + 3)) * d * d + 1
+def _near(d: Any, rest: Any) -> Any:
+    """The weight of an element that is ``d`` steps off, less than one; ``rest`` is ``1 - d``."""
+    return rest * (1 + d - (_BEND + 2) * d * d)
 
 
-def _far(d: Any) -> Any:
-    """The weight of an element between one and two steps off."""
-    return ((_BEND * d - 5 * _BEND) * d + 8 * _BEND) * d - 4 * _BEND
+def _far(d: Any, rest: Any) -> Any:
+    """The weight of an element that is ``1 + d`` steps off; ``rest`` is ``1 - d``."""
+    return _BEND * d * rest * rest
 
 
 _METHODS: dict[str, Callable[[_Positions], _Taps]] = {
@@ -213,6 +214,7 @@ def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]
         outputs="Out",
         infer=_infer,
         attrs={"interp_method": "bilinear"},
+        operand_ulps=8,
         samples=samples,
     )(kernel)
 
@@ -221,7 +223,7 @@ def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]
 
 
 def _declare_gradient(definition: OpDef, method: str) -> None:
-    @definition.grad(*_INPUTS, "Out@GRAD", outputs="X@GRAD", dense=True)
+    @definition.grad(*_INPUTS, "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=8)
     def kernel_grad(
         xp: Any,
         x: Any,

@@ -47,6 +47,7 @@ def _interleaved(x: Any, y: Any) -> tuple[Any, Any]:
             expected={"Out": np.array([3, 4, 6, 8])},
         ),
     ],
+    operand_ulps=1,
 )
 def kron(xp: Any, x: Any, y: Any) -> Any:
     """The Kronecker product; the smaller rank is filled up with dimensions of 1 in front.
@@ -58,7 +59,7 @@ def kron(xp: Any, x: Any, y: Any) -> Any:
     return made.reshape([p * q for p, q in zip(made.shape[::2], made.shape[1::2], strict=True)])
 
 
-@kron.grad("X", "Y", "Out@GRAD", dense=True)
+@kron.grad("X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def kron_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
     """For each tensor the products with the other one, summed over the latter's axes."""
     a, b = _interleaved(x, y)

@@ -33,6 +33,7 @@ def _infer(x: Spec, prior: Spec | None, *, epsilon: float = 0.0) -> Spec:
         ),
         Sample({"X": r.uniform(0.0, 1.0, (2, 2, 3))}, {"epsilon": 0.5}),
     ],
+    operand_ulps=2,
 )
 def label_smooth(xp: Any, x: Any, prior: Any = None, *, epsilon: float = 0.0) -> Any:
     """``(1 - epsilon) * x + epsilon * prior``; without ``PriorDist``, all classes alike.
@@ -48,7 +49,7 @@ def label_smooth(xp: Any, x: Any, prior: Any = None, *, epsilon: float = 0.0) ->
     return out
 
 
-@label_smooth.grad("Out@GRAD", outputs="X@GRAD", dense=True)
+@label_smooth.grad("Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=1)
 def label_smooth_grad(xp: Any, d_out: Any, *, epsilon: float = 0.0) -> Any:
     """``(1 - epsilon) * d_out``."""
     return d_out * d_out.dtype.type(1 - epsilon)

@@ -47,6 +47,7 @@ def _norm(xp: Any, x: Any) -> Any:
         drawn(r, _LAMB, {"weight_decay": 0.1, "epsilon": 0.001}),
         drawn(r, _LAMB, {"weight_decay": 0.1}, sparse=True),
     ],
+    operand_ulps=4,
 )
 def lamb(
     xp: Any,
@@ -110,6 +111,7 @@ def lamb(
         drawn(r, _LARS, {"mu": 0.9}),
         drawn(r, _LARS, {"mu": 0.9, "lars_coeff": 0.01, "lars_weight_decay": 0.05}),
     ],
+    operand_ulps=2,
 )
 def lars_momentum(
     xp: Any,

@@ -55,6 +55,7 @@ def _rows(x: Any, begin_norm_axis: int) -> Any:
         Sample({"X": r.normal((2, 3, 2, 2)), "Scale": r.normal((4,))}, {"begin_norm_axis": 2}),
         Sample({"X": r.normal((2, 3, 2)), "Bias": r.normal((6,))}),
     ],
+    operand_ulps=4,
 )
 def layer_norm(
     xp: Any,
@@ -78,7 +79,7 @@ def layer_norm(
     return y.reshape(x.shape), mean.reshape(-1), variance.reshape(-1)
 
 
-@layer_norm.grad("X", "Scale?", "Bias?", "Mean", "Variance", "Y@GRAD", dense=True)
+@layer_norm.grad("X", "Scale?", "Bias?", "Mean", "Variance", "Y@GRAD", dense=True, operand_ulps=4)
 def layer_norm_grad(
     xp: Any,
     x: Any,

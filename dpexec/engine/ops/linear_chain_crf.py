@@ -68,6 +68,16 @@ def _score(xp: Any, steps: Steps, rows: Any, transition: Any, tags: Any) -> Any:
     return steps.totals(xp, taken)
 
 
+def _weights(xp: Any, transition: Any) -> tuple[Any, tuple[Any, Any, Any]]:
+    """Exponentials of scores less the largest of begins, of ends, and of pairs; and these."""
+    tops = transition[0].max(), transition[1].max(), transition[2:].max()
+    above = transition.copy()
+    above[0] -= tops[0]
+    above[1] -= tops[1]
+    above[2:] -= tops[2]
+    return xp.exp(above, out=above), tops
+
+
 def _forward(xp: Any, steps: Steps, exps: Any, weights: Any) -> tuple[Any, Any]:
     """How likely tags are after each step, and the sums that make their sum 1."""
     alpha, sums = exps.copy(), xp.empty(len(exps), exps.dtype)
@@ -98,6 +108,7 @@ def _backward(xp: Any, steps: Steps, exps: Any, weights: Any) -> Any:
     infer=_infer,
     checks_values=True,
     samples=_samples,
+    operand_ulps=4,
 )
 def linear_chain_crf(
     xp: Any,
@@ -123,20 +134,23 @@ def linear_chain_crf(
     rows = emission.reshape(-1, count)
     tags = steps.gather(xp, checked_tags(xp, label, count))
     top = rows.max(axis=1, keepdims=True)
-    exps, weights = xp.exp(rows - top), xp.exp(transition)
+    exps, (weights, tops) = xp.exp(rows - top), _weights(xp, transition)
     alpha, sums = _forward(xp, steps, steps.gather(xp, exps), weights)
-    costs = steps.totals(xp, xp.log(sums) + steps.gather(xp, top)[:, 0])
-    costs += xp.log(alpha[xp.asarray(steps.last)] @ weights[1])
+    more = xp.where(xp.arange(len(sums)) < steps.running, tops[0], tops[2])
+    costs = steps.totals(xp, xp.log(sums) + steps.gather(xp, top)[:, 0] + more)
+    costs += xp.log(alpha[xp.asarray(steps.last)] @ weights[1]) + tops[1]
     costs -= _score(xp, steps, steps.gather(xp, rows), transition, tags)
     alpha = steps.scatter(xp, alpha, len(rows))
     shape = emission.shape
-    return alpha.reshape(shape), exps.reshape(shape), weights, steps.spread(xp, costs)[:, None]
+    made = alpha.reshape(shape), exps.reshape(shape), xp.exp(transition)
+    return *made, steps.spread(xp, costs)[:, None]
 
 
 @linear_chain_crf.grad(
     *("Emission", "Emission@LOD?", "Transition", "Label", "Label@LOD?", "Length?"),
     *("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood@GRAD"),
     outputs="Emission@GRAD Transition@GRAD",
+    operand_ulps=2,
 )
 def linear_chain_crf_grad(
     xp: Any,
@@ -157,11 +171,14 @@ def linear_chain_crf_grad(
     steps, count = steps_through(emission.shape, (lod, label_lod), length), transition.shape[1]
     tags = steps.gather(xp, label.reshape(-1))
     alpha, exps = (steps.gather(xp, values.reshape(-1, count)) for values in (alpha, exps))
+    weights, _ = _weights(xp, transition)  # the exponentials of the scores may be infinite
     beta = _backward(xp, steps, exps, weights)
     flow = steps.first(xp, d_costs.reshape(-1))[xp.asarray(steps.positions)]
     d_rows = alpha * beta
     d_rows /= d_rows.sum(axis=1, keepdims=True)
-    d_rows[xp.arange(len(tags)), tags] -= 1
+    right = xp.arange(len(tags)), tags
+    d_rows[right] = 0
+    d_rows[right] = -d_rows.sum(axis=1)  # p - 1 would be wrong where p is nearly 1
     d_rows *= flow[:, None]
     d_emission = d_transition = None
     if needs[0]:

@@ -61,13 +61,14 @@ def log_loss_grad(
         )
         for rows in (6, 1, 9)
     ],
+    operand_ulps=2,
 )
 def hinge_loss(xp: Any, logits: Any, labels: Any) -> Any:
     """``max(1 - (2 * label - 1) * logit, 0)``, labels 0 or 1. Source: Paddle op ``hinge_loss``."""
     return xp.maximum(1 - (2 * labels - 1) * logits, 0)
 
 
-@hinge_loss.grad("Logits", "Labels", "Loss@GRAD", outputs="Logits@GRAD", dense=True)
+@hinge_loss.grad("Logits", "Labels", "Loss@GRAD", outputs="Logits@GRAD", dense=True, operand_ulps=1)
 def hinge_loss_grad(xp: Any, logits: Any, labels: Any, d_loss: Any) -> Any:
     """``-(2 * label - 1)`` where the loss is positive."""
     sign = 2 * labels - 1

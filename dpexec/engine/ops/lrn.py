@@ -55,6 +55,7 @@ def _over_neighbours(xp: Any, x: Any, n: int, layout: str) -> Any:
             {"n": 3, "alpha": 0.2, "data_format": "NHWC"},
         ),
     ],
+    operand_ulps=4,
 )
 def lrn(
     xp: Any,
@@ -74,7 +75,7 @@ def lrn(
     return x * middle ** x.dtype.type(-beta), middle
 
 
-@lrn.grad("X", "Out", "MidOut", "Out@GRAD", outputs="X@GRAD", dense=True)
+@lrn.grad("X", "Out", "MidOut", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=4)
 def lrn_grad(
     xp: Any,
     x: Any,

@@ -101,6 +101,7 @@ def _samples(r: Any) -> list[Sample]:
     outputs="Hidden Cell BatchGate BatchCellPreAct",
     infer=infer_lstm,
     samples=_samples,
+    operand_ulps=4,
 )
 def lstm(
     xp: Any,
@@ -149,6 +150,7 @@ def _infer_grad(
     *("Input", "Input@LOD", "H0?", "C0?", "Weight", "Bias"),
     *("Hidden", "Cell", "BatchGate", "BatchCellPreAct", "Hidden@GRAD"),
     infer=_infer_grad,
+    operand_ulps=4,
 )
 def lstm_grad(
     xp: Any,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
-from dpexec.engine.ops._recurrent import LOGISTIC, activate, require_shape, saturated, times_slope
+from dpexec.engine.ops._recurrent import (
+    LOGISTIC,
+    activate,
+    gate_and_slope,
+    require_shape,
+    saturated,
+    tanh_slope,
+)
 from dpexec.engine.ops._shapes import require_float
 
 
@@ -39,6 +46,7 @@ def _activated(xp: Any, x: Any, forget_bias: float) -> tuple[Any, Any, Any, Any]
         Sample({"X": r.normal((5, 4)), "C_prev": r.normal((5, 1))}, {"forget_bias": -1.0}),
         saturated(r, Sample({"X": r.normal((9, 8)), "C_prev": r.normal((9, 2))}), "X", "C_prev"),
     ],
+    operand_ulps=4,
 )
 def lstm_unit(xp: Any, x: Any, before: Any, *, forget_bias: float = 0.0) -> tuple[Any, Any]:
     """The next cells, and what is shown of them.
@@ -51,18 +59,21 @@ def lstm_unit(xp: Any, x: Any, before: Any, *, forget_bias: float = 0.0) -> tupl
     return cell, shown * xp.tanh(cell)
 
 
-@lstm_unit.grad("X", "C_prev", "C", "C@GRAD", "H@GRAD", dense=True)
+@lstm_unit.grad("X", "C_prev", "C", "C@GRAD", "H@GRAD", dense=True, operand_ulps=4)
 def lstm_unit_grad(
     xp: Any, x: Any, before: Any, cell: Any, d_cell: Any, d_hidden: Any, *, forget_bias: float = 0.0
 ) -> tuple[Any, Any]:
     """Gates are computed once more: the operator does not store them."""
-    taken, kept, shown, new = _activated(xp, x, forget_bias)
-    active = xp.tanh(cell)
-    d_all = d_cell + times_slope(d_hidden * shown, active, "tanh")
-    parts = [
-        times_slope(d_all * new, taken, LOGISTIC),
-        times_slope(d_all * before, kept, LOGISTIC),
-        times_slope(d_hidden * active, shown, LOGISTIC),
-        times_slope(d_all * taken, new, "tanh"),
-    ]
-    return xp.concatenate(parts, axis=1), d_all * kept
+    size, gradient = x.shape[1] // 4, x.copy()
+    into = [gradient[:, i * size : (i + 1) * size] for i in range(4)]
+    into[1][...] += x.dtype.type(forget_bias)
+    gates = gradient[:, : 3 * size]
+    opened = gate_and_slope(xp, gates)
+    taken, kept, shown = (opened[:, i * size : (i + 1) * size] for i in range(3))
+    new = into[3]
+    d_all = d_cell + d_hidden * shown * tanh_slope(xp, cell)
+    into[0][...] *= d_all * xp.tanh(new)
+    into[1][...] *= d_all * before
+    into[2][...] *= d_hidden * xp.tanh(cell)
+    into[3][...] = d_all * taken * tanh_slope(xp, new)
+    return gradient, d_all * kept

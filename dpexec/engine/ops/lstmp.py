@@ -111,6 +111,7 @@ def _samples(r: Any) -> list[Sample]:
     outputs="Projection Cell BatchGate BatchCellPreAct BatchHidden",
     infer=_infer,
     samples=_samples,
+    operand_ulps=8,
 )
 def lstmp(
     xp: Any,
@@ -165,6 +166,7 @@ def _infer_grad(h0: Any, c0: Any, *others: Any) -> tuple[Spec, ...]:
     *("H0?", "C0?", "Weight", "ProjWeight", "Bias"),
     *("Projection", "Projection@LOD", *_KEPT[1:], "Projection@GRAD"),
     infer=_infer_grad,
+    operand_ulps=4,
 )
 def lstmp_grad(
     xp: Any,

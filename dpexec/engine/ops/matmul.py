@@ -172,6 +172,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         "use_mkldnn",
     ),
     samples=_samples,
+    operand_ulps=2,
 )
 def matmul(
     xp: Any,
@@ -210,7 +211,7 @@ def matmul(
     return out.reshape((batch + rows + columns) or (1,))
 
 
-@matmul.grad("X", "Y", "Out@GRAD", dense=True)
+@matmul.grad("X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def matmul_grad(
     xp: Any,
     x: Any,

@@ -20,13 +20,14 @@ from dpexec.engine.ops._shapes import infer_number
         Sample({"X": r.normal((2, 1, 3))}),
         Sample({"X": np.array([1.0, 2.0, 6.0])}, expected={"Out": np.array([3.0])}),
     ],
+    operand_ulps=2,
 )
 def mean(xp: Any, x: Any) -> Any:
     """The mean of all elements, of shape (1,); nan if there is none. Source: Paddle op ``mean``."""
     return x.mean().reshape(1) if x.size else xp.full(1, np.nan, x.dtype)
 
 
-@mean.grad("X", "Out@GRAD")
+@mean.grad("X", "Out@GRAD", operand_ulps=1)
 def mean_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """The same share for every element; a read-only view of one number."""
     return xp.broadcast_to((d_out / x.dtype.type(x.size)).reshape((1,) * x.ndim), x.shape)

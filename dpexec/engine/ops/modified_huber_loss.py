@@ -37,6 +37,7 @@ def _infer_huber(x: Spec, y: Spec) -> tuple[Spec, Spec]:
             expected={"Out": np.array([[8.0], [0.25], [0.0]])},
         ),
     ],
+    operand_ulps=4,
 )
 def modified_huber_loss(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """With ``m = x * (2 * y - 1)``: ``max(0, 1 - m) ** 2`` where m is at least -1, else ``-4 * m``.
@@ -49,7 +50,12 @@ def modified_huber_loss(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 @modified_huber_loss.grad(
-    "Y", "IntermediateVal", "Out@GRAD", outputs="X@GRAD", infer=lambda y, margin, d_out: margin
+    "Y",
+    "IntermediateVal",
+    "Out@GRAD",
+    outputs="X@GRAD",
+    infer=lambda y, margin, d_out: margin,
+    operand_ulps=2,
 )
 def modified_huber_loss_grad(xp: Any, y: Any, margin: Any, d_out: Any) -> Any:
     """-4 below a margin of -1, 0 above 1, linear between them."""
@@ -91,6 +97,7 @@ def _focal_inputs(r: Any, rows: int, classes: int) -> dict[str, Any]:
         Sample(_focal_inputs(r, 5, 1), {"gamma": 1.0, "alpha": 0.5}),
         Sample(_focal_inputs(r, 6, 4), {"gamma": 0.5, "alpha": 0.75}),
     ],
+    operand_ulps=8,
 )
 def sigmoid_focal_loss(
     xp: Any, x: Any, label: Any, count: Any, *, gamma: float = 2.0, alpha: float = 0.25
@@ -118,7 +125,9 @@ def _focal_weights(xp: Any, x: Any, label: Any, count: Any, alpha: float) -> tup
     return is_own * (kind(alpha) / over), is_other * (kind(1 - alpha) / over)
 
 
-@sigmoid_focal_loss.grad("X", "Label", "FgNum", "Out@GRAD", outputs="X@GRAD", dense=True)
+@sigmoid_focal_loss.grad(
+    "X", "Label", "FgNum", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=4
+)
 def sigmoid_focal_loss_grad(
     xp: Any,
     x: Any,
@@ -133,6 +142,7 @@ def sigmoid_focal_loss_grad(
     own, other = _focal_weights(xp, x, label, count, alpha)
     p, power = sigmoid_array(xp, x), x.dtype.type(gamma)
     log_p, log_rest = -softplus_array(xp, -x), -softplus_array(xp, x)
-    hit = (1 - p) ** power * (1 - p - p * power * log_p)
-    miss = p**power * (log_rest * (1 - p) * power - p)
+    rest = sigmoid_array(xp, -x)
+    hit = rest**power * (rest - p * power * log_p)
+    miss = p**power * (log_rest * rest * power - p)
     return -(own * hit + other * miss) * d_out

@@ -57,6 +57,7 @@ from dpexec.engine.ops._optimizers import MISSED, dense, drawn, like_inputs, sca
             r, "Param Grad Velocity LearningRate", {"mu": 0.9, "use_nesterov": True}, sparse=True
         ),
     ],
+    operand_ulps=2,
 )
 def momentum(
     xp: Any,

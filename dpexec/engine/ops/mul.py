@@ -58,7 +58,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     infer=_infer,
     attrs={"force_fp32_output": False, "scale_out": 1.0, "scale_x": 1.0, "scale_y": [1.0],
            "use_mkldnn": False},
-    samples=_samples,
+    samples=_samples, operand_ulps=2,
 )  # fmt: skip
 def mul(xp: Any, x: Any, y: Any, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Any:
     """The matrix product of ``x`` and ``y``.
@@ -75,7 +75,7 @@ def _infer_grad(x: Spec, y: Spec, d_out: Spec) -> tuple[Spec, Spec]:
     return x.replace(lod_level=0), y.replace(lod_level=0)
 
 
-@mul.grad("X", "Y", "Out@GRAD", infer=_infer_grad)
+@mul.grad("X", "Y", "Out@GRAD", infer=_infer_grad, operand_ulps=2)
 def mul_grad(
     xp: Any,
     x: Any,

@@ -57,6 +57,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     attrs={"transpose_Q": False, "transpose_K": True, "transpose_V": False},
     no_grad=True,
     samples=_samples,
+    operand_ulps=2,
 )
 def multihead_matmul(
     xp: Any,

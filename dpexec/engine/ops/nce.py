@@ -16,6 +16,9 @@ from dpexec.engine.ops._rows import REMOTE, added_rows, check_rows
 from dpexec.engine.ops._shapes import require_same_dtype
 from dpexec.engine.ops.sigmoid import sigmoid_array
 
+_UNLIKELY = -60
+"""Logits below it have probabilities that may be 0."""
+
 
 def _infer(
     x: Spec,
@@ -126,6 +129,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     attrs={"is_sparse": False, **REMOTE},
     checks_values=True,
     samples=_samples,
+    operand_ulps=4,
 )
 def nce(
     xp: Any,
@@ -166,7 +170,9 @@ def nce(
         logits += bias.reshape(-1)[classes]
     o = sigmoid_array(xp, logits)
     b, is_true = _noise(xp, drawer, classes, o, label.shape[1], num_neg_samples)
-    costs = -xp.log(xp.where(is_true, o, b) / (o + b))
+    costs = xp.log1p(xp.where(is_true, b / o, o / b))
+    far = is_true & (logits < _UNLIKELY)
+    costs = xp.where(far, xp.log(b) - logits, costs)
     if sample_weight is not None:
         costs *= sample_weight.reshape(-1, 1)
     return costs.sum(axis=1, keepdims=True), o, classes
@@ -193,6 +199,7 @@ def _infer_grad(
     "Cost@GRAD",
     outputs="Input@GRAD Weight@GRAD Bias@GRAD",
     infer=_infer_grad,
+    operand_ulps=4,
 )
 def nce_grad(
     xp: Any,

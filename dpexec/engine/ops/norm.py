@@ -31,6 +31,7 @@ def _infer(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
             expected={"Norm": np.array([[5.0]]), "Out": np.array([[0.6, 0.8]])},
         ),
     ],
+    operand_ulps=2,
 )
 def norm(xp: Any, x: Any, *, axis: int = -1, epsilon: float = 1e-10) -> tuple[Any, Any]:
     """``x / Norm`` with ``Norm = sqrt(sum(x**2) + epsilon)`` along ``axis``.
@@ -41,7 +42,7 @@ def norm(xp: Any, x: Any, *, axis: int = -1, epsilon: float = 1e-10) -> tuple[An
     return length, x / length
 
 
-@norm.grad("X", "Norm", "Out@GRAD", outputs="X@GRAD", dense=True)
+@norm.grad("X", "Norm", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=2)
 def norm_grad(xp: Any, x: Any, length: Any, d_out: Any, *, axis: int = -1) -> Any:
     """``(d_out - x * sum(x * d_out) / Norm**2) / Norm``."""
     share = (x * d_out).sum(axis=axis, keepdims=True) / (length * length)

@@ -41,7 +41,7 @@ def _power_norm_grad(
     if math.isinf(order):
         return xp.sign(x) * (size == norm) * d_norm
     with np.errstate(divide="ignore", invalid="ignore"):
-        grad = size ** kind(order - 1) / (norm + kind(small)) ** kind(order - 1)
+        grad = (size / (norm + kind(small))) ** kind(order - 1)
     return xp.where(x == 0, kind(0), xp.sign(x) * grad * d_norm)
 
 
@@ -66,6 +66,7 @@ def _infer_p_norm(x: Spec, *, porder: float = 2.0, axis: int = -1, keepdim: bool
         Sample({"X": r.away_from(0.0, (5,))}, {"porder": 2.5, "keepdim": True}),
         Sample({"X": np.array([[3.0, -4.0]])}, smooth=False, expected={"Out": np.array([5.0])}),
     ],
+    operand_ulps=4,
 )
 def p_norm(xp: Any, x: Any, *, porder: float = 2.0, axis: int = -1, keepdim: bool = False) -> Any:
     """``sum(abs(x) ** porder) ** (1 / porder)`` along an axis. Source: Paddle op ``p_norm``."""
@@ -73,7 +74,7 @@ def p_norm(xp: Any, x: Any, *, porder: float = 2.0, axis: int = -1, keepdim: boo
     return norm.reshape(norm.shape or (1,))
 
 
-@p_norm.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", dense=True)
+@p_norm.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=2)
 def p_norm_grad(
     xp: Any,
     x: Any,
@@ -100,13 +101,14 @@ def p_norm_grad(
         Sample({"X": r.away_from(0.0, (2, 3, 4))}),
         Sample({"X": np.array([3.0, 0.0, -4.0])}, smooth=False, expected={"Out": np.array([7.0])}),
     ],
+    operand_ulps=2,
 )
 def l1_norm(xp: Any, x: Any) -> Any:
     """The sum of the absolute values, ``(1,)``. Source: Paddle op ``l1_norm``."""
     return xp.abs(x).sum().reshape(1)
 
 
-@l1_norm.grad("X", "Out@GRAD", dense=True)
+@l1_norm.grad("X", "Out@GRAD", dense=True, operand_ulps=1)
 def l1_norm_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``sign(x)`` times the gradient."""
     return xp.sign(x) * d_out.reshape(())
@@ -132,7 +134,7 @@ def _dist_samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op("dist", inputs="X Y", outputs="Out", infer=_infer_dist, samples=_dist_samples)
+@op("dist", inputs="X Y", outputs="Out", infer=_infer_dist, samples=_dist_samples, operand_ulps=8)
 def dist(xp: Any, x: Any, y: Any, *, p: float = 2.0) -> Any:
     """``sum(abs(x - y) ** p) ** (1 / p)`` over all elements, ``(1,)``.
 
@@ -185,6 +187,7 @@ def _infer_squared_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
         Sample({"X": r.normal((3, 4)), "Y": r.normal((1, 4))}),
         Sample({"X": r.normal((2, 3, 2)), "Y": r.normal((2, 3, 2))}),
     ],
+    operand_ulps=2,
 )
 def squared_l2_distance(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """``sum((x - y) ** 2)`` per row, ``(N, 1)``; one row of ``Y`` serves all rows of ``X``.
@@ -195,7 +198,9 @@ def squared_l2_distance(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return difference, (difference * difference).sum(axis=1, keepdims=True)
 
 
-@squared_l2_distance.grad("X", "Y", "sub_result", "Out@GRAD", outputs="X@GRAD Y@GRAD", dense=True)
+@squared_l2_distance.grad(
+    "X", "Y", "sub_result", "Out@GRAD", outputs="X@GRAD Y@GRAD", dense=True, operand_ulps=1
+)
 def squared_l2_distance_grad(
     xp: Any, x: Any, y: Any, difference: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:

@@ -188,6 +188,7 @@ def _shifted(xp: Any, x: Any, seg_num: int, shift_ratio: float, step: int) -> An
         Sample({"X": r.normal((6, 7, 1, 2))}, {"seg_num": 3, "shift_ratio": 0.4}),
         Sample({"X": r.normal((3, 8, 1, 1))}, {"seg_num": 1, "shift_ratio": 0.125}),
     ],
+    operand_ulps=1,
 )
 def temporal_shift(xp: Any, x: Any, *, seg_num: int = 1, shift_ratio: float = 0.25) -> Any:
     """A share of the channels of each frame comes from the frame before, a share from the next.
@@ -198,7 +199,7 @@ def temporal_shift(xp: Any, x: Any, *, seg_num: int = 1, shift_ratio: float = 0.
     return _shifted(xp, x, seg_num, shift_ratio, 1)
 
 
-@temporal_shift.grad("Out@GRAD", outputs="X@GRAD", dense=True)
+@temporal_shift.grad("Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=1)
 def temporal_shift_grad(xp: Any, d_out: Any, *, seg_num: int = 1, shift_ratio: float = 0.25) -> Any:
     """The gradient shifted back."""
     return _shifted(xp, d_out, seg_num, shift_ratio, -1)

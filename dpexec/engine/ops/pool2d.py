@@ -67,11 +67,11 @@ def _declare(
         return _channels_back(xp, out, data_format)
 
     kernel.__doc__ = doc
-    definition = op(name, inputs="X", outputs="Out", infer=_infer, attrs=attrs, samples=samples)(
-        kernel
-    )
+    definition = op(
+        name, inputs="X", outputs="Out", infer=_infer, attrs=attrs, operand_ulps=4, samples=samples
+    )(kernel)
 
-    @definition.grad("X", "Out", "Out@GRAD", dense=True)
+    @definition.grad("X", "Out", "Out@GRAD", dense=True, operand_ulps=4)
     @passes_on(Pooling.of)
     def kernel_grad(
         xp: Any,
@@ -249,10 +249,16 @@ def _declare_indexed(
     Source: Paddle op ``{name}``.
     """
     definition = op(
-        name, inputs="X", outputs="Out Mask", infer=_infer_indexed, attrs=attrs, samples=samples
+        name,
+        inputs="X",
+        outputs="Out Mask",
+        infer=_infer_indexed,
+        attrs=attrs,
+        operand_ulps=4,
+        samples=samples,
     )(kernel)
 
-    @definition.grad("X", "Mask", "Out@GRAD", outputs="X@GRAD", dense=True)
+    @definition.grad("X", "Mask", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=4)
     @passes_on(kernel)
     def kernel_grad(xp: Any, x: Any, places: Any, d_out: Any, **windows: Any) -> Any:
         """Gradients added up at the places of the maxima; GPUs look for these in the windows."""

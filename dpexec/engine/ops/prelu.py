@@ -46,7 +46,7 @@ def _prelu_samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op("prelu", inputs="X Alpha", outputs="Out", infer=_infer, samples=_prelu_samples)
+@op("prelu", inputs="X Alpha", outputs="Out", infer=_infer, samples=_prelu_samples, operand_ulps=1)
 def prelu(xp: Any, x: Any, alpha: Any, *, mode: str = "all") -> Any:
     """``x`` where it is positive, else ``Alpha * x``.
 
@@ -56,7 +56,7 @@ def prelu(xp: Any, x: Any, alpha: Any, *, mode: str = "all") -> Any:
     return xp.where(x > 0, x, x * alpha.reshape(_slope_shape(x.shape, mode)))
 
 
-@prelu.grad("X", "Alpha", "Out@GRAD", dense=True)
+@prelu.grad("X", "Alpha", "Out@GRAD", dense=True, operand_ulps=2)
 def prelu_grad(
     xp: Any, x: Any, alpha: Any, d_out: Any, *, mode: str = "all", needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:
@@ -111,6 +111,7 @@ def _grouped(x: Any, groups: int, axis: int) -> tuple[Any, int]:
             expected={"Out": np.array([3.0, 3.0]).reshape(1, 2, 1, 1)},
         ),
     ],
+    operand_ulps=1,
 )
 def maxout(xp: Any, x: Any, *, groups: int = 1, axis: int = 1) -> Any:
     """The largest of every ``groups`` neighbouring channels.
@@ -121,7 +122,7 @@ def maxout(xp: Any, x: Any, *, groups: int = 1, axis: int = 1) -> Any:
     return grouped.max(axis=members)
 
 
-@maxout.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", dense=True)
+@maxout.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=1)
 def maxout_grad(xp: Any, x: Any, out: Any, d_out: Any, *, groups: int = 1, axis: int = 1) -> Any:
     """The gradient goes to the first of the largest channels of each group."""
     grouped, members = _grouped(x, groups, axis)

@@ -41,6 +41,7 @@ def _shrink(xp: Any, x: Any, rate: Any, l1: float, l2: float) -> Any:
     inplace={"ParamOut": "Param"},
     no_grad=True,
     samples=_samples("Param Grad LearningRate"),
+    operand_ulps=2,
 )
 def proximal_gd(
     xp: Any, param: Any, grad: Any, rate: Any, *, l1: float = 0.0, l2: float = 0.0
@@ -62,6 +63,7 @@ def proximal_gd(
     inplace={"ParamOut": "Param", "MomentOut": "Moment"},
     no_grad=True,
     samples=_samples("Param Moment Grad LearningRate"),
+    operand_ulps=4,
 )
 def proximal_adagrad(
     xp: Any,

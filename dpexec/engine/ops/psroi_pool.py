@@ -67,7 +67,14 @@ def _both(
     return xp.asarray(rows), xp.asarray(_means(left, right, scale, shape[3], bins[1]))
 
 
-@op("psroi_pool", inputs="X ROIs ROIs@LOD", outputs="Out", infer=_infer, samples=_samples)
+@op(
+    "psroi_pool",
+    inputs="X ROIs ROIs@LOD",
+    outputs="Out",
+    infer=_infer,
+    samples=_samples,
+    operand_ulps=2,
+)
 def psroi_pool(
     xp: Any,
     x: Any,
@@ -95,7 +102,7 @@ def psroi_pool(
     return out
 
 
-@psroi_pool.grad("X", "ROIs", "ROIs@LOD", "Out@GRAD", outputs="X@GRAD", dense=True)
+@psroi_pool.grad("X", "ROIs", "ROIs@LOD", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=2)
 def psroi_pool_grad(
     xp: Any,
     x: Any,

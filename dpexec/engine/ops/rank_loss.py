@@ -130,6 +130,7 @@ def _infer_margin(x1: Spec, x2: Spec, label: Spec) -> tuple[Spec, Spec]:
             for label, attrs in ((1.0, {}), (-1.0, {"margin": 0.5}))
         ),
     ],
+    operand_ulps=2,
 )
 def margin_rank_loss(
     xp: Any, x1: Any, x2: Any, label: Any, *, margin: float = 0.0
@@ -147,7 +148,12 @@ def _infer_margin_grad(label: Spec, activated: Spec, d_out: Spec) -> tuple[Spec,
 
 
 @margin_rank_loss.grad(
-    "Label", "Activated", "Out@GRAD", outputs="X1@GRAD X2@GRAD", infer=_infer_margin_grad
+    "Label",
+    "Activated",
+    "Out@GRAD",
+    outputs="X1@GRAD X2@GRAD",
+    infer=_infer_margin_grad,
+    operand_ulps=1,
 )
 def margin_rank_loss_grad(xp: Any, label: Any, activated: Any, d_out: Any) -> tuple[Any, Any]:
     """``-label`` where the loss is positive."""

@@ -29,7 +29,7 @@ def _reduced_shape(shape: Sequence[int], axes: Sequence[int], keep_dim: bool) ->
     return tuple(size for axis, size in enumerate(shape) if axis not in axes) or (1,)
 
 
-def _infer(
+def infer_reduced(
     x: Spec,
     *,
     dim: Dims = (0,),
@@ -37,6 +37,7 @@ def _infer(
     reduce_all: bool = False,
     out_dtype: int = -1,
 ) -> Spec:
+    """What the dimensions ``dim``, or all, leave of ``x``."""
     require(x.rank, f"X {x} has no dimension to reduce")
     require(x.dtype != VarType.BOOL, f"X {x} must hold numbers")
     for axis in [] if reduce_all else as_ints(dim):
@@ -49,16 +50,7 @@ def _infer(
     )
 
 
-def _infer_logical(
-    x: Spec, *, dim: Dims = (0,), keep_dim: bool = False, reduce_all: bool = False
-) -> Spec:
-    require(x.dtype == VarType.BOOL, f"X {x} must hold booleans")
-    numbers = x.replace(dtype=VarType.INT64)
-    made = _infer(numbers, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
-    return made.replace(dtype=VarType.BOOL)
-
-
-def _reduce(
+def reduce(
     function: Callable[..., Any],
     x: Any,
     *,
@@ -95,7 +87,7 @@ def _or_none(xp: Any, function: Callable[..., Any], of_none: float) -> Callable[
     return reduce
 
 
-_CASES: tuple[dict[str, Any], ...] = (
+CASES: tuple[dict[str, Any], ...] = (
     {"dim": [1]},
     {"dim": [0, -1]},
     {"dim": [1], "keep_dim": True},
@@ -105,7 +97,7 @@ _CASES: tuple[dict[str, Any], ...] = (
 )
 
 
-def _deviation(attrs: dict[str, Any]) -> dict[str, str]:
+def deviation(attrs: dict[str, Any]) -> dict[str, str]:
     """Why the real Paddle gives something else."""
     if len(attrs.get("dim", ())) == 3:
         return {
@@ -124,7 +116,7 @@ def _deviation(attrs: dict[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _of_rank_5(x: Any, slots: Sequence[str]) -> Sample:
+def of_rank_5(x: Any, slots: Sequence[str]) -> Sample:
     """A reduction of more dimensions than Paddle's kernels are made for."""
     text = "gives wrong numbers for an X of five dimensions or more; dpexec gives the right ones"
     return Sample({"X": x}, {"dim": [2]}, deviates=dict.fromkeys(slots, text))
@@ -144,10 +136,10 @@ def _samples(
         x = r.distinct((2, 3, 4)) + 0.5
         numbers = np.array([[1.0, 2.0], [3.0, 6.0]])
         return [
-            *(Sample({"X": x}, attrs, deviates=_deviation(attrs)) for attrs in _CASES),
+            *(Sample({"X": x}, attrs, deviates=deviation(attrs)) for attrs in CASES),
             Sample({"X": numbers}, {"reduce_all": True}, expected={"Out": np.array([known])}),
             Sample({"X": np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 4.0]])}, {"dim": [1]}, smooth=False),
-            _of_rank_5(r.distinct((2, 3, 2, 3, 2)) + 0.5, wrong),
+            of_rank_5(r.distinct((2, 3, 2, 3, 2)) + 0.5, wrong),
         ]
 
     return call
@@ -157,17 +149,18 @@ def _samples(
     "reduce_sum",
     inputs="X",
     outputs="Out",
-    infer=_infer,
+    infer=infer_reduced,
     attrs=ATTRS,
     samples=_samples(12.0, ("Out",)),
+    operand_ulps=2,
 )
-@passes_on(_reduce)
+@passes_on(reduce)
 def reduce_sum(xp: Any, x: Any, **attrs: Any) -> Any:
     """Sums over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Source: Paddle op ``reduce_sum``.
     """
-    return _reduce(_typed(xp.sum), x, **attrs)
+    return reduce(_typed(xp.sum), x, **attrs)
 
 
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,7 +168,7 @@ def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, axis: function(x, axis=axis, dtype=x.dtype)
 
 
-@reduce_sum.grad("X", "Out@GRAD")
+@reduce_sum.grad("X", "Out@GRAD", operand_ulps=1)
 def reduce_sum_grad(
     xp: Any, x: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
@@ -190,24 +183,25 @@ reduce_sum_grad.grad_is(reduce_sum)
     "reduce_mean",
     inputs="X",
     outputs="Out",
-    infer=_infer,
+    infer=infer_reduced,
     attrs=ATTRS,
     samples=_samples(3.0, ("Out",)),
+    operand_ulps=4,
 )
-@passes_on(_reduce)
+@passes_on(reduce)
 def reduce_mean(xp: Any, x: Any, **attrs: Any) -> Any:
     """Means over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Means of integers are truncated. Source: Paddle op ``reduce_mean``.
     """
-    return _reduce(_or_none(xp, _mean, math.nan), x, **attrs)
+    return reduce(_or_none(xp, _mean, math.nan), x, **attrs)
 
 
 def _mean(x: Any, axis: Sequence[int]) -> Any:
     return x.mean(axis=axis).astype(x.dtype, copy=False)
 
 
-@reduce_mean.grad("X", "Out@GRAD")
+@reduce_mean.grad("X", "Out@GRAD", operand_ulps=1)
 def reduce_mean_grad(
     xp: Any, x: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
@@ -219,24 +213,40 @@ def reduce_mean_grad(
 reduce_mean_grad.grad_is(reduce_mean)
 
 
-@op("reduce_max", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(6.0))
-@passes_on(_reduce)
+@op(
+    "reduce_max",
+    inputs="X",
+    outputs="Out",
+    infer=infer_reduced,
+    attrs=ATTRS,
+    samples=_samples(6.0),
+    operand_ulps=1,
+)
+@passes_on(reduce)
 def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
     """Maxima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     That of no elements is -inf, or the smallest integer. Source: Paddle op ``reduce_max``.
     """
-    return _reduce(_or_none(xp, xp.max, -math.inf), x, **attrs)
+    return reduce(_or_none(xp, xp.max, -math.inf), x, **attrs)
 
 
-@op("reduce_min", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(1.0))
-@passes_on(_reduce)
+@op(
+    "reduce_min",
+    inputs="X",
+    outputs="Out",
+    infer=infer_reduced,
+    attrs=ATTRS,
+    samples=_samples(1.0),
+    operand_ulps=1,
+)
+@passes_on(reduce)
 def reduce_min(xp: Any, x: Any, **attrs: Any) -> Any:
     """Minima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     That of no elements is inf, or the largest integer. Source: Paddle op ``reduce_min``.
     """
-    return _reduce(_or_none(xp, xp.min, math.inf), x, **attrs)
+    return reduce(_or_none(xp, xp.min, math.inf), x, **attrs)
 
 
 def _chosen_grad(xp: Any, x: Any, out: Any, d_out: Any, dim: Dims, reduce_all: bool) -> Any:
@@ -245,7 +255,7 @@ def _chosen_grad(xp: Any, x: Any, out: Any, d_out: Any, dim: Dims, reduce_all: b
     return spread(xp, d_out.astype(x.dtype, copy=False), x.shape, axes) * chosen
 
 
-@reduce_max.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
+@reduce_max.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", operand_ulps=1)
 def reduce_max_grad(
     xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
@@ -253,7 +263,7 @@ def reduce_max_grad(
     return _chosen_grad(xp, x, out, d_out, dim, reduce_all)
 
 
-@reduce_min.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
+@reduce_min.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", operand_ulps=1)
 def reduce_min_grad(
     xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
@@ -273,17 +283,25 @@ def _prod_samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op("reduce_prod", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_prod_samples)
-@passes_on(_reduce)
+@op(
+    "reduce_prod",
+    inputs="X",
+    outputs="Out",
+    infer=infer_reduced,
+    attrs=ATTRS,
+    samples=_prod_samples,
+    operand_ulps=1,
+)
+@passes_on(reduce)
 def reduce_prod(xp: Any, x: Any, **attrs: Any) -> Any:
     """Products over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Source: Paddle op ``reduce_prod``.
     """
-    return _reduce(_typed(xp.prod), x, **attrs)
+    return reduce(_typed(xp.prod), x, **attrs)
 
 
-@reduce_prod.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
+@reduce_prod.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", operand_ulps=2)
 def reduce_prod_grad(
     xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
@@ -304,10 +322,10 @@ def reduce_prod_grad(
     "frobenius_norm",
     inputs="X",
     outputs="Out",
-    infer=_infer,
+    infer=infer_reduced,
     attrs=ATTRS,
     samples=lambda r: [
-        *(Sample({"X": r.distinct((2, 3, 4)) + 0.5}, attrs) for attrs in _CASES[:4]),
+        *(Sample({"X": r.distinct((2, 3, 4)) + 0.5}, attrs) for attrs in CASES[:4]),
         Sample(
             {"X": r.distinct((2, 3, 4)) + 0.5},
             {"dim": [0, 1, 2]},
@@ -317,67 +335,22 @@ def reduce_prod_grad(
         ),
         Sample({"X": np.array([[3.0, 4.0]])}, {"dim": [1]}, expected={"Out": np.array([5.0])}),
     ],
+    operand_ulps=2,
 )
-@passes_on(_reduce)
+@passes_on(reduce)
 def frobenius_norm(xp: Any, x: Any, **attrs: Any) -> Any:
     """The root of the sum of squares over the dimensions ``dim``, or all.
 
     Right also where ``dim`` names three dimensions (Paddle gives 0 then). Source: Paddle op
     ``frobenius_norm``.
     """
-    return _reduce(lambda x, axis: xp.sqrt((x * x).sum(axis=axis)), x, **attrs)
+    return reduce(lambda x, axis: xp.sqrt((x * x).sum(axis=axis)), x, **attrs)
 
 
-@frobenius_norm.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
+@frobenius_norm.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", operand_ulps=2)
 def frobenius_norm_grad(
     xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
     """``x / out`` times the gradient; 0 where all elements are."""
     share = (d_out / xp.where(out == 0, 1, out)).astype(x.dtype, copy=False)
     return x * spread(xp, share, x.shape, _axes(x.ndim, dim, reduce_all))
-
-
-def _logical_samples(known: bool) -> Callable[[SampleRng], list[Sample]]:
-    def call(r: SampleRng) -> list[Sample]:
-        flags = np.array([[True, False], [True, True]])
-        x = r.normal((2, 3, 4)) > 0
-        expected = {"Out": np.array([known])}
-        return [
-            *(Sample({"X": x}, attrs, deviates=_deviation(attrs)) for attrs in _CASES),
-            Sample({"X": flags}, {"reduce_all": True}, expected=expected),
-            _of_rank_5(r.normal((2, 3, 2, 3, 2)) > 0, ("Out",)),
-        ]
-
-    return call
-
-
-@op(
-    "reduce_all",
-    inputs="X",
-    outputs="Out",
-    infer=_infer_logical,
-    attrs=ATTRS,
-    no_grad=True,
-    samples=_logical_samples(False),
-)
-def reduce_all(
-    xp: Any, x: Any, *, dim: Dims = (0,), keep_dim: bool = False, reduce_all: bool = False
-) -> Any:
-    """Whether all are true over the dimensions ``dim``. Source: Paddle op ``reduce_all``."""
-    return _reduce(xp.all, x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
-
-
-@op(
-    "reduce_any",
-    inputs="X",
-    outputs="Out",
-    infer=_infer_logical,
-    attrs=ATTRS,
-    no_grad=True,
-    samples=_logical_samples(True),
-)
-def reduce_any(
-    xp: Any, x: Any, *, dim: Dims = (0,), keep_dim: bool = False, reduce_all: bool = False
-) -> Any:
-    """Whether any is true over the dimensions ``dim``. Source: Paddle op ``reduce_any``."""
-    return _reduce(xp.any, x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)

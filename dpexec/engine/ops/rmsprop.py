@@ -63,6 +63,7 @@ _DRAWN = _SLOTS.replace("?", "")
             sparse=True,
         ),
     ],
+    operand_ulps=2,
 )
 def rmsprop(
     xp: Any,

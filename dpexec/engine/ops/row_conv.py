@@ -53,6 +53,7 @@ def _as_rows(x: Any, lod: Lod | None) -> tuple[Any, Lod]:
             expected={"Out": np.array([[21.0], [2.0], [3.0]])},
         ),
     ],
+    operand_ulps=2,
 )
 def row_conv(xp: Any, x: Any, lod: Lod | None, weight: Any) -> Any:
     """``out[t] = sum(x[t + k] * filter[k])`` over the steps ``k`` to come of the same sequence.
@@ -64,7 +65,9 @@ def row_conv(xp: Any, x: Any, lod: Lod | None, weight: Any) -> Any:
     return xp.einsum("rkd,kd->rd", steps, weight).reshape(x.shape)
 
 
-@row_conv.grad("X", "X@LOD?", "Filter", "Out@GRAD", outputs="X@GRAD Filter@GRAD", dense=True)
+@row_conv.grad(
+    "X", "X@LOD?", "Filter", "Out@GRAD", outputs="X@GRAD Filter@GRAD", dense=True, operand_ulps=2
+)
 def row_conv_grad(
     xp: Any, x: Any, lod: Lod | None, weight: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:

@@ -90,6 +90,7 @@ _SLOTS = ("X", "X@LOD", "PaddingData", "Filter", "Out@GRAD")
         _sample(r, -2, 4, trained=True),
         _sample(r, 1, 2, trained=True),
     ],
+    operand_ulps=4,
 )
 def sequence_conv(
     xp: Any,
@@ -141,6 +142,7 @@ def _padded(lod: Lod, start: int, length: int) -> list[tuple[int, Ints, Ints]]:
     "Filter",
     "Out@GRAD",
     outputs="X@GRAD PaddingData@GRAD Filter@GRAD",
+    operand_ulps=2,
 )
 def sequence_conv_grad(
     xp: Any,

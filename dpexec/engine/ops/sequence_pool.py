@@ -70,6 +70,7 @@ def _samples(r: Any) -> list[Sample]:
     outputs="Out MaxIndex Out@LOD",
     infer=_infer,
     samples=_samples,
+    operand_ulps=2,
 )
 def sequence_pool(
     xp: Any,
@@ -124,7 +125,9 @@ def _infer_grad(
 _GRAD_SLOTS = ("X", "X@LOD", "MaxIndex", "Out@GRAD")
 
 
-@sequence_pool.grad("X", "X@LOD", "MaxIndex?", "Out@GRAD", outputs="X@GRAD", infer=_infer_grad)
+@sequence_pool.grad(
+    "X", "X@LOD", "MaxIndex?", "Out@GRAD", outputs="X@GRAD", infer=_infer_grad, operand_ulps=1
+)
 def sequence_pool_grad(
     xp: Any, x: Any, lod: Lod, index: Any, d_out: Any, *, pooltype: str = "AVERAGE"
 ) -> Any:

@@ -39,6 +39,7 @@ def _infer(x: Spec, lod: Spec | None) -> Spec:
             expected={"Out": np.array([0.25, 0.75, 0.25, 0.25, 0.5])},
         ),
     ],
+    operand_ulps=2,
 )
 def sequence_softmax(xp: Any, x: Any, lod: Lod) -> Any:
     """``exp(x) / sum(exp(x))``, the sum over each sequence. Source: Paddle op ``sequence_softmax``.
@@ -51,7 +52,9 @@ def sequence_softmax(xp: Any, x: Any, lod: Lod) -> Any:
     return powers.reshape(x.shape)
 
 
-@sequence_softmax.grad("X", "X@LOD", "Out", "Out@GRAD", outputs="X@GRAD", dense=True)
+@sequence_softmax.grad(
+    "X", "X@LOD", "Out", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=2
+)
 def sequence_softmax_grad(xp: Any, x: Any, lod: Lod, out: Any, d_out: Any) -> Any:
     """``out * (d_out - sum(out * d_out))``, the sum over each sequence."""
     weighted = (out * d_out).reshape(-1)

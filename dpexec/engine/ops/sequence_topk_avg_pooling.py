@@ -67,6 +67,7 @@ def _of_vector(sample: Sample) -> Sample:
         _of_vector(_sample(r, [1, 2], 2, _ROWS, _COLUMNS)),
         _sample(r, [1, 2, 5], 3, Lod([[0, 1, 3]]), Lod([[0, 4, 5]])),
     ],
+    operand_ulps=2,
 )
 def sequence_topk_avg_pooling(
     xp: Any,
@@ -122,7 +123,16 @@ def _matrices(
 
 
 @sequence_topk_avg_pooling.grad(
-    "X", "X@LOD", "ROW", "ROW@LOD", "COLUMN", "COLUMN@LOD", "pos", "Out@GRAD", outputs="X@GRAD"
+    "X",
+    "X@LOD",
+    "ROW",
+    "ROW@LOD",
+    "COLUMN",
+    "COLUMN@LOD",
+    "pos",
+    "Out@GRAD",
+    outputs="X@GRAD",
+    operand_ulps=2,
 )
 def sequence_topk_avg_pooling_grad(
     xp: Any,

@@ -53,6 +53,7 @@ def _infer(param: Spec, rate: Spec, grad: Spec) -> Any:
             },
         ),
     ],
+    operand_ulps=2,
 )
 def sgd(xp: Any, param: Any, rate: Any, grad: Any) -> Any:
     """``param -= rate * grad``; of a sparse gradient, only its rows.

@@ -11,7 +11,7 @@ from dpexec.engine.ops._labels import check_hard, check_soft, positions
 from dpexec.engine.ops._rows import fill_rows
 from dpexec.engine.ops._shapes import require_float
 from dpexec.engine.ops.cross_entropy import negative_log
-from dpexec.engine.ops.softmax import softmax_array
+from dpexec.engine.ops.softmax import softmax_array, softmax_powers
 
 
 def _samples(r: SampleRng) -> list[Sample]:
@@ -64,6 +64,7 @@ def _infer(
     attrs={"numeric_stable_mode": True},
     checks_values=True,
     samples=_samples,
+    operand_ulps=4,
 )
 def softmax_with_cross_entropy(
     xp: Any,
@@ -80,18 +81,25 @@ def softmax_with_cross_entropy(
     ``numeric_stable_mode`` are computed in the stable way.
     Source: Paddle op ``softmax_with_cross_entropy``.
     """
-    softmax = softmax_array(xp, logits, axis)
     if soft_label:
+        softmax = softmax_array(xp, logits, axis)
         loss = negative_log(xp, softmax)
         loss *= label
         return softmax, loss.sum(axis=axis, keepdims=True)
-    axis %= logits.ndim
-    flat = xp.moveaxis(softmax, axis, -1)
     rows, columns, ignored = positions(xp, label, logits.shape[axis], ignore_index)
-    match = flat.reshape(-1, flat.shape[-1])[rows, columns]
+    powers = softmax_powers(xp, xp.ascontiguousarray(xp.moveaxis(logits, axis, -1)), -1)
+    flat = powers.reshape(-1, powers.shape[-1])
+    right = flat[rows, columns]
+    flat[rows, columns] = 0
+    others = flat.sum(axis=1)
+    flat[rows, columns] = right
+    flat /= (others + right)[:, None]
+    # -log(p) would be wrong where p is nearly 1
+    near = xp.log1p(others / xp.maximum(others, right))
+    loss = xp.where(right > others, near, negative_log(xp, flat[rows, columns]))
     if ignored is not None:
-        match = fill_rows(xp, match, ignored, 1)
-    return softmax, negative_log(xp, match).reshape(label.shape)
+        loss = fill_rows(xp, loss, ignored, 0)
+    return xp.ascontiguousarray(xp.moveaxis(powers, -1, axis)), loss.reshape(label.shape)
 
 
 def _infer_grad(softmax: Spec, label: Spec, d_loss: Spec) -> Spec:
@@ -99,7 +107,7 @@ def _infer_grad(softmax: Spec, label: Spec, d_loss: Spec) -> Spec:
 
 
 @softmax_with_cross_entropy.grad(
-    "Softmax", "Label", "Loss@GRAD", outputs="Logits@GRAD", infer=_infer_grad
+    "Softmax", "Label", "Loss@GRAD", outputs="Logits@GRAD", infer=_infer_grad, operand_ulps=1
 )
 def softmax_with_cross_entropy_grad(
     xp: Any,

@@ -68,7 +68,14 @@ def _vectors(xp: Any, matrix: Any, u: Any, v: Any, power_iters: int, eps: float)
     return u, v
 
 
-@op("spectral_norm", inputs="Weight U V", outputs="Out", infer=_infer, samples=_samples)
+@op(
+    "spectral_norm",
+    inputs="Weight U V",
+    outputs="Out",
+    infer=_infer,
+    samples=_samples,
+    operand_ulps=4,
+)
 def spectral_norm(
     xp: Any,
     weight: Any,
@@ -89,7 +96,7 @@ def spectral_norm(
     return weight / (u @ matrix @ v)
 
 
-@spectral_norm.grad("Weight", "U", "V", "Out@GRAD", outputs="Weight@GRAD")
+@spectral_norm.grad("Weight", "U", "V", "Out@GRAD", outputs="Weight@GRAD", operand_ulps=2)
 def spectral_norm_grad(
     xp: Any,
     weight: Any,

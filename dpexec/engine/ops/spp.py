@@ -46,7 +46,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op("spp", inputs="X", outputs="Out", infer=_infer, samples=_samples)
+@op("spp", inputs="X", outputs="Out", infer=_infer, samples=_samples, operand_ulps=2)
 def spp(xp: Any, x: Any, *, pyramid_height: int = 1, pooling_type: str = "max") -> Any:
     """Maxima or means of 1, 4, 16 ... windows of each image, ``(batch, channels * windows)``.
 
@@ -60,7 +60,7 @@ def spp(xp: Any, x: Any, *, pyramid_height: int = 1, pooling_type: str = "max") 
     return xp.concatenate([level.reshape(len(x), -1) for level in pooled], axis=1)
 
 
-@spp.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", dense=True)
+@spp.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=2)
 def spp_grad(
     xp: Any, x: Any, out: Any, d_out: Any, *, pyramid_height: int = 1, pooling_type: str = "max"
 ) -> Any:

@@ -64,6 +64,7 @@ def _infer(xs: list[Spec]) -> Spec:
         Sample({"X": [_rows(r, 4, 1, 4)]}),
         Sample({"X": [r.normal((6, 2)), _rows(r, 4, 1, 4)]}, grad=()),
     ],
+    operand_ulps=2,
 )
 def sum(xp: Any, xs: list[Any]) -> Any:
     """The sum of all tensors of ``X``, which have one shape.

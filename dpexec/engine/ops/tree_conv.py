@@ -105,6 +105,7 @@ def _coefficients(edges: Ints, nodes: int, max_depth: int) -> Ints:
     infer=_infer,
     samples=_samples,
     checks_values=True,
+    operand_ulps=2,
 )
 def tree_conv(xp: Any, nodes: Any, edges: Any, weight: Any, *, max_depth: int = 2) -> Any:
     """For every node of a tree what ``Filter`` makes of it and the nodes below it.
@@ -125,7 +126,12 @@ def tree_conv(xp: Any, nodes: Any, edges: Any, weight: Any, *, max_depth: int = 
 
 
 @tree_conv.grad(
-    "Filter", "EdgeSet", "NodesVector", "Out@GRAD", outputs="NodesVector@GRAD Filter@GRAD"
+    "Filter",
+    "EdgeSet",
+    "NodesVector",
+    "Out@GRAD",
+    outputs="NodesVector@GRAD Filter@GRAD",
+    operand_ulps=2,
 )
 def tree_conv_grad(
     xp: Any, weight: Any, edges: Any, nodes: Any, d_out: Any, *, max_depth: int = 2

@@ -104,6 +104,7 @@ def _window(kernel: int, stride: int, padding: int, dilation: int) -> dict[str, 
             },
         ),
     ],
+    operand_ulps=1,
 )
 def unfold(
     xp: Any,
@@ -128,7 +129,7 @@ def unfold(
     return columns.reshape(x.shape[0], x.shape[1] * elements, -1)
 
 
-@unfold.grad("X", "Y@GRAD", dense=True)
+@unfold.grad("X", "Y@GRAD", dense=True, operand_ulps=2)
 def unfold_grad(
     xp: Any,
     x: Any,

@@ -83,6 +83,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     attrs={"ksize": [1, 1], "strides": [1, 1], "paddings": [0, 0]},
     checks_values=True,
     samples=_samples,
+    operand_ulps=1,
 )
 def unpool(
     xp: Any,
@@ -118,7 +119,7 @@ def unpool(
     return out.reshape(*x.shape[:2], *size)
 
 
-@unpool.grad("X", "Indices", "Out", "Out@GRAD", outputs="X@GRAD", dense=True)
+@unpool.grad("X", "Indices", "Out", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=1)
 def unpool_grad(xp: Any, x: Any, indices: Any, out: Any, d_out: Any) -> Any:
     """The gradient at the places."""
     planes = prod(x.shape[:2])

@@ -160,6 +160,7 @@ def _images(
     infer=_infer,
     samples=_samples,
     checks_values=True,
+    operand_ulps=2,
 )
 @passes_on(_window)
 def var_conv_2d(
@@ -187,7 +188,7 @@ def var_conv_2d(
     return xp.concatenate(made), xp.concatenate(read), *lods
 
 
-@var_conv_2d.grad(*_SLOTS, "Out", "Col", "Out@GRAD", outputs="X@GRAD W@GRAD")
+@var_conv_2d.grad(*_SLOTS, "Out", "Col", "Out@GRAD", outputs="X@GRAD W@GRAD", operand_ulps=2)
 @passes_on(_window)
 def var_conv_2d_grad(
     xp: Any, x: Any, lod: Lod, row: Any, row_lod: Lod, column: Any, column_lod: Lod, w: Any,

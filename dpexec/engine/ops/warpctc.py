@@ -153,6 +153,7 @@ def _tags(label: Any, lod: Lod | None, length: Any, classes: int) -> tuple[Any, 
     attrs={"norm_by_times": False},
     checks_values=True,
     samples=_samples,
+    operand_ulps=2,
 )
 def warpctc(
     xp: Any,
@@ -211,6 +212,7 @@ def _per_class(xp: Any, values: Any, numbers: np.ndarray[Any, Any], classes: int
 @warpctc.grad(
     *("Logits", "Logits@LOD?", "LogitsLength?", "WarpCTCGrad", "Loss@GRAD"),
     outputs="Logits@GRAD",
+    operand_ulps=1,
 )
 def warpctc_grad(
     xp: Any,
