@@ -22,6 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from dpexec.checkpoint import manifests, seals
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.variable_values import Flat, value_of
 from dpexec.io.atomic import naming
 
 __all__ = ["Folder", "Stored"]
@@ -43,6 +44,18 @@ class Stored:
 
     about: dict[str, Any]
     arrays: list[tuple[dict[str, Any], Array]]
+
+    def values(self) -> dict[tuple[str, int, int], Any]:
+        """The values by variable, program and replica, which is 0 for those of all.
+
+        Raises:
+            ValueError: arrays are no value.
+        """
+        found: dict[tuple[str, int, int], Flat] = {}
+        for entry, array in self.arrays:
+            key = entry["variable"], entry.get("program", 0), entry.get("replica", 0)
+            found.setdefault(key, Flat(entry.get("kind", "tensor"), [])).arrays.append(array)
+        return {key: value_of(*value) for key, value in found.items()}
 
 
 class Folder:
@@ -182,7 +195,9 @@ def _read(file: BinaryIO, step: int, seal: seals.Seal) -> Stored:
         manifests.check(manifest, step, archive.namelist(), seal == seals.Seal.WHOLE)
         entries: list[dict[str, Any]] = manifest.pop("arrays")
         arrays = [_read_array(archive, number, entry) for number, entry in enumerate(entries)]
-    return Stored(manifest, list(zip(entries, arrays, strict=True)))
+    stored = Stored(manifest, list(zip(entries, arrays, strict=True)))
+    stored.values()  # all arrays are values
+    return stored
 
 
 def _read_array(archive: zipfile.ZipFile, number: int, entry: dict[str, Any]) -> Array:

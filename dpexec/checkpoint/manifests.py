@@ -1,7 +1,8 @@
 """The manifest of a checkpoint: which variables its arrays are, and what else there is to know.
 
-Version 2 of the format is a file with a digest over all its bytes. Version 1 had a digest for each
-array alone; its files are read, too.
+Version 3 of the format knows values of several arrays, such as SelectedRows: entries one after
+another, with "kind" and "part". Version 2 is a file with a digest over all its bytes. Version 1 had
+a digest for each array alone. Files of all versions are read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Array = np.ndarray[Any, Any]
 NAME = "manifest.json"
 """Of the manifest in the archive."""
 
-_FORMAT, _VERSION = "dpexec.checkpoint", 2
+_FORMAT, _VERSION = "dpexec.checkpoint", 3
 _FIELDS: dict[str, type] = {
     "dpexec": str,
     "step": int,
@@ -32,6 +33,7 @@ _FIELDS: dict[str, type] = {
 _PROGRAM: dict[str, type] = {"runs": int, "replicas": int, "mode": str}
 _ARRAY: dict[str, type] = {"variable": str, "shape": list, "dtype": str}
 _OWN: dict[str, type] = {"program": int, "replica": int}
+_PART: dict[str, type] = {"kind": str, "part": int}
 
 
 class NewerError(Exception):
@@ -110,7 +112,7 @@ def _fields(found: Any, what: str, kinds: Mapping[str, type], more: bool = True)
 
 def _check_entries(manifest: dict[str, Any]) -> None:
     """Every array is of a declared variable and of a replica that there is, once."""
-    seen: set[tuple[Any, ...]] = set()
+    seen: dict[tuple[Any, ...], tuple[str, int]] = {}  # kind and number of parts
     for number, entry in enumerate(manifest["arrays"]):
         what = f"array {number}"
         _fields(entry, what, _ARRAY)
@@ -127,9 +129,14 @@ def _check_entries(manifest: dict[str, Any]) -> None:
             if key not in seen:
                 raise ValueError(f"{what} is of a replica, but {name!r} has no other value")
             key = (name, program, replica)
-        if key in seen:
+        kind, parts = seen.get(key, ("", 0))
+        if _PART.keys() & entry:
+            _fields(entry, what, _PART)
+            if entry["part"] != parts or kind not in ("", entry["kind"]) or kind == "tensor":
+                raise ValueError(f"{what} is part {entry['part']} of {name!r}, which has {parts}")
+        elif parts:
             raise ValueError(f"{what} is a second one of {name!r}")
-        seen.add(key)
+        seen[key] = entry.get("kind", "tensor"), parts + 1
 
 
 def check_array(entry: Mapping[str, Any], array: Array) -> None:

@@ -7,6 +7,7 @@ operators with a seed stand in their streams.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,14 +15,20 @@ from typing import Any
 import numpy as np
 
 from dpexec.checkpoint.files import Stored
+from dpexec.engine.core.copies import copy_on, with_arrays
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.core.lod import NO_SEQUENCES
+from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.core.scope import Scope, ScopeVariable, global_scope
+from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.core.variable_values import Flat, flat, hold, with_sequences
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.executors.compiled_program import CompiledProgram
 from dpexec.engine.executors.executor import Executor
 from dpexec.engine.ir.program import Program, default_main_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.io.variables import is_persistable
 from dpexec.parallel_executor import ParallelExecutor
 
@@ -31,6 +38,12 @@ Array = np.ndarray[Any, Any]
 Trained = Program | CompiledProgram
 
 _NAMED = 8  # variables that an error shows
+
+_KINDS = (
+    *(VarType.LOD_TENSOR, VarType.SELECTED_ROWS),
+    *(VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE),
+)
+"""What is state, of variables that outlive a run."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +101,16 @@ class Training:
         """A copy of the state."""
         variables, engines = self._variables(), self._engines()
         held = [_held(engine, variables) for engine in engines]
-        values = {name: _copy(tensor.numpy()) for name, tensor in self._tensors(variables)}
-        arrays: list[tuple[dict[str, Any], Array]]
-        arrays = [({"variable": name}, value) for name, value in values.items()]
+        values = {name: _copied(flat(value)) for name, value in self._values(variables)}
+        arrays: list[tuple[dict[str, Any], Array]] = []
+        for name, value in values.items():
+            arrays += _entries({"variable": name}, value)
         for number, devices in enumerate(held):
             for device, found in enumerate(devices):
-                for name, array in found.items():
-                    value = _host(array)
-                    if name in values and not _same_bits(value, values[name]):
+                for name, own in found.items():
+                    if name in values and not _same_bits(flat(own), values[name]):
                         facts = {"variable": name, "program": number, "replica": device}
-                        arrays.append((facts, _copy(value)))
+                        arrays += _entries(facts, _copied(flat(own)))
         programs = [asdict(facts) for facts in self._facts(engines)]
         return Stored({"variables": variables, "programs": programs}, arrays)
 
@@ -124,17 +137,17 @@ class Training:
         """Type and shape of all persistable variables, as declared."""
         programs = [p._program if isinstance(p, CompiledProgram) else p for p in self._programs]
         return {
-            var.name: f"{to_numpy(var.dtype).name}{list(var.shape)}"
+            var.name: _declared(var)
             for program in programs
             for var in program.list_vars()
-            if is_persistable(var) and var.type == VarType.LOD_TENSOR
+            if is_persistable(var) and var.type in _KINDS
         }
 
-    def _tensors(self, names: Iterable[str]) -> Iterator[tuple[str, LoDTensor]]:
+    def _values(self, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """What the scope holds of variables, those without values left out."""
         for name in names:
-            holder = self._scope.find_var(name)
-            value = None if holder is None else holder.value
-            if isinstance(value, LoDTensor) and value._is_initialized():
+            value = with_sequences(self._scope.find_var(name))
+            if value is not None:
                 yield name, value
 
     # ---- giving back
@@ -151,14 +164,12 @@ class Training:
         self._check_variables(stored.about["variables"], path)
         self._check_replicas(facts, self._facts(engines), stored, path)
         self._check_values(stored, path)
-        own: list[dict[str, dict[int, Array]]] = [{} for _ in engines]
-        for entry, array in stored.arrays:
-            name = entry["variable"]
-            if "replica" in entry:
-                own[entry["program"]].setdefault(name, {})[entry["replica"]] = array
-                continue
-            tensor = (self._scope.find_var(name) or self._scope.var(name)).get_tensor()
-            tensor.set(array, tensor._place())
+        own: list[dict[str, dict[int, Any]]] = [{} for _ in engines]
+        for (name, number, replica), value in stored.values().items():
+            if replica:
+                own[number].setdefault(name, {})[replica] = value
+            else:
+                _set(self._scope.find_var(name) or self._scope.var(name), value)
         for program, engine, known, values in zip(self._programs, engines, facts, own, strict=True):
             self._scope.set_run_count(_label(program), known.runs)
             if engine is not None and not engine.compilation.options.shared_memory:
@@ -185,7 +196,7 @@ class Training:
     def _check_values(self, stored: Stored, path: str) -> None:
         """What had no value has none: else this would be a state that never was."""
         saved = {entry["variable"] for entry, _ in stored.arrays}
-        for name, _ in self._tensors(name for name in self._variables() if name not in saved):
+        for name, _ in self._values(name for name in self._variables() if name not in saved):
             raise EnforceNotMet(
                 f"checkpoint {path} has no value for variable {name}, which has one here: it had "
                 "none when the checkpoint was written, so resume in a new scope"
@@ -222,13 +233,49 @@ def _held(engine: Engine | None, names: Iterable[str]) -> list[dict[str, Any]]:
     """What every replica but the first has of its own; tensors of the scope are brought along."""
     if engine is None:
         return []
-    held = engine.replicas.own_values(names)
+    replicas = engine.replicas
+    held = replicas.own_values(names)
     if engine._cluster is not None:
         values = engine._cluster.variables.values(names)
-        for mine, found in zip(held, values, strict=True):
-            mine.update(found)
+        for device, (mine, found) in enumerate(zip(held, values, strict=True)):
+            lods = {name: replicas.lod(device, name) for name in found}
+            mine.update({n: (v, lods[n]) if lods[n] else v for n, v in found.items()})
     held[0].clear()
     return held
+
+
+# ---- values as arrays of a file
+
+
+def _declared(var: Variable) -> str:
+    """Type and shape of a variable, as declared."""
+    if var.type == VarType.LOD_RANK_TABLE:
+        return "LOD_RANK_TABLE"
+    kind = "" if var.type == VarType.LOD_TENSOR else f"{var.type.name} of "
+    return f"{kind}{to_numpy(var.dtype).name}{list(var.shape)}"
+
+
+def _copied(value: Flat) -> Flat:
+    return Flat(value.kind, [np.array(_host(array), order="C") for array in value.arrays])
+
+
+def _entries(facts: dict[str, Any], value: Flat) -> list[tuple[dict[str, Any], Array]]:
+    """The arrays of a value, with what a manifest says of each."""
+    if value.kind == "tensor":
+        return [(facts, value.arrays[0])]
+    parts = enumerate(value.arrays)
+    return [({**facts, "kind": value.kind, "part": part}, array) for part, array in parts]
+
+
+def _set(var: ScopeVariable, value: Any) -> None:
+    """Let a variable hold a copy of a value, on the device on which it had one."""
+    held = var.value if isinstance(var.value, LoDTensor | SelectedRows) else None
+    place = CPUPlace() if held is None else held.place
+    pair = value if isinstance(value, tuple) else (value, NO_SEQUENCES)
+    copy = with_arrays(pair[0], functools.partial(copy_on, place))
+    hold(var, place, (copy, pair[1]) if hasattr(copy, "__array__") else copy)
+    if isinstance(var.value, LoDTensor | SelectedRows):
+        var.value.touch()
 
 
 def _host(array: Any) -> Array:
@@ -236,11 +283,13 @@ def _host(array: Any) -> Array:
     return value
 
 
-def _copy(array: Array) -> Array:
-    return np.array(array, order="C")
+def _same_bits(one: Flat, other: Flat) -> bool:
+    if (one.kind, len(one.arrays)) != (other.kind, len(other.arrays)):
+        return False
+    return all(map(_same_array, map(_host, one.arrays), other.arrays))
 
 
-def _same_bits(one: Array, other: Array) -> bool:
+def _same_array(one: Array, other: Array) -> bool:
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
     words = f"u{one.itemsize}"  # a NaN equals itself, and zeros have signs

@@ -15,6 +15,7 @@ from dpexec.checkpoint import Checkpoints, Resumed
 from dpexec.checkpoint.files import Folder, Stored
 from dpexec.engine.core.errors import EnforceNotMet
 from tests.checkpoint.training import net, train
+from tests.distributed.kept import PROGRAMS, STEPS
 from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, strategies
 
 ROOT = Path(__file__).parents[2]
@@ -280,6 +281,26 @@ def test_a_write_after_resuming_reaches_all_replicas(tmp_path, place, request):
             state = checkpoints._training.take()
     means = [array for facts, array in state.arrays if facts["variable"] == "batch_norm_0.w_1"]
     assert len(means) == 2 and np.min(means) > 800
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_rows_arrays_tables_and_sequences_are_state(tmp_path, name, clusters):
+    """Written on threads and in mode gang, read there and in mode tasks."""
+    threads, tasks = {"scheduler": "threads"}, {"scheduler": clusters[0]}
+    whole = PROGRAMS[name]().run(2, **threads)
+    gang = {**tasks, "collectives": "gang"}
+    for number, (first, second) in enumerate([(threads, tasks), (gang, threads)]):
+        found = []
+        for begin, end, options in ((0, 2, first), (2, STEPS, second)):
+            kept, exe = PROGRAMS[name](), fluid.Executor(fluid.CPUPlace())
+            with fluid.scope_guard(fluid.Scope()):
+                kept.start()
+                program = kept.compiled(2, **options)
+                with Checkpoints(exe, tmp_path / str(number), program, every=2) as saved:
+                    saved.resume()
+                    found += kept.train(program, range(begin, end))
+                    saved.save()
+        assert found == whole
 
 
 def test_arguments_are_checked(tmp_path):

@@ -8,15 +8,13 @@ line, and no parameter has changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from dpexec.engine.compile.collective_specs import follow_collective
 from dpexec.engine.compile.replicas import Replicas
-from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name
+from dpexec.engine.core.dtypes import VarType, dtype_name
 from dpexec.engine.core.errors import EnforceNotMet, similar
-from dpexec.engine.core.lod import LOD_SUFFIX, Lod
+from dpexec.engine.core.lod import LOD_SUFFIX
 from dpexec.engine.core.memory import no_cycles_sought
-from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
@@ -24,18 +22,10 @@ from dpexec.engine.ir.opdef import Spec
 from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.variable import Variable
 
-__all__ = ["Rules", "array_spec", "check_fetch_names", "check_merge", "check_run"]
+__all__ = ["Rules", "check_fetch_names", "check_merge", "check_run"]
 
 _RESULTS_KEPT = 4
 _LISTS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
-
-
-def array_spec(array: Any) -> Spec:
-    """Shape and type of an array, of rows of a matrix, or of offsets of sequences."""
-    kind = VarType.RAW if isinstance(array, Lod) else VarType.LOD_TENSOR
-    if isinstance(array, SelectedRows):
-        kind = VarType.SELECTED_ROWS
-    return Spec(tuple(array.shape), as_var_type(array.dtype), kind)
 
 
 def check_fetch_names(block: Block, names: Iterable[str]) -> None:
@@ -145,8 +135,8 @@ def check_run(
                 known[name] = stored(node.op, name, node.device)
         for name in rule.late:
             if name not in known and name in block.vars and block.vars[name].persistable:
-                found = _stored(replicas, node.device, name)
-                known.update({} if found is None else {name: array_spec(found)})
+                found = replicas.spec(node.device, name)
+                known.update({} if found is None else {name: found})
         try:
             made = rule.outputs(known)
         except EnforceNotMet as error:
@@ -235,11 +225,11 @@ def _stored_spec(
     var = op.block._var_recursive(name)
     if var.type in _LISTS:  # without entries until something is written
         return var.spec
-    found = _stored(replicas, device, name) if var.persistable else None
+    found = replicas.spec(device, name) if var.persistable else None
     if found is not None:
-        return array_spec(found)
-    others = ((other, _stored(replicas, device, other)) for other in op.input_arg_names)
-    stored = {other: array_spec(found) for other, found in others if found is not None}
+        return found
+    others = ((other, replicas.spec(device, other)) for other in op.input_arg_names)
+    stored = {other: found for other, found in others if found is not None}
     raise op_error(op, _why_missing(var), {**stored, **known})
 
 
@@ -261,10 +251,6 @@ def _why_missing(var: Variable) -> str:
         )
     hint = "feed it" if var.is_data else "no operator before computes it, and it is not fed"
     return f"InvalidArgument: input variable {var.name} is not initialized: {hint}"
-
-
-def _stored(replicas: Replicas, device: int, name: str) -> Any:
-    return replicas.value(0 if replicas.shared else device, name)
 
 
 def check_merge(name: str, specs: Sequence[Spec | None]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.lod import NO_SEQUENCES, Lod, lod_name
+from dpexec.engine.core.lod import NO_SEQUENCES, lod_name
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.block import Block
 
@@ -23,14 +23,12 @@ class KeptOffsets:
     Args:
         block: the global block of a program in which offsets are variables.
         replicas: the persistable variables.
-        away: whether values lie on a cluster.
 
     Attributes:
-        written: names of variables whose sequences a run makes: none with several devices, which
-            have different ones, nor on a cluster.
+        written: names of variables whose sequences a run makes.
     """
 
-    def __init__(self, block: Block, replicas: Replicas, away: bool) -> None:
+    def __init__(self, block: Block, replicas: Replicas) -> None:
         self._names = [
             name
             for name, var in block.vars.items()
@@ -38,10 +36,13 @@ class KeptOffsets:
             if block.vars[lod_name(name)].is_data
         ]
         self._replicas = replicas
-        alone = len(replicas.places) == 1 and not away
-        self._apart = alone or not (replicas.shared or away)
-        outputs = {name for op in block.ops for name in op.writes} if alone else ()
+        self._apart = len(replicas.places) == 1 or replicas.away or not replicas.shared
+        outputs = dict.fromkeys(name for op in block.ops for name in op.writes)
         self.written = [n for n in outputs if n in block.vars and block.vars[n].persistable]
+
+    def __bool__(self) -> bool:
+        """Whether a run reads sequences of persistable variables."""
+        return bool(self._names)
 
     def add(self, feeds: Feeds) -> Feeds:
         """The feeds with what the scope has for variables that are not fed.
@@ -69,27 +70,27 @@ class KeptOffsets:
         if sequences and not self._apart:
             raise EnforceNotMet(
                 f"fed Variable {name!r} is persistable and holds sequences, which devices that "
-                "share their variables, or lie on a cluster, do not keep: set it in the scope, or "
-                "declare it without persistable"
+                "share their variables do not keep: set it in the scope, or declare it without "
+                "persistable"
             )
 
-    def keep(self, name: str, lod: Lod | None) -> None:
-        """Keep the sequences that a run has made.
-
-        Args:
-            name: one of :attr:`written`.
-            lod: its offsets; None for no sequences.
-        """
-        self._replicas.keep_lod(0, name, lod or NO_SEQUENCES)
-
-    def store(self, feeds: Feeds) -> None:
-        """Keep the sequences of what a run was fed for persistable variables.
+    def store(
+        self, feeds: Feeds, made: Mapping[str, str], found: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Keep the sequences of what a run was fed for persistable variables, and of what it made.
 
         Args:
             feeds: what ran.
+            made: the variables that hold the offsets of some of :attr:`written`.
+            found: what is fetched, per device; what is missing has no sequences.
         """
+        replicas = self._replicas
         for name in feeds.persistable if self._names else ():
             values: list[Mapping[str, Any]] = [*feeds.values]
             for device, fed in enumerate(values):
                 if name in fed:
-                    self._replicas.keep_lod(device, name, fed.get(lod_name(name), NO_SEQUENCES))
+                    replicas.keep_lod(device, name, fed.get(lod_name(name), NO_SEQUENCES))
+        for name, offset in made.items():
+            for device, values_there in enumerate(found):
+                if feeds.samples[device]:
+                    replicas.keep_lod(device, name, values_there.get(offset) or NO_SEQUENCES)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.compile.check import array_spec, check_run
+from dpexec.engine.compile.check import check_run
 from dpexec.engine.compile.collective_specs import samples_of
 from dpexec.engine.compile.collectives import on_place
 from dpexec.engine.compile.partition import Busy, live_nodes
@@ -18,6 +18,7 @@ from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.splitting import Feeds, SplitTensor, even_rows
 from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.ir.spec import array_spec
 
 __all__ = ["busy_devices", "count_rows", "parts_of_rows", "split_pre_fetched", "splitter"]
 

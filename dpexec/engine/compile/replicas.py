@@ -8,6 +8,8 @@ again when somebody else (``tensor.set``, a startup program, a loader) wrote the
 
 from __future__ import annotations
 
+import functools
+import operator
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,16 +17,18 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core import tensors
-from dpexec.engine.core.arrays import Entry, TensorArray
 from dpexec.engine.core.copies import copy_on, with_arrays
+from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod
 from dpexec.engine.core.memory import count_memory
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.core.rank_table import LoDRankTable
-from dpexec.engine.core.scope import Scope, ScopeVariable
+from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
+from dpexec.engine.core.variable_values import content, hold, with_sequences
+from dpexec.engine.ir.spec import Spec, array_spec
 
 __all__ = ["Replicas", "Stored"]
 
@@ -39,12 +43,15 @@ class Replicas:
         scope: the user's scope.
         places: the devices.
         shared: whether all devices use the user's scope.
+        away: whether devices are replicas on a cluster, which have their values there.
     """
 
-    def __init__(self, scope: Scope, places: Sequence[Place], shared: bool) -> None:
+    def __init__(
+        self, scope: Scope, places: Sequence[Place], shared: bool, away: bool = False
+    ) -> None:
         self.scope = scope
         self.places = list(places)
-        self.shared = shared or len(self.places) == 1
+        self.shared, self.away = shared or away or len(self.places) == 1, away
         self.scopes = [scope, *(Scope(scope) for _ in self.places[1:])]
         self.generation = 0
         """Grows whenever values from outside were taken over."""
@@ -54,6 +61,10 @@ class Replicas:
         self._seen: dict[str, int] = {}
         self._clock = -1
         self._readers: weakref.WeakSet[object] = weakref.WeakSet()
+        self._lists: dict[str, _ListSeen] = {}
+        # of values on a cluster, by device:
+        self._lods: dict[str, dict[int, Lod]] = {}
+        self._specs: dict[str, dict[int, Spec]] = {}
 
     def stored(self, device: int, name: str) -> Stored | None:
         """What holds a persistable variable on a device; None if it has no value."""
@@ -69,11 +80,7 @@ class Replicas:
 
     def value(self, device: int, name: str) -> Any:
         """The value of a persistable variable for a run on a device; None if it has none."""
-        found = self.stored(device, name)
-        if found is None:
-            var = self.scopes[device].find_var(name)
-            return None if var is None else _of_tensors(var.value)
-        return found.view() if isinstance(found, SelectedRows) else found.array
+        return content(self.scopes[device].find_var(name))
 
     def lod(self, device: int, name: str) -> Lod:
         """The offsets of the sequences in a persistable variable on a device.
@@ -81,7 +88,11 @@ class Replicas:
         Raises:
             EnforceNotMet: the value does not have as many rows.
         """
-        found = self.tensor(device if self.current(name) else 0, name)
+        if not self.current(name):
+            device = 0
+        elif device in self._lods.get(name, ()):
+            return self._lods[name][device]
+        found = self.tensor(device, name)
         if found is None or not found._lod:
             return NO_SEQUENCES
         lod = Lod(found._lod)
@@ -92,14 +103,43 @@ class Replicas:
         return lod
 
     def keep_lod(self, device: int, name: str, lod: Lod) -> None:
-        """Store the offsets of what a device was just fed for a persistable variable."""
-        found = self.tensor(device, name)
-        if found is not None:
+        """Store the offsets of what a device was just fed for a persistable variable, or made."""
+        if self.away:
+            self._lods.setdefault(name, {})[device] = lod
+        found = self.stored(device, name)
+        if isinstance(found, LoDTensor) and not (device and self.shared):
             found._lod = lod.to_lists()
+
+    def spec(self, device: int, name: str) -> Spec | None:
+        """Shape and type of a persistable variable on a device; None if it has no value."""
+        known = self._specs.get(name, {})
+        if device in known and self.current(name):
+            return known[device]
+        value = self.value(0 if self.shared else device, name)
+        return None if value is None else array_spec(value)
+
+    def keep_specs(self, name: str, made: Mapping[int, Spec]) -> None:
+        """Note what shape and type devices on a cluster have of a variable since a run.
+
+        Args:
+            name: of the variable.
+            made: by device; others have what they had before.
+        """
+        before, form = self._specs.get(name, {}), self._form.get(name)
+        for device, spec in made.items():
+            known = _form_of(before[device]) if device in before else form
+            self.forms += known != _form_of(spec)
+        self._specs[name] = {**before, **made}
+
+    def _forget_away(self, name: str) -> None:
+        """Forget what differs between devices, as all of them get the same."""
+        self._lods.pop(name, None)
+        self._specs.pop(name, None)
 
     def in_sync(self, reader: object) -> bool:
         """Whether a reader has up-to-date copies of what it reads."""
-        return self._clock == tensors.last_write and reader in self._readers
+        known = self._clock == tensors.last_write and reader in self._readers
+        return known and all(seen.is_of(self._list(n)) for n, seen in self._lists.items())
 
     def sync(self, reader: object, names: Sequence[Iterable[str]]) -> None:
         """Give every device up-to-date copies.
@@ -110,6 +150,8 @@ class Replicas:
         """
         if self.in_sync(reader):
             return
+        for name in list(self._lists):
+            self._version(name)  # tells the time, as if those who write to them had done it
         if self._clock != tensors.last_write:
             self._readers.clear()  # others may read something else that was written
         self._readers.add(reader)
@@ -117,39 +159,64 @@ class Replicas:
             for name in needed:
                 self._sync_one(device, name)
         for name in {name for needed in names for name in needed}:
-            original = self.stored(0, name)
-            version = -1 if original is None else original.version
+            version = self._version(name)
             if self._seen.get(name) != version:
                 self.generation += 1
                 self._seen[name] = version
-                self._look_at(name, original)
+                self._forget_away(name)
+                self._look_at(name)
         self._clock = tensors.last_write
 
-    def _look_at(self, name: str, found: Stored | None) -> None:
-        form = None if found is None else found.form
+    def seen(self, name: str) -> int:
+        """The version of a variable that devices have; it grows with every write."""
+        return self._seen.get(name, -1)
+
+    def _version(self, name: str) -> int:
+        """The version of a variable in the user's scope; -1 if it has no value."""
+        found = self.stored(0, name)
+        if found is not None:
+            return found.version
+        held = self._list(name)
+        if held is None:
+            self._lists.pop(name, None)
+            return -1
+        if name not in self._lists or not self._lists[name].is_of(held):
+            self._lists[name] = _ListSeen(held, tensors.tick())
+        return self._lists[name].version
+
+    def _list(self, name: str) -> LoDTensorArray | LoDRankTable | None:
+        """An array of tensors or a rank table in the user's scope; None if it is none of these."""
+        var = self.scope.find_var(name)
+        held = None if var is None else var.value
+        return held if isinstance(held, LoDTensorArray | LoDRankTable) else None
+
+    def _look_at(self, name: str) -> None:
+        found = self.stored(0, name)
+        form = type(self._list(name)) if found is None and name in self._lists else None
+        form = form if found is None else found.form
         if form is None or form != self._form.get(name):
             self.forms += 1
         self._form[name] = form
 
     def _sync_one(self, device: int, name: str) -> None:
-        original = self.stored(0, name)
-        if original is None:
+        version, original = self._version(name), self.stored(0, name)
+        if version < 0:
             return
         place = self.places[device]
         if device == 0:
-            if isinstance(place, CUDAPlace) and original.place != place:
+            if isinstance(place, CUDAPlace) and original is not None and original.place != place:
                 holder = self.scope.find_var(name)
                 assert holder is not None  # it has a value
-                _hold(holder, place, _copied(place, self.value(0, name)))
+                hold(holder, place, _copied(place, self.value(0, name)))
             return
         if self.shared:
-            if self._seen.get(name) != original.version and name in self.scopes[device]._vars:
+            if self._seen.get(name) != version and name in self.scopes[device]._vars:
                 self.scopes[device].erase([name])  # restored, and overwritten before a run
             return
         mine = self.scopes[device]._vars.get(name)
-        if mine is None or self._seen.get(name) != original.version:
+        if mine is None or self._seen.get(name) != version:
             holder = self.scopes[device].var(name)
-            _hold(holder, place, _copied(place, self.value(0, name)))
+            hold(holder, place, _copied(place, self.value(0, name)))
             if isinstance(original, LoDTensor):
                 holder.get_tensor()._lod = original._lod
 
@@ -157,17 +224,22 @@ class Replicas:
 
     def current(self, name: str) -> bool:
         """Whether devices have seen what was last written to a variable from outside."""
-        original = self.stored(0, name)
-        return original is not None and self._seen.get(name) == original.version
+        version = self._version(name)
+        return version >= 0 and self._seen.get(name) == version
 
     def own_values(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """Per device, what it has of its own; the first one's values are those of the scope."""
+        """Per device, what it has of its own; the first one's values are those of the scope.
+
+        Arrays that hold sequences come with their offsets, see :func:`with_sequences`.
+        """
         known = [name for name in names if self.current(name)]
-        own: list[dict[str, Any]] = [{}]
-        for device, scope in enumerate(self.scopes[1:], 1):
-            found = ((name, self.tensor(device, name)) for name in known if name in scope._vars)
-            own.append({name: tensor.array for name, tensor in found if tensor is not None})
-        return own
+        return [
+            {},
+            *(
+                {name: with_sequences(scope._vars[name]) for name in known if name in scope._vars}
+                for scope in self.scopes[1:]
+            ),
+        ]
 
     def restore(self, name: str, own: Mapping[int, Any]) -> None:
         """Give devices values of their own of a variable that was just written.
@@ -177,22 +249,30 @@ class Replicas:
 
         Args:
             name: of the variable; devices that are not in ``own`` take what was written.
-            own: the values by device.
+            own: the values by device, see :func:`with_sequences`.
         """
-        original = self.tensor(0, name)
-        if original is None:
+        version = self._version(name)
+        if version < 0:
             raise AssertionError(f"variable {name} has no value")
+        original = with_sequences(self.scope.find_var(name))
         for device, place in enumerate(self.places[1:], 1):
-            tensor = self.scopes[device].var(name).get_tensor()
-            tensor.array = copy_on(place, own.get(device, original.array))
-            tensor.place = place
+            value = own.get(device, original)
+            array, lod = value if isinstance(value, tuple) else (value, NO_SEQUENCES)
+            var = self.scopes[device].var(name)
+            hold(var, place, with_arrays(array, functools.partial(copy_on, place)))
+            if isinstance(var.value, LoDTensor):
+                var.value._lod = lod.to_lists()
         self.generation += 1
-        self._seen[name] = original.version
-        self._look_at(name, original)
+        self._seen[name] = version
+        self._forget_away(name)
+        self._look_at(name)
 
     def taken(self) -> None:
         """Note that the workers of a cluster have what was restored."""
-        for scope in self.scopes[1:]:
+        for device, scope in enumerate(self.scopes[1:], 1):
+            for name, var in scope._vars.items():
+                if isinstance(var.value, LoDTensor) and var.value._lod:
+                    self._lods.setdefault(name, {})[device] = Lod(var.value._lod)
             scope.erase(scope.local_var_names())
 
     # ---- results of runs
@@ -209,7 +289,10 @@ class Replicas:
             var = self.scope.find_var(name) or self.scope.var(name)
         else:
             var = self.scopes[device].var(name)
-        _hold(var, self.places[device], value)
+        before = _form(var.value)
+        hold(var, self.places[device], value)
+        if _form(var.value) != before:
+            self.forms += 1
 
     def store(self, device: int, name: str, value: Any) -> None:
         """Like :meth:`commit` with a copy of the value, in the array that is there if it fits."""
@@ -222,8 +305,17 @@ class Replicas:
 
     def written(self, names: Iterable[str]) -> None:
         """Tell other runtimes on the same scope that these variables changed."""
-        found = ((name, self.stored(0, name)) for name in names)
-        self.touch({name: stored for name, stored in found if stored is not None})
+        found = {name: self.stored(0, name) for name in names}
+        self.touch({name: stored for name, stored in found.items() if stored is not None})
+        self.listed(name for name, stored in found.items() if stored is None)
+
+    def listed(self, names: Iterable[str]) -> None:
+        """Like :meth:`written`, for arrays of tensors and rank tables."""
+        for name in names:
+            held = self._list(name)
+            if held is not None:
+                self._lists[name] = _ListSeen(held, self._clock)
+                self._seen[name] = self._clock
 
     def touch(self, written: Mapping[str, Stored]) -> None:
         """Like :meth:`written`, if one knows what the variables of the user's scope hold."""
@@ -244,41 +336,46 @@ def _copied(place: Place, value: Any) -> Any:
     return with_arrays(value, copied)
 
 
-def _hold(var: ScopeVariable, place: Place, value: Any) -> None:
-    """Let a variable of a scope hold a value that lies on a device."""
-    if isinstance(value, SelectedRows):
-        var.value = var.value if isinstance(var.value, SelectedRows) else None
-        var.get_selected_rows().hold(value, place)
-    elif isinstance(value, TensorArray):
-        var.value = var.value if isinstance(var.value, LoDTensorArray) else None
-        var.get_lod_tensor_array()[:] = [_tensor(entry, place) for entry in value]
-    elif isinstance(value, LoDRankTable):
-        var.value = value
-    else:
-        var.value = var.value if isinstance(var.value, LoDTensor) else None
-        tensor = var.get_tensor()
-        tensor.array, tensor.place = value, place
+class _ListSeen:
+    """An array of tensors or a rank table as it was when devices got it: users tell nobody.
+
+    Args:
+        held: what a variable of the scope holds.
+        version: of that.
+    """
+
+    def __init__(self, held: LoDTensorArray | LoDRankTable, version: int) -> None:
+        self.version = version
+        self._parts, self._facts = _looked_at(held)
+
+    def is_of(self, held: LoDTensorArray | LoDRankTable | None) -> bool:
+        """Whether nobody wrote since."""
+        if held is None:
+            return False
+        parts, facts = _looked_at(held)
+        same = len(parts) == len(self._parts)
+        return same and facts == self._facts and all(map(operator.is_, parts, self._parts))
 
 
-def _tensor(entry: Entry | None, place: Place) -> LoDTensor:
-    """An entry of an array of tensors as the user sees it; empty where nothing was written."""
-    tensor = LoDTensor()
-    if entry is not None:
-        tensor.array, tensor.place = entry[0], place
-        if entry[1]:
-            tensor._lod = entry[1].to_lists()
-    return tensor
+def _looked_at(held: LoDTensorArray | LoDRankTable) -> tuple[list[Any], list[Any]]:
+    """What is the same object, and what is equal, as long as nobody writes."""
+    if isinstance(held, LoDRankTable):
+        return [held], []
+    for tensor in held:
+        tensor.in_scope = True  # from now on its version tells of writes to single elements
+    parts = [part for tensor in held for part in (tensor, tensor.array)]
+    return parts, [(tensor.version, tensor.lod()) for tensor in held]
 
 
-def _of_tensors(value: Any) -> TensorArray | LoDRankTable | None:
-    """What a variable of a scope holds besides tensors and rows, for a run; None for nothing."""
-    if isinstance(value, LoDRankTable):
-        return value
-    if not isinstance(value, LoDTensorArray):
-        return None
-    return TensorArray(
-        (tensor.array, Lod(tensor._lod)) if tensor._is_initialized() else None for tensor in value
-    )
+def _form(held: Any) -> Any:
+    """What shape rules know of what a variable holds."""
+    return held.form if isinstance(held, Stored) else type(held)
+
+
+def _form_of(spec: Spec) -> Any:
+    """The form of what has this shape and type."""
+    found = spec.shape, to_numpy(spec.dtype)
+    return (SelectedRows, *found) if spec.kind == VarType.SELECTED_ROWS else found
 
 
 def _kind(value: Any) -> tuple[Any, Any]:

@@ -35,9 +35,19 @@ class LoDRankTable(list[tuple[int, int]]):
         """
         lengths = np.diff(lod.levels[level])
         numbers = np.argsort(-lengths, kind="stable")
-        table = cls(zip(numbers.tolist(), lengths[numbers].tolist(), strict=True))
-        table.coarse = Lod(lod.levels[:level])
-        table.numbers, table.lengths = numbers, lengths[numbers]
+        return cls.ranked(numbers, lengths[numbers], Lod(lod.levels[:level]))
+
+    @classmethod
+    def ranked(cls, numbers: Any, lengths: Any, coarse: Lod) -> LoDRankTable:
+        """A table of sequences in their order.
+
+        Args:
+            numbers: of the sequences.
+            lengths: of these, in this order.
+            coarse: offsets of the levels above the sequences.
+        """
+        table = cls(zip(numbers.tolist(), lengths.tolist(), strict=True))
+        table.numbers, table.lengths, table.coarse = numbers, lengths, coarse
         return table
 
     @property

@@ -42,7 +42,7 @@ class ScopeVariable:
     def get_selected_rows(self) -> SelectedRows:
         """The rows of this variable, made empty if the variable is new."""
         rows: SelectedRows = self._get(SelectedRows)
-        rows.get_tensor().in_scope = True
+        rows.in_scope = True
         return rows
 
     def get_lod_tensor_array(self) -> LoDTensorArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,24 @@ class SelectedRows:
         value: array ``(len(rows), ...)``; repeated rows stand for the sum of their values.
     """
 
-    __slots__ = ("_rows", "_tensor", "height_")
+    __slots__ = ("_height", "_numbers", "_tensor")
 
     def __init__(self, rows: Any = (), height: int = 0, value: Any = None) -> None:
-        self._rows = rows if hasattr(rows, "dtype") else np.asarray(rows, dtype=np.int64)
-        self.height_ = int(height)
+        self._numbers = rows if hasattr(rows, "dtype") else np.asarray(rows, dtype=np.int64)
+        self._height = int(height)
         self._tensor = LoDTensor()
         self._tensor.array = value
+
+    @property
+    def _rows(self) -> Any:
+        self._tensor.bring()
+        return self._numbers
+
+    @property
+    def height_(self) -> int:
+        """Number of rows of the full matrix."""
+        self._tensor.bring()
+        return self._height
 
     @property
     def row_array(self) -> Any:
@@ -58,7 +69,8 @@ class SelectedRows:
 
     def set_rows(self, rows: Sequence[int]) -> None:
         """Replace the row numbers."""
-        self._rows = np.asarray(rows, dtype=np.int64)
+        self._tensor.bring()
+        self._numbers = np.asarray(rows, dtype=np.int64)
         self.touch()
 
     def height(self) -> int:
@@ -67,11 +79,13 @@ class SelectedRows:
 
     def set_height(self, height: int) -> None:
         """Set the number of rows of the full matrix."""
-        self.height_ = int(height)
+        self._tensor.bring()
+        self._height = int(height)
         self.touch()
 
     def get_tensor(self) -> LoDTensor:
         """The tensor of the rows' values."""
+        self._tensor.bring()  # with the rows, whose values may be overwritten now
         return self._tensor
 
     def numel(self) -> int:
@@ -85,8 +99,8 @@ class SelectedRows:
 
     @property
     def form(self) -> Any:
-        """What shape rules know of it; None while nothing is stored."""
-        return None if self.value is None else (type(self), self.shape, self.dtype)
+        """What shape rules know of it; None while nothing is stored, or is yet to be delivered."""
+        return None if self._tensor.form is None else (type(self), self.shape, self.dtype)
 
     @property
     def place(self) -> Place:
@@ -101,6 +115,15 @@ class SelectedRows:
     @version.setter
     def version(self, time: int) -> None:
         self._tensor.version = time
+
+    @property
+    def in_scope(self) -> bool:
+        """Whether it is a variable's."""
+        return self._tensor.in_scope
+
+    @in_scope.setter
+    def in_scope(self, whether: bool) -> None:
+        self._tensor.in_scope = whether
 
     def touch(self) -> None:
         """Mark it as written from outside the runtime that replicates it."""
@@ -124,8 +147,30 @@ class SelectedRows:
             other: what a run computed.
             place: where that lies.
         """
-        self._rows, self.height_ = other._rows, other.height_
+        self._numbers, self._height = other._rows, other.height_
         self._tensor.array, self._tensor.place = other.value, place
+
+    def defer(self, source: Callable[[], SelectedRows | None], place: Place) -> None:
+        """Let ``source`` deliver rows and values when they are first read, see LoDTensor.
+
+        Args:
+            source: delivers them; None if there are none.
+            place: where they will lie.
+        """
+
+        def bring() -> Any:
+            found = source()
+            if found is None:
+                return None
+            self._numbers, self._height = found._rows, found.height_
+            return found.value
+
+        self._tensor.defer(bring, place)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether rows and values are yet to be delivered."""
+        return self._tensor.is_deferred
 
     # ---- as a matrix
 

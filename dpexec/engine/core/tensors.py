@@ -69,8 +69,7 @@ class LoDTensor:
     @property
     def array(self) -> Any:
         """The NumPy or CuPy array, shared with the runtime: treat it as read-only."""
-        if self._source is not None:
-            self.array = self._source()
+        self.bring()
         return self._array
 
     @array.setter
@@ -84,11 +83,26 @@ class LoDTensor:
         """Shape and type; None while nothing is stored, or is yet to be delivered."""
         return None if self._array is None else (self._array.shape, self._array.dtype)
 
-    def defer(self, source: Callable[[], Any]) -> None:
-        """Let ``source`` deliver the array when it is first read (state kept on a cluster)."""
-        self._array, self._source = None, source
+    def defer(self, source: Callable[[], Any], place: Place | None = None) -> None:
+        """Let ``source`` deliver the array when it is first read (state kept on a cluster).
+
+        Args:
+            source: delivers it.
+            place: where it will lie; None: where the one before did.
+        """
+        self._array, self._source, self.place = None, source, place or self.place
         if self.in_scope:
             moved()
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the array is yet to be delivered."""
+        return self._source is not None
+
+    def bring(self) -> None:
+        """Take the array from who delivers it, if that is still to be done."""
+        if self._source is not None:
+            self.array = self._source()
 
     def touch(self) -> None:
         """Mark the value as written from outside the runtime that replicates it."""

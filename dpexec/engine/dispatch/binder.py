@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpexec.engine.compile.binding import Binding, Memory
-from dpexec.engine.compile.check import Rules, array_spec, check_merge, check_run
+from dpexec.engine.compile.check import Rules, check_merge, check_run
 from dpexec.engine.compile.compilation import Compilation
 from dpexec.engine.compile.plan import Plan
 from dpexec.engine.compile.replicas import Replicas
@@ -24,7 +24,7 @@ from dpexec.engine.core.places import on_gpus
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, Size
-from dpexec.engine.ir.spec import Spec
+from dpexec.engine.ir.spec import Spec, array_spec
 
 __all__ = ["Binder"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.compile.binding import Binding
@@ -18,7 +18,6 @@ from dpexec.engine.compile.plan import Plan
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.compile.steps import Shard
 from dpexec.engine.core import hooks
-from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
 from dpexec.engine.core.memory import keep_freed_memory
 from dpexec.engine.core.places import CPUPlace, Place
@@ -47,6 +46,9 @@ if TYPE_CHECKING:
     from dpexec.engine.trace.events import Trace
 
 __all__ = ["Engine"]
+
+_Offsets = Mapping[str, str]
+"""The variables that hold the offsets of others."""
 
 
 class Engine:
@@ -142,11 +144,17 @@ class Engine:
         Raises:
             EnforceNotMet: what is fed does not fit, or its sequences cannot be kept.
         """
+        if self._kept_offsets:
+            self._begin()  # trainers have the variables of the first one then
         return self._kept_offsets.add(self.split(feed))
+
+    def _begin(self) -> None:
+        if self.runner.exchange is not None:
+            self.runner.exchange.begin()
 
     @functools.cached_property
     def _kept_offsets(self) -> KeptOffsets:
-        return KeptOffsets(self.program.global_block(), self.replicas, self._on_cluster)
+        return KeptOffsets(self.program.global_block(), self.replicas)
 
     @functools.cached_property
     def replica_places(self) -> Sequence[Place]:
@@ -159,9 +167,9 @@ class Engine:
 
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
-            shared = self.compilation.options.shared_memory or self._on_cluster
-            places = [CPUPlace()] * len(self.places) if self._on_cluster else self.places
-            return Replicas(scope, places, shared)  # what comes home from workers is on the host
+            shared, away = self.compilation.options.shared_memory, self._on_cluster
+            places = [CPUPlace()] * len(self.places) if away else self.places
+            return Replicas(scope, places, shared, away)  # what comes home is on the host
         if len(share_from.places) != len(self.places):
             raise EnforceNotMet(
                 f"share_vars_from has {len(share_from.places)} devices, but this program is "
@@ -227,7 +235,7 @@ class Engine:
         try:
             with self._busy:
                 if not self.offsets:
-                    return self._run(batches, tuple(fetch), merged)
+                    return self._run(batches, tuple(fetch), merged, {})
                 return self._run_sequences(batches, fetch, merged)
         except EnforceNotMet as error:  # it says all; what it came through, nothing
             raise error.with_traceback(None) from mistake_behind(error)
@@ -239,15 +247,14 @@ class Engine:
         offsets = self.offsets.of(batches, fetch)
         kept = self.offsets.of(batches, self._kept_offsets.written)
         wanted = tuple(dict.fromkeys([*fetch, *offsets.values(), *kept.values()]))
-        found: dict[Any, Any] = dict(zip(wanted, self._run(batches, wanted, merged), strict=True))
-        for name, offset in kept.items():
-            self._kept_offsets.keep(name, found[offset])
+        results = self._run(batches, wanted, merged, kept)
+        found: dict[Any, Any] = dict(zip(wanted, results, strict=True))
         return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
 
-    def _run(self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool) -> list[Any]:
-        exchange = self.runner.exchange
-        if exchange is not None:
-            exchange.begin()
+    def _run(
+        self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool, kept: _Offsets
+    ) -> list[Any]:
+        self._begin()
         batches = [self.bindings.with_inner(feeds) for feeds in batches]
         ready = [self._prepare(feeds, fetch, merged) for feeds in batches]
         strategy = self.execution_strategy
@@ -256,11 +263,13 @@ class Engine:
         with one_kernel_thread():
             if self._on_cluster:
                 steps = list(zip(ready, batches, strict=True))
-                results = self._cluster_runner().run(steps, self._shards, merged)
+                runner = self._cluster_runner()
+                results = runner.run(steps, self._shards, merged)
+                self._kept_offsets.store(batches[-1], kept, runner.fetched)
             else:
                 for binding, feeds in zip(ready, batches, strict=True):
                     results = self._step(binding, feeds, merged)
-                    self._kept_offsets.store(feeds)
+                    self._kept_offsets.store(feeds, kept, self.runner.envs)
         self._count_towards_drop()
         if self._deleted:
             self.replicas.scope.erase(self._deleted)
@@ -326,7 +335,6 @@ class Engine:
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
             assert self.execution_strategy is not None
-            self._check_for_cluster()
             from dpexec.engine.cluster.client.runner import ClusterRunner  # 20 MB, if it is used
 
             how = self._contact, self.compilation, self.execution_strategy
@@ -335,15 +343,6 @@ class Engine:
                 self.scheduler, self, self._cluster.token[:8]
             )  # it may count steps
         return self._cluster
-
-    def _check_for_cluster(self) -> None:
-        """Refuse what workers of a cluster cannot keep."""
-        for var in self.program.list_vars():
-            if var.persistable and var.type == VarType.SELECTED_ROWS:
-                raise EnforceNotMet(
-                    f"variable {var.name} is persistable and SelectedRows, which workers of a "
-                    "cluster do not keep: run the program with a scheduler of this process"
-                )
 
     @property
     def num_threads(self) -> int:

@@ -7,6 +7,7 @@ each padded to a line of the cache. Shapes and types are those of the plan.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from dpexec.engine.compile.env import Env
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.core.variable_values import flat, value_of
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.shared import Bytes
 from dpexec.engine.exchange.wire import GangError, Tag
@@ -27,12 +29,14 @@ __all__ = [
     "Item",
     "arrays_in",
     "bytes_of",
+    "bytes_of_values",
     "checked",
     "hand_out",
     "packed",
     "swap",
     "typed",
     "unpacked",
+    "values_in",
 ]
 
 Item = tuple[Sum, int]
@@ -216,3 +220,51 @@ def unpacked(items: Sequence[Item], memory: Bytes, name: str, tag: Tag) -> Found
     except ValueError as error:
         raise GangError(f"{name} sent a frame that is no bucket of {tag}: {error}") from error
     return found
+
+
+# ---- values of any kind
+
+
+def bytes_of_values(values: Mapping[tuple[str, int], Any]) -> Iterator[memoryview]:
+    """The buffers of a frame with values of variables, whatever they are, and what says so.
+
+    Args:
+        values: by name and device, on the host.
+    """
+    found = [(name, device, *flat(value)) for (name, device), value in values.items()]
+    told = [
+        (name, device, kind, [(array.dtype.str, array.shape) for array in arrays])
+        for name, device, kind, arrays in found
+    ]
+    words = np.frombuffer(json.dumps(told).encode(), np.uint8)
+    for array in (np.array([len(words)]), words):
+        yield from _padded(array)
+    for *_, arrays in found:
+        for array in arrays:
+            yield from _padded(array)
+
+
+def values_in(memory: Bytes, name: str, tag: Tag) -> Found:
+    """The values in a frame that :func:`bytes_of_values` made.
+
+    Args:
+        memory: its bytes; plain arrays are views of them.
+        name: of the member that sent it.
+        tag: of the frame.
+
+    Raises:
+        GangError: it holds something else.
+    """
+    reader = _Reader(memory)
+
+    def value(kind: str, forms: Any) -> Any:
+        arrays = [reader.take(*form) for form in forms]
+        # who copies values takes it that offsets and tables never change
+        return value_of(kind, arrays if kind == "tensor" else [array.copy() for array in arrays])
+
+    try:
+        (size,) = reader.take(np.int64, (1,)).tolist()
+        told = json.loads(reader.take(np.uint8, (size,)).tobytes())
+        return {(variable, device): value(kind, forms) for variable, device, kind, forms in told}
+    except (ValueError, TypeError) as error:
+        raise GangError(f"{name} sent a frame that is no {tag}: {error}") from error

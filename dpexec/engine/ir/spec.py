@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpexec.engine.core.dtypes import VarType, dtype_name, to_numpy
+from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.core.selected_rows import SelectedRows
 
-__all__ = ["InvalidOp", "Spec", "dims_match", "merge_dim", "require"]
+__all__ = ["InvalidOp", "Spec", "array_spec", "dims_match", "merge_dim", "require"]
 
 
 class InvalidOp(EnforceNotMet):
@@ -66,6 +68,14 @@ class Spec:
     def __str__(self) -> str:
         rows = " rows of" if self.kind == VarType.SELECTED_ROWS else ""
         return f"{dtype_name(self.dtype)}{rows}{list(self.shape)}"
+
+
+def array_spec(array: Any) -> Spec:
+    """Shape and type of an array, of rows of a matrix, or of offsets of sequences."""
+    kind = VarType.RAW if isinstance(array, Lod) else VarType.LOD_TENSOR
+    if isinstance(array, SelectedRows):
+        kind = VarType.SELECTED_ROWS
+    return Spec(tuple(array.shape), as_var_type(array.dtype), kind)
 
 
 def dims_match(a: int, b: int) -> bool:

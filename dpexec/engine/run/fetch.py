@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.compile.check import array_spec, check_merge
+from dpexec.engine.compile.check import check_merge
 from dpexec.engine.core.arrays import Entry, TensorArray
 from dpexec.engine.core.copies import with_arrays
 from dpexec.engine.core.lod import Lod
@@ -17,6 +17,7 @@ from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.lods import Sequences
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.spec import array_spec
 from dpexec.engine.ir.variable import Variable
 
 _SEQUENCES_FETCHED = (

@@ -27,6 +27,33 @@ def test_write_to_the_scope_reaches_the_workers(client):
     assert np.array_equal(again, run.losses[0])
 
 
+def test_replicas_keep_values_of_their_own_that_nobody_wrote(client):
+    """Statistics of a replica's samples stay when the user sets a learning rate."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 8], "float32")
+        loss = fluid.layers.mean(fluid.layers.batch_norm(x, moving_mean_name="mean") ** 2)
+        rate = fluid.layers.create_global_var([1], 0.1, "float32", persistable=True, name="rate")
+        fluid.optimizer.SGD(rate).minimize(loss)
+
+    def means(scheduler):
+        execution = fluid.ExecutionStrategy()
+        execution.scheduler = scheduler
+        compiled = fluid.CompiledProgram(main).with_data_parallel(
+            loss.name, exec_strategy=execution, places=fluid.cpu_places(2)
+        )
+        exe = fluid.Executor(fluid.CPUPlace())
+        with fluid.scope_guard(fluid.Scope()):
+            exe.run(startup)
+            for feed in batches(3):
+                (found,) = exe.run(compiled, {"x": feed["x"]}, ["mean"], return_merged=False)
+                rate = fluid.global_scope().find_var("rate").get_tensor()
+                rate.set(np.array([0.01], "float32"), fluid.CPUPlace())
+        return found
+
+    np.testing.assert_array_equal(means(client), means("threads"))
+
+
 def test_error_on_a_worker_names_the_line_and_leaves_the_state(client):
     net, feeds = words(), word_batches(2)
     run = train(net, feeds[:1], 2, scheduler=client)

@@ -112,6 +112,26 @@ def test_sequences_that_a_program_computes_are_kept_for_the_next(kept):
         np.testing.assert_array_equal(run([totals], fed={})[0], sums(lengths))
 
 
+def test_every_device_keeps_the_sequences_that_it_computes(kept):
+    """As many sequences in every step, but of other lengths."""
+    with fluid.program_guard(fluid.Program()):
+        block = fluid.default_main_program().global_block()
+        words = block.create_var(name="words", shape=[-1, 2], persistable=True, lod_level=1)
+        before = fluid.layers.sequence_pool(words, "sum")
+        text = fluid.data("text", [None, 2], lod_level=1)
+        fluid.layers.assign(fluid.layers.scale(text, 2.0), words)
+        set_sequences(kept[0], "words", [2, 1, 3])
+        expected = [*sums([2, 1, 3]) / 2] * 2  # both devices read what lies in the scope
+        program = on(2)
+        for lengths in ([2, 2, 1, 1], [1, 1, 2, 2], [1, 3, 1, 1], [2, 2, 1, 1]):
+            fed = fluid.create_lod_tensor(kept_rows(), [lengths], fluid.CPUPlace())
+            (found,) = fluid.Executor().run(program, feed={"text": fed}, fetch_list=[before])
+            np.testing.assert_array_equal(found, expected)
+            first = kept[0].find_var("words").get_tensor().recursive_sequence_lengths()
+            assert first == [lengths[:2]]
+            expected = sums(lengths)
+
+
 def test_values_without_sequences_and_misfits_are_told(kept):
     scope, _, totals = kept
     set_sequences(scope, "words", [])

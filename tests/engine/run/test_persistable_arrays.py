@@ -81,6 +81,26 @@ def test_every_device_has_its_own():
         assert stored(array.name) == [X[:2].tolist(), (2 * X[:2]).tolist()]
 
 
+def test_what_the_user_writes_into_an_array_reaches_all_devices():
+    step = layers.create_global_var([1], 0, "int64", persistable=True, name="step")
+    x, array = layers.data("x", [2]), layers.create_array("float32")
+    array.persistable = True
+    layers.array_write(x, step, array)
+    first = layers.array_read(array, layers.zeros([1], "int64"))
+    layers.increment(step)
+    run(program=fluid.default_startup_program())
+    places = fluid.cpu_places(2)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=places)
+    np.testing.assert_array_equal(run([first], {"x": X}, program)[0], X)
+    held(array.name)[0].set(X[:1] + 5, fluid.CPUPlace())
+    for _ in range(2):
+        np.testing.assert_array_equal(
+            run([first], {"x": X}, program)[0], np.tile(X[:1] + 5, (2, 1))
+        )
+    held(array.name)[0]._set_float_element(0, 9.0)
+    assert run([first], {"x": X}, program)[0][:, 0].tolist() == [9, 9]
+
+
 def test_loops_write_arrays_that_last():
     number, end = layers.zeros([1], "int64"), layers.fill_constant([1], "int64", 3)
     array = layers.create_array("float32")

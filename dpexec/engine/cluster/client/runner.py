@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,7 @@ from dpexec.engine.compile.compilation import Compilation
 from dpexec.engine.compile.plan import Plan
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.compile.steps import Shard
-from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.errors import EnforceNotMet, WorkerLostError
+from dpexec.engine.core.errors import ClusterError, WorkerLostError
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.dask.waiting import Contact
 from dpexec.engine.feeds.splitting import Feeds
@@ -61,6 +60,9 @@ class ClusterRunner:
         label: the program whose runs are counted.
         observers: who looks at steps.
 
+    Attributes:
+        fetched: what the latest step gave, per device.
+
     Raises:
         ClusterError: the cluster has no workers, or the client is closed.
     """
@@ -74,7 +76,6 @@ class ClusterRunner:
         label: Program,
         observers: Observers,
     ) -> None:
-        _refuse_lists(label)
         self._contact, self.client = contact, contact.client
         self._scope, self._label, self._observers = replicas.scope, label, observers
         self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
@@ -92,6 +93,7 @@ class ClusterRunner:
         self._told = ToldBindings(self.group)
         self._recovery = Recovery(self.group, self._told.forget)
         self.variables = Variables(self.group, self._recovery, replicas)
+        self.fetched: Sequence[Mapping[str, Any]] = []
         self._recordings: Kept[Binding, ClusterRecording] = Kept(BINDINGS_KEPT)
 
     @property
@@ -169,9 +171,11 @@ class ClusterRunner:
         made, done = self._made(steps, shards, recording)
         for _ in range(done):
             self._scope.count_run(self._label)
+        if not isinstance(made.error, ClusterError):
+            self.variables.bring_lists()
         if made.error is not None:
             raise made.error
-        plan = steps[-1][0].plan
+        plan, self.fetched = steps[-1][0].plan, made.fetched
         results = collect(made.fetched, plan.fetch, plan.active, merged)
         if recording is not None:
             recording.end(recorders)
@@ -210,7 +214,7 @@ class ClusterRunner:
                 done += recovery.made_before_failure()
                 made = Made(0, [], error=failed)
             for binding, feeds in steps[:done]:
-                self.variables.defer(binding.plan, feeds)
+                self.variables.defer(binding, feeds)
         return made, done
 
     def _some_steps(
@@ -254,6 +258,7 @@ class ClusterRunner:
                 raise recovery.lost
             self.group.restart()
             self._told.forget()
+            self.variables.forget()
         elif self.group.look():
             recovery.regroup({})
         if not taken:
@@ -283,13 +288,3 @@ def _count(
         unknown = [None for _ in binding.plan.fetch]
         last = results is not None and index == done - 1
         counter.end(feeds.samples, results if last else unknown if index < done else None)
-
-
-def _refuse_lists(program: Program) -> None:
-    """Refuse variables that outlive a run and are no tensors: workers keep state as arrays."""
-    for var in program.list_vars():
-        if var.persistable and var.type in (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE):
-            raise EnforceNotMet(
-                f"variable {var.name} is a persistable {var.type.name}, which stays in the process "
-                "of its scope: run the program without a cluster, or do without persistable"
-            )

@@ -7,22 +7,30 @@ they are read.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dpexec.engine.cluster.worker import state as cluster_state
+from dpexec.engine.core.copies import values_on
+from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.core.variable_values import hold
+from dpexec.engine.run.fetch import host_copy
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.recovery import Recovery
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
+    from dpexec.engine.compile.binding import Binding
     from dpexec.engine.compile.plan import Plan
-    from dpexec.engine.compile.replicas import Replicas
+    from dpexec.engine.compile.replicas import Replicas, Stored
     from dpexec.engine.feeds.splitting import Feeds
 
 __all__ = ["Variables"]
+
+_LISTS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
 
 
 class Variables:
@@ -37,7 +45,9 @@ class Variables:
     def __init__(self, group: ReplicaGroup, recovery: Recovery, replicas: Replicas) -> None:
         self._group, self._recovery, self._replicas = group, recovery, replicas
         self._generation = -1  # of what the workers have taken last
+        self._versions: dict[str, int] = {}  # of what the workers have
         self._sources: dict[str, int] = {}  # whose values of a variable the user sees
+        self._lists: dict[str, int] = {}  # likewise, of arrays and rank tables that runs wrote
 
     @property
     def taken(self) -> bool:
@@ -55,17 +65,28 @@ class Variables:
         self._replicas.taken()
         self._generation, self._group.filled = self._replicas.generation, True
 
+    def forget(self) -> None:
+        """The workers have lost everything."""
+        self._versions.clear()
+
     def _push(self, plan: Plan) -> None:
-        """Send persistable variables to the workers of devices that use them, and to mirrors.
+        """Send variables that the user wrote to the workers of devices that use them, and mirrors.
 
         All that a worker takes is one task: what its replicas have in common is one array there.
+        Of others, replicas may have values of their own, which they keep.
         """
-        group = self._group
+        group, replicas = self._group, self._replicas
+        written = {
+            name: replicas.seen(name)
+            for name in dict.fromkeys(itertools.chain(*plan.reads))
+            if self._versions.get(name) != replicas.seen(name)
+        }
         values: list[dict[str, Any]] = []
         for device, names in enumerate(plan.reads):
-            tensors = {name: self._replicas.tensor(device, name) for name in names}
             self._sources.update((name, device) for name in names if name not in self._sources)
-            values.append({name: t.numpy() for name, t in tensors.items() if t is not None})
+            found = {n: replicas.value(device, n) for n in names if n in written}
+            known = {name: value for name, value in found.items() if value is not None}
+            values.append(values_on(CPUPlace(), known))
         calls: list[tuple[str, tuple[Any, ...]]] = [
             (worker, (False, {device: values[device] for device in devices}))
             for worker, devices in group.homes.workers.items()
@@ -75,11 +96,12 @@ class Variables:
             kept = {name: value for name, value in values[device].items() if name in own}
             calls.append((worker, (True, {device: kept})))
         group.call(cluster_state.store, calls, "to take values")
+        self._versions.update(written)
 
     def values(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """What every device has of variables that nobody wrote since; equal values travel once.
 
-        The user's tensors are filled, as if they had been read.
+        The user's variables are filled, as if they had been read.
 
         Args:
             names: of the variables.
@@ -91,9 +113,10 @@ class Variables:
         known = [name for name in names if name in self._sources and replicas.current(name)]
         values = self._recovery.read(lambda: self._values(known))
         for name in known:
-            tensor = replicas.tensor(0, name)
-            if tensor is not None and tensor._source is not None:
-                tensor.array = np.array(values[self._sources[name]][name])
+            held = replicas.stored(0, name)
+            if held is not None and held.is_deferred:
+                var = replicas.scope.find_var(name) or replicas.scope.var(name)
+                hold(var, CPUPlace(), host_copy(values[self._sources[name]][name]))
         return values
 
     def _values(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -117,32 +140,69 @@ class Variables:
         calls = [(address[device], (device, wanted)) for device, wanted in enumerate(names)]
         return self._group.call(function, calls, "to read variables")
 
-    def defer(self, plan: Plan, feeds: Feeds) -> None:
-        """Let the user's tensors come from the workers when they are read.
+    def defer(self, binding: Binding, feeds: Feeds) -> None:
+        """Let the user's variables come from the workers when they are read.
 
         Args:
-            plan: what ran.
+            binding: what ran.
             feeds: what it was fed.
         """
         source: dict[str, int] = {}
+        plan = binding.plan
         written = [*plan.overwritten, *plan.commits, *((0, name) for name in feeds.persistable)]
         for device, name in written:
             source[name] = min(device, source.get(name, device))
         self._sources.update(source)
-        tensors = {name: self._replicas.scope.var(name).get_tensor() for name in source}
-        for name, tensor in tensors.items():
-            tensor.place = CPUPlace()
-            # without what knows the scope, or tensor and scope would hold each other
-            device = source[name]
-            tensor.defer(functools.partial(_pull, self._group, self._recovery, device, name))
-        self._replicas.touch(tensors)
+        kinds = {name: _kind(binding, device, name) for name, device in source.items()}
+        self._lists.update((n, d) for n, d in source.items() if kinds[n] in _LISTS)
+        held = {
+            n: self._deferred(n, d, kinds[n]) for n, d in source.items() if n not in self._lists
+        }
+        for name in held:
+            made = {d: found[name] for d, found in enumerate(binding.specs) if name in found}
+            self._replicas.keep_specs(name, made)
+        self._replicas.touch(held)
+        self._versions.update((name, self._replicas.seen(name)) for name in held)
+
+    def _deferred(self, name: str, device: int, kind: VarType) -> Stored:
+        """A variable of the user, which is yet to come."""
+        var = self._replicas.scope.var(name)
+        # without what knows the scope, or tensor and scope would hold each other
+        source = functools.partial(_pull, self._group, self._recovery, device, name)
+        held_as = SelectedRows if kind == VarType.SELECTED_ROWS else LoDTensor
+        var.value = var.value if isinstance(var.value, held_as) else None
+        held: Stored = var.get_selected_rows() if held_as is SelectedRows else var.get_tensor()
+        held.defer(source, CPUPlace())
+        return held
+
+    def bring_lists(self) -> None:
+        """Bring the arrays of tensors and the rank tables that steps wrote: users hold lists.
+
+        Raises:
+            ClusterError: they are lost.
+        """
+        scope = self._replicas.scope
+        for name, device in self._lists.items():
+            value = _pull(self._group, self._recovery, device, name)
+            if value is not None:
+                hold(scope.find_var(name) or scope.var(name), CPUPlace(), value)
+        self._replicas.listed(self._lists)
+        self._versions.update((name, self._replicas.seen(name)) for name in self._lists)
+        self._lists.clear()
+
+
+def _kind(binding: Binding, device: int, name: str) -> VarType:
+    """What a variable holds after a run."""
+    spec = binding.specs[device].get(name)
+    declared = binding.plan.graph.program.global_block().vars[name]
+    return declared.type if spec is None else spec.kind
 
 
 def _pull(group: ReplicaGroup, recovery: Recovery, device: int, name: str) -> Any:
-    """The value that a replica has of a variable."""
+    """The value that a replica has of a variable; None if none of its steps has written it."""
 
     def load() -> Any:
         calls = [(group.homes.address[device], (device, [name]))]
-        return group.call(cluster_state.values, calls, f"to read {name}")[0][name]
+        return group.call(cluster_state.values, calls, f"to read {name}")[0].get(name)
 
-    return np.array(recovery.read(load))
+    return host_copy(recovery.read(load))

@@ -70,17 +70,16 @@ class BoundPlan:
         self.group, self.step, self.recorded = group, -1, False
         self._base: Binding | None = None
         self.binding: Binding
-        self.mirroring: Mirroring
         self.collectives = {
             task.id: _Collective(bucket_of(plan, task, base.specs), self)
             for task in plan.tasks
             if task.is_collective
         }
-        self._mirrored = mirrored, fed
         self.resize(base)
         first = min(plan.updates, default=len(plan.tasks))
         self.before = self._parts(plan.tasks[:first])
         self.after = self._parts(plan.tasks[first:])
+        self.mirroring = Mirroring(group, plan, mirrored, fed)
         self.waits = len(group.members) > 1 and not self._meet_before(first, group)
 
     def resize(self, base: Binding) -> None:
@@ -91,7 +90,6 @@ class BoundPlan:
         """
         if base is not self._base:
             self._base, self.binding = base, base.calling(self.collectives)
-            self.mirroring = Mirroring(self.group, self.plan, base.specs, *self._mirrored)
 
     def _parts(self, tasks: Sequence[Task]) -> list[list[Stretch]]:
         """What this member does of some tasks; all members divide them at the same ones."""

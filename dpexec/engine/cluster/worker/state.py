@@ -7,12 +7,10 @@ tasks, the others are tasks.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from distributed import get_worker
 
 from dpexec.engine.cluster.worker.gang import leave
@@ -32,6 +30,7 @@ from dpexec.engine.cluster.worker.worker import (
 from dpexec.engine.compile.compilation import Compilation
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.core.variable_values import digest
 from dpexec.engine.run.fetch import host_copy
 
 __all__ = [
@@ -239,10 +238,10 @@ def _new_versions(replicas: WorkerReplicas, step: int, mirrored: bool) -> Versio
 
 
 def values(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, Any]:
-    """Persistable variables of a device, after a step."""
+    """Persistable variables of a device, after a step; those that have no value are left out."""
     with at_work(epoch) as replicas:
         known = replicas.stores[device].at(step)
-        return {name: host_copy(known[name]) for name in names}
+        return {name: host_copy(known[name]) for name in names if name in known}
 
 
 def digests(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, bytes]:
@@ -250,8 +249,4 @@ def digests(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[
     with at_work(epoch) as replicas:
         known = replicas.stores[device].at(step)
         found = values_on(CPUPlace(), {name: known[name] for name in names if name in known})
-        return {name: hashlib.sha256(_words(value)).digest() for name, value in found.items()}
-
-
-def _words(value: Any) -> Any:
-    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        return {name: digest(value) for name, value in found.items()}

@@ -10,13 +10,14 @@ On GPUs arrays take no turns: what is freed goes to CuPy's pool, which gives it 
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpexec.engine.core.copies import copy_on
+from dpexec.engine.core.copies import copy_on, with_arrays
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
 
 __all__ = ["StaleTaskError", "StepArrays", "Versions"]
@@ -152,7 +153,9 @@ class Versions:
     def copied(self, name: str, value: Any) -> Any:
         """A copy of a value, in an array that became free if one fits."""
         if isinstance(self._place, CUDAPlace):
-            return copy_on(self._place, value)
+            return with_arrays(value, functools.partial(copy_on, self._place))
+        if not hasattr(value, "__array__"):  # rows, arrays of tensors: several arrays, of any size
+            return with_arrays(value, np.array)
         value = np.asarray(value)
         old = self._spare.pop(name, None)
         fits = old is not None and (old.shape, old.dtype) == (value.shape, value.dtype)

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.compile.bodies import Plain, Runnable
-from dpexec.engine.compile.check import array_spec
 from dpexec.engine.compile.code.passing import passing
 from dpexec.engine.compile.code.round import Fit, Fits, StretchCode
 from dpexec.engine.compile.env import Env
@@ -34,7 +33,7 @@ from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
-from dpexec.engine.ir.spec import Spec
+from dpexec.engine.ir.spec import Spec, array_spec
 from dpexec.engine.kernels import lowering
 
 __all__ = ["Stretch", "stretches"]
