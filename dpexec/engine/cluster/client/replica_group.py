@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import dask
@@ -62,6 +62,7 @@ class ReplicaGroup:
         self.filled = False
         graph, _ = spec.graph()
         self.own = own_names(graph)
+        self._mirror_anew = False
         self._candidates = Candidates(contact)
         self.homes = HomeTable([""] * len(graph.places))
         self._set_up()
@@ -71,6 +72,21 @@ class ReplicaGroup:
         """The replicas that are mirrored, and the workers that do it."""
         buddies = [(device, self.homes.buddy(device)) for device in range(len(self.own))]
         return [(d, buddy) for d, buddy in buddies if buddy and self.mirrored[d]]
+
+    def own_also(self, fed: Collection[str]) -> bool:
+        """Persistable variables are fed, so that replicas may have different values from now on.
+
+        Args:
+            fed: their names.
+
+        Returns:
+            Whether another epoch must begin, with mirrors that hold them.
+        """
+        if all(own.issuperset(fed) for own in self.own):
+            return False
+        self.own = [own.union(fed) for own in self.own]
+        self._mirror_anew = self.filled
+        return self.filled
 
     @property
     def mirrored(self) -> list[frozenset[str]]:
@@ -217,7 +233,7 @@ class ReplicaGroup:
         self.homes = homes
         mirrors: dict[str, dict[int, list[Any]]] = {}
         for device, worker in self.mirrors if self.filled else ():
-            if worker not in _having(held, device, step, mirrored=True):
+            if self._mirror_anew or worker not in _having(held, device, step, mirrored=True):
                 args = step, device, False, self.own[device]
                 part = self._submit(homes.address[device], cluster_state.take, *args)
                 mirrors.setdefault(worker, {})[device] = [part]
@@ -225,7 +241,7 @@ class ReplicaGroup:
         mirrored = {w: {d for d, buddy in self.mirrors if buddy == w} for w in homes.workers}
         table = self.epoch, step, homes.workers, mirrored
         self._contact.ask(cluster_state.settle, *table, homes=everybody, what="to go on")
-        self.complete = step
+        self.complete, self._mirror_anew = step, False
 
     def _give(
         self,

@@ -198,7 +198,8 @@ class ClusterRunner:
         def rest() -> Made:
             nonlocal done
             done += recovery.made_before_failure()
-            self._get_ready({binding.plan: None for binding in bindings})
+            fed = frozenset[str]().union(*(feeds.persistable for _, feeds in steps))
+            self._get_ready({binding.plan: None for binding in bindings}, fed)
             while True:
                 end = done + self._runner.together(bindings[done:])
                 made = self._some_steps(steps[done:end], shards[done:end], recording)
@@ -249,9 +250,15 @@ class ClusterRunner:
 
     # ---- what comes before a step, and around it
 
-    def _get_ready(self, plans: Iterable[Plan]) -> None:
-        """Let replicas move to workers that have joined, and take what the user wrote."""
+    def _get_ready(self, plans: Iterable[Plan], fed: frozenset[str]) -> None:
+        """Let replicas move to workers that have joined, and take what the user wrote.
+
+        Args:
+            plans: what will run.
+            fed: names of persistable variables that will be fed.
+        """
         recovery = self._recovery
+        grown = self.group.own_also(fed)
         taken = self.variables.taken
         if recovery.lost is not None:
             if taken:
@@ -259,7 +266,7 @@ class ClusterRunner:
             self.group.restart()
             self._told.forget()
             self.variables.forget()
-        elif self.group.look():
+        elif self.group.look() or grown:
             recovery.regroup({})
         if not taken:
             self.variables.take(plans)
