@@ -7,7 +7,6 @@ operators with a seed stand in their streams.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,15 +14,10 @@ from typing import Any
 import numpy as np
 
 from dpexec.checkpoint.files import Stored
-from dpexec.engine.core.copies import copy_on, with_arrays
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.lod import NO_SEQUENCES
-from dpexec.engine.core.places import CPUPlace
-from dpexec.engine.core.scope import Scope, ScopeVariable, global_scope
-from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.core.tensors import LoDTensor
-from dpexec.engine.core.variable_values import Flat, flat, hold, with_sequences
+from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.core.variable_values import Flat, flat, with_sequences, write
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.executors.compiled_program import CompiledProgram
 from dpexec.engine.executors.executor import Executor
@@ -169,7 +163,7 @@ class Training:
             if replica:
                 own[number].setdefault(name, {})[replica] = value
             else:
-                _set(self._scope.find_var(name) or self._scope.var(name), value)
+                write(self._scope.find_var(name) or self._scope.var(name), value)
         for program, engine, known, values in zip(self._programs, engines, facts, own, strict=True):
             self._scope.set_run_count(_label(program), known.runs)
             if engine is not None and not engine.compilation.options.shared_memory:
@@ -265,17 +259,6 @@ def _entries(facts: dict[str, Any], value: Flat) -> list[tuple[dict[str, Any], A
         return [(facts, value.arrays[0])]
     parts = enumerate(value.arrays)
     return [({**facts, "kind": value.kind, "part": part}, array) for part, array in parts]
-
-
-def _set(var: ScopeVariable, value: Any) -> None:
-    """Let a variable hold a copy of a value, on the device on which it had one."""
-    held = var.value if isinstance(var.value, LoDTensor | SelectedRows) else None
-    place = CPUPlace() if held is None else held.place
-    pair = value if isinstance(value, tuple) else (value, NO_SEQUENCES)
-    copy = with_arrays(pair[0], functools.partial(copy_on, place))
-    hold(var, place, (copy, pair[1]) if hasattr(copy, "__array__") else copy)
-    if isinstance(var.value, LoDTensor | SelectedRows):
-        var.value.touch()
 
 
 def _host(array: Any) -> Array:

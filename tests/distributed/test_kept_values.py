@@ -2,6 +2,7 @@
 
 import pytest
 
+import dpexec as fluid
 from tests.distributed.kept import PROGRAMS
 
 both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
@@ -42,3 +43,21 @@ def test_it_survives_workers_that_are_lost(mortals, on_threads, name, collective
     }
     options = {"scheduler": mortals.client, "collectives": collectives}
     assert PROGRAMS[name]().run(3, faults, **options) == on_threads(name, 3)
+
+
+@pytest.mark.parametrize("name", ["rows_of_a_user", "gradient_of_a_table", "computed_sequences"])
+def test_files_are_those_of_threads(pair, tmp_path, name):
+    """What nobody read before is brought home for them."""
+    for place, scheduler in (("threads", "threads"), ("cluster", pair)):
+        kept, exe = PROGRAMS[name](), fluid.Executor()
+        with fluid.scope_guard(fluid.Scope()):
+            kept.start()
+            program = kept.compiled(2, scheduler=scheduler)
+            if kept.put is not None:
+                kept.put(fluid.global_scope(), 0)
+            for step in (0, 1):
+                exe.run(program, kept.feed(step))
+            fluid.io.save_persistables(exe, str(tmp_path / place), kept.main)
+    files = {file.name: file.read_bytes() for file in (tmp_path / "threads").iterdir()}
+    assert files
+    assert files == {file.name: file.read_bytes() for file in (tmp_path / "cluster").iterdir()}

@@ -6,6 +6,7 @@ or an array with such offsets.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpexec.engine.core.arrays import Entry, TensorArray
-from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.places import Place
+from dpexec.engine.core.copies import copy_on, with_arrays
+from dpexec.engine.core.lod import NO_SEQUENCES, Lod
+from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.rank_table import LoDRankTable
 from dpexec.engine.core.scope import ScopeVariable
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
 
-__all__ = ["Flat", "content", "digest", "flat", "hold", "value_of", "with_sequences"]
+__all__ = ["Flat", "content", "digest", "flat", "hold", "value_of", "with_sequences", "write"]
 
 
 # ---- in scopes
@@ -73,6 +75,22 @@ def hold(var: ScopeVariable, place: Place, value: Any) -> None:
         tensor = var.get_tensor()
         tensor.array, tensor.place = array, place
         tensor._lod = tensor._lod if lod is None else lod.to_lists()
+
+
+def write(var: ScopeVariable, value: Any) -> None:
+    """Let a variable hold a copy of a value, on the device on which it had one, as users do.
+
+    Args:
+        var: of a scope.
+        value: what; an array without offsets has no sequences.
+    """
+    held = var.value if isinstance(var.value, LoDTensor | SelectedRows) else None
+    place = CPUPlace() if held is None else held.place
+    array, lod = value if isinstance(value, tuple) else (value, NO_SEQUENCES)
+    copy = with_arrays(array, functools.partial(copy_on, place))
+    hold(var, place, (copy, lod) if hasattr(copy, "__array__") else copy)
+    if isinstance(var.value, LoDTensor | SelectedRows):
+        var.value.touch()
 
 
 def _tensor(entry: Entry | None, place: Place) -> LoDTensor:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.variable_values import Flat, flat, value_of
 from dpexec.engine.exchange.endpoints import Endpoint, encryption
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.rendezvous import Door, Member, host_id
@@ -151,25 +152,32 @@ class Party:
                 raise GangError(f"{self.name(other)} said something else than {text}") from error
         return [said[rank] for rank in range(self.size)]
 
-    def spread(self, values: Mapping[str, np.ndarray[Any, Any]], limit: float) -> dict[str, Any]:
+    def spread(self, values: Mapping[str, Any], limit: float) -> dict[str, Any]:
         """The values of trainer 0, for all.
 
         Args:
-            values: what this trainer has.
+            values: what this trainer has of variables, whatever kind they are.
             limit: seconds that another may be silent.
 
         Raises:
-            GangError: see :meth:`tell`.
+            GangError: see :meth:`tell`; or what came is no value.
         """
-        own = {n: np.ascontiguousarray(a) for n, a in values.items()} if self.rank == 0 else {}
-        forms = [[name, list(a.shape), a.dtype.str] for name, a in own.items()]
+        own = {name: _contiguous(flat(v)) for name, v in values.items()} if self.rank == 0 else {}
+        forms = [
+            [name, value.kind, [[list(a.shape), a.dtype.str] for a in value.arrays]]
+            for name, value in own.items()
+        ]
         told = self.tell(forms, "the first values of variables", limit)[0]
-        arrays = own or {name: _room(shape, dtype) for name, shape, dtype in told}
-        buffers = [_bytes_of(array) for array in arrays.values() if array.size]
+        found = own or {n: Flat(kind, [_room(*form) for form in forms]) for n, kind, forms in told}
+        arrays = [array for value in found.values() for array in value.arrays]
+        buffers = [_bytes_of(array) for array in arrays if array.size]
         sends = {} if self.rank else dict.fromkeys(self._channels, buffers)
         places = {0: lambda _: buffers} if self.rank else {}
         self._exchange("the values of trainer 0", sends, places, limit)
-        return arrays
+        try:
+            return {name: value_of(*value) for name, value in found.items()}
+        except ValueError as error:
+            raise GangError(f"{self.name(0)} sent no values of variables: {error}") from error
 
     def gather(
         self, array: np.ndarray[Any, Any], senders: Sequence[int], text: str, limit: float
@@ -210,6 +218,10 @@ class Party:
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
+
+
+def _contiguous(value: Flat) -> Flat:
+    return Flat(value.kind, [np.ascontiguousarray(array) for array in value.arrays])
 
 
 def _room(shape: Sequence[int], dtype: str) -> np.ndarray[Any, Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from dpexec.engine.compile.binding import Binding
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.core.variable_values import with_sequences, write
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.party import Party
 from dpexec.engine.feeds.splitting import Feeds
@@ -96,15 +96,11 @@ class TrainerExchange:
         """Give all trainers the values that trainer 0 has."""
         scope = self._replicas.scope
         stored = sorted(v.name for v in self._program.list_vars() if v.persistable)
-        found = ((name, scope.find_var(name)) for name in stored)
-        values = {
-            name: var.value.numpy()
-            for name, var in found
-            if var is not None and isinstance(var.value, LoDTensor) and var.value._is_initialized()
-        }
-        spread = self.party.spread(values, self._limit)
+        values = {name: with_sequences(scope.find_var(name)) for name in stored}
+        known = {name: value for name, value in values.items() if value is not None}
+        spread = self.party.spread(known, self._limit)
         for name, value in spread.items() if self.party.rank else ():
-            scope.var(name).get_tensor().set(value)
+            write(scope.var(name), value)
 
     def ready(self, binding: Binding, feeds: Feeds) -> Binding:
         """Agree with the others on a step, and let the sums of a binding go over all trainers.
