@@ -148,9 +148,12 @@ class Group(Recorder):
             return  # somebody else may hold such a result
         last: dict[Hashable, int] = {}
         values: dict[Hashable, Value] = {}
+        held = {where(value) for value in outputs}  # a result may be an operand itself
         for (node, number), steps in made.loads.items():
             value = node.sources[number]
             assert isinstance(value, Value)
+            if where(value) in held:
+                continue
             whole = value.size == max(n.size for n in made.nodes) and 0 not in steps
             level = made.done_with(node) if whole else len(made.nodes)
             last[where(value)] = max(last.get(where(value), 0), level)

@@ -183,3 +183,18 @@ def wild(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_bits_stay_for_random_programs(seed):
     assert_same_bits(*(train(wild(seed), chain_batches(2), 2, **on) for on in ({}, ON)))
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_results_that_are_operands_themselves_are_not_overwritten(rows):
+    """With one row, the gradient of what is added to every row is the gradient of the sum."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    layers = fluid.layers
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        hidden = layers.scale(layers.tanh(layers.fc(fluid.data("x", [None, WIDTH]), WIDTH)), 2.0)
+        moved = layers.elementwise_add(hidden, layers.create_parameter([WIDTH], "float32"))
+        loss = layers.mean(layers.tanh(layers.fc(moved, 1)))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    net = Net(main, startup, loss, None, None)
+    assert_same_bits(*(train(net, chain_batches(3, rows), 1, **on) for on in ({}, ON)))
