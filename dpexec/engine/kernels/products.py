@@ -44,6 +44,7 @@ from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.kernels import onednn, onednn_calls
 from dpexec.engine.kernels.blas import gemm, sgemm_address
 from dpexec.engine.kernels.lowering import Code, Value, lowering
+from dpexec.engine.ops.matmul import scale_of
 
 __all__ = ["matrix_product"]
 
@@ -301,11 +302,13 @@ class _Matmul:
 @lowering("matmul")
 def matmul(
     code: Code, x: Value, y: Value, out: Value,
-    *, transpose_X: Any, transpose_Y: Any, alpha: float, head_number: Any,
+    *, transpose_X: Any, transpose_Y: Any, alpha: float, head_number: Any, use_mkldnn: bool,
+    force_fp32_output: bool, Scale_x: float, Scale_y: float, Scale_out: float,
 ) -> Any:  # fmt: skip
     """One product, or one for each matrix of a batch."""
     if not _all_single(x, y) or head_number > 1:
         return False
+    alpha *= scale_of(use_mkldnn, force_fp32_output, Scale_x, Scale_y, Scale_out)
     made = _Matmul(x, y, (bool(transpose_X), bool(transpose_Y)))
     sizes = made.m, made.n, made.k
     return matrix_product(code, x, y, out, sizes, made.flips, alpha, made.times, made.apart)

@@ -16,21 +16,29 @@ from dpexec.engine.ir.opdef import (
     require,
 )
 from dpexec.engine.ops._convolution import Window
+from dpexec.engine.ops._eight_bits import has_eight_bits
 from dpexec.engine.ops._shapes import require_same_dtype, require_same_shape
 from dpexec.engine.ops._windows import has_channels_last
 from dpexec.engine.ops.relu import relu
 from dpexec.engine.ops.sigmoid import sigmoid
 
 _ACTIVATIONS = ("", "relu", "relu6", "leaky_relu", "swish")
-_PLAIN = "ignores what is fused into a convolution without use_mkldnn; dpexec computes it"
+PLAIN = "ignores what is fused into a convolution without use_mkldnn; dpexec computes it"
+"""A reason of samples that deviate."""
 
 
 def check_fused(
-    out: Spec, filters: int, others: Sequence[Spec | None], activation: str, adds: bool
+    image: Spec,
+    out: Spec,
+    filters: int,
+    others: Sequence[Spec | None],
+    activation: str,
+    adds: bool,
 ) -> None:
     """Refuse what cannot be part of a convolution.
 
     Args:
+        image: input of the convolution.
         out: of the convolution.
         filters: how many there are.
         others: the specs of ``Bias``, if the operator has that slot, and of ``ResidualData``.
@@ -40,7 +48,8 @@ def check_fused(
     *biases, residual = others
     for bias in biases:
         if bias is not None:
-            require_same_dtype(out, bias, "Input and Bias")
+            if not has_eight_bits(image):
+                require_same_dtype(image, bias, "Input and Bias")
             require(dims_match(bias.size, filters), f"Bias {bias} must have {filters} numbers")
     require(
         activation in _ACTIVATIONS,
@@ -48,7 +57,8 @@ def check_fused(
     )
     require(not adds or residual is not None, "fuse_residual_connection needs ResidualData")
     if residual is not None:
-        require_same_dtype(out, residual, "Input and ResidualData")
+        if not has_eight_bits(image):
+            require_same_dtype(image, residual, "Input and ResidualData")
         require_same_shape(out, residual, "the result and ResidualData")
 
 
@@ -71,6 +81,11 @@ def with_fused(
         out += bias.reshape(-1, *[1] * (0 if last else len(window.size)))
     if residual is not None:
         out += residual
+    return activated(xp, out, activation, alpha)
+
+
+def activated(xp: Any, out: Any, activation: str, alpha: float) -> Any:
+    """The activation of a convolution; arguments as for :func:`with_fused`."""
     factor = out.dtype.type(alpha)
     if activation == "relu":
         return relu(xp, out)
@@ -93,6 +108,7 @@ def infer_fused_grad(
         not (fuse_activation or fuse_residual_connection),
         "a convolution that an activation or a sum was fused into has no gradient",
     )
+    require(not has_eight_bits(image), f"Input {image} has no gradient: it holds 8 bits")
     found = (image, weight, *(spec or image for spec in others[:-1]))
     return tuple(spec.replace(lod_level=0) for spec in found)
 
@@ -135,7 +151,7 @@ def samples_with_fused(r: SampleRng) -> list[Sample]:
         call({}, "ResidualData", **added, fuse_activation="leaky_relu", fuse_alpha=0.1),
         call({}, "Bias", **fast, fuse_activation="swish", fuse_alpha=1.5),
         call({}, "Bias", "ResidualData", **fast),
-        call({"Output": _PLAIN}, "Bias", fuse_activation="relu"),
+        call({"Output": PLAIN}, "Bias", fuse_activation="relu"),
         Sample(
             {
                 "Input": r.normal((2, 5, 4, 3)),
@@ -144,6 +160,6 @@ def samples_with_fused(r: SampleRng) -> list[Sample]:
             },
             {"data_format": "NHWC"},
             grad=("Input", "Filter"),  # that of Bias has no gradient
-            deviates={"Output": _PLAIN},
+            deviates={"Output": PLAIN},
         ),
     ]

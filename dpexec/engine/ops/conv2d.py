@@ -16,15 +16,21 @@ from dpexec.engine.ir.opdef import (
     require,
 )
 from dpexec.engine.ops._convolution import Window
+from dpexec.engine.ops._convolution_samples import (
+    depthwise_samples,
+    image_samples,
+    volume_samples,
+)
+from dpexec.engine.ops._eight_bits import has_eight_bits, require_float_or_small
 from dpexec.engine.ops._fused_convolution import (
     bias_grad,
     check_fused,
     infer_fused_grad,
     refuse_bias_flows,
-    samples_with_fused,
     with_fused,
 )
 from dpexec.engine.ops._shapes import require_float
+from dpexec.engine.ops._small_convolution import infer_small, with_eight_bits
 from dpexec.engine.ops._windows import channels_of, image_shape
 from dpexec.engine.ops.relu import relu, relu_grad
 
@@ -75,7 +81,6 @@ def _infer(
     fuse_residual_connection: bool = False,
     **attrs: Any,
 ) -> Spec:
-    require_float(image, "Input")
     require(not fuse_relu, "fuse_relu is of older versions: set fuse_activation")
     rank = len(strides) + 2
     require(image.rank == rank, f"Input {image} must have {rank} dimensions")
@@ -91,14 +96,33 @@ def _infer(
         **attrs,
     )  # fmt: skip
     made = image.replace(shape=image_shape(image.shape[0], filters, window.output, data_format))
-    check_fused(made, filters, others, fuse_activation, fuse_residual_connection)
+    check_fused(image, made, filters, others, fuse_activation, fuse_residual_connection)
     return made
 
 
 @passes_on(_infer)
-def _infer_of_images(*inputs: Spec | None, fuse_brelu: bool = False, **attrs: Any) -> Spec:
+def _infer_of_volumes(image: Spec, *others: Spec | None, **attrs: Any) -> Spec:
+    require_float(image, "Input")
+    return _infer(image, *others, **attrs)
+
+
+@passes_on(_infer)
+def _infer_of_images(
+    image: Spec,
+    weight: Spec,
+    *others: Spec | None,
+    fuse_brelu: bool = False,
+    use_mkldnn: bool = False,
+    force_fp32_output: bool = False,
+    Scale_weights: Sequence[float] = (1.0,),
+    **attrs: Any,
+) -> Spec:
     require(not fuse_brelu, "fuse_brelu is of older versions: set fuse_activation to relu6")
-    return _infer(*inputs, **attrs)
+    require_float_or_small(image, "Input", use_mkldnn)
+    made = _infer(image, weight, *others, **attrs)
+    if not has_eight_bits(image):
+        return made
+    return infer_small(made, weight, others, attrs, force_fp32_output, Scale_weights)
 
 
 def _convolve(xp: Any, image: Any, weight: Any, window: Window) -> Any:
@@ -159,22 +183,15 @@ def _declare(
         window = Window.of(image.shape, weight.shape[2:], **attrs)
         out = _convolve(xp, image, weight, window)
         residual = others[-1] if fuse_residual_connection else None
-        return with_fused(
-            xp,
-            out,
-            others[0] if bias and others else None,
-            residual,
-            window,
-            fuse_activation,
-            fuse_alpha,
-        )
+        added = others[0] if bias and others else None
+        return with_fused(xp, out, added, residual, window, fuse_activation, fuse_alpha)
 
     kernel.__doc__ = doc
     definition = op(
         name,
         inputs=f"Input Filter {bias} ResidualData?",
         outputs="Output",
-        infer=_infer_of_images if bias else _infer,
+        infer=_infer_of_images if bias else _infer_of_volumes,
         operand_ulps=8,
         attrs=attrs,
         samples=samples,
@@ -246,79 +263,6 @@ def _with_double_gradient(gradient: OpDef) -> None:
         return d_image, d_weight, ddout
 
 
-def _samples(r: SampleRng) -> list[Sample]:
-    return [
-        Sample({"Input": r.normal((2, 3, 5, 4)), "Filter": r.normal((4, 3, 3, 2))}),
-        Sample(
-            {"Input": r.normal((2, 4, 7, 6)), "Filter": r.normal((6, 2, 3, 3))},
-            {"strides": [2, 1], "paddings": [1, 0, 2, 1], "dilations": [1, 2], "groups": 2},
-        ),
-        Sample(
-            {"Input": r.normal((2, 5, 6, 3)), "Filter": r.normal((2, 3, 3, 2))},
-            {"strides": [2, 2], "padding_algorithm": "SAME", "data_format": "NHWC"},
-        ),
-        Sample(
-            {"Input": r.normal((2, 2, 7, 6)), "Filter": r.normal((3, 2, 3, 4))},
-            {"strides": [2, 3], "padding_algorithm": "SAME", "dilations": [2, 2]},
-        ),
-        Sample(
-            {"Input": r.normal((2, 2, 7, 6)), "Filter": r.normal((3, 2, 3, 4))},
-            {"paddings": [1, 1], "padding_algorithm": "VALID"},
-        ),
-        Sample(  # the kernel reaches beyond the image, by less than a step
-            {"Input": r.normal((2, 4, 3, 5)), "Filter": r.normal((2, 2, 4, 4))},
-            {"strides": [3, 2], "paddings": [0, 1], "dilations": [1, 2], "groups": 2},
-        ),
-        Sample(
-            {"Input": r.normal((2, 2, 5, 6)), "Filter": r.normal((2, 2, 2, 3))},
-            {"strides": [1, 2], "paddings": [-1, 2, 1, -2]},
-        ),
-        *samples_with_fused(r),
-    ]
-
-
-def _depthwise_samples(r: SampleRng) -> list[Sample]:
-    return [
-        Sample(
-            {"Input": r.normal((2, 3, 5, 4)), "Filter": r.normal((6, 1, 3, 3))},
-            {"groups": 3, "paddings": [1, 1]},
-        ),
-        Sample(
-            {"Input": r.normal((1, 2, 6, 5)), "Filter": r.normal((2, 1, 3, 2))},
-            {"groups": 2, "strides": [2, 1], "dilations": [1, 2], "paddings": [1, 0, 0, 2]},
-        ),
-        Sample(
-            {"Input": r.normal((2, 5, 4, 3)), "Filter": r.normal((3, 1, 3, 3))},
-            {"groups": 3, "strides": [2, 2], "padding_algorithm": "SAME", "data_format": "NHWC"},
-        ),
-        Sample(
-            {"Input": r.normal((2, 3, 2, 4)), "Filter": r.normal((3, 1, 3, 3))},
-            {"groups": 3, "strides": [2, 1]},
-        ),
-    ]
-
-
-def _volume_samples(r: SampleRng) -> list[Sample]:
-    return [
-        Sample({"Input": r.normal((2, 3, 4, 5, 4)), "Filter": r.normal((4, 3, 2, 3, 2))}),
-        Sample(
-            {"Input": r.normal((1, 4, 4, 6, 5)), "Filter": r.normal((6, 2, 2, 2, 3))},
-            {
-                "strides": [1, 2, 1], "paddings": [1, 0, 2, 1, 0, 1], "dilations": [2, 1, 1],
-                "groups": 2,
-            },
-        ),
-        Sample(
-            {"Input": r.normal((2, 3, 4, 5, 2)), "Filter": r.normal((2, 2, 3, 2, 2))},
-            {"strides": [2, 2, 1], "padding_algorithm": "SAME", "data_format": "NDHWC"},
-        ),
-        Sample(
-            {"Input": r.normal((2, 2, 3, 2, 4)), "Filter": r.normal((2, 2, 2, 3, 2))},
-            {"strides": [1, 2, 3]},
-        ),
-    ]  # fmt: skip
-
-
 conv2d, _conv2d_grad = _declare(
     "conv2d",
     """Convolve images with filters (cross-correlation, as everywhere in deep learning).
@@ -327,10 +271,12 @@ conv2d, _conv2d_grad = _declare(
     height, width, channels)``; ``Filter`` is ``(filters, channels / groups, height, width)``.
     ``paddings`` are two or four numbers; SAME and VALID choose them and SAME ignores dilations.
     Models that were optimized for MKL-DNN add ``Bias``, a number for each filter, with
-    ``fuse_residual_connection`` also ``ResidualData``, and apply ``fuse_activation``.
+    ``fuse_residual_connection`` also ``ResidualData``, and apply ``fuse_activation``. Those that
+    were quantized hold images of int8 or uint8: filters become int8 by ``Scale_weights``, and the
+    result, times ``Scale_out``, int8 or uint8 again, float32 with ``force_fp32_output``.
     Source: Paddle op ``conv2d``.
     """,
-    _samples,
+    image_samples,
     _OF_IMAGES,
     bias="Bias?",
 )
@@ -341,7 +287,7 @@ depthwise_conv2d, _depthwise_conv2d_grad = _declare(
 
     Source: Paddle op ``depthwise_conv2d``.
     """,
-    _depthwise_samples,
+    depthwise_samples,
     _OF_IMAGES,
     bias="Bias?",
 )
@@ -380,6 +326,8 @@ def _with_relu_before(forward: OpDef, gradient: OpDef) -> None:
         definition.kernel_arguments |= {"fuse_relu_before_depthwise_conv"}
 
 
+for _convolution in (conv2d, depthwise_conv2d):
+    with_eight_bits(_convolution, _convolve)
 _with_relu_before(depthwise_conv2d, _depthwise_conv2d_grad)
 
 conv3d, _conv3d_grad = _declare(
@@ -389,7 +337,7 @@ conv3d, _conv3d_grad = _declare(
     ``Input`` is ``(batch, channels, depth, height, width)`` or, for ``data_format`` NDHWC,
     ``(batch, depth, height, width, channels)``. Source: Paddle op ``conv3d``.
     """,
-    _volume_samples,
+    volume_samples,
     _OF_VOLUMES,
 )
 

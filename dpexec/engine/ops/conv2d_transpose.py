@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpexec.engine.ir.opdef import (
@@ -15,7 +15,16 @@ from dpexec.engine.ir.opdef import (
     passes_on,
     require,
 )
+from dpexec.engine.ir.signature import Kernel
 from dpexec.engine.ops._convolution import Window
+from dpexec.engine.ops._fused_convolution import (
+    PLAIN,
+    bias_grad,
+    check_fused,
+    infer_fused_grad,
+    with_fused,
+)
+from dpexec.engine.ops._shapes import require_float
 from dpexec.engine.ops._windows import Sizes, channels_of, image_shape, padding, size_of, sizes
 
 _OF_IMAGES: dict[str, Any] = {
@@ -26,8 +35,6 @@ _OF_IMAGES: dict[str, Any] = {
     "use_cudnn": False,
     "use_mkldnn": False,
     "fuse_relu": False,
-    "fuse_activation": "",
-    "fuse_alpha": 0.0,
     "fuse_beta": 0.0,
     "is_test": False,
     "workspace_size_MB": 512,
@@ -100,8 +107,8 @@ def _infer(
     fuse_activation: str = "",
     **attrs: Any,
 ) -> Spec:
-    require(others == (None,) * len(others), "Bias is not supported: add it with elementwise_add")
-    require(not (fuse_relu or fuse_activation), "fused activations are not supported")
+    require(not fuse_relu, "fuse_relu is of older versions: set fuse_activation")
+    require_float(image, "Input")
     rank = len(strides) + 2
     require(image.rank == rank, f"Input {image} must have {rank} dimensions")
     require(weight.rank == rank, f"Filter {weight} must have {rank} dimensions")
@@ -114,8 +121,11 @@ def _infer(
     window = window_of(
         image.shape, weight.shape, strides=strides, groups=groups, data_format=data_format, **attrs
     )
-    shape = image_shape(image.shape[0], weight.shape[1] * groups, window.size, data_format)
-    return image.replace(shape=shape, lod_level=0)
+    filters = weight.shape[1] * groups
+    shape = image_shape(image.shape[0], filters, window.size, data_format)
+    made = image.replace(shape=shape, lod_level=0)
+    check_fused(image, made, filters, (*others, None), fuse_activation, adds=False)
+    return made
 
 
 @passes_on(window_of)
@@ -155,6 +165,33 @@ def _spread_grad(
     return d_image, None if d_matrix is None else d_matrix.reshape(weight.shape)
 
 
+def _plain_kernel() -> Kernel:
+    @passes_on(window_of)
+    def kernel(xp: Any, image: Any, weight: Any, **attrs: Any) -> Any:
+        return _spread(xp, image, weight, window_of(image.shape, weight.shape, **attrs))
+
+    return kernel
+
+
+def _fused_kernel() -> Kernel:
+    @passes_on(window_of)
+    def kernel(
+        xp: Any,
+        image: Any,
+        weight: Any,
+        bias: Any = None,
+        *,
+        fuse_activation: str = "",
+        fuse_alpha: float = 0.0,
+        **attrs: Any,
+    ) -> Any:
+        window = window_of(image.shape, weight.shape, **attrs)
+        out = _spread(xp, image, weight, window)
+        return with_fused(xp, out, bias, None, window, fuse_activation, fuse_alpha)
+
+    return kernel
+
+
 def _declare(
     name: str,
     doc: str,
@@ -164,18 +201,7 @@ def _declare(
     bias: str = "",
 ) -> OpDef:
     """A transposed convolution; ``bias`` is the slot that those of images have."""
-
-    @passes_on(window_of)
-    def kernel(
-        xp: Any,
-        image: Any,
-        weight: Any,
-        *others: None,
-        **attrs: Any,
-    ) -> Any:
-        window = window_of(image.shape, weight.shape, **attrs)
-        return _spread(xp, image, weight, window)
-
+    kernel = _fused_kernel() if bias else _plain_kernel()
     kernel.__doc__ = doc
     definition = op(
         name,
@@ -190,7 +216,7 @@ def _declare(
 
     outputs = "Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else "")
 
-    @definition.grad(*slots, outputs=outputs, dense=True, operand_ulps=8)
+    @definition.grad(*slots, outputs=outputs, infer=infer_fused_grad, operand_ulps=8)
     @passes_on(window_of)
     def kernel_grad(
         xp: Any,
@@ -203,7 +229,9 @@ def _declare(
         """To the images a convolution, to the filters a product with its windows' matrix."""
         window = window_of(image.shape, weight.shape, **attrs)
         made = _spread_grad(xp, image, weight, others[-1], window, needs)
-        return (*made, None) if bias else made
+        if not bias:
+            return made
+        return (*made, bias_grad(others[-1], others[0], window) if needs[2] else None)
 
     return definition
 
@@ -227,6 +255,27 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"Input": r.normal((2, 2, 3, 3)), "Filter": r.normal((2, 2, 3, 2))},
             {"strides": [2, 1], "paddings": [-1, 1, 0, -2]},
         ),
+        *_fused_samples(r),
+    ]
+
+
+def _fused_samples(r: SampleRng) -> list[Sample]:
+    """Calls as MKL-DNN's passes write them."""
+
+    def call(deviates: Mapping[str, str], grad: tuple[str, ...] = (), **attrs: Any) -> Sample:
+        inputs = {"Input": r.normal((2, 4, 3, 3)), "Filter": r.normal((4, 3, 3, 2))}
+        inputs["Bias"] = r.normal((3 * attrs.get("groups", 1),))
+        return Sample(inputs, attrs, grad=grad, deviates=deviates)
+
+    fast: dict[str, Any] = {"use_mkldnn": True, "is_test": True}
+    refused = {"*": "refuses the activation when it runs; dpexec computes it"}
+    return [
+        call({}, **fast, strides=[2, 1], paddings=[1, 0]),
+        call({"*": "refuses groups with use_mkldnn; dpexec takes them"}, **fast, groups=2),
+        call(refused, **fast, fuse_activation="relu"),
+        call(refused, **fast, fuse_activation="leaky_relu", fuse_alpha=0.1),
+        call(refused, **fast, fuse_activation="relu6", fuse_alpha=2.0),
+        call({"Output": PLAIN}, grad=("Input", "Filter")),  # that of Bias has no gradient
     ]
 
 
@@ -266,7 +315,9 @@ conv2d_transpose = _declare(
     """Spread every element of the images over a window of the output, weighted by a filter.
 
     ``Filter`` is ``(channels, filters / groups, height, width)``. ``output_size`` chooses among
-    the sizes that ``conv2d`` with the same attributes maps to the size of ``Input``.
+    the sizes that ``conv2d`` with the same attributes maps to the size of ``Input``. Models that
+    were optimized for MKL-DNN add ``Bias``, a number for each filter; ``fuse_activation`` is as for
+    ``conv2d``.
     Source: Paddle op ``conv2d_transpose``; Zeiler et al. 2010.
     """,
     _samples,

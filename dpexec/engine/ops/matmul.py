@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
-from dpexec.engine.ops._shapes import require_float, require_same_dtype, same_dims
+from dpexec.engine.ops._eight_bits import (
+    has_eight_bits,
+    require_float_or_small,
+    result_type,
+    stored,
+)
+from dpexec.engine.ops._shapes import require_same_dtype, same_dims
 
-ATTRS = {
-    "Scale_out": 1.0,
-    "Scale_x": 1.0,
-    "Scale_y": 1.0,
-    "force_fp32_output": False,
-    "fused_reshape_Out": [],
-    "fused_transpose_Out": [],
-    "use_mkldnn": False,
-    "use_quantizer": False,
-}
+ATTRS = {"fused_reshape_Out": [], "fused_transpose_Out": [], "use_quantizer": False}
 
 Shape = tuple[int, ...]
 
@@ -60,8 +57,10 @@ def _infer(
     transpose_X: bool = False,
     transpose_Y: bool = False,
     head_number: int = 1,
+    use_mkldnn: bool = False,
+    force_fp32_output: bool = False,
 ) -> Spec:
-    require_float(x)
+    require_float_or_small(x, "X", use_mkldnn)
     require(x.rank and y.rank, f"X {x} and Y {y} must have dimensions")
     require_same_dtype(x, y)
     x_shape, y_shape = _as_matrices(x.shape, y.shape)
@@ -87,7 +86,19 @@ def _infer(
         out = out[:-1]
     if x.rank == 1 and not transpose_X:
         out = (*out[: len(batch)], *out[len(batch) + 1 :])
-    return x.replace(shape=out or (1,))
+    kind = x.dtype
+    if has_eight_bits(x):
+        kind = result_type(unsigned=False, force_fp32_output=force_fp32_output, residual=None)
+    return x.replace(shape=out or (1,), dtype=kind)
+
+
+def scale_of(
+    use_mkldnn: bool, force_fp32_output: bool, Scale_x: float, Scale_y: float, Scale_out: float
+) -> float:
+    """What the attributes of scales multiply the result by, which MKL-DNN alone heeds."""
+    if not use_mkldnn:
+        return 1.0
+    return (1.0 if force_fp32_output else Scale_out) / (Scale_x * Scale_y)
 
 
 def _operands(x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> tuple[Any, Any]:
@@ -158,7 +169,30 @@ def _samples(r: SampleRng) -> list[Sample]:
     six = np.arange(1.0, 7.0).reshape(2, 3)
     known = np.array([[7.0, 16.0], [16.0, 38.5]])
     attrs = {"transpose_Y": True, "alpha": 0.5}
-    return [*found, Sample({"X": six, "Y": six}, attrs, expected={"Out": known})]
+    return [*found, *_scaled(r), Sample({"X": six, "Y": six}, attrs, expected={"Out": known})]
+
+
+def _scaled(r: SampleRng) -> list[Sample]:
+    """Calls with scales, as quantized models hold them."""
+
+    def call(kind: type[np.generic], deviates: str = "", **attrs: Any) -> Sample:
+        inputs = {"X": r.normal((2, 3, 4)), "Y": r.normal((2, 4, 5))}
+        if issubclass(kind, np.integer):
+            ends = np.iinfo(kind)
+            inputs = {
+                name: r.integers(ends.min, ends.max + 1, values.shape).astype(kind)
+                for name, values in inputs.items()
+            }
+        given = {"use_mkldnn": True, "Scale_x": 20.0, "Scale_y": 30.0, "Scale_out": 3.0, **attrs}
+        return Sample(inputs, given, grad=(), deviates={"*": deviates} if deviates else {})
+
+    return [
+        call(np.int8),
+        call(np.int8, alpha=2.0, force_fp32_output=True),
+        call(np.uint8, "refuses a product of two uint8; dpexec computes it"),
+        call(np.float64, alpha=0.5),
+        call(np.float64, force_fp32_output=True),
+    ]
 
 
 @op(
@@ -167,10 +201,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     outputs="Out",
     infer=_infer,
     attrs=ATTRS,
-    fixed=dict.fromkeys(
-        ("Scale_out", "Scale_x", "Scale_y", "fused_reshape_Out", "fused_transpose_Out"),
-        "use_mkldnn",
-    ),
+    fixed=dict.fromkeys(("fused_reshape_Out", "fused_transpose_Out"), "use_mkldnn"),
     samples=_samples,
     operand_ulps=2,
 )
@@ -183,6 +214,11 @@ def matmul(
     transpose_Y: bool = False,
     alpha: float = 1.0,
     head_number: int = 1,
+    use_mkldnn: bool = False,
+    force_fp32_output: bool = False,
+    Scale_x: float = 1.0,
+    Scale_y: float = 1.0,
+    Scale_out: float = 1.0,
 ) -> Any:
     """``alpha * op(x) @ op(y)``, where ``op`` swaps the last two dimensions if it is asked to.
 
@@ -192,9 +228,17 @@ def matmul(
 
     With ``head_number`` of more than 1, the columns of ``op(x)`` are as many equal parts, each of
     which is multiplied by its part of the rows of ``op(y)``; or of its columns, if ``op(y)`` has
-    only as many rows as one part has columns. The results stand side by side. Source: Paddle op
+    only as many rows as one part has columns. The results stand side by side.
+
+    With ``use_mkldnn`` the result is multiplied by ``Scale_out / (Scale_x * Scale_y)``, with
+    ``force_fp32_output`` by ``1 / (Scale_x * Scale_y)``. Quantized models hold inputs of int8 or
+    uint8: the result is then rounded to int8, unless it is forced to be float32. Source: Paddle op
     ``matmul``.
     """
+    small = x.dtype.kind != "f"
+    if small:
+        x, y = x.astype(np.float64), y.astype(np.float64)
+    alpha *= scale_of(use_mkldnn, force_fp32_output, Scale_x, Scale_y, Scale_out)
     left, right = _operands(x, y, transpose_X, transpose_Y)
     batch = left.shape[:-2] or right.shape[:-2]
     if head_number > 1:
@@ -208,6 +252,8 @@ def matmul(
         out *= out.dtype.type(alpha)
     rows = () if x.ndim == 1 and not transpose_X else left.shape[-2:-1]
     columns = () if y.ndim == 1 and not transpose_Y and head_number <= 1 else out.shape[-1:]
+    if small:
+        out = stored(xp, out.astype(np.float32), np.float32 if force_fp32_output else np.int8)
     return out.reshape((batch + rows + columns) or (1,))
 
 

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
-from dpexec.engine.ops._shapes import product, require_float, require_same_dtype
+from dpexec.engine.ops._eight_bits import (
+    back_scales,
+    has_eight_bits,
+    per_channel,
+    quantized,
+    require_float_or_small,
+    require_scales,
+    result_type,
+    stored,
+)
+from dpexec.engine.ops._shapes import product, require_same_dtype
 
 
-def _infer(x: Spec, y: Spec, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Spec:
-    require_float(x)
+def _infer(
+    x: Spec,
+    y: Spec,
+    *,
+    x_num_col_dims: int = 1,
+    y_num_col_dims: int = 1,
+    use_mkldnn: bool = False,
+    force_fp32_output: bool = False,
+    scale_y: Sequence[float] = (1.0,),
+) -> Spec:
+    require_float_or_small(x, "X", use_mkldnn)
     require(
         0 < x_num_col_dims < x.rank,
         f"x_num_col_dims={x_num_col_dims} must leave X {x} at least one dimension on each side",
@@ -20,7 +40,8 @@ def _infer(x: Spec, y: Spec, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1
         0 < y_num_col_dims < y.rank,
         f"y_num_col_dims={y_num_col_dims} must leave Y {y} at least one dimension on each side",
     )
-    require_same_dtype(x, y)
+    if not has_eight_bits(x):
+        require_same_dtype(x, y)
     width = product(x.shape[x_num_col_dims:])
     height = product(y.shape[:y_num_col_dims])
     require(
@@ -28,7 +49,12 @@ def _infer(x: Spec, y: Spec, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1
         f"as a matrix, X {x} has {width} columns (x_num_col_dims={x_num_col_dims}), but Y {y} "
         f"has {height} rows (y_num_col_dims={y_num_col_dims})",
     )
-    return x.replace(shape=(*x.shape[:x_num_col_dims], *y.shape[y_num_col_dims:]))
+    made = x.replace(shape=(*x.shape[:x_num_col_dims], *y.shape[y_num_col_dims:]))
+    if not has_eight_bits(x):
+        return made
+    require_scales("scale_y", scale_y, y, product(y.shape[y_num_col_dims:]))
+    kind = result_type(unsigned=False, force_fp32_output=force_fp32_output, residual=None)
+    return made.replace(dtype=kind)
 
 
 def _matrix(array: Any, rows: int) -> Any:
@@ -37,6 +63,19 @@ def _matrix(array: Any, rows: int) -> Any:
         return array
     shape = array.shape
     return array.reshape(product(shape[:rows]), product(shape[rows:]))
+
+
+def _small(
+    r: SampleRng,
+    kind: type[np.integer[Any]],
+    deviates: Mapping[str, str] | None = None,
+    **attrs: Any,
+) -> Sample:
+    """A call as a quantized model holds it."""
+    ends = np.iinfo(kind)
+    x = r.integers(ends.min, ends.max + 1, (3, 12)).astype(kind)
+    given = {"use_mkldnn": True, "scale_x": 40.0, "scale_y": [30.0], **attrs}
+    return Sample({"X": x, "Y": r.normal((12, 5))}, given, grad=(), deviates=deviates or {})
 
 
 def _samples(r: SampleRng) -> list[Sample]:
@@ -48,6 +87,16 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"X": np.array([[1.0, 2.0]]), "Y": np.array([[3.0], [4.0]])},
             expected={"Out": np.array([[11.0]])},
         ),
+        _small(r, np.int8, scale_out=4.0),
+        _small(r, np.uint8, scale_out=2.0),
+        _small(r, np.uint8, force_fp32_output=True),
+        _small(
+            r,
+            np.int8,
+            scale_out=4.0,
+            scale_y=[30.0, 20.0, 45.5, 10.0, 12.0],
+            deviates={"*": "refuses several numbers in scale_y; dpexec takes one for each column"},
+        ),
     ]
 
 
@@ -56,18 +105,40 @@ def _samples(r: SampleRng) -> list[Sample]:
     inputs="X Y",
     outputs="Out",
     infer=_infer,
-    attrs={"force_fp32_output": False, "scale_out": 1.0, "scale_x": 1.0, "scale_y": [1.0],
-           "use_mkldnn": False},
-    samples=_samples, operand_ulps=2,
-)  # fmt: skip
-def mul(xp: Any, x: Any, y: Any, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Any:
+    attrs={"scale_y": [1.0]},
+    samples=_samples,
+    operand_ulps=2,
+)
+def mul(
+    xp: Any,
+    x: Any,
+    y: Any,
+    *,
+    x_num_col_dims: int = 1,
+    y_num_col_dims: int = 1,
+    force_fp32_output: bool = False,
+    scale_x: float = 1.0,
+    scale_y: Sequence[float] = (1.0,),
+    scale_out: float = 1.0,
+) -> Any:
     """The matrix product of ``x`` and ``y``.
 
     The first ``x_num_col_dims`` dimensions of ``x`` are its rows, the others its columns; ``y``
     likewise. The result has the row dimensions of ``x`` and the column dimensions of ``y``.
+
+    Quantized models hold an ``x`` of int8 or uint8: ``y`` becomes int8 by ``scale_y``, and the
+    result, times ``scale_out``, int8, with ``force_fp32_output`` float32.
     Source: Paddle op ``mul``.
     """
-    out = xp.matmul(_matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims))
+    left, right = _matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims)
+    if x.dtype.kind == "f":
+        out = xp.matmul(left, right)
+    else:
+        weights = quantized(xp, right, per_channel(scale_y, 2, 1))
+        back = back_scales(scale_x, scale_y, 1.0 if force_fp32_output else scale_out)
+        out = xp.matmul(left.astype(np.float64), weights).astype(np.float32)
+        out *= xp.asarray(per_channel(back, 2, 1))
+        out = stored(xp, out, np.float32 if force_fp32_output else np.int8)
     return out.reshape(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:])
 
 

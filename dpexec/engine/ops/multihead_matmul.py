@@ -10,8 +10,22 @@ from dpexec.engine.ops.softmax import softmax
 
 
 def _infer(
-    x: Spec, w: Spec, bias: Spec, bias_qk: Spec, *, alpha: float = 1.0, head_number: int = 1
+    x: Spec,
+    w: Spec,
+    bias: Spec,
+    bias_qk: Spec,
+    *,
+    head_number: int = 1,
+    transpose_Q: bool = False,
+    transpose_K: bool = True,
+    transpose_V: bool = False,
 ) -> Spec:
+    require(
+        (transpose_Q, transpose_K, transpose_V) == (False, True, False),
+        f"transpose_Q={transpose_Q}, transpose_K={transpose_K}, transpose_V={transpose_V}: only "
+        "keys are transposed, whatever these attributes say in Paddle; they must be False, True, "
+        "False",
+    )
     require(x.rank == 3, f"Input {x} must be [batch, length, width]")
     require(
         w.rank == 3 and w.shape[1] == 3 and dims_match(w.shape[0], x.shape[2]),
@@ -54,7 +68,6 @@ def _samples(r: SampleRng) -> list[Sample]:
     inputs="Input W Bias BiasQK",
     outputs="Out",
     infer=_infer,
-    attrs={"transpose_Q": False, "transpose_K": True, "transpose_V": False},
     no_grad=True,
     samples=_samples,
     operand_ulps=2,
@@ -72,7 +85,9 @@ def multihead_matmul(
     """``softmax(alpha * q @ k.T + BiasQK) @ v`` for each head, ``(batch, length, heads * size)``.
 
     ``Input @ W + Bias`` are queries, keys and values. Models that Paddle optimized for GPUs hold
-    it; Paddle has no kernel of it for CPUs. Source: Paddle op ``multihead_matmul``.
+    it; Paddle has no kernel of it for CPUs. ``transpose_Q``, ``transpose_K`` and ``transpose_V``,
+    which Paddle's kernel does not read, must have their defaults.
+    Source: Paddle op ``multihead_matmul``.
     """
     batch, length, width = x.shape
     made = xp.matmul(x.reshape(-1, width), w.reshape(width, -1)) + bias.reshape(-1)

@@ -9,11 +9,12 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, passes_on, require
+from dpexec.engine.ops._eight_bits import require_float_or_small
 from dpexec.engine.ops._pooling import Pooling
-from dpexec.engine.ops._shapes import require_float
 from dpexec.engine.ops._windows import channels_of, has_channels_last, image_shape, size_of
+from dpexec.engine.ops.quantize import in_range
 
-_LIBRARIES = {"use_cudnn": False, "use_mkldnn": False}
+_LIBRARIES = {"use_cudnn": False}
 
 
 @passes_on(Pooling.of)
@@ -23,9 +24,10 @@ def _infer(
     strides: Sequence[int],
     pooling_type: str = "max",
     data_format: str,
+    use_mkldnn: bool = False,
     **windows: Any,
 ) -> Spec:
-    require_float(x)
+    require_float_or_small(x, "X", use_mkldnn)
     rank = len(strides) + 2
     require(x.rank == rank, f"X {x} must have {rank} dimensions")
     require(pooling_type in ("max", "avg"), f"pooling_type {pooling_type} is neither max nor avg")
@@ -54,17 +56,14 @@ def _declare(
 ) -> OpDef:
     @passes_on(Pooling.of)
     def kernel(
-        xp: Any,
-        x: Any,
-        *,
-        pooling_type: str = "max",
-        data_format: str,
-        **windows: Any,
+        xp: Any, x: Any, *, pooling_type: str = "max", data_format: str, **windows: Any
     ) -> Any:
-        x = _channels_first(x, data_format)
-        pooling = Pooling.of(x.shape[2:], **windows)
-        out = pooling.maximum(xp, x) if pooling_type == "max" else pooling.mean(xp, x)
-        return _channels_back(xp, out, data_format)
+        whole = x.dtype.kind != "f"
+        values = _channels_first(x.astype(np.float32) if whole else x, data_format)
+        pooling = Pooling.of(values.shape[2:], **windows)
+        pool = pooling.maximum if pooling_type == "max" else pooling.mean
+        out = _channels_back(xp, pool(xp, values), data_format)
+        return in_range(xp, out, x.dtype) if whole else out
 
     kernel.__doc__ = doc
     definition = op(
@@ -101,6 +100,14 @@ def _call(kind: str, x: Any, ksize: list[int], strides: Sequence[int] = (), **at
     return Sample({"X": x}, {"pooling_type": kind, "ksize": ksize, **attrs})
 
 
+def _of_eight_bits(r: SampleRng, how: str, kind: type[np.integer[Any]]) -> Sample:
+    """A call as a quantized model holds it."""
+    ends = np.iinfo(kind)
+    x = r.integers(ends.min, ends.max + 1, (2, 3, 6, 5)).astype(kind)
+    attrs = {"pooling_type": how, "ksize": [3, 2], "strides": [2, 2], "paddings": [1, 0]}
+    return Sample({"X": x}, {**attrs, "use_mkldnn": True}, grad=())
+
+
 def _samples(r: SampleRng) -> list[Sample]:
     return [
         _call("max", r.distinct((2, 3, 4, 6)), [2, 2], [2, 2]),
@@ -135,6 +142,7 @@ def _samples(r: SampleRng) -> list[Sample]:
             expected={"Out": np.array([[[[4.0]]]])},
         ),
         *_samples_with_ties(r),
+        *(_of_eight_bits(r, how, kind) for how in ("max", "avg") for kind in (np.int8, np.uint8)),
         _call("max", r.distinct((2, 6, 5, 3)), [2, 2], [2, 2], data_format="NHWC"),
         _call("avg", r.normal((2, 3, 4, 6)), [2, 3], adaptive=True),
         _call("max", r.distinct((2, 3, 5, 2)), [6, 3], [2, 2], exclusive=False),

@@ -38,6 +38,7 @@ OTHER_OPERATORS = {
         (
             *("fused_embedding_eltwise_layernorm", "fused_fc_elementwise_layernorm"),
             *("fusion_transpose_flatten_concat", "multihead_matmul", "skip_layernorm"),
+            *("conv2d_fusion", "conv2d_inception_fusion"),
         ),
         "Paddle has it on GPUs alone",
     ),
@@ -56,15 +57,11 @@ WITHOUT_EFFECT = {
         exhaustive_search im2col_step is_test min_row_size_to_use_multithread numeric_stable_mode
         use_calc_stream use_cudnn use_mkldnn use_quantizer use_seq workspace_size_MB
         x_data_format y_data_format""",
-    "of integers of 8 bits, which these operators do not take": """
-        force_fp32_output conv2d.Scale_in conv2d.Scale_in_eltwise conv2d.Scale_out
-        conv2d.Scale_weights depthwise_conv2d.Scale_in depthwise_conv2d.Scale_in_eltwise
-        depthwise_conv2d.Scale_out depthwise_conv2d.Scale_weights mul.scale_out mul.scale_x
-        mul.scale_y""",
+    "of integers of 8 bits, which the operator does not take": "conv3d.force_fp32_output",
     "Paddle's kernels on CPUs do not read it, or read it and make the same of it": """
         auc.curve conv2d.fuse_brelu_threshold conv2d.fuse_relu_before_depthwise_conv
-        conv2d_transpose.fuse_alpha data_norm.summary_decay_rate data_norm.sync_stats
-        depthwise_conv2d.fuse_brelu_threshold depthwise_conv2d_transpose.fuse_alpha force_cpu
+        data_norm.summary_decay_rate data_norm.sync_stats
+        depthwise_conv2d.fuse_brelu_threshold force_cpu
         fuse_beta in_dtype quantize.output_format recurrent.is_train reduce_all.out_dtype
         reduce_any.out_dtype""",
     "says what a gradient is that nothing flows into: it is like the variable": """
@@ -173,12 +170,12 @@ def test_errors_name_operator_and_attribute():
         x = fluid.data("x", [2, 2])
         block = main.global_block()
         out = block.create_var(name="out")
-        wrong = {"use_mkldnn": True, "Scale_x": 2.0}
+        wrong = {"use_mkldnn": True, "fused_reshape_Out": [2]}
         with pytest.raises(
-            fluid.core.EnforceNotMet, match="operator matmul: attribute Scale_x must"
+            fluid.core.EnforceNotMet, match="operator matmul: attribute fused_reshape_Out must"
         ):
             block.append_op("matmul", {"X": x, "Y": x}, {"Out": out}, wrong)
-        block.append_op("matmul", {"X": x, "Y": x}, {"Out": out}, {"Scale_x": 2.0})
+        block.append_op("matmul", {"X": x, "Y": x}, {"Out": out}, {"fused_reshape_Out": [2]})
     feed = {"x": np.eye(2, dtype=np.float32)}
     (made,) = fluid.Executor(fluid.CPUPlace()).run(main, feed=feed, fetch_list=[out])
     np.testing.assert_array_equal(made, np.eye(2))

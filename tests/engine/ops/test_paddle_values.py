@@ -45,6 +45,7 @@ FEWER_SETTINGS = {
         (
             *("fused_embedding_eltwise_layernorm", "fused_fc_elementwise_layernorm"),
             *("fusion_transpose_flatten_concat", "multihead_matmul", "skip_layernorm"),
+            *("conv2d_fusion", "conv2d_inception_fusion"),
         ),
         "Paddle has it on GPUs alone: tests/engine/ops/test_fused_for_gpus.py",
     ),

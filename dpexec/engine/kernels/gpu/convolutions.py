@@ -24,6 +24,7 @@ from dpexec.engine.core.flags import asks_for_equal_runs
 from dpexec.engine.kernels.gpu.bfloat16 import rounded, widen
 from dpexec.engine.kernels.gpu.products import precision_of
 from dpexec.engine.ops._convolution import Window
+from dpexec.engine.ops._small_convolution import SCALING
 from dpexec.engine.ops._windows import has_channels_last, image_shape
 
 __all__ = ["convolution_of", "library"]
@@ -66,8 +67,9 @@ def _forward(
     fuse_alpha: float = 0.0, fuse_residual_connection: bool = False, **attrs: Any,
 ) -> Any:  # fmt: skip
     fused = fuse_activation or any(other is not None for other in others)
-    if fuse_relu_before_depthwise_conv or fused:
+    if fuse_relu_before_depthwise_conv or fused or image.dtype.kind != "f":
         return None
+    attrs = {name: value for name, value in attrs.items() if name not in SCALING}
     operands = _operands(xp, image, weight)
     if operands is None:
         return None

@@ -1,0 +1,98 @@
+"""Convolutions and products of numbers with 8 bits, as quantized models hold them.
+
+MKL-DNN's rules, for Paddle leaves these operators to it: filters become int8 by scales of their
+own, products are added up exactly, and the sum is scaled back before it is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType, is_float
+from dpexec.engine.ir.opdef import Spec, dims_match, require
+from dpexec.engine.ops.quantize import in_range
+
+__all__ = [
+    "back_scales",
+    "has_eight_bits",
+    "per_channel",
+    "quantized",
+    "require_float_or_small",
+    "require_scales",
+    "result_type",
+    "stored",
+]
+
+_SMALL = (VarType.INT8, VarType.UINT8)
+
+
+def has_eight_bits(spec: Spec) -> bool:
+    """Whether a variable holds int8 or uint8."""
+    return spec.dtype in _SMALL
+
+
+def require_float_or_small(spec: Spec, name: str, use_mkldnn: bool) -> None:
+    """Refuse what is neither a floating point number nor, with ``use_mkldnn``, of 8 bits."""
+    require(
+        is_float(spec.dtype) or (use_mkldnn and has_eight_bits(spec)),
+        f"{name} {spec} must hold floating point numbers, or int8 or uint8 where use_mkldnn is set",
+    )
+
+
+def require_scales(name: str, scales: Sequence[float], weights: Spec, channels: int) -> None:
+    """Refuse weights that are integers, and scales that are neither one nor one for a channel."""
+    require(is_float(weights.dtype), f"weights {weights} must hold floating point numbers")
+    require(
+        len(scales) == 1 or (scales and dims_match(len(scales), channels)),
+        f"{name} must hold 1 number or {channels}, but has {len(scales)}",
+    )
+
+
+def result_type(*, unsigned: bool, force_fp32_output: bool, residual: Spec | None) -> VarType:
+    """The type of a result: that of what is added to it, if there is one.
+
+    Args:
+        unsigned: whether the activation leaves nothing below 0.
+        force_fp32_output: the attribute.
+        residual: what is added, or None.
+    """
+    if residual is None:
+        small = VarType.UINT8 if unsigned else VarType.INT8
+        return VarType.FP32 if force_fp32_output else small
+    require(not force_fp32_output, "force_fp32_output cannot be set where ResidualData is added")
+    signed = residual.dtype == VarType.INT8
+    return VarType.UINT8 if signed and unsigned else residual.dtype
+
+
+def per_channel(values: Sequence[float], ndim: int, axis: int) -> Any:
+    """Scales as a float32 array that goes with the channels of an array."""
+    shape = [1] * ndim
+    shape[axis] = -1
+    return np.asarray(values, np.float32).reshape(shape)
+
+
+def quantized(xp: Any, weights: Any, scales: Any) -> Any:
+    """Weights as whole numbers from -128 to 127, in float64: sums of their products are exact."""
+    return in_range(xp, weights * xp.asarray(scales), np.int8).astype(np.float64)
+
+
+def back_scales(scale_in: float, scales: Sequence[float], scale_out: float) -> list[float]:
+    """What sums are multiplied by for each channel; a scale of 0 is that of weights of 0."""
+    return [scale_out if s == 0 else scale_out / (scale_in * s) for s in scales]
+
+
+def stored(xp: Any, values: Any, kind: Any, *, limited: Any = None) -> Any:
+    """Results in their type.
+
+    Args:
+        xp: ``numpy`` or ``cupy``.
+        values: float32.
+        kind: of the result.
+        limited: a narrower type that the library rounds to first.
+    """
+    if np.dtype(kind).kind == "f":
+        return values
+    return in_range(xp, values, limited or kind).astype(kind)
