@@ -179,7 +179,7 @@ def _picture(shown: Any) -> dict[str, str]:
 
 
 def _panel(board: Any, name: str) -> str:
-    from dpexec.viz import live_view
+    from dpexec.viz.live_panels import live_view
 
     return live_view.css() if board is None else live_view.panel(board, name)
 

@@ -22,6 +22,9 @@ FLOORS = (
 PICTURES = ("dashboard", "viz")
 """Above the engine, the lower one first. Nothing of fluid's surface imports them."""
 
+VIEWS = ("pages", "measured", "graphs", "live_panels")
+"""The folders of viz, the lowest first; the calls of users stand above them."""
+
 ENTRY = {"", "__main__", "cli", "commands", "examples", "paddle"}
 """May import everything, and nobody imports them."""
 
@@ -48,8 +51,15 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
+def height_in_viz(module: list[str]) -> int:
+    """How high the folder of a module of viz lies."""
+    return VIEWS.index(module[1]) if module[1] in VIEWS else len(VIEWS)
+
+
 def may_import(here: list[str], there: list[str]) -> bool:
     """Whether a module may import another one; both as the parts of their names below dpexec."""
+    if here[0] == there[0] == "viz":
+        return height_in_viz(there) <= height_in_viz(here)
     if here[0] == there[0] != "engine":
         return True
     if here[0] == "engine":
@@ -94,6 +104,8 @@ def test_every_room_of_the_engine_has_a_floor():
         ("engine/ops/a.py", "import cupy.cuda", "only core and kernels may import cupy"),
         ("engine/graph/a.py", "def draw():\n    from dpexec import viz", "must not import"),
         ("dashboard/a.py", "from dpexec import viz", "must not import dpexec.viz"),
+        ("viz/pages/a.py", "from dpexec.viz.graphs import b", "must not import dpexec.viz.graphs"),
+        ("viz/a.py", "from dpexec.viz.graphs import b", None),
         ("layers/a.py", "from dpexec import cli", "layers.a must not import dpexec.cli"),
         ("layers/a.py", "import dpexec", "must not import dpexec"),
         ("layers/a.py", "from dpexec import viz", "must not import dpexec.viz"),

@@ -1,16 +1,16 @@
 """Pictures of what dpexec builds and runs; installed as ``dpexec.viz``."""
 
-from .compare import Comparison, compare
-from .draw import Drawing, draw
-from .findings import Findings, analyse
-from .live_view import LiveView, live
-from .load import FileError
-from .memory import Memory, memory
-from .passes import Passes, passes
-from .report import Report, report
-from .simulate import Simulation, simulate
-from .table import Table, table
-from .timeline import Timeline, timeline
+from dpexec.viz.compare import Comparison, compare
+from dpexec.viz.draw import Drawing, draw
+from dpexec.viz.findings import Findings, analyse
+from dpexec.viz.live_panels.live_view import LiveView, live
+from dpexec.viz.memory import Memory, memory
+from dpexec.viz.pages.load import FileError
+from dpexec.viz.passes import Passes, passes
+from dpexec.viz.report import Report, report
+from dpexec.viz.simulate import Simulation, simulate
+from dpexec.viz.table import Table, table
+from dpexec.viz.timeline import Timeline, timeline
 
 __all__ = [
     "Comparison",

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from dpexec.engine.trace import Trace
+from dpexec.viz.compare_svg import render
+from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.pages.load import as_trace
+from dpexec.viz.pages.page_data import CompareData
+from dpexec.viz.pages.units import counted, percent, seconds_text
+from dpexec.viz.pages.view import View
 
-from .compare_svg import render
-from .load import as_trace
-from .page_data import CompareData
-from .schedule import Schedule, Slice
-from .units import counted, percent, seconds_text
-from .view import View
+from dpexec.engine.trace import Trace
 
 _Key = tuple[Any, ...]
 
@@ -151,7 +151,7 @@ class Comparison(View):
             "type": "compare",
             "title": self.title,
             "notes": self.notes,
-            "sides": (one, other),  # type: ignore[typeddict-item]
+            "sides": (one, other),
             "rows": [(c.label, c.before, c.after, c.nodes) for c in self.changes],
             "unmatched": (
                 [lone.label for lone in self.only_before],

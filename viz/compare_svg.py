@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .plot import MARGIN, Canvas, text_width
-from .units import cut, seconds_text, time_ticks
+from dpexec.viz.pages.plot import MARGIN, Canvas, text_width
+from dpexec.viz.pages.units import cut, seconds_text, time_ticks
 
 if TYPE_CHECKING:
-    from .compare import Change, Comparison, Lone
+    from dpexec.viz.compare import Change, Comparison, Lone
 
 _WIDTH = 1100.0
 _ROWS = 20

@@ -8,20 +8,19 @@ from functools import cached_property
 from typing import Any
 
 import graphviz
+from dpexec.viz.graphs.dot import to_dot
+from dpexec.viz.graphs.fold import closed_at, fold_replicas, glance
+from dpexec.viz.graphs.fold import fold as folded
+from dpexec.viz.graphs.groups import KINDS, Group, groups, twins
+from dpexec.viz.graphs.model import Diagram, from_graph
+from dpexec.viz.graphs.svg import render
+from dpexec.viz.pages.load import GraphData, as_graph
+from dpexec.viz.pages.page import page
+from dpexec.viz.pages.page_data import GraphData as PageData
+from dpexec.viz.pages.page_data import GroupData, OverlayData
+from dpexec.viz.pages.view import View
 
 from dpexec.engine.core.memory import no_cycles_sought
-
-from .dot import to_dot
-from .fold import closed_at, fold_replicas, glance
-from .fold import fold as folded
-from .groups import KINDS, Group, groups, twins
-from .load import GraphData, as_graph
-from .model import Diagram, from_graph
-from .page import page
-from .page_data import GraphData as PageData
-from .page_data import GroupData, OverlayData
-from .svg import render
-from .view import View
 
 FOLD_ABOVE = 150
 """Graphs with more operators than this are folded unless told otherwise."""

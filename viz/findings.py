@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from dpexec.engine.trace import Trace
+from dpexec.viz.findings_svg import render
+from dpexec.viz.measured.analysis import Analysis, analysis_of
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.pages.load import as_trace
+from dpexec.viz.pages.page_data import BarData, FigureData, SectionData, SentenceData, TextData
+from dpexec.viz.pages.units import counted, percent, seconds_text
+from dpexec.viz.pages.view import View
+from dpexec.viz.pages.words import PARTS
 
-from .analysis import Analysis, analysis_of
-from .findings_svg import render
-from .load import as_trace
-from .page_data import BarData, FigureData, SectionData, SentenceData, TextData
-from .schedule import Schedule
-from .units import counted, percent, seconds_text
-from .view import View
-from .words import PARTS
+from dpexec.engine.trace import Trace
 
 _WAITS = 8
 

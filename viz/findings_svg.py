@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .analysis import Analysis, DeviceUse, StepTime
-from .plot import MARGIN, Canvas, number, text_width, wrap
-from .units import percent, seconds_text, time_ticks
-from .words import COLOURS, PARTS
+from dpexec.viz.measured.analysis import Analysis, DeviceUse, StepTime
+from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width, wrap
+from dpexec.viz.pages.units import percent, seconds_text, time_ticks
+from dpexec.viz.pages.words import COLOURS, PARTS
 
 _WIDTH = 1000.0
 _LEFT = 96.0

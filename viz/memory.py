@@ -9,16 +9,15 @@ from itertools import pairwise
 from typing import Any, get_args
 
 import numpy as np
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.memory_svg import render
+from dpexec.viz.pages.load import as_trace
+from dpexec.viz.pages.page_data import CounterData, DeviceMemoryData, MemoryData
+from dpexec.viz.pages.units import bytes_text
+from dpexec.viz.pages.view import View
 
 from dpexec.engine.trace import Trace
 from dpexec.engine.trace.events import Allocation, MemoryKind
-
-from .load import as_trace
-from .memory_svg import render
-from .page_data import CounterData, DeviceMemoryData, MemoryData
-from .schedule import Schedule
-from .units import bytes_text
-from .view import View
 
 KINDS: tuple[str, ...] = tuple(kind for kind in get_args(MemoryKind) if kind != "arena")
 """What is alive, in the order of the stack; arenas are reserved, their contents counted apart."""

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from .plot import MARGIN, Canvas, number, text_width
-from .schedule import Schedule, Step
-from .units import bytes_text, cut, percent, size_ticks, time_ticks
+from dpexec.viz.measured.schedule import Schedule, Step
+from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width
+from dpexec.viz.pages.units import bytes_text, cut, percent, size_ticks, time_ticks
 
 if TYPE_CHECKING:
-    from .memory import DeviceMemory, Peak
+    from dpexec.viz.memory import DeviceMemory, Peak
 
 _WIDTH = 1180.0
 _LEFT = 96.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.engine.trace import Trace
+from dpexec.viz.draw import draw
+from dpexec.viz.timeline import timeline
 
-from .draw import draw
-from .timeline import timeline
+from dpexec.engine.trace import Trace
 
 
 def picture(shown: Any) -> dict[str, str]:

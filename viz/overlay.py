@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .critical_path import critical_path
-from .memory import memory_of
-from .page_data import OverlayData
-from .schedule import Schedule, Slice
+from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.memory import memory_of
+from dpexec.viz.pages.page_data import OverlayData
 
 _MADE_IN_A_STEP = ("gradient", "temporary")
 

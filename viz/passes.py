@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from dpexec.viz.graphs.history import REPLICATION, Member, Stage, compilation_of, history
+from dpexec.viz.pages.load import FileError, as_graph
+from dpexec.viz.pages.page_data import PassesData
+from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width, wrap
+from dpexec.viz.pages.style import ROLE_NAMES
+from dpexec.viz.pages.units import counted, tally
+from dpexec.viz.pages.view import View
+
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.strategy.strategies import BuildStrategy
 from dpexec.engine.trace import Trace
-
-from .history import REPLICATION, Member, Stage, compilation_of, history
-from .load import FileError, as_graph
-from .page_data import PassesData
-from .plot import MARGIN, Canvas, number, text_width, wrap
-from .style import ROLE_NAMES
-from .units import counted, tally
-from .view import View
 
 _WIDTH = 1080.0
 _DEVICES = 2  # further replicas do the same

@@ -8,21 +8,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpexec.engine.trace import Trace
+from dpexec.viz.draw import draw
+from dpexec.viz.findings import Findings
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.memory import memory
+from dpexec.viz.overlay import overlay_of
+from dpexec.viz.pages.load import as_trace
+from dpexec.viz.pages.page import page
+from dpexec.viz.pages.page_data import StackData
+from dpexec.viz.pages.stack import stacked
+from dpexec.viz.pages.view import View
+from dpexec.viz.passes import passes
+from dpexec.viz.table import table_of
+from dpexec.viz.timeline import Timeline
 
-from .draw import draw
-from .findings import Findings
-from .load import as_trace
-from .memory import memory
-from .overlay import overlay_of
-from .page import page
-from .page_data import StackData
-from .passes import passes
-from .schedule import Schedule
-from .stack import stacked
-from .table import table_of
-from .timeline import Timeline
-from .view import View
+from dpexec.engine.trace import Trace
 
 
 class Report(View):

@@ -21,16 +21,16 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from dpexec.engine.trace import Trace
+from dpexec.viz.measured.predict import REASONS, Link, Mode, Model, Prediction, Reason
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.template import templates
+from dpexec.viz.pages.load import as_trace
+from dpexec.viz.pages.page_data import ChartData, StackData, TableData, Unit
+from dpexec.viz.pages.units import bytes_text, counted, percent, seconds_text
+from dpexec.viz.pages.view import View
+from dpexec.viz.simulate_svg import render
 
-from .load import as_trace
-from .page_data import ChartData, StackData, TableData, Unit
-from .predict import REASONS, Link, Mode, Model, Prediction, Reason
-from .schedule import Schedule
-from .simulate_svg import render
-from .template import templates
-from .units import bytes_text, counted, percent, seconds_text
-from .view import View
+from dpexec.engine.trace import Trace
 
 SCANNED = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of devices that are tried."""

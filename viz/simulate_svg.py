@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .plot import MARGIN, Canvas, number
-from .units import percent, seconds_text, time_ticks
+from dpexec.viz.pages.plot import MARGIN, Canvas, number
+from dpexec.viz.pages.units import percent, seconds_text, time_ticks
 
 if TYPE_CHECKING:
-    from .simulate import Prediction
+    from dpexec.viz.simulate import Prediction
 
 _WIDTH = 1100.0
 _LEFT = 76.0

@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, get_args
 
-from dpexec.engine.trace import Trace
+from dpexec.viz import table_figures as figures
+from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.pages.load import as_trace
+from dpexec.viz.pages.page_data import ColumnData, TableData, Unit
+from dpexec.viz.pages.units import counted, figure_text
+from dpexec.viz.pages.view import View
+from dpexec.viz.table_figures import By
+from dpexec.viz.table_svg import render
 
-from . import table_figures as figures
-from .critical_path import critical_path
-from .load import as_trace
-from .page_data import ColumnData, TableData, Unit
-from .schedule import Schedule, Slice
-from .table_figures import By
-from .table_svg import render
-from .units import counted, figure_text
-from .view import View
+from dpexec.engine.trace import Trace
 
 GROUPINGS: tuple[str, ...] = get_args(By)
 

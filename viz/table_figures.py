@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from . import traffic
-from .flops import flops
-from .schedule import Schedule, Slice
+from dpexec.viz.measured import traffic
+from dpexec.viz.measured.flops import flops
+from dpexec.viz.measured.schedule import Schedule, Slice
 
 By = Literal["type", "node", "layer", "task", "role"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .page_data import Unit
-from .plot import MARGIN, Canvas, number, text_width
-from .units import cut, figure_text
+from dpexec.viz.pages.page_data import Unit
+from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width
+from dpexec.viz.pages.units import cut, figure_text
 
 _ROWS = 30
 _LINE = 20.0

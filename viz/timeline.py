@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from dpexec.engine.trace import Trace
+from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.runs import runs_of
+from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.memory import live_counters
+from dpexec.viz.pages.load import as_trace
+from dpexec.viz.pages.page_data import SlicesData, TimelineData
+from dpexec.viz.pages.style import ROLE_NAMES
+from dpexec.viz.pages.units import counted, seconds_text
+from dpexec.viz.pages.view import View
+from dpexec.viz.timeline_svg import render
 
-from .critical_path import critical_path
-from .load import as_trace
-from .memory import live_counters
-from .page_data import SlicesData, TimelineData
-from .runs import runs_of
-from .schedule import Schedule, Slice
-from .style import ROLE_NAMES
-from .timeline_svg import render
-from .units import counted, seconds_text
-from .view import View
+from dpexec.engine.trace import Trace
 
 _NANO = 1e9
 

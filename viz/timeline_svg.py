@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from .analysis import DeviceUse, device_uses
-from .critical_path import critical_path
-from .plot import MARGIN, Canvas, text_width
-from .schedule import Schedule, Slice, Step
-from .style import ROLE_NAMES
-from .units import percent, seconds_text, time_ticks
-from .words import PARTS
+from dpexec.viz.measured.analysis import DeviceUse, device_uses
+from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.schedule import Schedule, Slice, Step
+from dpexec.viz.pages.plot import MARGIN, Canvas, text_width
+from dpexec.viz.pages.style import ROLE_NAMES
+from dpexec.viz.pages.units import percent, seconds_text, time_ticks
+from dpexec.viz.pages.words import PARTS
 
 _WIDTH = 1180.0
 _LABELS = 96.0  # pixels left of the rows, for the names of threads

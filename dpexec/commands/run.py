@@ -167,7 +167,7 @@ def _check_targets(options: argparse.Namespace) -> None:
         if path is not None and not path.parent.is_dir():
             raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
     if options.report is not None:
-        from dpexec.viz.view import View
+        from dpexec.viz.pages.view import View
 
         try:
             View.ending(options.report)

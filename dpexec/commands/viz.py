@@ -131,7 +131,7 @@ def _load(path: Path) -> Any:
     from dpexec.engine.core.errors import EnforceNotMet
     from dpexec.engine.graph.describe import FORMAT
     from dpexec.engine.ir.program import Program
-    from dpexec.viz.load import FileError, as_graph, as_trace
+    from dpexec.viz.pages.load import FileError, as_graph, as_trace
 
     if path.is_dir():
         raise CommandError(f"{path} is a folder; the program of a saved model is its __model__")
@@ -162,7 +162,7 @@ def _only(trace: Trace, step: int) -> Trace:
     """One step of a trace; the memory is kept, it builds up over all steps."""
     from dataclasses import replace
 
-    from dpexec.viz.schedule import Schedule
+    from dpexec.viz.measured.schedule import Schedule
 
     events = tuple(piece.event for piece in Schedule(trace, [step]).slices)
     return replace(trace, events=tuple(sorted(events, key=lambda e: (e.start, -e.stop))))
@@ -204,7 +204,7 @@ class _GraphFigures:
     """What is printed of a graph."""
 
     def __init__(self, graph: dict[str, Any]) -> None:
-        from dpexec.viz.graph_facts import GraphFacts
+        from dpexec.viz.measured.graph_facts import GraphFacts
 
         facts = GraphFacts(graph)
         roles: dict[str, int] = {}
@@ -232,7 +232,7 @@ class _GraphFigures:
         return self.figures
 
     def __str__(self) -> str:
-        from dpexec.viz.units import bytes_text
+        from dpexec.viz.pages.units import bytes_text
 
         figures = self.figures
         places = ", ".join(sorted(set(figures["devices"])))

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from dpexec.viz.analysis import CAUSES, analysis_of
+from dpexec.viz.measured.analysis import CAUSES, analysis_of
 from hypothesis import given, settings
 
 from tests.viz.test_schedule import any_events

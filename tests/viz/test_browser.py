@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from dpexec.viz.page import page as make_page
+from dpexec.viz.pages.page import page as make_page
 
 from dpexec import viz
 from tests.engine.run.nets import batches, classifier, train

@@ -4,8 +4,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from dpexec.viz.critical_path import critical_path, longest_path
-from dpexec.viz.schedule import Schedule
+from dpexec.viz.measured.critical_path import critical_path, longest_path
+from dpexec.viz.measured.schedule import Schedule
 
 from dpexec.engine.trace import Event, Trace
 from tests.viz.traces import GraphFile, straggling, task, trace

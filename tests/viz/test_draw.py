@@ -8,10 +8,10 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
-from dpexec.viz.layout import place
-from dpexec.viz.load import FileError
-from dpexec.viz.model import from_graph
-from dpexec.viz.order import WIDEST, rows
+from dpexec.viz.graphs.layout import place
+from dpexec.viz.graphs.model import from_graph
+from dpexec.viz.graphs.order import WIDEST, rows
+from dpexec.viz.pages.load import FileError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from dpexec.viz.findings import analyse
-from dpexec.viz.words import COLOURS, PARTS
+from dpexec.viz.pages.words import COLOURS, PARTS
 
 from tests.viz.test_timeline import boxes, overlapping
 from tests.viz.traces import event, straggling, task, trace, two_replicas

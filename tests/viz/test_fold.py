@@ -1,11 +1,11 @@
 """Folding: nothing is lost, nothing goes in circles, and the picture says what was folded."""
 
 import pytest
-from dpexec.viz.fold import AT_A_GLANCE, fold, fold_replicas, glance
-from dpexec.viz.groups import groups, twins
-from dpexec.viz.layout import place
-from dpexec.viz.model import from_graph
-from dpexec.viz.order import topological
+from dpexec.viz.graphs.fold import AT_A_GLANCE, fold, fold_replicas, glance
+from dpexec.viz.graphs.groups import groups, twins
+from dpexec.viz.graphs.layout import place
+from dpexec.viz.graphs.model import from_graph
+from dpexec.viz.graphs.order import topological
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

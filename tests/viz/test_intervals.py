@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from dpexec.viz import intervals
+from dpexec.viz.measured import intervals
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,8 @@ import types
 from xml.etree import ElementTree
 
 import pytest
-from dpexec.viz import live, live_view
+from dpexec.viz import live
+from dpexec.viz.live_panels import live_view
 
 from dpexec.dashboard.board import Board
 from dpexec.engine.trace import live as watching

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from dpexec.viz.load import FileError, as_graph, as_trace
+from dpexec.viz.pages.load import FileError, as_graph, as_trace
 
 from dpexec.engine.trace import Event, Trace, save
 from tests.engine.run.nets import batches, classifier, train

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from dpexec.viz.machine import Job, makespan
+from dpexec.viz.measured.machine import Job, makespan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

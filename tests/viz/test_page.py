@@ -9,7 +9,7 @@ from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from dpexec.viz.page import in_notebook, page
+from dpexec.viz.pages.page import in_notebook, page
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "viz" / "web"

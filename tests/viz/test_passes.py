@@ -3,8 +3,8 @@
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from dpexec.viz.history import compilation_of, history
-from dpexec.viz.load import FileError
+from dpexec.viz.graphs.history import compilation_of, history
+from dpexec.viz.pages.load import FileError
 from dpexec.viz.passes import _order, passes
 
 import dpexec as fluid

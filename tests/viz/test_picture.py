@@ -4,7 +4,7 @@ import builtins
 import struct
 
 import pytest
-from dpexec.viz.picture import convert
+from dpexec.viz.pages.picture import convert
 
 from dpexec import viz
 from tests.viz.graphs import mlp

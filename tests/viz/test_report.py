@@ -7,9 +7,9 @@ import zlib
 from base64 import b64decode
 
 import pytest
+from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.overlay import overlay_of
-from dpexec.viz.schedule import Schedule
-from dpexec.viz.stack import stacked
+from dpexec.viz.pages.stack import stacked
 
 from dpexec import viz
 from dpexec.engine import trace as traces

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from dpexec.viz.schedule import TOLERANCE, Schedule
+from dpexec.viz.measured.schedule import TOLERANCE, Schedule
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from dpexec.viz.schedule import Schedule
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.template import templates
 from dpexec.viz.simulate import simulate
-from dpexec.viz.template import templates
 
 from tests.fixtures.record_traces import RUNS, stored
 from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas, warming_up

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from dpexec.viz import style
+from dpexec.viz.pages import style
 
 # Machado, Oliveira, Fernandes (2009): colours as people without one kind of cones see them
 DEFICIENCIES = {

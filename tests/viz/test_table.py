@@ -5,9 +5,9 @@ import io
 import json
 
 import pytest
-from dpexec.viz.flops import flops
-from dpexec.viz.graph_facts import GraphFacts
-from dpexec.viz.schedule import Schedule
+from dpexec.viz.measured.flops import flops
+from dpexec.viz.measured.graph_facts import GraphFacts
+from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.table import GROUPINGS, table
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
 import pytest
-from dpexec.viz.plot import text_width
+from dpexec.viz.pages.plot import text_width
 from dpexec.viz.timeline import timeline
 
 from dpexec.engine.trace import Event, Trace

@@ -4,9 +4,9 @@ import json
 
 import pytest
 from dpexec.viz.findings import analyse
-from dpexec.viz.schedule import Schedule
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.traffic import traffic
 from dpexec.viz.table import table
-from dpexec.viz.traffic import traffic
 
 from tests.viz.traces import event, straggling, task, trace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .style import DARK, LIGHT, css
+from dpexec.viz.pages.style import DARK, LIGHT, css
 
 MARGIN = 24.0
 HATCHED = "collective"

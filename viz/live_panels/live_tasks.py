@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .live_parts import CHARACTER, fit, framed, more, rect, svg
-from .style import ROLE_NAMES
-from .units import bytes_text, counted, seconds_text, time_ticks
+from dpexec.viz.live_panels.live_parts import CHARACTER, fit, framed, more, rect, svg
+from dpexec.viz.pages.style import ROLE_NAMES
+from dpexec.viz.pages.units import bytes_text, counted, seconds_text, time_ticks
 
 __all__ = ["graph", "lanes"]
 

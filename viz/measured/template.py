@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dpexec.engine.compile.bucket_size import THREADS
+from dpexec.viz.measured import intervals
+from dpexec.viz.measured.intervals import Interval
+from dpexec.viz.measured.runs import Run, StepRuns, runs_of
+from dpexec.viz.measured.schedule import Schedule
 
-from . import intervals
-from .intervals import Interval
-from .runs import Run, StepRuns, runs_of
-from .schedule import Schedule
+from dpexec.engine.compile.bucket_size import THREADS
 
 _AGGREGATING = ("all_reduce", "reduce")
 _KINDS = (*_AGGREGATING, "broadcast", "compute", "scale_loss_grad")

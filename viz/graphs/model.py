@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .load import FileError, GraphData
-from .style import ROLE_NAMES
-from .units import bytes_text, counted, few, tally
+from dpexec.viz.pages.load import FileError, GraphData
+from dpexec.viz.pages.style import ROLE_NAMES
+from dpexec.viz.pages.units import bytes_text, counted, few, tally
 
 Value = Mapping[str, Any]
 """A version of a variable on a device, as a graph file has it."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from .machine import Job, makespan
-from .template import Template, Work
+from dpexec.viz.measured.machine import Job, makespan
+from dpexec.viz.measured.template import Template, Work
 
 Mode = Literal["all_reduce", "reduce"]
 Reason = Literal["link", "cores", "serial part", "stragglers"]

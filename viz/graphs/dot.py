@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import graphviz
-
-from .model import Box, Diagram
-from .style import LIGHT, LIGHT_PAGE
+from dpexec.viz.graphs.model import Box, Diagram
+from dpexec.viz.pages.style import LIGHT, LIGHT_PAGE
 
 _LABELS = 200  # more links than this show what flows as a tooltip only
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import pairwise
 
-from .layout import (
+from dpexec.viz.graphs.layout import (
     BOX_HEIGHT,
     COLLECTIVE_HEIGHT,
     FRAME_HEAD,
@@ -17,8 +17,8 @@ from .layout import (
     place,
     shorten,
 )
-from .model import Box, Diagram, Link
-from .style import ROLE_NAMES, SIGNS, css
+from dpexec.viz.graphs.model import Box, Diagram, Link
+from dpexec.viz.pages.style import ROLE_NAMES, SIGNS, css
 
 _MARGIN = 24.0
 _LANE_HEAD = 40.0

@@ -12,10 +12,10 @@ from html import escape
 from pathlib import Path
 from typing import Protocol
 
-from .page_data import ViewData
-from .style import DARK, LIGHT, ROLE_NAMES
+from dpexec.viz.pages.page_data import ViewData
+from dpexec.viz.pages.style import DARK, LIGHT, ROLE_NAMES
 
-_STATIC = Path(__file__).with_name("static")
+_STATIC = Path(__file__).parents[1] / "static"
 _COMPRESS_ABOVE = 20_000  # characters of JSON; smaller pages stay readable in a text editor
 _NOTEBOOK_HEIGHT = 640  # CSS pixels of a view in a notebook
 

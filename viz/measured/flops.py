@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .graph_facts import GraphFacts
+from dpexec.viz.measured.graph_facts import GraphFacts
 
 _PRODUCTS = ("mul", "matmul", "matmul_v2", "fc")
 _CONVOLUTIONS = ("conv2d", "depthwise_conv2d", "conv3d")

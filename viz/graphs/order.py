@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from itertools import product
 
-from .model import Box, Diagram
+from dpexec.viz.graphs.model import Box, Diagram
 
 WIDEST = 3
 """Most boxes that one lane shows side by side; further ones go to the next row."""

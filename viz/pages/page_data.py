@@ -93,7 +93,7 @@ class TimelineData(TypedDict):
     span: tuple[int, int]
     tracks: Sequence[TrackData]
     names: Sequence[str]
-    roles: Sequence[str]  # those of viz/style.py
+    roles: Sequence[str]  # those of viz/pages/style.py
     slices: SlicesData
     flows: Sequence[tuple[int, int]]  # positions of slices: what waited for what
     critical: Sequence[int]  # positions of slices, in order

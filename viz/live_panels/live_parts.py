@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from .style import DARK, LIGHT, ROLE_NAMES
+from dpexec.viz.pages.style import DARK, LIGHT, ROLE_NAMES
 
 __all__ = ["CHARACTER", "css", "filled", "fit", "framed", "more", "number", "rect", "svg"]
 

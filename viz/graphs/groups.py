@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from .load import GraphData
-from .style import ROLE_NAMES
+from dpexec.viz.pages.load import GraphData
+from dpexec.viz.pages.style import ROLE_NAMES
 
 KINDS = ("stage", "part", "scope", "layer")
 """Kinds of groups, from the outside to the inside."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from dpexec.engine.trace import Event, Trace
+from dpexec.viz.measured.graph_facts import GraphFacts
 
-from .graph_facts import GraphFacts
+from dpexec.engine.trace import Event, Trace
 
 _Made = TypeVar("_Made")
 

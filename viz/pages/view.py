@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .page import in_notebook, page
-from .page_data import ViewData
-from .picture import cairo, convert
+from dpexec.viz.pages.page import in_notebook, page
+from dpexec.viz.pages.page_data import ViewData
+from dpexec.viz.pages.picture import cairo, convert
 
 
 class View(ABC):

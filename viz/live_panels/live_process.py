@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+from dpexec.viz.live_panels.live_view import overview
+
 from dpexec.dashboard.board import Boards
 from dpexec.dashboard.child import Parent, stand_back
-
-from .live_view import overview
 
 __all__: list[str] = []
 

@@ -15,15 +15,15 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-from dpexec.engine.trace import Trace
+from dpexec.viz.measured import intervals
+from dpexec.viz.measured.advice import Advice, advice
+from dpexec.viz.measured.critical_path import CriticalPath, critical_path
+from dpexec.viz.measured.intervals import Interval
+from dpexec.viz.measured.runs import Run, StepRuns, runs_of
+from dpexec.viz.measured.schedule import COMMUNICATION, DATA, Schedule, Step
+from dpexec.viz.measured.traffic import Traffic, traffic
 
-from . import intervals
-from .advice import Advice, advice
-from .critical_path import CriticalPath, critical_path
-from .intervals import Interval
-from .runs import Run, StepRuns, runs_of
-from .schedule import COMMUNICATION, DATA, Schedule, Step
-from .traffic import Traffic, traffic
+from dpexec.engine.trace import Trace
 
 Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unknown"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from .graph_facts import without_device
-from .schedule import DATA, TOLERANCE, Schedule, Slice, Step
+from dpexec.viz.measured.graph_facts import without_device
+from dpexec.viz.measured.schedule import DATA, TOLERANCE, Schedule, Slice, Step
 
 
 @dataclass(frozen=True, slots=True)

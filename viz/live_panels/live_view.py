@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from dpexec.viz.live_panels.live_figures import figures, loss, memory, moved, throughput
+from dpexec.viz.live_panels.live_parts import css
+from dpexec.viz.live_panels.live_tasks import graph, lanes
+
 from dpexec.dashboard.board import Board
 from dpexec.dashboard.child import Child
-
-from .live_figures import figures, loss, memory, moved, throughput
-from .live_parts import css
-from .live_tasks import graph, lanes
 
 __all__ = ["PANELS", "LiveView", "css", "live", "panel"]
 
@@ -73,7 +73,7 @@ class LiveView:
 
     def __init__(self, source: Any, display: Any, interval: float) -> None:
         self._source, self._display = source, display
-        self._process = Child("dpexec.viz.live_process")
+        self._process = Child("dpexec.viz.live_panels.live_process")
         self._stopped = threading.Event()
         source.show(1)
         self._thread = threading.Thread(

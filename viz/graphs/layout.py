@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from .model import Box, Diagram, Link
-from .order import rows
+from dpexec.viz.graphs.model import Box, Diagram, Link
+from dpexec.viz.graphs.order import rows
 
 BOX_HEIGHT = 38.0
 ROW_GAP = 26.0

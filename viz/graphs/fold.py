@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from .groups import KINDS, Group
-from .model import Box, Diagram, Link, with_notes
-from .units import bytes_text, counted, few, tally
+from dpexec.viz.graphs.groups import KINDS, Group
+from dpexec.viz.graphs.model import Box, Diagram, Link, with_notes
+from dpexec.viz.pages.units import bytes_text, counted, few, tally
 
 AT_A_GLANCE = 80
 """A folded picture is opened as far as it has no more boxes than this."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from . import intervals
-from .schedule import Schedule, Slice
-from .units import percent
+from dpexec.viz.measured import intervals
+from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.pages.units import percent
 
 if TYPE_CHECKING:
-    from .analysis import DeviceUse, StepTime, Wait
-    from .critical_path import CriticalPath
+    from dpexec.viz.measured.analysis import DeviceUse, StepTime, Wait
+    from dpexec.viz.measured.critical_path import CriticalPath
 
 WORTH_SAYING = 0.03
 """The share of a step from which on something is worth a sentence."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from .runs import StepRuns, runs_of
-from .schedule import Schedule, Slice, Step
+from dpexec.viz.measured.runs import StepRuns, runs_of
+from dpexec.viz.measured.schedule import Schedule, Slice, Step
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
-from .live_parts import fit, more, number, rect, svg
-from .units import bytes_text, counted, round_steps, seconds_text, size_ticks
+from dpexec.viz.live_panels.live_parts import fit, more, number, rect, svg
+from dpexec.viz.pages.units import bytes_text, counted, round_steps, seconds_text, size_ticks
 
 __all__ = ["figures", "loss", "memory", "moved", "throughput"]
 

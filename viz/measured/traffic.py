@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dpexec.engine.trace import Event
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.pages.units import bytes_text, counted
 
-from .schedule import Schedule
-from .units import bytes_text, counted
+from dpexec.engine.trace import Event
 
 Way = Literal["between", "shared", "inside"]
 

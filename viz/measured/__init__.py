@@ -1,0 +1,1 @@
+"""What recorded steps say: schedules, waits, critical paths, traffic, and other machines."""
