@@ -66,18 +66,3 @@ def test_programs_on_one_scope_see_the_updates_of_each_other(client, mode, order
         trained(client, mode, order), trained("threads", mode, order), strict=True
     ):
         np.testing.assert_array_equal(found, wanted)
-
-
-def test_rows_that_are_kept_are_refused(client):
-    main, execution = fluid.Program(), fluid.ExecutionStrategy()
-    with fluid.program_guard(main):
-        made = fluid.layers.fill_constant([2], "float32", 1.0)
-    rows = fluid.core.VarDesc.VarType.SELECTED_ROWS
-    main.global_block().create_var(name="grad", shape=[6, 2], type=rows, persistable=True)
-    execution.scheduler = client
-    places = [fluid.CPUPlace()] * 2
-    compiled = fluid.CompiledProgram(main).with_data_parallel(
-        exec_strategy=execution, places=places
-    )
-    with pytest.raises(fluid.core.EnforceNotMet, match="grad is persistable and SelectedRows"):
-        fluid.Executor().run(compiled, fetch_list=[made])
