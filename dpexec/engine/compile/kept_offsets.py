@@ -25,11 +25,12 @@ class KeptOffsets:
         replicas: the persistable variables.
 
     Attributes:
+        names: of the variables.
         written: names of variables whose sequences a run makes.
     """
 
     def __init__(self, block: Block, replicas: Replicas) -> None:
-        self._names = [
+        self.names = [
             name
             for name, var in block.vars.items()
             if var.persistable and lod_name(name) in block.vars
@@ -40,10 +41,6 @@ class KeptOffsets:
         outputs = dict.fromkeys(name for op in block.ops for name in op.writes)
         self.written = [n for n in outputs if n in block.vars and block.vars[n].persistable]
 
-    def __bool__(self) -> bool:
-        """Whether a run reads sequences of persistable variables."""
-        return bool(self._names)
-
     def add(self, feeds: Feeds) -> Feeds:
         """The feeds with what the scope has for variables that are not fed.
 
@@ -53,10 +50,10 @@ class KeptOffsets:
         Raises:
             EnforceNotMet: a variable is fed sequences that its devices cannot keep.
         """
-        if not self._names:
+        if not self.names:
             return feeds
         values: list[dict[str, Any]] = [dict(fed) for fed in feeds.values]
-        for name in self._names:
+        for name in self.names:
             if any(name in fed for fed in values):
                 self._check(name, any(lod_name(name) in fed for fed in values))
                 continue
@@ -85,7 +82,7 @@ class KeptOffsets:
             found: what is fetched, per device; what is missing has no sequences.
         """
         replicas = self._replicas
-        for name in feeds.persistable if self._names else ():
+        for name in feeds.persistable if self.names else ():
             values: list[Mapping[str, Any]] = [*feeds.values]
             for device, fed in enumerate(values):
                 if name in fed:

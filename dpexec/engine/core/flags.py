@@ -62,6 +62,9 @@ class Flags:
     Args:
         environment: texts that replace defaults.
 
+    Attributes:
+        current: the same as a plain dict, to be read by what looks at every step.
+
     Raises:
         RuntimeError: a text is no value of its flag.
 
@@ -73,7 +76,7 @@ class Flags:
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self._values = dict(_DEFAULTS)
+        self.current = dict(_DEFAULTS)
         self._said: set[str] = set()
         given = environment or {}
         for name in _DEFAULTS.keys() & given.keys():
@@ -81,32 +84,32 @@ class Flags:
 
     def keys(self) -> set[str]:
         """Names of all flags."""
-        return set(self._values)
+        return set(self.current)
 
     def is_public(self, name: str) -> bool:
         """Whether ``get_flags`` and ``set_flags`` know the flag."""
-        return name in self._values and name not in _PRIVATE
+        return name in self.current and name not in _PRIVATE
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return name in self.current
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self.current)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.current)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a flag, or another value if there is no such flag."""
-        return self._values.get(name, default)
+        return self.current.get(name, default)
 
     def __getitem__(self, name: str) -> bool | int | float | str:
         self._require(name)
-        return self._values[name]
+        return self.current[name]
 
     def _require(self, name: str) -> None:
         if name not in self:
-            raise EnforceNotMet(f"there is no flag {name}{similar(name, self._values)}")
+            raise EnforceNotMet(f"there is no flag {name}{similar(name, self.current)}")
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._require(name)
@@ -116,7 +119,7 @@ class Flags:
             warnings.warn(
                 f"{name} is accepted but has no effect in this version of dpexec", stacklevel=3
             )
-        self._values[name] = converted
+        self.current[name] = converted
 
 
 def _convert(name: str, value: Any, kind: type) -> Any:
@@ -142,6 +145,10 @@ def _parsed(name: str, text: str, kind: type) -> Any:
 
 
 _FLAGS = Flags(os.environ)
+
+
+current = _FLAGS.current
+"""The values of all flags of this process; :func:`set_flags` changes them."""
 
 
 def asks_for_equal_runs() -> bool:

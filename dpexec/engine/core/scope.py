@@ -86,6 +86,13 @@ class ScopeVariable:
         return number
 
 
+class RunCount:
+    """How many runs of a program were completed in a scope: :attr:`number`."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
 class Scope:
     """Maps names to :class:`ScopeVariable`; a name not found here is looked up in the parent."""
 
@@ -94,7 +101,7 @@ class Scope:
         self._parent = parent
         self._children: list[Scope] = []
         self._rings: dict[int, Ring] = {}
-        self._runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._runs: weakref.WeakKeyDictionary[Any, RunCount] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
         inside = "" if self._parent is None else " inside another scope"
@@ -160,15 +167,21 @@ class Scope:
         Random operators with a seed draw from (seed, run): the count belongs to the state that
         the run advances, so two scopes that start equal stay equal.
         """
-        return self._runs.get(program, 0)
+        return self.runs_of(program).number
+
+    def runs_of(self, program: Any) -> RunCount:
+        """The same as an object, for who counts them: there is one for each program."""
+        if program not in self._runs:
+            self._runs[program] = RunCount()
+        return self._runs[program]
 
     def count_run(self, program: Any) -> None:
         """Note one more completed run of ``program``."""
-        self._runs[program] = self._runs.get(program, 0) + 1
+        self.runs_of(program).number += 1
 
     def set_run_count(self, program: Any, count: int) -> None:
         """Say how many runs of ``program`` were completed."""
-        self._runs[program] = count
+        self.runs_of(program).number = count
 
 
 _current = [Scope()]

@@ -15,7 +15,8 @@ from dpexec.engine.core.places import CPUPlace, Place, array_module, on_device
 
 __all__ = ["LoDTensor", "LoDTensorArray", "Tensor"]
 
-_clock = itertools.count(1)
+clock = itertools.count(1)
+"""Times of writes; who takes one says so in ``last_write``."""
 last_write = 0
 """Time of the latest write to a variable through a public method, so that a runtime that holds
 copies can tell with one comparison that none of them is out of date."""
@@ -27,7 +28,7 @@ comparison that they still do."""
 def tick() -> int:
     """The time of a write that happens now."""
     global last_write
-    last_write = next(_clock)
+    last_write = next(clock)
     return last_write
 
 

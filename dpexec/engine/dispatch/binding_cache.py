@@ -90,7 +90,10 @@ class BindingCache:
         Raises:
             EnforceNotMet: a value is missing, or names, shapes or types do not fit.
         """
-        plan = self._plan(fetch, feeds)
+        checked = bool(flags.current["FLAGS_check_nan_inf"])
+        busy = busy_devices(self._graph, feeds.rows) if feeds.rows else ()
+        plan_key = PlanKey(fetch, feeds.names, feeds.idle, checked, busy)
+        plan = self._plans.get(plan_key) or self._make_plan(plan_key)
         self._replicas.sync(plan, plan.reads)
         key = (plan, feeds.shapes, merged, self._replicas.forms)
         binding = self._kept.get(key)
@@ -101,11 +104,7 @@ class BindingCache:
             del self._kept[next(iter(self._kept))]
         return binding
 
-    def _plan(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
-        checked = bool(flags.globals()["FLAGS_check_nan_inf"])
-        busy = busy_devices(self._graph, feeds.rows)
-        key = PlanKey(fetch, feeds.names, feeds.idle, checked, busy)
-        if key not in self._plans:
-            check_fetch_names(self._graph.program.global_block(), fetch)
-            self._plans[key] = self._compilation.plan(self._graph, key)
-        return self._plans[key]
+    def _make_plan(self, key: PlanKey) -> Plan:
+        check_fetch_names(self._graph.program.global_block(), key.fetch)
+        plan = self._plans[key] = self._compilation.plan(self._graph, key)
+        return plan

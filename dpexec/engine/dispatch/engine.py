@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-_Offsets = Mapping[str, str]
-"""The variables that hold the offsets of others."""
-
 
 class Engine:
     """Runs a program on some devices.
@@ -63,6 +60,11 @@ class Engine:
         share_from: an engine whose persistable variables are used, device by device.
         scale_loss_grad: seed the loss gradient with the device's share of the batch.
         label: the user's program, when ``program`` is a copy of it.
+
+    Attributes:
+        shows_sequences: whether what may be fetched holds sequences.
+        keeps_sequences: whether persistable variables may hold some.
+        steps_per_run: ``ExecutionStrategy.num_iteration_per_run``.
 
     Raises:
         AssertionError: no devices.
@@ -86,16 +88,21 @@ class Engine:
         self.label = program if label is None else label
         sequences = with_offsets(without_feed_and_fetch(program))
         self.program, self.offsets = sequences.program, FetchedOffsets(sequences)
+        self.shows_sequences = bool(self.offsets)
+        known = program.global_block().vars.values()
+        self.keeps_sequences = any(var.persistable and var.lod_level for var in known)
         self.version = self.label._version
         self.build_strategy, self.execution_strategy = build_strategy, execution_strategy
         self.scheduler: Any = "sync"  # or "threads", or a Client of dask
         if execution_strategy is not None:
             self.scheduler = scheduler_in_force(execution_strategy.scheduler)
+        self._on_cluster = not isinstance(self.scheduler, str)
         self.compilation = self._compile(places, scale_loss_grad)
         self.graph, self.pass_records = self.compilation.graph()
         self.places = list(self.graph.places)
         if self.graph.bodies and execution_strategy is None:
             self.execution_strategy, self.scheduler = ExecutionStrategy(), "threads"
+        self._read_strategy()
         self.prepare = splitter(self.graph)
         self.replicas = self._make_replicas(scope, share_from)
         self.observers = live.Observers()
@@ -144,9 +151,11 @@ class Engine:
         Raises:
             EnforceNotMet: what is fed does not fit, or its sequences cannot be kept.
         """
-        if self._kept_offsets:
-            self._begin()  # trainers have the variables of the first one then
-        return self._kept_offsets.add(self.split(feed))
+        kept = self._kept_offsets
+        if not kept.names:
+            return self.split(feed)
+        self._begin()  # trainers have the variables of the first one then
+        return kept.add(self.split(feed))
 
     def _begin(self) -> None:
         if self.runner.exchange is not None:
@@ -160,10 +169,6 @@ class Engine:
     def replica_places(self) -> Sequence[Place]:
         """The devices that run the whole program."""
         return [self.places[device] for device in self.graph.replicas]
-
-    @property
-    def _on_cluster(self) -> bool:
-        return not isinstance(self.scheduler, str)
 
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
@@ -210,13 +215,14 @@ class Engine:
             if strategy is not None:
                 strategy.freeze("compilation")
 
-    # ---- running
+    def _read_strategy(self) -> None:
+        """Take what every run asks of the strategy, which does not change any more."""
+        execution = self.execution_strategy
+        self.steps_per_run: int = execution.num_iteration_per_run if execution else 1
+        self._runs_per_drop: int = execution.num_iteration_per_drop_scope if execution else 1
+        self._dry_run = bool(execution and execution._dry_run)
 
-    @property
-    def steps_per_run(self) -> int:
-        """How many steps a run makes: ``ExecutionStrategy.num_iteration_per_run``."""
-        strategy = self.execution_strategy
-        return strategy.num_iteration_per_run if strategy else 1
+    # ---- running
 
     def run(self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool = True) -> list[Any]:
         """Run a step for each batch.
@@ -234,7 +240,7 @@ class Engine:
         """
         try:
             with self._busy:
-                if not self.offsets:
+                if not self.shows_sequences:
                     return self._run(batches, tuple(fetch), merged, {})
                 return self._run_sequences(batches, fetch, merged)
         except EnforceNotMet as error:  # it says all; what it came through, nothing
@@ -252,13 +258,24 @@ class Engine:
         return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
 
     def _run(
-        self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool, kept: _Offsets
+        self,
+        batches: Sequence[Feeds],
+        fetch: tuple[str, ...],
+        merged: bool,
+        kept: Mapping[str, str],
     ) -> list[Any]:
-        self._begin()
-        batches = [self.bindings.with_inner(feeds) for feeds in batches]
-        ready = [self._prepare(feeds, fetch, merged) for feeds in batches]
-        strategy = self.execution_strategy
-        if strategy is not None and strategy._dry_run:
+        """Run steps; ``kept`` has the fetched offsets of variables whose sequences stay."""
+        agreement = self.runner.exchange
+        if agreement is not None:
+            agreement.begin()
+        if self.graph.bodies:
+            batches = [self.bindings.with_inner(feeds) for feeds in batches]
+        ready = []
+        for feeds in batches:
+            binding = self.bindings.of(feeds, fetch, merged)
+            ready.append(binding if agreement is None else agreement.ready(binding, feeds))
+        self.plan = ready[-1].plan
+        if self._dry_run:
             return [None for _ in fetch]
         with one_kernel_thread():
             if self._on_cluster:
@@ -269,8 +286,11 @@ class Engine:
             else:
                 for binding, feeds in zip(ready, batches, strict=True):
                     results = self._step(binding, feeds, merged)
-                    self._kept_offsets.store(feeds, kept, self.runner.envs)
-        self._count_towards_drop()
+                    if kept or feeds.persistable:
+                        self._kept_offsets.store(feeds, kept, self.runner.envs)
+        self._runs_since_drop += 1
+        if self._runs_since_drop == self._runs_per_drop:
+            self.drop_local_scopes()
         if self._deleted:
             self.replicas.scope.erase(self._deleted)
         return results
@@ -287,13 +307,6 @@ class Engine:
                 gone.update(dict.fromkeys(op.input_arg_names))
         return [name for name in gone if block._var_recursive(name).persistable]
 
-    def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
-        """What to run for a batch, if all that can be known before says that it will run."""
-        binding = self.bindings.of(feeds, fetch, merged)
-        self.plan = binding.plan
-        exchange = self.runner.exchange
-        return binding if exchange is None else exchange.ready(binding, feeds)
-
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         counter, recorders = self.observers.counter, self.observers.recorders
         shards_of = functools.partial(self._shards, feeds)
@@ -307,14 +320,11 @@ class Engine:
             if counter is not None:
                 counter.end(feeds.samples, results)
 
-    def _runs(self) -> int:
-        return self.replicas.scope.run_count(self.label)
-
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
         exchange, samples = self.runner.exchange, [feeds.samples[d] for d in self.graph.replicas]
         before, total = (0, sum(samples)) if exchange is None else exchange.extent(samples)
         rings = {} if self._on_cluster else self.replicas.scope.rings()
-        run = self._runs() + ahead
+        run = self.replicas.scope.run_count(self.label) + ahead
         return make_shards(self.graph, feeds, run, before, total, self._scaled, rings)
 
     @functools.cached_property
@@ -339,9 +349,8 @@ class Engine:
 
             how = self._contact, self.compilation, self.execution_strategy
             self._cluster = ClusterRunner(*how, self.replicas, self.label, self.observers)
-            hooks.show_on_dashboard(
-                self.scheduler, self, self._cluster.token[:8]
-            )  # it may count steps
+            key = self._cluster.token[:8]
+            hooks.show_on_dashboard(self.scheduler, self, key)  # it may count steps
         return self._cluster
 
     @property
@@ -356,14 +365,6 @@ class Engine:
     def needs_local_scopes(self) -> bool:
         """Whether the temporaries of earlier runs were dropped."""
         return not self.runner.envs
-
-    def _count_towards_drop(self) -> None:
-        self._runs_since_drop += 1
-        limit = (
-            self.execution_strategy.num_iteration_per_drop_scope if self.execution_strategy else 1
-        )
-        if self._runs_since_drop == limit:
-            self.drop_local_scopes()
 
     def drop_local_scopes(self) -> None:
         """Free the temporaries of earlier runs."""

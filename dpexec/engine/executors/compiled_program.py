@@ -62,6 +62,7 @@ class CompiledProgram:
         self._places: list[Place] | None = None
         self._engine: Engine | None = None
         self._first = AS_IT_IS
+        self._is_usual = False  # whether the first run was one of the whole program as it is
         self._others: Kept[Variant, Engine] = Kept(_VARIANTS_KEPT)
         self._scope: Scope | None = None
         self._place: Place | None = None
@@ -137,6 +138,7 @@ class CompiledProgram:
         """
         if self._engine is None:
             self._first = replace(variant, pruning=None)
+            self._is_usual = self._first == AS_IT_IS
             source, shared = self._first.of(self._program), self._shared_engine()
             self._engine = self._engine_of(source, place, scope, shared)
             self._scope, self._place = scope, place
@@ -150,6 +152,11 @@ class CompiledProgram:
             source = variant.of(self._program if own else self._original)
             engine = self._others[variant] = self._engine_of(source, place, scope, self._engine)
         return engine
+
+    def _usual_engine(self, scope: Scope, place: Place) -> Engine | None:
+        """What runs the whole program as it is, if it did so here before."""
+        here = self._scope is scope and (self._place is place or self._place == place)
+        return self._engine if self._is_usual and here else None
 
     def _check_home(self, scope: Scope, place: Place) -> None:
         both = {"scope": (scope, self._scope), "place": (place, self._place)}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
+
 from dpexec.engine.core.errors import EOFException
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
@@ -21,7 +23,7 @@ from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.parameter_server.client import Servers
 from dpexec.engine.parameter_server.remote import remote_of
 from dpexec.engine.parameter_server.server import serve
-from dpexec.engine.run.fetch import as_arrays, as_tensors, fetch_names, split_updates
+from dpexec.engine.run.fetch import as_arrays, as_tensors, wanted
 from dpexec.engine.run.trainers.rings import set_up_rings
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 
@@ -120,31 +122,67 @@ class Executor:
     ) -> list[Any]:
         compiled = program if isinstance(program, CompiledProgram) else None
         original = program._original if isinstance(program, CompiledProgram) else program
-        fetch_list, updates = split_updates(fetch_list)
-        names = fetch_names(fetch_list)
+        names, updates = wanted(fetch_list)
         pruning = Pruning.to(feed, names, updates) if use_prune or updates else None
-        variant = Variant(pruning, fed_levels(original, feed, scope))
-        if compiled is None:
-            if not original.global_block().ops:
-                warn("The current program is empty.")
-            remote = remote_of(original)
-            if remote is not None and remote.serves:
-                serve(original, scope, self.place)
-                return []
-            engine = self._engine_for(original, scope, variant)
-        else:
-            engine, remote = compiled._compile(scope, self.place, variant), compiled._remote
-            self._compiled.add(engine)
+        remote = remote_of(original) if compiled is None else compiled._remote
+        if compiled is None and remote is not None and remote.serves:
+            serve(original, scope, self.place)
+            return []
+        engine = self._usual_engine(program, feed, scope) if pruning is None else None
+        if engine is None:
+            engine = self._engine_of(program, original, feed, scope, pruning)
         if pruning is not None:
             feed = needed_feeds(original, engine.program, feed)
         batches = _batches(engine, original if compiled is None else engine.program, feed)
-        if return_numpy:
+        if return_numpy and engine.shows_sequences:
             engine.offsets.refuse(batches, names)
         merged = return_merged or compiled is None or not compiled._is_data_parallel
         if remote is None:
             return engine.run(batches, names, merged)
         self._servers.add(remote.servers)
         return remote.run(engine, batches, names, merged)
+
+    def _usual_engine(
+        self, program: Program | CompiledProgram, feed: Any, scope: Scope
+    ) -> Engine | None:
+        """The engine of an earlier run, if this one is like it for sure: most runs are.
+
+        Nothing but tensors with sequences, fed or in the scope, changes the form of a program.
+        """
+        if type(feed) is not dict:
+            return None
+        for value in feed.values():
+            if type(value) is not np.ndarray:
+                return None
+        if isinstance(program, CompiledProgram):
+            engine = program._usual_engine(scope, self.place)
+            if engine is not None:
+                self._compiled.add(engine)
+        elif program.blocks[0].ops:
+            engine = self._engines.used((program, scope, AS_IT_IS))
+            if engine is not None and engine.version != program._version:
+                return None
+        else:
+            return None  # it is warned of
+        return None if engine is None or engine.keeps_sequences else engine
+
+    def _engine_of(
+        self,
+        program: Program | CompiledProgram,
+        original: Program,
+        feed: Any,
+        scope: Scope,
+        pruning: Pruning | None,
+    ) -> Engine:
+        """What runs a program in the form that a run needs."""
+        variant = Variant(pruning, fed_levels(original, feed, scope))
+        if isinstance(program, CompiledProgram):
+            engine = program._compile(scope, self.place, variant)
+            self._compiled.add(engine)
+            return engine
+        if not original.global_block().ops:
+            warn("The current program is empty.")
+        return self._engine_for(original, scope, variant)
 
     def _engine_for(self, program: Program, scope: Scope, variant: Variant = AS_IT_IS) -> Engine:
         key = (program, scope, variant)
@@ -260,8 +298,10 @@ def _batches(engine: Engine, program: Program, feed: Any) -> list[Feeds]:
     """What every step of a run is fed; a program's readers give each its own, or fewer at last."""
     batches: list[Feeds] = []
     for _ in range(engine.steps_per_run):
+        values = {} if feed is None else feed
         try:
-            values = with_loaders(program, feed, engine.replica_places, engine.prepare)
+            if program._loaders:
+                values = with_loaders(program, feed, engine.replica_places, engine.prepare)
         except EOFException:
             if batches:
                 break

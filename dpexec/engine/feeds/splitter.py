@@ -25,31 +25,34 @@ class _Cuts:
     Args:
         parts: per device, names and rows.
         samples: per device.
-        shapes: of the parts, see :attr:`Feeds.shapes`.
-        form: likewise, :attr:`Feeds.form`.
+        facts: what :class:`Feeds` would find out of the parts itself, by name of the property.
     """
 
     parts: list[list[tuple[str, slice]]]
     samples: list[int]
-    shapes: Any
-    form: Any
+    facts: dict[str, Any]
 
     def of(self, feed: Mapping[str, np.ndarray[Any, Any]]) -> Feeds:
         """The parts of some arrays."""
-        values = [{name: feed[name][rows] for name, rows in parts} for parts in self.parts]
+        values = []
+        for parts in self.parts:  # loops, as every step comes through here
+            own = {}
+            for name, rows in parts:
+                own[name] = feed[name][rows]
+            values.append(own)
         made = Feeds(values, self.samples)
-        vars(made).update(shapes=self.shapes, form=self.form)  # as it would find out itself
+        vars(made).update(self.facts)
         return made
 
     def with_rows(self, rows: int) -> _Cuts:
         """The same for another number of rows, which all arrays have, and all devices some of."""
         samples, first = even_rows(rows, len(self.samples)), 0
         parts, shapes = [], []
-        for own, form, count in zip(self.parts, self.form, samples, strict=True):
+        for own, form, count in zip(self.parts, self.facts["form"], samples, strict=True):
             part, first = slice(first, first + count), first + count
             parts.append([(name, part) for name, _ in own])
             shapes.append(tuple((name, (count, *tail), dtype) for name, _, tail, dtype in form))
-        return _Cuts(parts, samples, tuple(shapes), self.form)
+        return _Cuts(parts, samples, {**self.facts, "shapes": tuple(shapes)})
 
 
 class Splitter:
@@ -103,11 +106,14 @@ class Splitter:
 
 def _plain_arrays(feed: Any) -> Any:
     """Names, shapes and types, if a feed is a dict of arrays that have rows; else None."""
-    if type(feed) is not dict or any(type(array) is not np.ndarray for array in feed.values()):
+    if type(feed) is not dict:
         return None
-    if not all(array.ndim for array in feed.values()):
-        return None
-    return tuple((name, array.shape, array.dtype) for name, array in feed.items())
+    found = []
+    for name, array in feed.items():
+        if type(array) is not np.ndarray or not array.ndim:
+            return None
+        found.append((name, array.shape, array.dtype))
+    return tuple(found)
 
 
 def _without_rows(key: Any) -> Any:
@@ -122,4 +128,5 @@ def _cuts_of(feed: Mapping[str, Any], found: Feeds) -> _Cuts:
         for name, array in values.items():
             first, ends[name] = ends[name], ends[name] + len(array)
             parts[-1].append((name, slice(first, ends[name])))
-    return _Cuts(parts, found.samples, found.shapes, found.form)
+    facts = {name: getattr(found, name) for name in ("shapes", "form", "names", "idle")}
+    return _Cuts(parts, found.samples, facts)

@@ -91,7 +91,7 @@ class Feeds:
         """What is fed, to any device."""
         return frozenset(name for values in self.values for name in values)
 
-    @property
+    @functools.cached_property
     def idle(self) -> tuple[int, ...]:
         """Devices without samples."""
         return tuple(device for device, count in enumerate(self.samples) if not count)

@@ -14,12 +14,16 @@ import numpy as np
 
 from dpexec.engine.kernels.machine import count, integers, kernel
 
-__all__ = ["FIELD", "address", "locate"]
+__all__ = ["FIELD", "OF_ADDRESS", "address", "locate", "word_at"]
 
 FIELD = object.__basicsize__ // 8
 """The word of an array's object that has its address."""
 
-_word_at = ctypes.c_ssize_t.from_address
+OF_ADDRESS = 8 * FIELD
+"""Where in an array's object its address is, in bytes."""
+
+word_at = ctypes.c_ssize_t.from_address
+"""The word at an address."""
 
 
 def address(array: np.ndarray[Any, Any]) -> int:
@@ -28,7 +32,7 @@ def address(array: np.ndarray[Any, Any]) -> int:
     Args:
         array: the array; it must live as long as the address is used.
     """
-    return _word_at(id(array) + 8 * FIELD).value
+    return word_at(id(array) + OF_ADDRESS).value
 
 
 @kernel

@@ -36,36 +36,43 @@ __all__ = [
     "host_copy",
     "in_sequences",
     "merge",
-    "split_updates",
+    "wanted",
 ]
 
 
-def split_updates(fetch_list: Any) -> tuple[Any, list[Operator]]:
-    """Take the optimizer operators, and the results of ``minimize``, out of a fetch list.
+def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
+    """Names in a fetch list, and the optimizer operators, also as results of ``minimize``.
 
     Items may be lists, as ``fluid.gradients`` returns them.
 
-    Returns:
-        What remains to be fetched, and the operators.
-
     Raises:
-        TypeError: an operator that is none of an optimizer.
+        AssertionError: neither list nor tuple, nor one Variable or name, nor None.
+        TypeError: an operator that is none of an optimizer, or another item.
     """
     if not isinstance(fetch_list, (list, tuple)):
-        return fetch_list, []
-    rest: list[Any] = []
+        return fetch_names(fetch_list), []
+    names: list[str] = []
     updates: list[Operator] = []
     for item in fetch_list:
-        if isinstance(item, tuple) and item and isinstance(item[0], list):
-            item = item[0]  # minimize returns (operators, pairs of parameter and gradient)
-        for each in item if isinstance(item, (list, tuple)) else [item]:
-            if not isinstance(each, Operator):
-                rest.append(each)
-            elif each.role & roles.OPTIMIZE:
-                updates.append(each)
-            else:
-                raise TypeError(f"operator {each.type} in fetch_list is no optimizer operator")
-    return rest, updates
+        if isinstance(item, str):
+            names.append(item)
+        elif isinstance(item, Variable):
+            names.append(item.name)
+        else:
+            _add_wanted(item, names, updates)
+    return names, updates
+
+
+def _add_wanted(item: Any, names: list[str], updates: list[Operator]) -> None:
+    if isinstance(item, tuple) and item and isinstance(item[0], list):
+        item = item[0]  # minimize returns (operators, pairs of parameter and gradient)
+    for each in item if isinstance(item, (list, tuple)) else [item]:
+        if not isinstance(each, Operator):
+            names += fetch_names([each])
+        elif each.role & roles.OPTIMIZE:
+            updates.append(each)
+        else:
+            raise TypeError(f"operator {each.type} in fetch_list is no optimizer operator")
 
 
 def fetch_names(fetch_list: Any) -> list[str]:
@@ -114,11 +121,33 @@ def collect(
     """
     results: list[Any] = []
     for name in names:
-        values = [envs[d][name] for d in devices if name in envs[d]]
-        joined = merged and len(values) > 1  # which copies them
-        values = [_on_host(value) if joined else host_copy(value) for value in values]
-        results.append(_merged(name, values) if merged else [_returned(value) for value in values])
+        values, plain = [], merged
+        for device in devices:  # loops, as every step comes through here
+            if name in envs[device]:
+                values.append(value := envs[device][name])
+                plain = plain and type(value) is np.ndarray
+        if plain and len(values) == 1:
+            results.append(np.array(values[0]).view(array))
+        elif plain and values and values[0].ndim:
+            results.append(_concatenated(name, values))
+        else:
+            results.append(_collected(name, values, merged))
     return results
+
+
+def _concatenated(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """Arrays of the host one after another."""
+    try:
+        return np.concatenate(values).view(array)
+    except ValueError:
+        check_merge(name, [array_spec(value) for value in values])
+        raise
+
+
+def _collected(name: str, values: Sequence[Any], merged: bool) -> Any:
+    joined = merged and len(values) > 1  # which copies them
+    values = [_on_host(value) if joined else host_copy(value) for value in values]
+    return _merged(name, values) if merged else [_returned(value) for value in values]
 
 
 def _merged(name: str, values: Sequence[Any]) -> Any:
@@ -268,7 +297,13 @@ def as_arrays(results: list[Any]) -> list[Any]:
     Raises:
         RuntimeError: one holds sequences, whose offsets an array cannot have.
     """
-    return [_as_array(item.get() if isinstance(item, Later) else item) for item in results]
+    found = []
+    for item in results:
+        if type(item) is array:
+            found.append(item)
+        else:
+            found.append(_as_array(item.get() if isinstance(item, Later) else item))
+    return found
 
 
 def _as_array(value: Any) -> Any:

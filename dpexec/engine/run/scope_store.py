@@ -24,11 +24,15 @@ class ScopeStore:
     Args:
         replicas: the variables, per device.
         label: the program whose runs are counted.
+
+    Attributes:
+        replicas: as given.
+        runs: the count of the program's runs.
     """
 
     def __init__(self, replicas: Replicas, label: Program) -> None:
         self.replicas = replicas
-        self._label = label
+        self.runs = replicas.scope.runs_of(label)
 
     def begin(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], launch: Launch) -> list[Env]:
         """The values with which a step begins, see :meth:`Store.begin`."""
@@ -62,7 +66,7 @@ class ScopeStore:
             replicas.commit(device, name, value)
         self._commit_fed(plan, feeds, envs, launch)
         replicas.written(plan.written | feeds.persistable)
-        self.count()
+        self.runs.number += 1
 
     def _commit_fed(self, plan: Plan, feeds: Feeds, envs: Sequence[Env], launch: Launch) -> None:
         """Store what was fed for variables that nothing has written since."""
@@ -72,10 +76,6 @@ class ScopeStore:
             for name in feeds.persistable & env.keys():
                 if (name if shared else (device, name)) not in done:
                     self.replicas.commit(device, name, launch.copy(device, env[name]))
-
-    def count(self) -> None:
-        """Count a step that is over."""
-        self.replicas.scope.count_run(self._label)
 
 
 def _memory(value: Any) -> Any:

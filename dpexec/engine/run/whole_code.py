@@ -66,7 +66,7 @@ class WholeCode:
         code = self._code(binding, feeds)
         if code is None:
             return None
-        replicas, crew = self._store.replicas, self._crew(code.plan)
+        replicas, plan, crew = self._store.replicas, code.plan, self._crew(code.plan)
         notes = code.notes
         if recorders is not (() if notes is None else notes.recorders):
             notes = _make_room(binding, code, crew, recorders)
@@ -83,9 +83,9 @@ class WholeCode:
                     code.check_begun()
                     return None
                 envs, self.joined = code.results(feeds, replicas), code.joined
-                results = collect(envs, code.plan.fetch, code.plan.active, merged)
+                results = collect(envs, plan.key.fetch, plan.active, merged)
                 code.commit(replicas)
-                self._store.count()
+                self._store.runs.number += 1
         except BaseException:
             code.note(None)  # what comes next is noted over what this step noted
             raise
@@ -100,11 +100,11 @@ class WholeCode:
         if not again or feeds.persistable or not binding.native or watched:
             return None
         home = binding.opened or binding
-        if home not in self.made:
+        code = self.made.get(home)
+        if code is None and home not in self.made:
             from dpexec.engine.compile.code.step import code_step
 
-            self.made[home] = code_step(binding, feeds, self._crew(binding.plan).size)
-        code = self.made[home]
+            code = self.made[home] = code_step(binding, feeds, self._crew(binding.plan).size)
         if code is not None and binding.rows:
             code.resize(binding)
         return code

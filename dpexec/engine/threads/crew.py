@@ -49,11 +49,13 @@ class Crew:
         Raises:
             KeyboardInterrupt: what was being worked on has ended, and nothing else has begun.
         """
-        self._let_end()
+        if self._board[1]:
+            self._let_end()
         schedule.reset()
         self._board[0] = schedule.address
         try:
-            self._call_for_help()
+            if self._idle:
+                self._call_for_help()
             began = time.perf_counter()
             while not crew.lead(self._address, schedule.address, _PATIENCE):
                 nap(began)

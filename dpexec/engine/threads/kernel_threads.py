@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -27,7 +27,7 @@ class _KernelThreads:
         self._runs = 0
         self._before: list[tuple[Any, int]] = []
 
-    def limit(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             self._runs += 1
             for lib in _blas_libraries():
@@ -36,7 +36,7 @@ class _KernelThreads:
                     self._before.append((lib, threads))
                     lib.set_num_threads(1)
 
-    def restore(self) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._lock:
             self._runs -= 1
             if self._runs == 0:
@@ -48,8 +48,7 @@ class _KernelThreads:
 _kernel_threads = _KernelThreads()
 
 
-@contextlib.contextmanager
-def one_kernel_thread() -> Iterator[None]:
+def one_kernel_thread() -> AbstractContextManager[None]:
     """Keep BLAS to the calling thread for the time of a run.
 
     Replicas are what fills the processors, as in fluid, whose kernels are single-threaded by
@@ -57,8 +56,4 @@ def one_kernel_thread() -> Iterator[None]:
     differently on machines with another number of cores. The limit holds for the whole process,
     so of runs that overlap (in several Python threads) the last one lifts it.
     """
-    _kernel_threads.limit()
-    try:
-        yield
-    finally:
-        _kernel_threads.restore()
+    return _kernel_threads

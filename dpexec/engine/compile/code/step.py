@@ -17,16 +17,18 @@ import numpy as np
 
 from dpexec.engine.compile.binding import Binding
 from dpexec.engine.compile.code.items import NotCodeError, items_of
-from dpexec.engine.compile.code.run import is_array, plain, result_of, word_of
+from dpexec.engine.compile.code.run import is_array, result_of, word_of
 from dpexec.engine.compile.code.sizes import SizeWriter
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.compile.steps import Env, Shard
 from dpexec.engine.core import tensors
 from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.kernels.crew import Schedule
+from dpexec.engine.kernels.located import OF_ADDRESS, word_at
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.code.notes import CodeNotes
@@ -139,10 +141,13 @@ class CodeStep:
         stored = [ref() for ref in self._refs] if known else self._find(replicas)
         if stored is None:
             return None
+        words = self._words
         for source in self._fed:
-            fed = plain(feeds.values[source.device][source.name])
-            array = np.ascontiguousarray(fed, source.dtype)
-            source.write(self._words, array)
+            fed: Any = feeds.values[source.device][source.name]
+            array = np.ascontiguousarray(fed.offsets if type(fed) is Lod else fed, source.dtype)
+            begin = word_at(id(array) + OF_ADDRESS).value  # like address(), in every step
+            for position in source.positions:
+                words[position] = begin
             stored.append(array)
         return stored
 

@@ -1,0 +1,133 @@
+"""Steps like an earlier one: few calls, and nothing is taken for granted that may change."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.engine.core.errors import EnforceNotMet
+from tests.engine.run.nets import batches, classifier, flags, strategies
+
+CPU = fluid.CPUPlace()
+
+
+class Trained:
+    """A net that made some steps: compiled for two devices, or as it is."""
+
+    def __init__(self, compiled):
+        self.net, self.scope, self.exe = classifier(), fluid.Scope(), fluid.Executor(CPU)
+        self.feeds, self.program = batches(8), self.net.main
+        self.exe.run(self.net.startup, scope=self.scope)
+        if compiled:
+            made = fluid.CompiledProgram(self.net.main)
+            self.program = made.with_data_parallel(
+                self.net.loss.name, *strategies(), places=[CPU, CPU]
+            )
+        for feed in self.feeds[:3]:
+            self.step(feed)
+
+    def step(self, feed=None, fetch=None, **options):
+        """Another one."""
+        options.setdefault("scope", self.scope)
+        given = self.feeds[3] if feed is None else feed
+        return self.exe.run(self.program, given, fetch or [self.net.loss.name], **options)
+
+
+@pytest.fixture(params=[True, False], ids=["compiled", "plain"])
+def trained(request):
+    return Trained(request.param)
+
+
+def calls_of(function):
+    """The functions of dpexec that a call makes, with their files."""
+    found = []
+
+    def note(frame, event, arg):
+        if event == "call" and "dpexec" in frame.f_code.co_filename:
+            found.append((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_cached_step_is_few_calls_of_few_files():
+    trained = Trained(compiled=True)
+    found = min((calls_of(trained.step) for _ in range(5)), key=len)  # threads may be slow to come
+    assert len(found) <= 50, found
+    assert len({file for file, _ in found}) <= 15, {file for file, _ in found}
+
+
+def test_a_flag_counts_from_the_next_step_on(trained):
+    feed = {**trained.feeds[3], "x": np.full_like(trained.feeds[3]["x"], np.nan)}
+    assert np.isnan(trained.step(feed)[0]).all()
+    with flags(check_nan_inf=True), pytest.raises(EnforceNotMet, match=r"nan|NaN"):
+        trained.step(feed)
+
+
+def test_other_fetches_and_sizes_between_steps(trained):
+    loss = trained.step()[0]
+    names = [trained.net.loss.name, trained.net.prediction.name]
+    assert [len(a) for a in trained.step(fetch=names)][1] == 12
+    shorter = {name: array[:7] for name, array in trained.feeds[4].items()}
+    assert len(trained.step(shorter, fetch=names)[1]) == 7
+    assert trained.step()[0].shape == loss.shape
+    with pytest.raises((EnforceNotMet, ValueError)):
+        trained.step({**trained.feeds[3], "x": trained.feeds[3]["x"][:, :5]})
+
+
+def test_what_was_set_from_outside_is_used(trained):
+    (weight, *_) = trained.net.main.all_parameters()
+    trained.scope.find_var(weight.name).get_tensor().set(np.zeros(weight.shape, "float32"), CPU)
+    (found,) = trained.step(fetch=[weight.name], return_merged=True)
+    assert np.abs(found).max() < 0.5  # one step away from the zeros
+
+
+def test_a_plain_program_may_change_and_move_to_another_scope():
+    trained = Trained(compiled=False)
+    with fluid.program_guard(trained.net.main):
+        twice = fluid.layers.scale(trained.net.loss, 2.0)
+    loss, double = trained.step(fetch=[trained.net.loss.name, twice.name])
+    np.testing.assert_array_equal(2 * loss, double)
+    with pytest.raises(EnforceNotMet):
+        trained.step(scope=fluid.Scope())
+
+
+def test_a_compiled_program_stays_where_it_ran():
+    trained = Trained(compiled=True)
+    with pytest.raises(ValueError, match="different scope"):
+        trained.step(scope=fluid.Scope())
+    other = fluid.Executor(CPU)
+    other.run(trained.program, trained.feeds[3], [trained.net.loss.name], scope=trained.scope)
+    assert len(other._compiled) == 1  # closing it closes what it ran
+
+
+def test_fed_tensors_give_what_arrays_give(trained):
+    tensors = {}
+    for name, array in trained.feeds[3].items():
+        tensors[name] = fluid.LoDTensor()
+        tensors[name].set(array, CPU)
+    fetch = [trained.net.prediction.name]
+    test = trained.exe.run(trained.net.test, trained.feeds[3], fetch, scope=trained.scope)
+    again = trained.exe.run(trained.net.test, tensors, fetch, scope=trained.scope)
+    np.testing.assert_array_equal(test, again)
+
+
+def test_runs_are_counted_in_the_scope(trained):
+    before = trained.scope.run_count(trained.net.main)
+    trained.step()
+    assert before >= 3 and trained.scope.run_count(trained.net.main) == before + 1
+    trained.scope.set_run_count(trained.net.main, 70)
+    trained.step()
+    assert trained.scope.run_count(trained.net.main) == 71
+
+
+def test_an_empty_program_is_warned_of_each_time():
+    exe = fluid.Executor(CPU)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="is empty"):
+            exe.run(fluid.Program(), {}, [], scope=fluid.Scope())
