@@ -8,9 +8,10 @@ ROOT = Path(__file__).parents[1]
 
 HANDS_ON = {
     "dpexec/commands/run.py::run": "the process that started the script, as its exit status",
-    "dpexec/engine/cluster/client/gang_runner.py::_outcome": "who puts outcomes together",
+    "dpexec/engine/cluster/client/gang_calls.py::_outcome": "who puts outcomes together",
     "dpexec/engine/cluster/client/runner.py::_made": "the caller, after the steps that were made",
-    "dpexec/engine/cluster/worker/gang.py::run": "the client, and the other members",
+    "dpexec/engine/cluster/worker/gang.py::obey": "the client, and the other members",
+    "dpexec/engine/cluster/worker/resident.py::_outcome": "the client",
     "dpexec/engine/cluster/worker/telling.py::copy_to_send": "the client, in words if it must be",
     "dpexec/engine/dask/plugins.py::install": "the caller, as words: it came from the scheduler",
     "dpexec/engine/exchange/nccl.py::call": "the thread that waits for the result",

@@ -14,6 +14,7 @@ from distributed.sizeof import sizeof
 import dpexec as fluid
 from dpexec.core import EnforceNotMet
 from dpexec.engine.dask.held import BlockRows, HeldRows
+from dpexec.engine.exchange.wire import Channel
 from tests.engine.run.nets import assert_same_bits, batches, classifier, train
 
 FEATURES, ROWS = 8, 12
@@ -95,7 +96,17 @@ def test_list_of_feeds(pair):
 def bytes_through_this_process(monkeypatch):
     """Counts what the client, and the scheduler in its process, send and receive."""
     counted = {"bytes": 0}
-    write, read = TCP.write, TCP.read
+    write, read, send, receive = TCP.write, TCP.read, Channel.send, Channel.receive
+
+    def counting_send(self, buffers):
+        sent = send(self, buffers)
+        counted["bytes"] += sent
+        return sent
+
+    def counting_receive(self, buffer):
+        received = receive(self, buffer)
+        counted["bytes"] += received
+        return received
 
     async def counting_write(self, *args, **kwargs):
         sent = await write(self, *args, **kwargs)
@@ -110,6 +121,8 @@ def bytes_through_this_process(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(TCP, "write", counting_write)
         patch.setattr(TCP, "read", counting_read)
+        patch.setattr(Channel, "send", counting_send)
+        patch.setattr(Channel, "receive", counting_receive)
         yield counted
 
 

@@ -276,7 +276,7 @@ def knock(
             last = error
         else:
             try:
-                introduce(sock, secret, rank, deadline)
+                introduce(sock, secret, rank, min(deadline, time.monotonic() + _ATTEMPT))
                 return Channel(sock, name)
             except (OSError, GangError) as error:
                 last = error

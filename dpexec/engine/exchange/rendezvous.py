@@ -14,7 +14,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dpexec.engine.exchange.gpus import Gpu
 from dpexec.engine.exchange.reception import Reception, knock
 from dpexec.engine.exchange.wire import Channel, GangError
 
-__all__ = ["Door", "Member", "host_id"]
+__all__ = ["CLIENT", "Door", "Member", "Visitor", "host_id"]
 
 _LOOK = 0.02  # seconds between looks at whether the gang is given up
 
@@ -57,6 +57,10 @@ class Member:
         plural = "s" if len(self.devices) > 1 else ""
         devices = f" (replica{plural} {', '.join(map(str, self.devices))})" if self.devices else ""
         return f"{self.role} {self.worker}{devices}"
+
+
+CLIENT = Member("of this run", (), "", "", None, role="the client")
+"""Comes in behind the last member, and is no part of collectives; see :class:`Visitor`."""
 
 
 def host_id() -> str:
@@ -177,30 +181,8 @@ class Door:
             self.close()
         return channels
 
-    # ---- connecting
-
     def _connect(self, member: Member, timeout: float) -> socket.socket:
-        if self.host and member.host == self.host:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                sock.settimeout(timeout)
-                sock.connect(f"\0{member.unix}")
-            except BaseException:
-                sock.close()
-                raise
-            return sock
-        if member.tcp is None:
-            raise GangError(f"{member.name} cannot be reached from another host")
-        sock = socket.create_connection(member.tcp, timeout)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if member.worker.startswith("tls:"):
-                context = self._security.get_connection_args("worker")["ssl_context"]
-                sock = context.wrap_socket(sock)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+        return _connect(member, self.host, self._security, "worker", timeout)
 
     # ---- letting in
 
@@ -225,3 +207,94 @@ class Door:
                     channels[rank] = Channel(sock, members[rank].name)
                 else:
                     sock.close()
+
+
+class Visitor:
+    """Who comes in at the doors of all members and lets nobody in itself: the client of a gang.
+
+    Args:
+        security: a ``distributed.Security``.
+        secret: of the run.
+    """
+
+    def __init__(self, security: Any, secret: bytes) -> None:
+        self._host, self._security, self._secret = host_id(), security, secret
+
+    def why_not(self, members: Sequence[Member], limit: float) -> str:
+        """Why it cannot come in: it does not reach a member; empty if it reaches all.
+
+        Args:
+            members: whose doors are open.
+            limit: seconds for each.
+        """
+        for member in members:
+            try:
+                self._connect(member, limit).close()
+            except (OSError, GangError) as error:
+                return f"{member.name}: {error}"
+        return ""
+
+    def visit(
+        self, members: Sequence[Member], limit: float, still_wanted: Callable[[], None]
+    ) -> list[Channel]:
+        """Come in at all doors, as the one behind the last member.
+
+        Args:
+            members: of the gang.
+            limit: seconds.
+            still_wanted: is called before every attempt; raises an error to give up.
+
+        Raises:
+            GangError: a member did not let us in within the limit.
+        """
+        channels: list[Channel] = []
+        rank, began = len(members), time.monotonic()
+        try:
+            for member in members:
+                connect = functools.partial(self._connect, member)
+                args = self._secret, rank, limit, member.name, still_wanted, began
+                channels.append(knock(connect, *args))
+        except BaseException:
+            for channel in channels:
+                channel.close()
+            raise
+        return channels
+
+    def _connect(self, member: Member, timeout: float) -> socket.socket:
+        return _connect(member, self._host, self._security, "client", timeout)
+
+
+def _connect(member: Member, host: str, security: Any, role: str, timeout: float) -> socket.socket:
+    """Connect to a member's door.
+
+    Args:
+        member: whose.
+        host: what processes of this host have in common.
+        security: a ``distributed.Security``.
+        role: of this process, as ``security`` knows it.
+        timeout: seconds.
+
+    Raises:
+        GangError: it has no door for other hosts.
+        OSError: it is not reached.
+    """
+    if host and member.host == host:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout)
+            sock.connect(f"\0{member.unix}")
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    if member.tcp is None:
+        raise GangError(f"{member.name} cannot be reached from another host")
+    sock = socket.create_connection(member.tcp, timeout)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if member.worker.startswith("tls:"):
+            sock = security.get_connection_args(role)["ssl_context"].wrap_socket(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

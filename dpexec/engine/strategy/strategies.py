@@ -205,10 +205,10 @@ class ExecutionStrategy(Strategy):
     client. With None it is what dask itself would take: a local scheduler that ``dask.config``
     names, else an active client, else the threads. ``trace`` records what ran when.
 
-    With ``collectives = "gang"`` every worker of a cluster gets one task for all steps of a run
-    (``num_iteration_per_run``), inside of which the workers exchange gradients: through shared
-    memory on one host, else through sockets. That is faster than ``"tasks"``, where every
-    segment and collective is a dask task, and gives the same bits.
+    With ``collectives = "gang"`` every worker of a cluster gets one task that stays. It takes steps
+    from the client over a direct connection, and workers exchange gradients among themselves:
+    through shared memory on one host, else through sockets. That is faster than ``"tasks"``, where
+    every segment and collective is a dask task, and gives the same bits.
 
     When a worker of a cluster is lost, or silent for ``collective_timeout`` seconds while others
     wait for it, its replicas move to other workers, and the run goes on from the last complete

@@ -20,6 +20,7 @@ from distributed.protocol.pickle import dumps
 
 from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.gang import leave
+from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.dask.plugins import install
 
 __all__ = ["ClientWatch", "begin_run", "end_run", "forget"]
@@ -87,6 +88,25 @@ class ClientWatch(SchedulerPlugin):
             patience = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
             scheduler.loop.call_later(patience, self._check, scheduler)
 
+    def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
+        """Called by the scheduler when fewer workers are wanted; says which may be closed.
+
+        Dask closes none with tasks that left its threads, as these would begin anew elsewhere.
+        Those of a gang do not: replicas move, and nothing is lost. A worker that trains stays busy
+        nevertheless, and is not closed for being idle.
+
+        Args:
+            scheduler: who asks.
+            workers: that may be closed for all that others know.
+        """
+        known = {state.address for state in workers}
+        ours = [
+            state
+            for state in scheduler.workers.values()
+            if state.address not in known and all(_stays(task.key) for task in state.long_running)
+        ]
+        return [*workers, *ours]
+
     def _check(self, scheduler: Any) -> None:
         if self.client not in scheduler.clients and self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
@@ -96,6 +116,11 @@ class ClientWatch(SchedulerPlugin):
         message = {"op": "run", "function": dumps(forget), "args": dumps((self.token,))}
         message |= {"kwargs": dumps({}), "wait": True}
         await scheduler.broadcast(msg=message, on_error="ignore")
+
+
+def _stays(key: Any) -> bool:
+    """Whether a task is one of a gang's that stay on their workers, by its key."""
+    return isinstance(key, tuple) and str(key[-1]).startswith(RESIDENT)
 
 
 def _name(token: str) -> str:

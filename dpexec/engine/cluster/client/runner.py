@@ -1,10 +1,10 @@
 """The plan on a ``distributed.Client``: state lives on the workers, steps are sent to them.
 
 Every worker builds the same graph and plan from the program, which is sent once. Steps are
-one dask graph (:mod:`.task_runner`), or what a gang does. Between workers travel only
-gradients, broadcast values and fetches, and what is mirrored. The user's tensors are filled from
-the workers when somebody reads them. When workers are lost, their replicas move, and what was not
-complete is done again (:mod:`.recovery`).
+one dask graph (:mod:`.task_runner`), or orders to a gang (:mod:`.gang_runner`). Between workers
+travel only gradients, broadcast values and fetches, and what is mirrored. The user's tensors are
+filled from the workers when somebody reads them. When workers are lost, their replicas move, and
+what was not complete is done again (:mod:`.recovery`).
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class ClusterRunner:
 
     def close(self) -> None:
         """Free the state on the workers."""
+        self._runner.part()
         homes = self.group.homes.workers
         self._contact.reach(forget, self.token, homes=homes, what="to free replicas")
 
@@ -224,16 +225,18 @@ class ClusterRunner:
         shards: Sequence[Sequence[Shard]],
         recording: ClusterRecording | None,
     ) -> Made:
-        """Make steps by one graph, or one task per worker."""
-        keys = self._told.keys([binding for binding, _ in steps])
+        """Make steps by one graph, or by the members of a gang."""
+        news = self._told.news([binding for binding, _ in steps])
+        if recording is not None or not self._runner.tells:  # who records asks about the binding
+            news = self._told.tell(news)
         wanted = [
             Wanted(binding, key, feeds, parts)
-            for (binding, feeds), key, parts in zip(steps, keys, shards, strict=True)
+            for (binding, feeds), key, parts in zip(steps, news.keys, shards, strict=True)
         ]
         self._connect(recording, wanted[0].key)
         numbers = self._recovery.begin(len(steps))
         sent = time.perf_counter_ns()
-        made = self._runner.run(wanted, numbers[0], recording is not None)
+        made = self._runner.run(wanted, numbers[0], recording is not None, news)
         if made.lost:
             raise WorkerLostError(str(made.error), made.missing) from made.error
         if made.done:
@@ -242,6 +245,7 @@ class ClusterRunner:
             self._recovery.give_up()
             return made
         self._recovery.end(numbers[-1])
+        self._told.note(news)
         if recording is not None:
             plan = wanted[-1].binding.plan
             homes = [home_of(plan, task.id) for task in plan.tasks]

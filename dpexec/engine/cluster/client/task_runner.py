@@ -16,6 +16,7 @@ from dpexec.engine.cluster.client.jobs import Jobs, jobs_of
 from dpexec.engine.cluster.client.links import link_between
 from dpexec.engine.cluster.client.made import Made, Wanted
 from dpexec.engine.cluster.client.step_graph import StepGraph
+from dpexec.engine.cluster.client.told_bindings import News
 from dpexec.engine.cluster.worker.exports import how_exchanged
 from dpexec.engine.cluster.worker.worker import StepOf
 from dpexec.engine.compile.binding import Binding
@@ -42,6 +43,9 @@ class TaskRunner:
         group: the replicas.
     """
 
+    tells = False
+    """Workers know all bindings before its graphs come."""
+
     def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
         self._contact, self._group = contact, group
         self._homes = group.homes
@@ -54,13 +58,17 @@ class TaskRunner:
         sizes = [len(binding.plan.tasks) for binding in bindings[:_STEPS]]
         return max(1, min(len(sizes), _TASKS // max(sizes)))
 
-    def run(self, steps: Sequence[Wanted], first: int, recorded: bool) -> Made:
+    def part(self) -> None:
+        """Nothing is left on workers between graphs."""
+
+    def run(self, steps: Sequence[Wanted], first: int, recorded: bool, news: News) -> Made:
         """Make some steps.
 
         Args:
             steps: which.
             first: number of the first.
             recorded: whether to note when tasks run.
+            news: of bindings; the workers know them.
 
         Raises:
             ClusterError: workers or the scheduler are lost.

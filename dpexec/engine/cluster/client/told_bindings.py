@@ -8,8 +8,8 @@ of bindings in another order.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.worker import BindingKey, NewBinding
@@ -18,10 +18,31 @@ if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
     from dpexec.engine.compile.binding import Binding
 
-__all__ = ["BINDINGS_KEPT", "ToldBindings"]
+__all__ = ["BINDINGS_KEPT", "News", "ToldBindings"]
 
 BINDINGS_KEPT = 64
 """How many bindings of a run are remembered; more only if the steps of one run need more."""
+
+
+class News(NamedTuple):
+    """What workers are told before some steps.
+
+    Args:
+        keys: the names that the steps have for their bindings.
+        new: bindings that the workers do not know yet.
+        kept: if there are some, numbers of all that they are to keep.
+        bindings: those of the steps.
+    """
+
+    keys: Sequence[BindingKey]
+    new: Sequence[NewBinding]
+    kept: Collection[int]
+    bindings: Collection[Binding]
+
+    @property
+    def told(self) -> tuple[Sequence[NewBinding], Collection[int]]:
+        """What :meth:`WorkerReplicas.bind` takes."""
+        return self.new, self.kept
 
 
 class ToldBindings:
@@ -41,16 +62,13 @@ class ToldBindings:
         """Some workers may know none any more; each is told again when it comes."""
         self._told.clear()
 
-    def keys(self, bindings: Sequence[Binding]) -> list[BindingKey]:
-        """The names that the workers know bindings by; they are told of new ones.
+    def news(self, bindings: Sequence[Binding]) -> News:
+        """What the workers are to be told before some steps, and how these name their bindings.
 
         Numbers of rows that a binding left open are part of the name: it is told of once.
 
         Args:
-            bindings: what the next steps run, all of which the workers know afterwards.
-
-        Raises:
-            WorkerLostError: they do not answer.
+            bindings: what the next steps run.
         """
         needed = dict.fromkeys(binding.opened or binding for binding in bindings)
         for binding in needed:
@@ -65,11 +83,23 @@ class ToldBindings:
             for binding in needed
             if binding not in self._told
         ]
-        if new:
-            kept = frozenset(self._numbers.values())
-            calls = [(worker, (new, kept)) for worker in self._group.homes.workers]
-            self._group.call(cluster_worker.bind, calls, "to compile a plan")
-            self._told.update(needed)
-        return [
+        keys = [
             BindingKey(b.plan.key, self._numbers[b.opened or b], tuple(b.rows)) for b in bindings
         ]
+        return News(keys, new, frozenset(self._numbers.values() if new else ()), needed)
+
+    def tell(self, news: News) -> News:
+        """Tell the workers by tasks; returns what is left to tell: nothing.
+
+        Raises:
+            WorkerLostError: they do not answer.
+        """
+        if news.new:
+            calls = [(worker, news.told) for worker in self._group.homes.workers]
+            self._group.call(cluster_worker.bind, calls, "to compile a plan")
+            self.note(news)
+        return news._replace(new=(), kept=frozenset())
+
+    def note(self, news: News) -> None:
+        """The workers have been told."""
+        self._told.update(news.bindings)

@@ -1,4 +1,4 @@
-"""A gang on its workers: one task that makes some steps, with the collectives inside.
+"""A gang on its workers: a member makes steps, with the collectives inside.
 
 Every member runs the tasks of the plan that belong to its replicas, in the order of the plan, and
 takes part in all collectives. Nothing is overwritten before all members have done what can fail
@@ -7,138 +7,105 @@ in a step: a failed step leaves the state of all of them as it was before it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
+from distributed import get_worker, secede
+
+from dpexec.engine.cluster.gang_messages import GangStep, Order, Outcome, Part
 from dpexec.engine.cluster.worker.gang_tasks import BoundPlan
 from dpexec.engine.cluster.worker.gpus import run_timed
 from dpexec.engine.cluster.worker.telling import copy_to_send
-from dpexec.engine.cluster.worker.versions import StepArrays, Versions
+from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
 from dpexec.engine.cluster.worker.worker import (
-    BindingKey,
-    Epoch,
     WorkerReplicas,
     at_work,
     fed_on,
     made_by,
     replicas_at,
 )
-from dpexec.engine.compile.env import Env, Shard
+from dpexec.engine.compile.env import Env
 from dpexec.engine.compile.plan import Plan
 from dpexec.engine.core.places import CUDAPlace, Place
-from dpexec.engine.dask.held import put_together
 from dpexec.engine.exchange.gpus import gpu_of
 from dpexec.engine.exchange.group import Group
+from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.nccl import Exchange
-from dpexec.engine.exchange.rendezvous import Door, Member
+from dpexec.engine.exchange.rendezvous import CLIENT, Door, Member
 from dpexec.engine.exchange.side_by_side import Stretch, helpers, side_by_side
-from dpexec.engine.exchange.wire import GangError, last_words
+from dpexec.engine.exchange.wire import Channel, GangError, last_words
 from dpexec.engine.run.fetch import host_copy
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
-if TYPE_CHECKING:
-    from dpexec.engine.cluster.worker.recording import Noted
-
-__all__ = ["GangRunOf", "GangStep", "Outcome", "leave", "open_door", "run_gang"]
+__all__ = ["Seat", "leave", "open_door", "run_gang", "seat_of"]
 
 
-class GangRunOf(NamedTuple):
-    """A run of some steps, for one member.
-
-    Args:
-        epoch: when it was sent.
-        base: number of the step before the first, on whose values it works.
-        rank: which of the members it is for.
-        limit: seconds that a member may be silent when it is waited for.
-        mirrored: per device, names of what goes to the member that mirrors it.
-        by_nccl: whether GPUs exchange values by NCCL.
-    """
-
-    epoch: Epoch
-    base: int
-    rank: int
-    limit: float
-    mirrored: Sequence[Collection[str]]
-    by_nccl: bool
-
-
-@dataclass(frozen=True)
-class GangStep:
-    """A step of a gang, for one member.
-
-    Args:
-        key: names the binding.
-        number: of the step.
-        values: what its devices are fed.
-        counts: of how many blocks the rest of that is put together, see :class:`Fed`.
-        shards: their parts of the run.
-        persistable: names of what is fed that also set a variable.
-        recorded: whether to note when tasks run.
-    """
-
-    key: BindingKey
-    number: int
-    values: Mapping[int, Mapping[str, Any]]
-    counts: Mapping[int, Mapping[str, int]]
-    shards: Mapping[int, Shard]
-    persistable: frozenset[str]
-    recorded: bool = False
-
-    def with_blocks(self, blocks: Iterator[Any]) -> GangStep:
-        """The step with all that its devices are fed."""
-        fed = {d: put_together(v, self.counts[d], blocks) for d, v in self.values.items()}
-        return replace(self, values=fed)
-
-
-@dataclass
-class Outcome:
-    """What became of a gang task.
-
-    Args:
-        done: how many steps were completed.
-        fetched: what is fetched of the last one, per device.
-        bytes_sent: to other members, through sockets.
-        noted: what was recorded.
-        error: why it ended early.
-    """
-
-    done: int = 0
-    fetched: dict[int, dict[str, Any]] = field(default_factory=dict)
-    bytes_sent: int = 0
-    noted: Noted | None = None
-    error: BaseException | None = None
-
-
-class _Seat:
-    """A member on its worker, between runs.
+class Seat:
+    """A member on its worker, between orders.
 
     Args:
         door: where the others come in.
         pool: threads that help with its replicas.
+
+    Attributes:
+        group: the connected gang; None before it has met.
+        line: to the client; None if it does not come in.
+        residing: is held by the task that takes orders from the line.
+        has_left: whether the line is to be closed, by that task if there is one.
     """
 
     def __init__(self, door: Door, pool: ThreadPoolExecutor | None) -> None:
         self.door, self._pool = door, pool
         self.group: Group | None = None
+        self.line: Line | None = None
+        self.residing = threading.Lock()
+        self.has_left = False
         self.step = -1
+        self._channels: dict[int, Channel] | None = None
         self._bound: dict[int, BoundPlan] = {}
         self._busy = threading.Lock()
 
-    def join(self, members: Sequence[Member], run: GangRunOf, place: Place) -> Group:
+    def meet(self, part: Part) -> None:
+        """Connect with the other members, and with the client if it comes in.
+
+        Raises:
+            GangError: somebody did not come.
+        """
+        with self._at_work(part):
+            self._meet(part)
+
+    def _meet(self, part: Part) -> dict[int, Channel]:
+        if self._channels is None:
+            everybody = [*part.members, CLIENT] if part.visited else part.members
+            self._channels = self.door.meet(everybody, part.rank, part.limit)
+            if part.visited:
+                self.line = Line(self._channels.pop(len(part.members)), part.limit)
+        return self._channels
+
+    def _join(self, part: Part, place: Place) -> Group:
         """The connected gang."""
         if self.group is None:
-            channels = self.door.meet(members, run.rank, run.limit)
-            self.group = Group(members, run.rank, channels, run.limit)
-            if run.by_nccl:
+            self.group = Group(part.members, part.rank, self._meet(part), part.limit)
+            if part.by_nccl:
                 assert isinstance(place, CUDAPlace)
                 self.group.nccl = Exchange(self.group, place)
         return self.group
 
+    @contextlib.contextmanager
+    def _at_work(self, part: Part) -> Iterator[None]:
+        """Be the only one who works with the gang."""
+        if not self._busy.acquire(timeout=part.limit):
+            raise GangError(f"{part.me.name} still makes steps of another run")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
     def stop(self) -> None:
-        """Leave the gang; a task that runs ends with an error."""
+        """Leave the gang; what makes steps ends with an error."""
         if self._busy.acquire(blocking=False):
             try:
                 self.leave()
@@ -148,42 +115,55 @@ class _Seat:
             self.door.close()
             if self.group is not None:
                 self.group.interrupt()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Take no more orders."""
+        self.has_left = True
+        if self.line is not None:
+            self.line.interrupt()  # which wakes the task that waits for it
+            if self.residing.acquire(blocking=False):
+                try:
+                    self.line.close()
+                finally:
+                    self.residing.release()
 
     def leave(self, text: str = "") -> None:
         """Leave the gang; it cannot be joined again."""
         self.door.close()
         if self.group is not None:
             self.group.close(text)
-        self.group = None
+        else:
+            for channel in (self._channels or {}).values():
+                channel.close()
+        self.group, self._channels = None, {}
         self._bound.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
-    def run(
-        self, replicas: WorkerReplicas, members: Sequence[Member], run: GangRunOf, steps: Any
-    ) -> Outcome:
-        """Make some steps."""
-        outcome, me = Outcome(), members[run.rank]
-        if not self._busy.acquire(timeout=run.limit):
-            raise GangError(f"{me.name} still makes steps of another run")
-        try:
-            if steps[0].number <= self.step:
-                raise GangError(f"step {steps[0].number} came after step {self.step}")
-            group = self.join(members, run, replicas.place)
-            before = group.bytes_sent
-            for versions in (*replicas.stores.values(), *replicas.mirrors.values()):
-                versions.stand_at(run.base)
-            for step in steps:
-                self.step = step.number
-                bound = self._bind(replicas, step, run.mirrored)
-                self._one_step(bound, replicas, step, outcome, step is steps[-1])
-                outcome.done += 1
-            outcome.bytes_sent = group.bytes_sent - before
-        except BaseException as error:
-            outcome.error = copy_to_send(error)
-            self.leave(last_words(me.name, self.step, error))
-        finally:
-            self._busy.release()
+    def obey(self, replicas: WorkerReplicas, part: Part, order: Order) -> Outcome:
+        """Make the steps of an order."""
+        outcome = Outcome()
+        with self._at_work(part):
+            try:
+                for step in order.steps[:1]:
+                    if step.number <= self.step:
+                        raise GangError(f"step {step.number} came after step {self.step}")
+                group = self._join(part, replicas.place)
+                before = group.bytes_sent
+                if order.new:
+                    replicas.bind(order.new, order.kept)
+                for versions in (*replicas.stores.values(), *replicas.mirrors.values()):
+                    versions.stand_at(order.base)
+                for step in order.steps:
+                    self.step = step.number
+                    bound = self._bind(replicas, step, part.mirrored)
+                    self._one_step(bound, replicas, step, outcome, step is order.steps[-1])
+                    outcome.done += 1
+                outcome.bytes_sent = group.bytes_sent - before
+            except BaseException as error:
+                outcome.error = copy_to_send(error)
+                self.leave(last_words(part.me.name, self.step, error))
         return outcome
 
     def _one_step(
@@ -216,7 +196,7 @@ class _Seat:
     def _bind(
         self, replicas: WorkerReplicas, step: GangStep, mirrored: Sequence[Collection[str]]
     ) -> BoundPlan:
-        number, base = step.key.number, replicas.binding(step.key)
+        number, base = step.binding, replicas.numbered(step.binding, step.rows)
         assert self.group is not None
         if number not in self._bound:
             self._bound = {n: bound for n, bound in self._bound.items() if replicas.knows(n)}
@@ -278,7 +258,7 @@ def _fetched(plan: Plan, env: Env) -> dict[str, Any]:
 
 # ---- called on workers
 
-_seats: dict[tuple[str, str], _Seat] = {}
+_seats: dict[tuple[str, str], Seat] = {}
 
 
 def open_door(
@@ -293,7 +273,7 @@ def open_door(
         dask_worker: of this process.
     """
     leave(token, dask_worker)
-    seat = _seats[token, dask_worker.address] = _Seat(
+    seat = _seats[token, dask_worker.address] = Seat(
         Door(dask_worker, secret),
         helpers(len(homes[dask_worker.address]), dask_worker.state.nthreads),
     )
@@ -308,25 +288,32 @@ def leave(token: str, dask_worker: Any) -> None:
         seat.stop()
 
 
-def run_gang(
-    run: GangRunOf, members: Sequence[Member], steps: Sequence[GangStep], *blocks: Any
-) -> Outcome:
-    """The task of a member: makes some steps.
+def seat_of(part: Part) -> Seat:
+    """Where this worker, whose task calls it, takes part in a gang.
+
+    Raises:
+        StaleTaskError: it does not any more.
+    """
+    seat = _seats.get((part.epoch.token, get_worker().address))
+    if seat is None:
+        raise StaleTaskError(f"a task of a gang came when {part.me.name} had left it")
+    return seat
+
+
+def run_gang(part: Part, order: Order, *blocks: Any) -> Outcome:
+    """A task that makes the steps of one order.
 
     It leaves the worker's pool of threads, so that tasks of two gangs never wait for each other's
     threads, whatever order they come in.
 
     Args:
-        run: which run it is.
-        members: of the gang.
-        steps: what to do.
+        part: the member's part in the gang.
+        order: what to do.
         blocks: what devices are fed that lay on workers, one after another.
     """
-    from distributed import get_worker, secede
-
-    seat = _seats[run.epoch.token, get_worker().address]
+    seat = seat_of(part)
     secede()
     left = iter(blocks)
-    steps = [step.with_blocks(left) for step in steps]
-    with at_work(run.epoch) as replicas, one_kernel_thread():
-        return seat.run(replicas, members, run, steps)
+    order = order._replace(steps=[step.with_blocks(left) for step in order.steps])
+    with at_work(part.epoch) as replicas, one_kernel_thread():
+        return seat.obey(replicas, part, order)

@@ -7,19 +7,31 @@ import re
 
 from dpexec.engine.cluster.worker.jobs import run_jobs
 
-__all__ = ["leave_out_told_errors"]
+__all__ = ["RESIDENT", "leave_out_told_errors"]
+
+RESIDENT = "gang-"
+"""What the tags of tasks begin with that stay on their workers."""
 
 _TOLD = re.compile(
     rf"Compute Failed\n.*\b{run_jobs.__name__}\(.*"
     r"\nException: ['\"](EnforceNotMet|StaleTaskError)\(",
     re.DOTALL,
 )
+_CANCELLED = re.compile(rf"Async instruction for <Task.* ['\"]{RESIDENT}.* CancelledError")
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
     return not _TOLD.match(record.getMessage())
 
 
+def _is_no_resident(record: logging.LogRecord) -> bool:
+    return not _CANCELLED.match(record.getMessage())
+
+
 def leave_out_told_errors() -> None:
-    """Let this worker not log errors of steps that the client raises, or deals with."""
+    """Let this worker not log errors of steps that the client raises, or deals with.
+
+    Nor what is usual: that a task still stays there when the worker closes.
+    """
     logging.getLogger("distributed.worker").addFilter(_is_worth_logging)
+    logging.getLogger("distributed.worker.state_machine").addFilter(_is_no_resident)

@@ -168,7 +168,16 @@ class WorkerReplicas:
 
     def binding(self, key: BindingKey) -> Binding:
         """What was bound for a key."""
-        return self._bindings[key.number].of(key.rows)
+        return self.numbered(key.number, key.rows)
+
+    def numbered(self, number: int, rows: tuple[Counts, ...]) -> Binding:
+        """What was bound, without the name of the plan.
+
+        Args:
+            number: what it is called.
+            rows: the numbers of rows of every device's batch, if it leaves them open.
+        """
+        return self._bindings[number].of(rows)
 
     def knows(self, number: int) -> bool:
         """Whether a binding is still kept."""

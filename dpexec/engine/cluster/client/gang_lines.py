@@ -1,0 +1,181 @@
+"""The client's end of the lines to the members of a gang: orders go out, and outcomes come back."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distributed import Future
+
+from dpexec.engine.cluster.gang_messages import Order, Outcome, Part, decode, encode
+from dpexec.engine.cluster.worker.log import RESIDENT
+from dpexec.engine.cluster.worker.resident import reside
+from dpexec.engine.exchange.lines import Line, wait
+from dpexec.engine.exchange.rendezvous import Visitor
+from dpexec.engine.exchange.wire import GangError
+from dpexec.engine.threads.interrupts import InterruptGate
+
+if TYPE_CHECKING:
+    from dpexec.engine.dask.waiting import Contact
+
+__all__ = ["GangLines", "hang_up"]
+
+_LOOK = 0.5  # seconds between looks at who is still there
+_PATIENCE = 60.0  # seconds in which tasks of members begin
+_counter = itertools.count()
+
+
+class GangLines:
+    """The lines to all members.
+
+    Args:
+        contact: how workers are talked to.
+        parts: of all members.
+        lines: takes the lines; whoever closes them ends the tasks of the members.
+
+    Attributes:
+        missing: what is wrong with workers that did not answer, by address.
+    """
+
+    def __init__(self, contact: Contact, parts: Sequence[Part], lines: list[Line]) -> None:
+        self._contact, self._parts, self._lines = contact, parts, lines
+        self._homes = {part.me.worker: part.me.devices for part in parts}
+        self._tasks: list[Future] = []
+        self._waiting: set[int] = set()
+        self._outcomes: list[Outcome | None] = []
+        self.missing: Mapping[str, str] = {}
+
+    def open(self, visitor: Visitor) -> None:
+        """Let tasks take part for the members, and come in at their doors.
+
+        Args:
+            visitor: this process.
+
+        Raises:
+            GangError: the gang does not come together.
+        """
+        limit, members = self._contact.limit, self._parts[0].members
+        self._tasks = [self._send_task(part) for part in self._parts]
+        patience = max(limit, _PATIENCE)  # tasks may have to wait for others; who is lost is seen
+        channels = visitor.visit(members, patience, self._watch())
+        self._lines[:] = [Line(channel, limit) for channel in channels]
+        for task in self._tasks:
+            task.add_done_callback(Future.release)
+
+    def _send_task(self, part: Part) -> Future:
+        """Let a task take orders for a member."""
+        name = "gang_" + "_".join(f"dev{device}" for device in part.me.devices)
+        return self._contact.client.submit(
+            reside,
+            part,
+            key=(name, f"{RESIDENT}{part.epoch.token[:8]}-{part.epoch.number}-{next(_counter)}"),
+            workers=[part.me.worker],
+            allow_other_workers=False,
+            retries=0,
+            pure=False,
+        )
+
+    def _watch(self) -> Any:
+        """What makes sure, from time to time, that all members may still come together."""
+        look = time.monotonic() + _LOOK
+
+        def watch() -> None:
+            nonlocal look
+            for part, task in zip(self._parts, self._tasks, strict=True):
+                if task.done():
+                    raise GangError(self._why(part, task))
+            if time.monotonic() > look:
+                self._look("to form a gang")
+                if self.missing:
+                    raise GangError(
+                        "; ".join(f"worker {w} {why}" for w, why in self.missing.items())
+                    )
+                look = time.monotonic() + _LOOK
+
+        return watch
+
+    def _why(self, part: Part, task: Future) -> str:
+        """Why a member's task has ended."""
+        home = {part.me.worker: part.me.devices}
+        (why,) = self._contact.gather([task], home, "to say why a gang does not form")
+        return why or f"{part.me.name} has left a gang that was about to form"
+
+    def _look(self, what: str) -> None:
+        self.missing = self._contact.missing(self._homes, what)
+
+    # ---- orders
+
+    def post(self, orders: Sequence[Order]) -> None:
+        """Send each member its order.
+
+        Args:
+            orders: of all members.
+        """
+        messages = [encode(order) for order in orders]
+        self._outcomes = [None for _ in orders]
+        self._waiting = set(range(len(orders)))
+        for line, message in zip(self._lines, messages, strict=True):
+            line.post(message)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it was interrupted before it knew what became of all orders."""
+        return bool(self._waiting)
+
+    def outcomes(self) -> list[Outcome | None]:
+        """What became of the orders, however long that takes; None for members that are gone.
+
+        An interrupt waits for them; a second one does not, and may leave half a message.
+        """
+        self.missing, give_up = {}, 0.0
+        with InterruptGate() as gate:
+            gate.between_tasks = True
+            while True:
+                failed = [self._move(rank) for rank in sorted(self._waiting)]
+                if not self._waiting:
+                    break
+                now = time.monotonic()
+                if any(failed) or self.missing:  # who takes longer is told to stop when it goes on
+                    give_up = give_up or now + _LOOK
+                if give_up and now >= give_up:
+                    self._waiting.clear()
+                    break
+                seconds = max(give_up - now, 0.0) if give_up else _LOOK
+                there = [self._lines[rank] for rank in self._waiting]
+                if not wait(there, seconds) and not give_up:
+                    self._look("to make steps")
+        return list(self._outcomes)
+
+    def _move(self, rank: int) -> bool:
+        """Exchange with a member what can be exchanged; returns whether it has failed."""
+        line = self._lines[rank]
+        line.move()
+        while line.messages:
+            message = decode(line.messages.popleft())
+            if isinstance(message, Outcome):
+                self._outcomes[rank] = message
+                self._waiting.discard(rank)
+                return message.error is not None
+            self._replace_task(rank)  # what was posted waits for the next one
+        if line.lost is not None:
+            self._waiting.discard(rank)
+        return line.lost is not None
+
+    def _replace_task(self, rank: int) -> None:
+        task = self._tasks[rank] = self._send_task(self._parts[rank])
+        task.add_done_callback(Future.release)
+
+    def close(self) -> None:
+        """Let the members' tasks end, and be wanted no more."""
+        hang_up(self._lines)
+        for task in self._tasks:
+            task.release()
+
+
+def hang_up(lines: list[Line]) -> None:
+    """Close some lines, and forget them."""
+    for line in lines:
+        line.close()
+    lines.clear()

@@ -1,0 +1,247 @@
+"""Members of gangs stay on their workers, and get steps over direct lines."""
+
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import dpexec as fluid
+from dpexec.engine.cluster.client import replica_group
+from dpexec.engine.exchange import rendezvous
+from tests.distributed.faults import disturbed
+from tests.distributed.nets import NETS
+from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+STEPS = 6
+
+
+def stay(client, seconds):
+    """Let tasks of gangs end when they were idle for so long."""
+
+    def be_patient():
+        from dpexec.engine.cluster.worker import resident
+
+        resident._IDLE = seconds
+
+    client.run(be_patient)
+
+
+@pytest.fixture(autouse=True)
+def _patient(request):
+    """Nobody rests in the middle of a test because the machine is busy."""
+    if "pair" in request.fixturenames:
+        client = request.getfixturevalue("pair")
+        stay(client, 60.0)
+        yield
+        stay(client, 1.0)
+    else:
+        yield
+
+
+def residents(client):
+    """The keys of tasks that stay, as the scheduler knows them."""
+
+    def found(dask_scheduler):
+        return sorted(str(k) for k, ts in dask_scheduler.tasks.items() if "gang-" in str(k))
+
+    return client.run_on_scheduler(found)
+
+
+def waiting():
+    """How many tasks of gangs a worker has: threads that wait for orders."""
+    found = 0
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            found += frame.f_code.co_name == "reside"
+            frame = frame.f_back
+    return found
+
+
+def gang(feeds, devices=2, mode=AllReduce, **options):
+    return train(classifier(), feeds, devices, mode, collectives="gang", **options)
+
+
+def test_steps_add_no_tasks_and_come_in_the_ones_that_are_there(pair):
+    known = {}
+
+    def look(step):
+        counts = pair.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
+        known[step] = residents(pair), counts
+
+    feeds = disturbed(batches(STEPS), {2: lambda: look(2), STEPS - 1: lambda: look(STEPS - 1)})
+    run = gang(feeds, scheduler=pair)
+    assert_same_bits(run, train(classifier(), batches(STEPS), 2))
+    assert len(known[2][0]) == 2
+    assert known[2] == known[STEPS - 1]
+
+
+def test_new_sizes_come_with_the_steps(pair, monkeypatch):
+    asked = []
+    call = replica_group.ReplicaGroup.call
+    monkeypatch.setattr(
+        replica_group.ReplicaGroup,
+        "call",
+        lambda group, function, *args: (
+            asked.append(function.__name__) or call(group, function, *args)
+        ),
+    )
+    feeds = [batches(1, rows)[0] for rows in (8, 10, 11, 14, 9)]
+    run = gang(feeds, scheduler=pair)
+    assert "bind" not in asked
+    assert_same_bits(run, train(classifier(), feeds, 2))
+
+
+def test_who_compiles_for_long_is_waited_for(pair):
+    """A first batch is compiled everywhere before any member makes the step."""
+
+    def be_slow():
+        from dpexec.engine.cluster.worker.worker import WorkerReplicas
+
+        original = WorkerReplicas.bind
+
+        def slow(*args):
+            WorkerReplicas.bind = original
+            time.sleep(4.0)
+            original(*args)
+
+        WorkerReplicas.bind = slow
+
+    pair.run(be_slow, workers=[sorted(pair.nthreads())[1]])
+    known = pair.run(os.getpid)
+    run = gang(batches(2), scheduler=pair, collective_timeout=2)
+    assert_same_bits(run, train(classifier(), batches(2), 2))
+    assert run.compiled._engine._cluster.group.epoch.number == 0
+    assert pair.run(os.getpid) == known
+
+
+def test_idle_tasks_end_and_steps_go_on(pair):
+    stay(pair, 0.1)
+    found = []
+
+    def rest():
+        until(lambda: not residents(pair))
+        found.append(sum(pair.run(waiting).values()))
+
+    run = gang(disturbed(batches(STEPS), {2: rest, 4: rest}), scheduler=pair)
+    assert found == [0, 0]
+    assert_same_bits(run, train(classifier(), batches(STEPS), 2))
+
+
+def test_collected_engine_ends_its_tasks(pair):
+    run = gang(batches(2), scheduler=pair)
+    assert sum(pair.run(waiting).values()) == 2
+    del run
+    gc.collect()
+    until(lambda: sum(pair.run(waiting).values()) == 0 and not residents(pair), 10)
+
+
+def test_programs_of_several_threads_train_on_the_same_workers(pair):
+    """With one thread per worker: tasks leave the pools, or would wait for each other."""
+    expected = train(classifier(), batches(STEPS), 2)
+    found = {}
+    barrier = threading.Barrier(3)
+
+    def one(number):
+        net, scope, exe = nets[number], fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+        exe.run(net.startup, scope=scope)
+        strategy = fluid.ExecutionStrategy()
+        strategy.scheduler, strategy.collectives = pair, "gang"
+        program = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, exec_strategy=strategy, places=fluid.cpu_places(2)
+        )
+        barrier.wait(60)
+        found[number] = []
+        for feed in batches(STEPS):
+            (loss,) = exe.run(program, feed=feed, fetch_list=[net.loss], scope=scope)
+            found[number].append(loss.tolist())
+
+    nets = [classifier() for _ in range(3)]
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert found == {n: [loss.tolist() for loss in expected.losses] for n in range(3)}
+
+
+def test_client_that_does_not_reach_workers_sends_steps_through_the_scheduler(
+    pair, monkeypatch, caplog
+):
+    connect = rendezvous._connect
+
+    def unreachable(member, host, security, role, timeout):
+        if role == "client":
+            raise OSError("no route to host")
+        return connect(member, host, security, role, timeout)
+
+    monkeypatch.setattr(rendezvous, "_connect", unreachable)
+    caplog.set_level(logging.WARNING, "dpexec")
+    before = residents(pair)
+    run = gang(batches(3), scheduler=pair)
+    assert_same_bits(run, train(classifier(), batches(3), 2))
+    assert "orders go through dask's scheduler: no way to worker" in caplog.text
+    assert set(residents(pair)) <= set(before)
+
+
+def test_scheduler_may_close_workers_that_train_but_not_for_being_idle(mortals, monkeypatch):
+    """An adaptive cluster asks so."""
+    monkeypatch.setattr(replica_group, "_LOOK", 0.0)  # every run looks who has left
+    found = {}
+
+    def retire():
+        def closable(dask_scheduler, n=None):
+            return dask_scheduler.workers_to_close(n=n)
+
+        found["idle"] = mortals.client.run_on_scheduler(closable)
+        (found["wanted"],) = mortals.client.run_on_scheduler(closable, n=1)
+        mortals.client.retire_workers([found["wanted"]])
+        until(lambda: found["wanted"] not in mortals.client.nthreads())
+
+    stay(mortals.client, 60.0)
+    run = gang(disturbed(batches(STEPS), {3: retire}), 2, Reduce, scheduler=mortals.client)
+    assert found["idle"] == []
+    assert_same_bits(run, train(classifier(), batches(STEPS), 2))
+    assert run.compiled._engine._cluster.address.count(found["wanted"]) == 0
+
+
+def test_connection_that_breaks_is_made_again(pair):
+    """Client and worker are both there, and lose each other."""
+    found = []
+
+    def cut():
+        engine = found[0].compiled._engine
+        engine._cluster._runner._open[1].interrupt()
+
+    net, feeds = NETS["images"](STEPS)
+    run = train(net, feeds[:2], 2, Reduce, scheduler=pair, collectives="gang")
+    found.append(run)
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        losses = []
+        for feed in disturbed(feeds[2:], {1: cut}):
+            losses += exe.run(run.compiled, feed=feed, fetch_list=[net.loss])
+    expected = train(NETS["images"](STEPS)[0], feeds, 2).losses[2:]
+    assert [loss.tolist() for loss in losses] == [loss.tolist() for loss in expected]
+
+
+def test_tasks_end_soon_after_their_client_was_killed(pair):
+    """Long before dask is sure that it does not come back."""
+    command = [sys.executable, "-m", "tests.distributed.train_alone", pair.scheduler.address]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as trainer:
+        for _ in range(2):
+            assert trainer.stdout.readline() == b"step\n"
+        assert sum(pair.run(waiting).values()) == 2
+        os.kill(trainer.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        until(lambda: sum(pair.run(waiting).values()) == 0, 20)
+        trainer.wait()
+    assert time.monotonic() - killed < 20

@@ -1,0 +1,161 @@
+"""Lines carry messages of any parts, whole, and say who is gone."""
+
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+from distributed.security import Security
+
+from dpexec.engine.exchange import rendezvous
+from dpexec.engine.exchange.lines import Line, wait
+from dpexec.engine.exchange.rendezvous import CLIENT, Visitor
+from dpexec.engine.exchange.wire import Channel, GangError
+from tests.certificates import security_in
+from tests.engine.exchange.test_wire import SECRET, doors_of
+
+
+def ends(limit=5.0):
+    here, there = socket.socketpair()
+    return Line(Channel(here, "worker tcp://b"), limit), Line(Channel(there, "the client"), limit)
+
+
+@pytest.fixture
+def pair():
+    found = ends()
+    yield found
+    for line in found:
+        line.close()
+
+
+def test_parts_arrive_as_they_were_and_arrays_lie_aligned(pair):
+    here, there = pair
+    parts = [memoryview(bytes(range(n % 256))) for n in (3, 0, 64, 65, 200)]
+    parts += [memoryview(np.arange(n, dtype="f8")).cast("B") for n in (1, 17)] * 40
+    here.tell(parts, 1.0)
+    found = there.take(1.0)
+    assert [bytes(part) for part in found] == [bytes(part) for part in parts]
+    places = [np.frombuffer(part, "u1").ctypes.data for part in found if len(part)]
+    assert all(place % 64 == 0 for place in places)
+    assert there.take(0.01) is None
+
+
+def carried(one, other):
+    """What comes to one end of a line, while this thread moves both."""
+    while not other.messages:
+        for line in (one, other):
+            line.move()
+        wait([one, other], 1.0)
+    return other.messages.popleft()
+
+
+def test_large_messages_cross_each_other(pair):
+    data = memoryview(np.full(5_000_000, 7, "u1"))
+    for line in pair:
+        line.post([memoryview(b"head"), data])
+    for one, other in (pair, pair[::-1]):
+        head, found = carried(one, other)
+        assert bytes(head) == b"head" and (np.frombuffer(found, "u1") == 7).all()
+
+
+def test_what_was_said_before_the_end_is_heard(pair):
+    here, there = pair
+    there.tell([memoryview(b"last words")], 1.0)
+    there.close()
+    assert bytes(here.take(1.0)[0]) == b"last words"
+    with pytest.raises(GangError, match="worker tcp://b is gone"):
+        here.take(1.0)
+
+
+def test_who_takes_nothing_is_named(pair):
+    here, _ = pair
+    with pytest.raises(GangError, match=r"worker tcp://b did not take a message within 0\.1 s"):
+        here.tell([memoryview(bytes(10_000_000))], 0.1)
+
+
+def test_who_waits_is_woken_when_the_line_is_interrupted(pair):
+    here, _ = pair
+    threading.Timer(0.1, here.interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(GangError, match="is gone"):
+        here.take(30.0)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"dpxL" + bytes(12)])
+def test_what_is_no_message_is_refused(data):
+    here, there = socket.socketpair()
+    line = Line(Channel(here, "worker tcp://b"), 5.0)
+    there.sendall(data)
+    with pytest.raises(GangError, match="worker tcp://b sent something else than a message"):
+        line.take(5.0)
+    line.close()
+    there.close()
+
+
+@pytest.fixture(params=["unix", "tcp", "tls"])
+def security(request, monkeypatch, tmp_path):
+    """How client and members meet."""
+    if request.param != "unix":
+        monkeypatch.setattr(rendezvous, "host_id", lambda: "")
+    found = security_in(tmp_path) if request.param == "tls" else Security()
+    return ("tls" if request.param == "tls" else "tcp"), found
+
+
+def test_client_comes_in_behind_the_last_member(security):
+    scheme, settings = security
+    doors, members = doors_of([SECRET] * 2, scheme=scheme, security=settings)
+    found = [None, None]
+
+    def join(rank):
+        found[rank] = doors[rank].meet([*members, CLIENT], rank, 10.0)
+
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    visitor = Visitor(settings, SECRET)
+    assert visitor.why_not(members, 5.0) == ""
+    mine = [Line(channel, 8.0) for channel in visitor.visit(members, 10.0, lambda: None)]
+    for thread in threads:
+        thread.join()
+    theirs = [Line(channels.pop(2), 8.0) for channels in found]
+    for rank, (line, end) in enumerate(zip(mine, theirs, strict=True)):
+        line.tell([memoryview(b"order %d" % rank)], 5.0)
+        assert bytes(end.take(5.0)[0]) == b"order %d" % rank
+        end.post([memoryview(bytes(3_000_000))])
+        assert len(carried(end, line)[0]) == 3_000_000
+        sock = line.events[0]
+        if sock.family != socket.AF_UNIX:  # a host that is gone is noticed
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 8000
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    for line in (*mine, *theirs):
+        line.close()
+    for channels in found:
+        for channel in channels.values():
+            channel.close()
+
+
+def test_client_without_the_secret_is_refused(monkeypatch):
+    doors, members = doors_of([SECRET])
+    joined = []
+
+    def join():
+        try:
+            joined.append(doors[0].meet([*members, CLIENT], 0, 1.0))
+        except GangError as error:
+            joined.append(error)
+
+    thread = threading.Thread(target=join)
+    thread.start()
+    with pytest.raises(GangError, match=r"\(replica 0\) did not let us in within 0.5 s"):
+        Visitor(Security(), b"x" * 32).visit(members, 0.5, lambda: None)
+    thread.join()
+    assert "the client of this run did not come within 1 s" in str(joined[0])
+
+
+def test_client_is_told_whom_it_does_not_reach():
+    doors, members = doors_of([SECRET])
+    doors[0].close()
+    why_not = Visitor(Security(), SECRET).why_not(members, 1.0)
+    assert why_not.startswith("worker tcp://127.0.0.1:1 (replica 0): ")
