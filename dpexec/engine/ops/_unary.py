@@ -19,6 +19,7 @@ from dpexec.engine.ir.opdef import (
     op,
     passes_on,
 )
+from dpexec.engine.ops._edges import edge
 from dpexec.engine.ops._shapes import require_float
 
 LIBRARIES = {"use_mkldnn": False, "use_cudnn": False}
@@ -45,6 +46,7 @@ def unary(
     integers: bool = False,
     sparse: bool = False,
     ulps: int | None = None,
+    edges: tuple[tuple[Any, str, str], ...] = (),
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator from X to Out, element by element; decorates its kernel.
 
@@ -59,6 +61,7 @@ def unary(
         integers: whether X may hold integers.
         sparse: whether X may be SelectedRows, whose values are taken row by row.
         ulps: as for :func:`~dpexec.engine.ir.opdef.op`.
+        edges: values of X for the last setting, slots that differ from Paddle there, and how.
     """
 
     def samples(r: SampleRng) -> list[Sample]:
@@ -75,6 +78,7 @@ def unary(
         if sparse:
             rows = SelectedRows(np.array([4, 1, 4]), 6, make(r).reshape(3, -1))
             found.append(Sample({"X": rows}, grad=()))
+        found += [edge({"X": x}, slots, note, settings[-1]) for x, slots, note in edges]
         return found
 
     infer, slots = _infer_any if integers else _infer_float, ("X",) if sparse else ()

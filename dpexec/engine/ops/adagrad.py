@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.opdef import Sample, op
+from dpexec.engine.ops._edges import SQUARES, spoiled
 from dpexec.engine.ops._optimizers import drawn, like_inputs, scalar
 
 _SLOTS = "Param Grad Moment LearningRate"
@@ -42,6 +43,7 @@ def _step(xp: Any, grad: Any, moment: Any, rate: Any, epsilon: float) -> Any:
         drawn(r, _SLOTS),
         drawn(r, _SLOTS, {"epsilon": 0.5}),
         drawn(r, _SLOTS, sparse=True),
+        spoiled(drawn(r, _SLOTS), "Grad", 1e30, "ParamOut", SQUARES),
     ],
     operand_ulps=2,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._lstm import LstmCell
 from dpexec.engine.ops._recurrent import EMPTY, THREE, one_level, require_activations, require_shape
 from dpexec.engine.ops._shapes import require_float
@@ -72,6 +73,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         _sample(r, THREE, 8, 8, "H0", *scalars),
         _sample(r, EMPTY, 2, 3, "AttentionBias", "AttentionScalarBias"),
         _sample(r, Lod([[0, 5]]), 4, 1, "H0", cell_activation="identity", **kinds),
+        smaller(_sample(r, THREE, 3, 2), 1e-6, "Hidden Cell", STATES),
     ]
 
 

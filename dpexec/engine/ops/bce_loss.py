@@ -9,6 +9,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.ranges import require_between
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ops._edges import NUMBERS, SMALL, smaller
 from dpexec.engine.ops._labels import positions
 from dpexec.engine.ops._rows import fill_rows
 from dpexec.engine.ops._shapes import require_shape_of, same_dims
@@ -38,6 +39,12 @@ def _infer(x: Spec, label: Spec) -> Spec:
             grad=("X",),
         ),
         Sample({"X": r.uniform(0.1, 0.9, (5, 1)), "Label": np.ones((5, 1))}, grad=("X",)),
+        smaller(
+            Sample({"X": np.abs(NUMBERS), "Label": np.zeros((3, 4))}, grad=("X",)),
+            1e-5,
+            "Out",
+            SMALL,
+        ),
     ],
 )
 def bce_loss(xp: Any, x: Any, label: Any) -> Any:

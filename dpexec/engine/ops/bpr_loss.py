@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dpexec.engine.ir.opdef import Sample, Spec, op
+from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._labels import check_hard, positions
 
 
@@ -32,7 +35,12 @@ def _infer(x: Spec, label: Spec) -> Spec:
                         "fills all"
                     )
                 },
-            )
+            ),
+            edge(
+                {"X": NUMBERS * 50, "Label": np.array([[0], [1], [3]])},
+                "Y",
+                "takes no probability below 1e-10; dpexec takes them as they are",
+            ),
         ]
     ),
     operand_ulps=4,

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._edges import edge
 from dpexec.engine.ops._optimizers import scalar
 from dpexec.engine.ops._shapes import require_float
 from dpexec.engine.ops._unary import bends_nowhere
@@ -100,6 +101,12 @@ bends_nowhere(clip_grad)
         ),
         Sample({"X": r.normal((6, 4))}, {"max_norm": 2.5}),
         Sample({"X": SelectedRows(np.array([3, 0, 3]), 5, r.normal((3, 2)))}, {"max_norm": 1.0}),
+        edge(
+            {"X": np.zeros((3, 4))},
+            "Out",
+            "gives NaN for zeros; dpexec gives zeros",
+            {"max_norm": 1.0},
+        ),
     ],
     operand_ulps=2,
 )

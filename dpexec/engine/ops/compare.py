@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import OpDef, Sample, Spec, op
+from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._elementwise import aligned, infer_comparison
 
 
-def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
+def _declare(name: str, symbol: str, expected: list[bool], *edges: Sample) -> OpDef:
     function = name.replace("_than", "")
 
     def compare(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
@@ -33,6 +34,7 @@ def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
                 {"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([2.0, 2.0, 2.0])},
                 expected={"Out": np.array(expected)},
             ),
+            *edges,
             Sample({"X": r.integers(0, 3, (2, 3, 4)), "Y": r.integers(0, 3, (3,))}, {"axis": 1}),
             Sample({"X": r.integers(0, 3, (3, 4)) * 0.5, "Y": r.integers(0, 3, (3, 4)) * 0.5}),
         ],
@@ -43,8 +45,13 @@ less_than = _declare("less_than", "<", [True, False, False])
 less_equal = _declare("less_equal", "<=", [True, True, False])
 greater_than = _declare("greater_than", ">", [False, False, True])
 greater_equal = _declare("greater_equal", ">=", [False, True, True])
-equal = _declare("equal", "==", [False, True, False])
-not_equal = _declare("not_equal", "!=", [True, False, True])
+_NEAR = edge(
+    {"X": NUMBERS * 1e-9, "Y": np.zeros((3, 4))},
+    "Out",
+    "takes numbers of floating point for equal that differ by less than 1e-8; dpexec does not",
+)
+equal = _declare("equal", "==", [False, True, False], _NEAR)
+not_equal = _declare("not_equal", "!=", [True, False, True], _NEAR)
 
 
 def _infer_reduce(x: Spec, y: Spec, *, axis: int = -1) -> Spec:

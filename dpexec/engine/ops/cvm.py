@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ops._edges import SMALL, smaller
 from dpexec.engine.ops._shapes import require_same_dtype
 
 
@@ -33,6 +34,7 @@ def _inputs(r: Any) -> dict[str, Any]:
         Sample(_inputs(r), {"use_cvm": True}, grad=("X",)),
         Sample(_inputs(r), {"use_cvm": False}, grad=("X",)),
         Sample({"X": r.uniform(0.0, 9.0, (1, 3)), "CVM": r.uniform(0.0, 3.0, (1, 2))}, grad=("X",)),
+        smaller(Sample(_inputs(r), {"use_cvm": True}, grad=("X",)), 1e-6, "Y", SMALL),
     ],
     operand_ulps=8,
 )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, SampleRng, op
+from dpexec.engine.ops._edges import EXTREMA, NUMBERS, among, edge
 from dpexec.engine.ops._elementwise import ATTRS, aligned, infer_elementwise, unbroadcast
 
 
@@ -18,6 +19,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample({"X": x, "Y": row}, {"axis": 1}),
         Sample({"X": row, "Y": x[:, :, 0]}),
         Sample({"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([1.0, 3.0, 2.0])}, smooth=False),
+        edge({"X": among(np.nan), "Y": NUMBERS + 0.1}, "Out Y@GRAD", EXTREMA),
     ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ops._edges import NO_NUMBER, NUMBERS, SMALL, among
 from dpexec.engine.ops._unary import LIBRARIES, bends, unary
 
 
@@ -16,6 +17,7 @@ from dpexec.engine.ops._unary import LIBRARIES, bends, unary
     attrs=LIBRARIES,
     integers=True,
     ulps=3,
+    edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
 )
 def exp(xp: Any, x: Any) -> Any:
     """``e ** x``, of integers rounded towards 0. Source: Paddle op ``exp``."""
@@ -67,6 +69,7 @@ def log_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     lambda r: r.uniform(-0.5, 2.0, (3, 4)),
     (np.array([0.0, 1e-6, 9.0]), np.array([0.0, 9.999995e-7, 2.3025851])),
     attrs=LIBRARIES,
+    edges=((NUMBERS * 1e-5, "Out", SMALL),),
 )
 def log1p(xp: Any, x: Any) -> Any:
     """The natural logarithm of ``1 + x``, exact for small ``x``. Source: Paddle op ``log1p``."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._elementwise import broadcast_shape
 from dpexec.engine.ops.elementwise_add import elementwise_add, elementwise_add_grad
 from dpexec.engine.ops.elementwise_mul import elementwise_mul, elementwise_mul_grad
@@ -98,9 +99,12 @@ def _samples(r: SampleRng) -> list[Sample]:
             wrong = axis == 0 and names[1] in ("sigmoid", "tanh")
             deviates = {"Y@GRAD": _NOT_SAVED} if wrong else {}
             found.append(Sample(values, attrs, deviates=deviates))
+    attrs = {"functor_list": add_tanh, **saved}
+    found.append(edge({"X": NUMBERS * 50, "Y": NUMBERS}, "X@GRAD Y@GRAD", _BOUNDED, attrs))
     return found
 
 
+_BOUNDED = "keeps the arguments of sigmoid and tanh in bounds; dpexec takes them as they are"
 _NO_SUCH = "has no kernel for some pairs of functions; dpexec takes all pairs"
 _NOT_SAVED = (
     "has wrong gradients of products with sigmoid(Y) and tanh(Y), unless these are kept; dpexec "

@@ -6,6 +6,7 @@ from typing import Any
 
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
+from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._gru import ON_ARRAYS
 from dpexec.engine.ops._recurrent import EMPTY, THREE, Loops
 from dpexec.engine.ops.gru import gru, infer_gru
@@ -45,6 +46,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         _sample(r, 16, THREE, "Bias", is_reverse=True, use_seq=False),
         _sample(r, 2, EMPTY, "H0", **kinds),
         _sample(r, 3, Lod([[0, 4]]), "H0", "Bias", use_seq=False, activation="relu"),
+        smaller(_sample(r, 3, THREE, "Bias"), 1e-6, "Hidden", STATES),
         _origin(_sample(r, 3, THREE, "H0", "Bias", origin_mode=True)),
     ]
 

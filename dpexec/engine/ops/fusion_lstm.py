@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
+from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._lstm import ON_ARRAYS
 from dpexec.engine.ops._recurrent import EMPTY, THREE, Loops
 from dpexec.engine.ops.lookup_table import lookup_table
@@ -68,7 +69,7 @@ _SETTINGS: Sequence[tuple[int, Lod, bool, dict[str, Any]]] = (
 
 
 def _samples(r: SampleRng) -> list[Sample]:
-    return [
+    found = [
         Sample(
             {
                 "X": r.normal((lod.rows, 5)),
@@ -80,6 +81,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         )
         for size, lod, initial, attrs in _SETTINGS
     ]
+    return [*found, smaller(found[0], 1e-6, "Hidden Cell", STATES)]
 
 
 @op(
@@ -123,7 +125,7 @@ def _infer_embedded(
 
 
 def _embedded_samples(r: SampleRng) -> list[Sample]:
-    return [
+    found = [
         Sample(
             {
                 "Ids": r.integers(0, 6, (lod.rows, 1)),
@@ -135,6 +137,7 @@ def _embedded_samples(r: SampleRng) -> list[Sample]:
         )
         for size, lod, initial, attrs in _SETTINGS
     ]
+    return [*found, smaller(found[0], 1e-6, "Hidden Cell", STATES)]
 
 
 @op(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ops import _erf
+from dpexec.engine.ops._edges import INFINITE, among
 from dpexec.engine.ops._unary import LIBRARIES, bends, unary
 from dpexec.engine.ops.sigmoid import sigmoid_array
 
@@ -45,6 +46,7 @@ def erf_grad(xp: Any, x: Any, d_out: Any) -> Any:
     settings=({}, {"approximate": True}),
     attrs=LIBRARIES,
     ulps=128,
+    edges=((among(np.inf), "X@GRAD", INFINITE),),
 )
 def gelu(xp: Any, x: Any, *, approximate: bool = False) -> Any:
     """``x`` times the probability that a normal number is below ``x``.

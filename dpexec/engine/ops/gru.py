@@ -7,6 +7,7 @@ from typing import Any
 
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._gru import ON_ARRAYS, GruCell, weight_grad
 from dpexec.engine.ops._recurrent import (
     EMPTY,
@@ -67,6 +68,12 @@ def _samples(r: Any) -> list[Sample]:
         _sample(r, THREE, 2, ("H0",), is_reverse=True),
         _sample(r, THREE, 2, (), is_reverse=True, origin_mode=True),
         _sample(r, THREE, 2, ("H0", "Bias"), activation="identity", gate_activation="tanh"),
+        smaller(
+            _sample(r, THREE, 3, ("Bias",)),
+            1e-13,
+            "Hidden BatchHidden BatchResetHiddenPrev",
+            STATES,
+        ),
         saturated(r, _sample(r, Lod([[0, 20, 29]]), 3, ("H0",)), "Input", "H0"),
     ]
 

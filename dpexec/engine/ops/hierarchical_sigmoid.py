@@ -9,6 +9,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.engine.ops._edges import edge
 from dpexec.engine.ops._rows import REMOTE, added_rows, check_rows, without
 from dpexec.engine.ops._shapes import require_same_dtype, require_same_shape
 
@@ -102,6 +103,12 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample({**inputs(5, [0, 1, 2, 3]), **tree}, {"num_classes": 5}),
         Sample({**inputs(5, [0, 1, 2, 3]), **tree}, {"num_classes": 5, "is_sparse": True}),
         Sample(inputs(1, [0, 1]), {"num_classes": 2}),
+        edge(
+            {"X": np.array([[10.0]]), "W": np.array([[4.0]]), "Label": np.array([[1]])},
+            "Out X@GRAD W@GRAD",
+            "takes costs that are nearly 0 for 0; dpexec keeps them",
+            {"num_classes": 2},
+        ),
     ]
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._edges import EXTREMA, spoiled
 from dpexec.engine.ops._shapes import require_float, require_shape_of
 
 
@@ -27,8 +30,17 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
     outputs="Residual Out",
     infer=_infer,
     samples=lambda r: [
-        Sample({"X": r.normal((6, 1)) * 2, "Y": r.normal((6, 1))}, {"delta": delta})
-        for delta in (1.0, 0.3, 5.0)
+        *(
+            Sample({"X": r.normal((6, 1)) * 2, "Y": r.normal((6, 1))}, {"delta": delta})
+            for delta in (1.0, 0.3, 5.0)
+        ),
+        spoiled(
+            Sample({"X": r.normal((5, 1)), "Y": r.normal((5, 1))}, {"delta": 1.0}),
+            "X",
+            np.nan,
+            "X@GRAD Y@GRAD",
+            EXTREMA,
+        ),
     ],
 )
 def huber_loss(xp: Any, x: Any, y: Any, *, delta: float = 1.0) -> tuple[Any, Any]:

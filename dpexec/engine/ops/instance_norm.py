@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ops._edges import SQUARES, spoiled
 from dpexec.engine.ops._norms import (
     check_epsilon,
     inverse_deviation,
@@ -260,6 +263,16 @@ def _beside(xp: Any, parts: list[Any]) -> Any:
                 "X@GRAD": "gives something that is no derivative if there is no Scale (param_attr="
                 "False); dpexec gives the derivative"
             },
+        ),
+        spoiled(
+            Sample(
+                {"X": r.normal((2, 4, 3, 2)), "Scale": np.ones(4), "Bias": np.zeros(4)},
+                {"groups": 2},
+            ),
+            "X",
+            1e30,
+            "Y Variance X@GRAD Scale@GRAD",
+            SQUARES,
         ),
     ],
     operand_ulps=4,

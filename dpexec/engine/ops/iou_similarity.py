@@ -9,6 +9,7 @@ import numpy as np
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, Spec, op
 from dpexec.engine.ops._boxes import intersection_over_union, require_boxes
+from dpexec.engine.ops._edges import smaller
 from dpexec.engine.ops._shapes import require_same_dtype
 
 
@@ -37,6 +38,12 @@ def _boxes(r: Any, count: int) -> Any:
         Sample(
             {"X": np.array([[0.0, 0, 2, 2]]), "Y": np.array([[1.0, 1, 3, 3], [5, 5, 6, 6]])},
             expected={"Out": np.array([[1 / 7, 0.0]])},
+        ),
+        smaller(
+            Sample({"X": _boxes(r, 3), "Y": _boxes(r, 5)}),
+            1e-6,
+            "Out",
+            "adds 1e-10 to areas; dpexec takes them as they are",
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._edges import SQUARES, spoiled
 from dpexec.engine.ops._shapes import require_float
 from dpexec.engine.ops._windows import has_channels_last
 
@@ -54,6 +55,7 @@ def _over_neighbours(xp: Any, x: Any, n: int, layout: str) -> Any:
             {"X": r.normal((2, 3, 2, 6))},
             {"n": 3, "alpha": 0.2, "data_format": "NHWC"},
         ),
+        spoiled(Sample({"X": r.normal((2, 7, 3, 2))}), "X", 1e30, "Out MidOut X@GRAD", SQUARES),
     ],
     operand_ulps=4,
 )

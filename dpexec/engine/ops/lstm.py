@@ -7,6 +7,7 @@ from typing import Any
 
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._lstm import ON_ARRAYS, Kept, bias_grad, cell_of
 from dpexec.engine.ops._recurrent import (
     EMPTY,
@@ -91,6 +92,7 @@ def _samples(r: Any) -> list[Sample]:
         _sample(r, THREE, 2, ("C0",), candidate_activation="identity", is_reverse=True, **kinds),
         _sample(r, Lod([[0, 2, 3]]), 8, use_peepholes=False),
         _sample(r, THREE, 2, cell_activation="relu", use_peepholes=False),
+        smaller(_sample(r, THREE, 3), 1e-13, "Hidden Cell BatchCellPreAct", STATES),
         saturated(r, _sample(r, Lod([[0, 20, 29]]), 3, ("H0", "C0"), **plain), "Input", "C0"),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._recurrent import (
     LOGISTIC,
     activate,
@@ -45,6 +46,7 @@ def _activated(xp: Any, x: Any, forget_bias: float) -> tuple[Any, Any, Any, Any]
         Sample({"X": r.normal((1, 12)), "C_prev": r.normal((1, 3))}, {"forget_bias": 0.5}),
         Sample({"X": r.normal((5, 4)), "C_prev": r.normal((5, 1))}, {"forget_bias": -1.0}),
         saturated(r, Sample({"X": r.normal((9, 8)), "C_prev": r.normal((9, 2))}), "X", "C_prev"),
+        smaller(Sample({"X": r.normal((3, 8)), "C_prev": r.normal((3, 2))}), 1e-13, "C H", STATES),
     ],
     operand_ulps=4,
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.gradop import default_grad_op
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
+from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._lstm import ON_ARRAYS, Kept, Projection, bias_grad, cell_of
 from dpexec.engine.ops._recurrent import (
     EMPTY,
@@ -98,6 +100,12 @@ def _samples(r: Any) -> list[Sample]:
         _sample(r, THREE, (2, 3), False, proj_activation="identity", is_reverse=True, **kinds),
         _sample(r, THREE, (2, 1), False, proj_activation="relu", candidate_activation="identity"),
         _sample(r, THREE, (2, 1), False, cell_activation="sigmoid", proj_clip=0.4),
+        smaller(
+            replace(_sample(r, THREE, (3, 2), False), grad=()),  # they would be denormal
+            1e-13,
+            "Cell BatchCellPreAct BatchHidden",
+            STATES,
+        ),
         saturated(r, _sample(r, Lod([[0, 20, 29]]), (3, 2), True, **plain), "Input", "C0"),
         saturated(
             r, _sample(r, THREE, (3, 2), True, use_peepholes=False, **through), "Input", "C0"

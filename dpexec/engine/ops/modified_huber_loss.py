@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ops._edges import EXTREMA, edge, spoiled
 from dpexec.engine.ops._shapes import require_float, require_same_dtype, require_same_shape
 from dpexec.engine.ops.sigmoid import sigmoid_array
 from dpexec.engine.ops.softplus import softplus_array
@@ -35,6 +36,13 @@ def _infer_huber(x: Spec, y: Spec) -> tuple[Spec, Spec]:
             grad=("X",),
             smooth=False,
             expected={"Out": np.array([[8.0], [0.25], [0.0]])},
+        ),
+        spoiled(
+            Sample({"X": r.normal((6, 1)), "Y": np.array([[0.0], [1.0]] * 3)}, grad=("X",)),
+            "X",
+            np.nan,
+            "Out X@GRAD",
+            EXTREMA,
         ),
     ],
     operand_ulps=4,
@@ -96,6 +104,15 @@ def _focal_inputs(r: Any, rows: int, classes: int) -> dict[str, Any]:
         Sample(_focal_inputs(r, 8, 3)),
         Sample(_focal_inputs(r, 5, 1), {"gamma": 1.0, "alpha": 0.5}),
         Sample(_focal_inputs(r, 6, 4), {"gamma": 0.5, "alpha": 0.75}),
+        edge(
+            {
+                "X": np.array([[-200.0, 1.0]]),
+                "Label": np.array([[1]], np.int32),
+                "FgNum": np.array([1], np.int32),
+            },
+            "Out",
+            "takes no probability below 1.2e-38; dpexec takes them as they are",
+        ),
     ],
     operand_ulps=8,
 )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op
+from dpexec.engine.ops._edges import SQUARES, spoiled
 from dpexec.engine.ops._shapes import require_axis, require_float
 
 
@@ -30,6 +31,7 @@ def _infer(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
             {"axis": 1},
             expected={"Norm": np.array([[5.0]]), "Out": np.array([[0.6, 0.8]])},
         ),
+        spoiled(Sample({"X": r.normal((3, 4, 2))}, {"axis": 1}), "X", 1e30, "X@GRAD", SQUARES),
     ],
     operand_ulps=2,
 )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.engine.ops._edges import GROWN, NUMBERS, smaller
 from dpexec.engine.ops._elementwise import broadcast_shape, unbroadcast
 from dpexec.engine.ops._shapes import (
     infer_number,
@@ -65,6 +66,12 @@ def _infer_p_norm(x: Spec, *, porder: float = 2.0, axis: int = -1, keepdim: bool
         Sample({"X": r.away_from(0.0, (2, 3, 4))}, {"porder": 1.0, "axis": 0}),
         Sample({"X": r.away_from(0.0, (5,))}, {"porder": 2.5, "keepdim": True}),
         Sample({"X": np.array([[3.0, -4.0]])}, smooth=False, expected={"Out": np.array([5.0])}),
+        smaller(
+            Sample({"X": NUMBERS}, {"porder": 3.0}),
+            1e-6,
+            "X@GRAD",
+            GROWN,
+        ),
     ],
     operand_ulps=4,
 )

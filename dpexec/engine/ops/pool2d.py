@@ -9,6 +9,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, passes_on, require
+from dpexec.engine.ops._edges import EXTREMA, spoiled
 from dpexec.engine.ops._eight_bits import require_float_or_small
 from dpexec.engine.ops._pooling import Pooling
 from dpexec.engine.ops._windows import channels_of, has_channels_last, image_shape, size_of
@@ -292,6 +293,13 @@ max_pool2d_with_index = _declare_indexed(
             {"X": r.distinct((1, 2, 3, 4))},
             {"ksize": [2, 2], "global_pooling": True, "adaptive": True},
         ),
+        spoiled(
+            Sample({"X": r.distinct((2, 3, 4, 6))}, {"ksize": [2, 2], "strides": [2, 2]}),
+            "X",
+            np.nan,
+            "Out Mask X@GRAD",
+            EXTREMA,
+        ),
     ],
     {"ksize": [1, 1], "strides": [1, 1], "paddings": [0, 0]},
 )
@@ -305,6 +313,13 @@ max_pool3d_with_index = _declare_indexed(
             {"ksize": [3, 2, 2], "strides": [2, 1, 1], "paddings": [1, 0, 1]},
         ),
         Sample({"X": r.distinct((2, 2, 5, 4, 3))}, {"ksize": [2, 3, 2], "adaptive": True}),
+        spoiled(
+            Sample({"X": r.distinct((2, 1, 4, 2, 6))}, {"ksize": [2, 2, 2], "strides": [2, 2, 2]}),
+            "X",
+            np.nan,
+            "Out Mask X@GRAD",
+            EXTREMA,
+        ),
     ],
     {"ksize": [1, 1, 1], "strides": [1, 1, 1], "paddings": [0, 0, 0]},
 )

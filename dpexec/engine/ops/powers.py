@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._edges import INFINITE, among
 from dpexec.engine.ops._unary import LIBRARIES, bends, unary
 
 
@@ -47,6 +48,7 @@ def square_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     attrs=LIBRARIES,
     sparse=True,
     ulps=1,
+    edges=((abs(among(np.inf)), "Out X@GRAD", INFINITE),),
 )
 def sqrt(xp: Any, x: Any) -> Any:
     """The square root. Source: Paddle op ``sqrt``."""
@@ -74,6 +76,7 @@ def sqrt_grad_grad(xp: Any, out: Any, dx: Any, ddx: Any) -> tuple[Any, Any]:
     (np.array([0.25, 9.0]), np.array([2.0, 1 / 3])),
     attrs=LIBRARIES,
     ulps=3,
+    edges=((abs(among(np.inf)), "Out X@GRAD", INFINITE),),
 )
 def rsqrt(xp: Any, x: Any) -> Any:
     """``1 / sqrt(x)``. Source: Paddle op ``rsqrt``."""

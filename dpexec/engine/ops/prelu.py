@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._edges import EXTREMA, spoiled
 from dpexec.engine.ops._shapes import require_axis, require_float, require_same_dtype
 
 
@@ -109,6 +110,13 @@ def _grouped(x: Any, groups: int, axis: int) -> tuple[Any, int]:
             {"X": np.array([1.0, 3.0, 3.0, 2.0]).reshape(1, 4, 1, 1)},
             {"groups": 2},
             expected={"Out": np.array([3.0, 3.0]).reshape(1, 2, 1, 1)},
+        ),
+        spoiled(
+            Sample({"X": r.distinct((2, 4, 2, 3))}, {"groups": 2}),
+            "X",
+            np.nan,
+            "Out X@GRAD",
+            EXTREMA,
         ),
     ],
     operand_ulps=1,

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._edges import spoiled
 
 _SMALL = (VarType.INT8, VarType.UINT8)
 _LAYOUT = (
@@ -58,6 +59,15 @@ def _infer_quantize(x: Spec, *, is_negative_input: bool = False) -> Spec:
             {"Input": r.uniform(0.0, 2.0, (2, 3, 4, 2))},
             {"Scale": 100.0},
             deviates={"Output": _LAYOUT},
+        ),
+        spoiled(
+            Sample(
+                {"Input": r.uniform(-1.0, 30.0, (3, 4))}, {"Scale": 10.0, "is_negative_input": True}
+            ),
+            "Input",
+            1e10,
+            "Output",
+            "gives the smallest number beyond the range of int32; dpexec gives the largest",
         ),
     ],
 )

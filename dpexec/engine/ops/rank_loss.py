@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ops._edges import EXTREMA, spoiled
 from dpexec.engine.ops._shapes import require_same_shape
 from dpexec.engine.ops.sigmoid_cross_entropy_with_logits import distance, softplus_less
 
@@ -128,6 +129,16 @@ def _infer_margin(x1: Spec, x2: Spec, label: Spec) -> tuple[Spec, Spec]:
                 grad=("X1", "X2"),
             )
             for label, attrs in ((1.0, {}), (-1.0, {"margin": 0.5}))
+        ),
+        spoiled(
+            Sample(
+                {"X1": r.normal((6, 1)), "X2": r.normal((6, 1)), "Label": np.ones((6, 1))},
+                grad=("X1", "X2"),
+            ),
+            "X1",
+            np.nan,
+            "Out",
+            EXTREMA,
         ),
     ],
     operand_ulps=2,

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
+from dpexec.engine.ops._edges import GROWN, NUMBERS, smaller
 from dpexec.engine.ops._shapes import as_ints, require_axis, spread
 
 Dims = Sequence[int] | int
@@ -334,6 +335,12 @@ def reduce_prod_grad(
             ),
         ),
         Sample({"X": np.array([[3.0, 4.0]])}, {"dim": [1]}, expected={"Out": np.array([5.0])}),
+        smaller(
+            Sample({"X": NUMBERS}, {"dim": [1]}),
+            1e-12,
+            "X@GRAD",
+            GROWN,
+        ),
     ],
     operand_ulps=2,
 )

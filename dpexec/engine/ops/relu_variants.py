@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import same_as
+from dpexec.engine.ops._edges import INFINITE, NO_NUMBER, NUMBERS, SMALL, among
 from dpexec.engine.ops._unary import bends_nowhere, unary
 
 
@@ -83,6 +84,10 @@ bends_nowhere(brelu_grad)
     (np.array([-3.0, 0.0, 1.5]), np.array([-0.95021293, 0.0, 1.5])),
     settings=({}, {"alpha": 0.4}),
     ulps=3,
+    edges=(
+        (NUMBERS * 1e-5, "Out", SMALL),
+        (among(1e3), "X@GRAD", INFINITE),
+    ),
 )
 def elu(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:
     """``x`` where it is positive, else ``alpha * (exp(x) - 1)``. Source: Paddle op ``elu``."""
@@ -113,6 +118,10 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
     (np.array([-3.0, 0.0, 1.5]), np.array([-1.6705687, 0.0, 1.5760515])),
     settings=({}, {"alpha": 1.5, "scale": 1.2}),
     ulps=4,
+    edges=(
+        (NUMBERS * 1e-5, "Out", SMALL),
+        (among(np.nan), "X@GRAD", NO_NUMBER),
+    ),
 )
 def selu(xp: Any, x: Any, *, alpha: float = _SELU_ALPHA, scale: float = _SELU_SCALE) -> Any:
     """``scale * elu(x)`` with constants that keep activations normalised.
@@ -136,6 +145,7 @@ def selu_grad(
     (np.array([-3.0, 1.0, 1.5]), np.array([0.0, 0.0, 1.5])),
     settings=({}, {"threshold": 0.95}),
     ulps=0,
+    edges=((among(-np.inf), "Out", INFINITE),),
 )
 def thresholded_relu(xp: Any, x: Any, *, threshold: float = 1.0) -> Any:
     """``x`` where it is above ``threshold``, else 0. Source: Paddle op ``thresholded_relu``."""

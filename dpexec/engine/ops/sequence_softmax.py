@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._edges import spoiled
 from dpexec.engine.ops._sequences import per_row, sequence_maxima, sequence_sums
 from dpexec.engine.ops._shapes import require_float
 
@@ -37,6 +38,13 @@ def _infer(x: Spec, lod: Spec | None) -> Spec:
         Sample(
             {"X": np.log([1.0, 3.0, 1.0, 1.0, 2.0]), "X@LOD": _LOD},
             expected={"Out": np.array([0.25, 0.75, 0.25, 0.25, 0.5])},
+        ),
+        spoiled(
+            Sample({"X": r.normal((5, 1)), "X@LOD": _LOD}),
+            "X",
+            100.0,
+            "Out",
+            "gives NaN where exponentials are infinite; dpexec gives probabilities",
         ),
     ],
     operand_ulps=2,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ops._edges import INFINITE, among
 from dpexec.engine.ops._unary import bends_nowhere, unary
 
 
@@ -15,6 +16,7 @@ from dpexec.engine.ops._unary import bends_nowhere, unary
     (np.array([-3.0, 0.3, 1.0]), np.array([-2.5, 0.0, 0.5])),
     settings=({}, {"lambda": 0.2}),
     ulps=1,
+    edges=((among(np.inf), "Out", INFINITE),),
 )
 def softshrink(xp: Any, x: Any, *, lambda_: float = 0.5) -> Any:
     """``x`` moved towards 0 by ``lambda``, and not beyond 0. Source: Paddle op ``softshrink``."""

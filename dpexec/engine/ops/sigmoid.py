@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ops._edges import INFINITE, NO_NUMBER, among
 from dpexec.engine.ops._unary import LIBRARIES, bends, bends_nowhere, unary
+
+_NO_SLOPE = "gives 0 in the gradient of large numbers; dpexec gives the slope"
 
 
 def sigmoid_array(xp: Any, x: Any) -> Any:
@@ -23,6 +26,7 @@ def sigmoid_array(xp: Any, x: Any) -> Any:
     (np.array([-7.0, 0.0, 3.0]), np.array([9.1105117e-04, 0.5, 0.95257413])),
     attrs=LIBRARIES,
     ulps=3,
+    edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
 )
 def sigmoid(xp: Any, x: Any) -> Any:
     """``1 / (1 + exp(-x))``. Source: Paddle op ``sigmoid``."""
@@ -50,6 +54,7 @@ def sigmoid_grad_grad(xp: Any, out: Any) -> Any:
     (np.array([-50.0, 0.0, 3.0]), np.array([-50.0, -0.69314718, -0.048587330])),
     attrs=LIBRARIES,
     ulps=4,
+    edges=((among(-np.inf), "X@GRAD", INFINITE),),
 )
 def logsigmoid(xp: Any, x: Any) -> Any:
     """``log(1 / (1 + exp(-x)))`` without overflow. Source: Paddle op ``logsigmoid``."""
@@ -97,6 +102,7 @@ bends_nowhere(hard_sigmoid_grad)
     settings=({}, {"beta": 2.0}),
     attrs={"use_mkldnn": False},
     ulps=4,
+    edges=((among(1e20), "X@GRAD", _NO_SLOPE),),
 )
 def swish(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
     """``x * sigmoid(beta * x)``. Source: Paddle op ``swish``."""
@@ -131,6 +137,7 @@ def swish_grad_grad(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
         )
     },
     ulps=3,
+    edges=((among(np.inf), "X@GRAD", INFINITE),),
 )
 def hard_swish(
     xp: Any, x: Any, *, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import GradContext, GradOp
+from dpexec.engine.ops._edges import NO_NUMBER, among
 from dpexec.engine.ops._unary import LIBRARIES, bends_nowhere, unary
 
 
@@ -18,6 +19,7 @@ from dpexec.engine.ops._unary import LIBRARIES, bends_nowhere, unary
     integers=True,
     sparse=True,
     ulps=0,
+    edges=((among(np.nan), "X@GRAD", NO_NUMBER),),
 )
 def abs(xp: Any, x: Any) -> Any:
     """The absolute value. Source: Paddle op ``abs``."""
@@ -37,6 +39,7 @@ bends_nowhere(abs_grad)
     "sign",
     lambda r: r.away_from(0.0, (3, 4)),
     (np.array([-3.0, 0.0, 2.0]), np.array([-1.0, 0.0, 1.0])),
+    edges=((among(np.nan), "Out", NO_NUMBER),),
 )
 def sign(xp: Any, x: Any) -> Any:
     """-1, 0 or 1. Source: Paddle op ``sign``."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ops._edges import INFINITE, NO_NUMBER, among
 from dpexec.engine.ops._unary import LIBRARIES, bends, unary
 from dpexec.engine.ops.sigmoid import sigmoid_array
 
@@ -21,6 +22,7 @@ def softplus_array(xp: Any, x: Any) -> Any:
     (np.array([-3.0, 0.0, 50.0]), np.array([0.048587330, 0.69314718, 50.0])),
     attrs=LIBRARIES,
     ulps=4,
+    edges=((among(np.inf), "X@GRAD", INFINITE),),
 )
 def softplus(xp: Any, x: Any) -> Any:
     """``log(1 + exp(x))`` without overflow. Source: Paddle op ``softplus``."""
@@ -46,6 +48,7 @@ def softplus_grad_grad(xp: Any, x: Any) -> Any:
     (np.array([-3.0, 0.0, 50.0]), np.array([0.048587330, 0.69314718, 40.0])),
     settings=({}, {"threshold": 20.0}),
     ulps=4,
+    edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
 )
 def soft_relu(xp: Any, x: Any, *, threshold: float = 40.0) -> Any:
     """``log(1 + exp(x))``, with ``x`` cut off at ``threshold`` on both sides.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._edges import EXTREMA, spoiled
 from dpexec.engine.ops._pooling import Pooling
 from dpexec.engine.ops._windows import Sizes
 
@@ -42,6 +45,13 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"X": r.distinct((2, 2, 5, 7))},
             {"pyramid_height": 3, "pooling_type": "max"},
             smooth=False,
+        ),
+        spoiled(
+            Sample({"X": r.distinct((2, 3, 4, 4))}, {"pyramid_height": 2, "pooling_type": "max"}),
+            "X",
+            np.nan,
+            "Out X@GRAD",
+            EXTREMA,
         ),
     ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ops._edges import NO_NUMBER, NUMBERS, SMALL, among
 from dpexec.engine.ops._unary import LIBRARIES, bends, unary
 
 _NEAR, _TERMS = 0.625, 9
@@ -18,6 +19,7 @@ _NEAR, _TERMS = 0.625, 9
     (np.array([-50.0, 0.0, 0.5]), np.array([-1.0, 0.0, 0.46211717])),
     attrs=LIBRARIES,
     ulps=3,
+    edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
 )
 def tanh(xp: Any, x: Any) -> Any:
     """The hyperbolic tangent. Source: Paddle op ``tanh``."""
@@ -45,6 +47,7 @@ def tanh_grad_grad(xp: Any, out: Any) -> Any:
     (np.array([-50.0, 0.0, 1.0]), np.array([-1.7159, 0.0, 1.003767])),
     settings=({}, {"scale_a": 0.5, "scale_b": 2.0}),
     ulps=4,
+    edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
 )
 def stanh(xp: Any, x: Any, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> Any:
     """``scale_b * tanh(scale_a * x)``. Source: Paddle op ``stanh``."""
@@ -66,6 +69,10 @@ def stanh_grad(
     (np.array([-50.0, 0.0, 1.0]), np.array([-49.0, 0.0, 0.23840585])),
     attrs=LIBRARIES,
     ulps=10,
+    edges=(
+        (NUMBERS * 1e-5, "Out", SMALL),
+        (among(np.nan), "X@GRAD", NO_NUMBER),
+    ),
 )
 def tanh_shrink(xp: Any, x: Any) -> Any:
     """``x - tanh(x)``. Source: Paddle op ``tanh_shrink``."""

@@ -46,7 +46,8 @@ def converted(value, dtype):
     if isinstance(value, Lod):
         return value
     value = np.array(value)
-    return value.astype(dtype) if value.dtype.kind == "f" else value
+    with np.errstate(over="ignore"):  # samples have large numbers, too
+        return value.astype(dtype) if value.dtype.kind == "f" else value
 
 
 def spec_of(value):

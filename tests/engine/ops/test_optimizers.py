@@ -47,7 +47,8 @@ def apply(type, sample, grad, steps=1):
 
 @pytest.mark.parametrize(("type", "sample"), chosen(lambda _, sample: not is_sparse(sample)))
 def test_state_is_updated_in_place(type, sample):
-    state, made = apply(type, sample, converted(sample.inputs["Grad"], np.float32))
+    with np.errstate(over="ignore"):  # squares of large gradients are infinite
+        state, made = apply(type, sample, converted(sample.inputs["Grad"], np.float32))
     inplace = opdef.get(type).inplace
     for slot, array in zip(opdef.get(type).outputs, made, strict=True):
         if slot.name in inplace:
