@@ -34,12 +34,18 @@ class Uninterrupted:
         self._waits = False
         self._frame: FrameType | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Uninterrupted:
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
             if callable(before):  # else nothing is raised here
                 signal.signal(signal.SIGINT, self._wait)
                 self._before = before
+        return self
+
+    @property
+    def waits(self) -> bool:
+        """Whether an interrupt waits for the end of the block."""
+        return self._waits
 
     def __exit__(self, *error: object) -> None:
         if self._before is None:

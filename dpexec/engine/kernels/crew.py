@@ -7,111 +7,58 @@ opens the schedule on the crew's *board*, works until all is done, and closes it
 they wait for a schedule there and work on it. Waiting is spinning, for a bounded number of turns,
 since waking a thread takes longer (about 0.05 ms) than most of the gaps.
 
+Items may wait for other processes, too: for *words* in memory that these write. A word has come as
+far as it must when it is at least the number of the step.
+
 The board has two words: the address of the schedule's header (0: none is open), and how many
 threads work on it. The header: number of items, address of the items (address of the table, its
-rows, first and last of its waits, the thread that is to look at it first, where it notes what), of
-the waits, of the states, the number of the item that refused its values, from 1 (0: none did), the
-address of the notes (0: nobody wants any), and the bytes by which it moves on at the end of a run.
+rows, first and last of its waits, the thread that is to look at it first, where it notes what,
+first and last of its words), of the waits, of the states, the number of the item that refused its
+values, from 1 (0: none did), the address of the notes (0: nobody wants any), the bytes by which it
+moves on at the end of a run, the address of the words' addresses, and that of the step's number.
 An item notes the thread that ran it and what :func:`machine.run_timed` writes.
 """
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
 
+from dpexec.engine.kernels.atomics import increase, load, pause, store, take
 from dpexec.engine.kernels.compiling import entry
-from dpexec.engine.kernels.machine import count, integers, intrinsic, run, run_timed
+from dpexec.engine.kernels.machine import count, integers, run, run_timed
 from dpexec.engine.kernels.stamps import EXTRA, width
 
 __all__ = ["Schedule", "attend", "lead"]
 
-_WAITING, _TAKEN, _DONE = 0, 1, 2
+_WAITING, _DONE = 0, 2  # 1: somebody has taken it
 _SCHEDULE, _AT_WORK = 0, 8  # of the board, in bytes
-_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE = range(7)  # of the header, in words
-_TABLE, _ROWS, _FIRST_WAIT, _LAST_WAIT, _THREAD, _AT = range(6)  # of an item, in words
-_FIELDS = 6
+_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE, _WORDS, _TURN = range(9)
+"""Of the header, in words."""
+_TABLE, _ROWS, _FIRST_WAIT, _LAST_WAIT, _THREAD, _AT, _FIRST_WORD, _LAST_WORD = range(8)
+"""Of an item, in words."""
+_FIELDS = 8
 _STOPPED = -1
-
-
-def _pointer(builder: Any, address: Any) -> Any:
-    return builder.inttoptr(address, ir.IntType(64).as_pointer())
-
-
-@intrinsic
-def _load(typing_context: Any, address: Any) -> Any:
-    """Read a word that other threads write."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, args[0]), "seq_cst", 8, typ=ir.IntType(64))
-
-    return types.int64(types.int64), generate
-
-
-@intrinsic
-def _store(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a word that other threads read."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[1], _pointer(builder, args[0]), "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def _add(typing_context: Any, address: Any, value: Any) -> Any:
-    """Add to a word that other threads change, too."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), generate
-
-
-@intrinsic
-def _take(typing_context: Any, address: Any) -> Any:
-    """Make a word that is 0 a 1; returns what it was."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = ir.IntType(64)
-        made = builder.cmpxchg(
-            _pointer(builder, args[0]), word(_WAITING), word(_TAKEN), "seq_cst", "seq_cst"
-        )
-        return builder.extract_value(made, 0)
-
-    return types.int64(types.int64), generate
-
-
-@intrinsic
-def _pause(typing_context: Any) -> Any:
-    """Tell the processor that this thread spins (x86 only)."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if platform.machine().lower() in ("x86_64", "amd64"):
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
 
 
 @entry("boolean(int64, int64)")
 def _ready(header: int, number: int) -> bool:
-    """Whether nobody has taken an item, and all have ended that it waits for."""
+    """Whether nobody has taken an item, and all has happened that it waits for."""
     items, waits = integers(header, _ITEMS), integers(header, _WAITS)
     states = count(header, _STATES)
-    if _load(states + 8 * number) != _WAITING:
+    if load(states + 8 * number) != _WAITING:
         return False
     item = number * _FIELDS
     for index in range(items[item + _FIRST_WAIT], items[item + _LAST_WAIT]):
-        if _load(states + 8 * waits[index]) != _DONE:
+        if load(states + 8 * waits[index]) != _DONE:
+            return False
+    words = integers(header, _WORDS)
+    for index in range(items[item + _FIRST_WORD], items[item + _LAST_WORD]):
+        if load(words[index]) < count(count(header, _TURN), 0):
             return False
     return True
 
@@ -148,19 +95,19 @@ def _work(header: int, thread: int, patience: int) -> int:
     states = count(header, _STATES)
     first, idle = 0, 0
     while idle < patience:
-        while first < count(header, _COUNT) and _load(states + 8 * first) == _DONE:
+        while first < count(header, _COUNT) and load(states + 8 * first) == _DONE:
             first += 1
-        if first == count(header, _COUNT) or _load(header + 8 * _REFUSED) != 0:
+        if first == count(header, _COUNT) or load(header + 8 * _REFUSED) != 0:
             return 1
         number = _next(header, first, thread)
-        if number >= 0 and _take(states + 8 * number) == _WAITING:
+        if number >= 0 and take(states + 8 * number) == _WAITING:
             if _run_item(header, number, thread):
-                _store(states + 8 * number, _DONE)
+                store(states + 8 * number, _DONE)
             else:  # it is not done: nothing that waits for it may start
-                _store(header + 8 * _REFUSED, number + 1)
+                store(header + 8 * _REFUSED, number + 1)
             idle = 0
         else:
-            _pause()
+            pause()
             idle += 1
     return 0
 
@@ -179,15 +126,15 @@ def lead(board: int, header: int, patience: int) -> int:
     """
     if _work(header, 0, patience) == 0:
         return 0
-    _store(board + _SCHEDULE, 0)
+    store(board + _SCHEDULE, 0)
     idle = 0
-    while _load(board + _AT_WORK) != 0:
+    while load(board + _AT_WORK) != 0:
         if idle == patience:
             return 0
-        _pause()
+        pause()
         idle += 1
     if count(header, _NOTES) != 0:
-        _add(header + 8 * _NOTES, count(header, _ADVANCE))
+        increase(header + 8 * _NOTES, count(header, _ADVANCE))
     return 1
 
 
@@ -205,22 +152,28 @@ def attend(board: int, thread: int, patience: int) -> int:
     """
     idle = 0
     while idle < patience:
-        header = _load(board + _SCHEDULE)
+        header = load(board + _SCHEDULE)
         if header != 0:
             over = 1
-            _add(board + _AT_WORK, 1)
-            if _load(board + _SCHEDULE) == header:  # not closed meanwhile: it stays until we leave
+            increase(board + _AT_WORK, 1)
+            if load(board + _SCHEDULE) == header:  # not closed meanwhile: it stays until we leave
                 over = _work(header, thread, patience)
-            _add(board + _AT_WORK, -1)
+            increase(board + _AT_WORK, -1)
             if over == 0:
                 return 1
-            while _load(board + _SCHEDULE) == header and idle < patience:
-                _pause()
+            while load(board + _SCHEDULE) == header and idle < patience:
+                pause()
                 idle += 1
             idle = 0
-        _pause()
+        pause()
         idle += 1
     return 0
+
+
+@entry("int64(int64)")
+def _withhold(state: int) -> int:
+    """Take an item, but do nothing with it."""
+    return take(state)
 
 
 class Schedule:
@@ -230,6 +183,8 @@ class Schedule:
         tables: per item, its kernels and the addresses of their arguments.
         before: per item, the numbers of the items that it waits for.
         threads: per item, the thread that is to look at it first.
+        words: by item, the addresses of the words of other processes that it waits for.
+        turn: address of the number that these must be at least.
     """
 
     def __init__(
@@ -237,15 +192,21 @@ class Schedule:
         tables: Sequence[np.ndarray[Any, Any]],
         before: Sequence[Sequence[int]],
         threads: Sequence[int],
+        words: Mapping[int, Sequence[int]] = MappingProxyType({}),
+        turn: int = 0,
     ) -> None:
         waits: list[int] = []
-        rows = []
+        wanted: list[int] = []
+        rows: list[tuple[int, ...]] = []
         self.notes: list[tuple[int, int]] = []
         """Per item, where in the notes its own begin and end."""
         at = 0
         for table, needed, thread in zip(tables, before, threads, strict=True):
             ends = len(waits), len(waits) + len(needed)
-            rows.append((table.ctypes.data, len(table), *ends, thread, at))
+            first = len(wanted)
+            wanted.extend(words.get(len(rows), ()))
+            place = thread, at, first, len(wanted)
+            rows.append((table.ctypes.data, len(table), *ends, *place))
             waits.extend(needed)
             end = at + 1 + width(len(table))  # the thread comes first
             self.notes.append((at, end))
@@ -255,9 +216,11 @@ class Schedule:
         self._items = np.array(rows, np.int64).reshape(-1, _FIELDS)
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)
+        self._wanted = np.array(wanted, np.int64)
         arrays = [self._items, self._waits, self._states]
+        ends_with = 8 * at, self._wanted.ctypes.data, turn
         self._header = np.array(
-            [len(rows), *(a.ctypes.data for a in arrays), 0, 0, 8 * at], np.int64
+            [len(rows), *(a.ctypes.data for a in arrays), 0, 0, *ends_with], np.int64
         )
         self._words = memoryview(self._header.data)  # written to much faster than an array
         self._tables = list(tables)
@@ -284,6 +247,47 @@ class Schedule:
             item: its number.
         """
         return bool(self._states[item] != _WAITING)
+
+    def withhold(self, item: int) -> bool:
+        """Let nobody begin an item until the schedule is reset.
+
+        Args:
+            item: its number.
+
+        Returns:
+            False: somebody has begun it already.
+        """
+        return bool(_withhold(self._states.ctypes.data + 8 * item) == _WAITING)
+
+    def ended(self, item: int) -> bool:
+        """Whether an item has been done.
+
+        Args:
+            item: its number.
+        """
+        return bool(self._states[item] == _DONE)
+
+    def release(self, item: int) -> None:
+        """Let an item begin that was withheld.
+
+        Args:
+            item: its number.
+        """
+        self._states[item] = _WAITING
+
+    def lacking(self) -> list[int]:
+        """The addresses of words for which items wait, and for nothing else of this process.
+
+        They may have come as far as they must.
+        """
+        found: dict[int, None] = {}
+        for item, state in enumerate(self._states.tolist()):
+            row = self._items[item]
+            words = self._wanted[row[_FIRST_WORD] : row[_LAST_WORD]]
+            waits = self._waits[row[_FIRST_WAIT] : row[_LAST_WAIT]]
+            if state == _WAITING and len(words) and (self._states[waits] == _DONE).all():
+                found.update(dict.fromkeys(words.tolist()))
+        return list(found)
 
     def stop(self) -> None:
         """Let nobody begin another item."""

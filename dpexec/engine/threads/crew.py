@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,13 +14,33 @@ from dpexec.engine.threads.prepared import Threads, nap
 if TYPE_CHECKING:
     from dpexec.engine.kernels.crew import Schedule
 
-__all__ = ["Crew"]
+__all__ = ["Crew", "Peers"]
 
 _PATIENCE = 10_000
 """Turns of spinning, of about 25 ns each: most gaps between two steps of a small net are shorter
 than 0.25 ms, and waking a thread up takes 0.05 ms (with fewer turns W1 takes 9% longer)."""
+_SHORT_PATIENCE = 400
+"""Turns where the leading thread itself carries what other processes wait for."""
 _BOARD = 64
 """Words: nothing else may lie beside the two of the board, which spinning threads read."""
+
+
+class Peers(Protocol):
+    """Other processes for which a schedule waits."""
+
+    @property
+    def urgent(self) -> bool:
+        """Whether :meth:`look` has work to do that the others wait for."""
+
+    def look(self) -> bool:
+        """Called on the leading thread when nothing was ready for a while.
+
+        Returns:
+            Whether something has changed for the schedule.
+
+        Raises:
+            BaseException: the schedule is to be stopped.
+        """
 
 
 class Crew:
@@ -40,15 +60,18 @@ class Crew:
         self._board = np.zeros(_BOARD, np.int64)
         self._address: int = self._board.ctypes.data
 
-    def run(self, schedule: Schedule) -> bool:
+    def run(self, schedule: Schedule, peers: Peers | None = None) -> bool:
         """Run a schedule; False if an item refused its values.
 
         Args:
             schedule: what is to be done.
+            peers: other processes for which it waits; None: there are none.
 
         Raises:
-            KeyboardInterrupt: what was being worked on has ended, and nothing else has begun.
+            BaseException: an interrupt, or what ``peers`` raised: what was being worked on has
+                ended, and nothing else has begun.
         """
+        patience = _SHORT_PATIENCE if peers is not None and peers.urgent else _PATIENCE
         if self._board[1]:
             self._let_end()
         schedule.reset()
@@ -57,8 +80,9 @@ class Crew:
             if self._idle:
                 self._call_for_help()
             began = time.perf_counter()
-            while not crew.lead(self._address, schedule.address, _PATIENCE):
-                nap(began)
+            while not crew.lead(self._address, schedule.address, patience):
+                if peers is None or not peers.look():
+                    nap(began)
         except BaseException:
             schedule.stop()
             self._board[0] = 0

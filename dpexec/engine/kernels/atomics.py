@@ -1,0 +1,115 @@
+"""Words of memory that several threads, or several processes, read and write.
+
+What was written before a word is there for whoever has read the word.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from dpexec.engine.kernels.compiling import entry
+from dpexec.engine.kernels.machine import count, intrinsic
+
+__all__ = ["increase", "load", "pause", "reached", "read", "store", "take", "write"]
+
+
+def _pointer(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
+
+
+@intrinsic
+def load(typing_context: Any, address: Any) -> Any:
+    """Read a word that others write."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, args[0]), "seq_cst", 8, typ=ir.IntType(64))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write a word that others read."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], _pointer(builder, args[0]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def increase(typing_context: Any, address: Any, value: Any) -> Any:
+    """Add to a word that others change, too."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def take(typing_context: Any, address: Any) -> Any:
+    """Make a word that is 0 a 1; returns what it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        place = _pointer(builder, args[0])
+        made = builder.cmpxchg(place, word(0), word(1), "seq_cst", "seq_cst")
+        return builder.extract_value(made, 0)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def pause(typing_context: Any) -> Any:
+    """Tell the processor that this thread spins (x86 only)."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if platform.machine().lower() in ("x86_64", "amd64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@entry("int64(int64)")
+def read(address: int) -> int:
+    """Read a word that others write, from Python."""
+    return load(address)
+
+
+@entry("int64(int64, int64)")
+def write(address: int, value: int) -> int:
+    """Write a word that others read, from Python; returns the value."""
+    store(address, value)
+    return value
+
+
+@entry("boolean(int64, int64, int64, int64)")
+def reached(words: int, number: int, turn: int, patience: int) -> bool:
+    """Wait until words of other processes have come as far as they must.
+
+    All of them are read once more when the last one has come: so none of them was taken back while
+    others were waited for.
+
+    Args:
+        words: where their addresses lie.
+        number: how many they are.
+        turn: what each must be at least.
+        patience: how many turns to wait at most.
+    """
+    there = idle = 0
+    while there < 2 * number and idle < patience:
+        if load(count(words, there % number)) >= turn:
+            there += 1
+        else:
+            there = 0
+            pause()
+            idle += 1
+    return there == 2 * number

@@ -1,0 +1,172 @@
+"""Schedules whose items wait for words of other processes."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from dpexec.engine import kernels
+
+if not kernels.available():
+    pytest.skip("needs numba", allow_module_level=True)
+
+from dpexec.engine.kernels import collectives
+from dpexec.engine.kernels.crew import Schedule
+from dpexec.engine.threads.crew import Crew
+from dpexec.engine.threads.prepared import Threads
+
+WORDS = 4
+LINE = 8
+
+
+class Steps:
+    """Items in a chain, each of which adds one to a number and waits for a word.
+
+    Args:
+        size: how many threads work together.
+        refuses: the item that refuses its values; None: none does.
+    """
+
+    def __init__(self, size=1, refuses=None):
+        self.words = np.zeros((WORDS, LINE), np.int64)
+        self.turn = np.ones(1, np.int64)
+        self.posted = np.zeros((WORDS, LINE), np.int64)
+        self._arguments = [
+            np.array([address(self.posted[item]), address(self.turn)]) for item in range(WORDS)
+        ]
+        kernel = collectives.post.address
+        tables = [np.array([[kernel, address(given)]], np.int64) for given in self._arguments]
+        if refuses is not None:
+            one = np.ones(1, np.int64)
+            self._bad = np.array([1, 0, 1, 0, 0, 0, 0, 0, address(one), address(one)])
+            self._kept = one
+            tables[refuses] = np.array([[collectives.place.address, address(self._bad)]], np.int64)
+        before = [[item - 1] if item else [] for item in range(WORDS)]
+        wanted = {item: [address(self.words[item])] for item in range(WORDS)}
+        threads = [item % size for item in range(WORDS)]
+        self.schedule = Schedule(tables, before, threads, wanted, address(self.turn))
+        self.crew = Crew(Threads(size - 1) if size > 1 else None, size)
+
+    @property
+    def done(self):
+        """How many items have said in this step that they ran."""
+        return int((self.posted[:, 0] >= self.turn[0]).sum())
+
+
+class Peers:
+    """What the leading thread looks at.
+
+    Args:
+        act: called at every look.
+    """
+
+    def __init__(self, act, urgent=True):
+        self._act, self.urgent = act, urgent
+
+    def look(self):
+        return self._act()
+
+
+def address(array):
+    return array.ctypes.data
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_items_wait_for_words(size):
+    steps = Steps(size)
+    seen = []
+
+    def let_go_on():
+        seen.append(steps.done)
+        steps.words[len(seen) - 1, 0] = steps.turn[0]
+        return True
+
+    for turn in (1, 2, 5):
+        steps.turn[0], seen[:] = turn, []
+        assert steps.crew.run(steps.schedule, Peers(let_go_on))
+        assert seen[:2] == [0, 1]
+        assert steps.done == WORDS
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_words_come_from_another_thread(size):
+    steps = Steps(size)
+
+    def write():
+        for item in range(WORDS):
+            time.sleep(0.002)
+            steps.words[item, 0] = 1
+
+    other = threading.Thread(target=write)
+    other.start()
+    assert steps.crew.run(steps.schedule)
+    other.join()
+    assert steps.done == WORDS
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_an_item_refuses_while_others_wait(size):
+    steps = Steps(size, refuses=1)
+    steps.words[:2] = 1
+    assert not steps.crew.run(steps.schedule)
+    assert steps.schedule.refused == 2
+    assert steps.done == 1
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ConnectionError])
+def test_what_looking_raises_stops_the_schedule(size, error):
+    steps = Steps(size)
+    steps.words[0] = 1
+
+    def fail():
+        if steps.done:
+            raise error
+        return False
+
+    with pytest.raises(error):
+        steps.crew.run(steps.schedule, Peers(fail, urgent=False))
+    steps.words[:] = 1
+    time.sleep(0.01)
+    assert steps.done == 1
+    assert steps.crew.run(steps.schedule)  # it is as good as new
+    assert steps.done == WORDS
+
+
+def test_lacking_names_the_words_that_are_due():
+    steps, found = Steps(), []
+
+    def look():
+        found.append(steps.schedule.lacking())
+        steps.words[len(found) - 1] = 1
+        return True
+
+    assert steps.crew.run(steps.schedule, Peers(look))
+    assert found[:WORDS] == [[address(word)] for word in steps.words]
+
+
+def test_withheld_items_do_not_begin_until_they_are_released():
+    steps = Steps()
+    steps.words[:] = 1
+    looks = []
+
+    def look():
+        looks.append(steps.schedule.begun(2))
+        if len(looks) == 3:
+            steps.schedule.release(2)
+        return True
+
+    def hold():
+        assert steps.schedule.withhold(2)
+        assert not steps.schedule.withhold(2)
+        steps.words[1] = 1
+        peers._act = look
+        return True
+
+    steps.words[1] = 0
+    peers = Peers(hold)
+    assert steps.crew.run(steps.schedule, peers)
+    assert len(looks) >= 3
+    assert steps.done == WORDS
+    assert not steps.schedule.withhold(2)
