@@ -76,6 +76,7 @@ class Binding:
         code: if it was made.
         runs: how often it ran, or began to.
         more_rows: of sparse sums, how many other processes add at most, by name.
+        calls: what does the work of all nodes of some tasks, by number of the task.
     """
 
     plan: Plan
@@ -88,6 +89,7 @@ class Binding:
     code: PlanCode | None = None
     runs: int = 0
     more_rows: Mapping[str, int] = field(default_factory=dict)
+    calls: Mapping[int, CollectiveCall] = field(default_factory=dict)
 
     @functools.cached_property
     def specs(self) -> Sequence[Mapping[str, Spec]]:
@@ -107,6 +109,13 @@ class Binding:
             RuntimeError: this process makes code with other libraries (a worker without numba), or
                 cannot compute in bfloat16.
         """
+        calls = self.calls
+        return [
+            _one_call(task, calls[task.id]) if task.id in calls else own
+            for task, own in zip(self.plan.tasks, self._own_steps(), strict=True)
+        ]
+
+    def _own_steps(self) -> list[list[Step]]:
         if not self.native or self.plan.checked:  # who looks at every result needs every result
             return self.plan.steps
         if self.plan.initializes:  # it runs once, and code would keep memory for a second copy
@@ -160,6 +169,7 @@ class Binding:
             rows=rows,
             opened=self,
             code=self.code,
+            more_rows=self.more_rows,
         )
         _ = made.lates
         return made
@@ -173,18 +183,26 @@ class Binding:
         specs = replace(self, rows=rows, code=None).specs
         return Binding(self.plan, specs, self.native, self.memory, self.halves)
 
+    def with_room(self, more_rows: Mapping[str, int]) -> Binding:
+        """The same, with room for rows that other processes add to sparse sums.
+
+        Args:
+            more_rows: how many at most, by name.
+        """
+        made = replace(self, code=None, more_rows=more_rows)
+        if self.open_rows is not None:
+            made.make_code()
+        return made
+
     def calling(self, calls: Mapping[int, CollectiveCall]) -> Binding:
         """The same, with calls for some tasks, which do the work of all their nodes.
 
         Args:
             calls: by number of the task.
         """
-        steps = [
-            _one_call(task, calls[task.id]) if task.id in calls else own
-            for task, own in zip(self.plan.tasks, self.steps, strict=True)
-        ]
-        made = replace(self)
-        vars(made)["steps"] = steps
+        made = replace(self, calls=calls)
+        if "lates" in vars(self):
+            vars(made)["lates"] = self.lates
         return made
 
     @functools.cached_property

@@ -41,7 +41,6 @@ class Binder:
         graph: the graph.
         compilation: what it was made by.
         replicas: the persistable variables.
-        opens: whether numbers of rows may be left open.
         here: whether code runs in this process, and not on workers alone.
     """
 
@@ -50,7 +49,6 @@ class Binder:
         graph: SSAGraph,
         compilation: Compilation,
         replicas: Replicas,
-        opens: bool,
         here: bool,
     ) -> None:
         self.memory = Memory()
@@ -59,7 +57,7 @@ class Binder:
         self._replicas = replicas
         on_cpus = not on_gpus(graph.places)
         self._here = here
-        self._opens = opens and bool(compilation.native) and not graph.bodies and on_cpus
+        self._opens = bool(compilation.native) and not graph.bodies and on_cpus
         self._rules = Rules()
         self._families: Kept[Any, _Family] = Kept(_FAMILIES_KEPT)
 

@@ -32,8 +32,7 @@ class BindingCache:
         graph: the graph.
         compilation: what it was made by.
         replicas: the persistable variables.
-        opens: whether numbers of rows may be left open, see :class:`Binder`.
-        here: whether code runs in this process.
+        here: whether code runs in this process, see :class:`Binder`.
     """
 
     def __init__(
@@ -41,13 +40,12 @@ class BindingCache:
         graph: SSAGraph,
         compilation: Compilation,
         replicas: Replicas,
-        opens: bool,
         here: bool,
     ) -> None:
         self._graph = graph
         self._compilation = compilation
         self._replicas = replicas
-        self._binder = Binder(graph, compilation, replicas, opens, here)
+        self._binder = Binder(graph, compilation, replicas, here)
         self._plans: Kept[PlanKey, Plan] = Kept(_PLANS_KEPT)
         self._kept: dict[Any, Binding] = {}
         self._rows: Kept[Any, dict[int, int]] = Kept(_SIGNATURES_KEPT)

@@ -109,8 +109,8 @@ class Engine:
         self.recorder = self._make_recorder()
         self.plan: Plan | None = None
         self.runner = self._make_runner()
-        alone, here = self.graph.trainers == 1, not self._on_cluster
-        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, alone, here)
+        here = not self._on_cluster
+        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, here)
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0

@@ -16,7 +16,7 @@ from dpexec.engine.exchange.wire import Tag, into
 if TYPE_CHECKING:
     from dpexec.engine.exchange.group import Group
 
-__all__ = ["DividedByWire", "DividedInMemory"]
+__all__ = ["DividedByWire", "DividedInMemory", "add_up"]
 
 _BLOCK = 1 << 16  # bytes; what is added up at once, so that it stays in the cache
 
@@ -53,7 +53,7 @@ class DividedInMemory:
             np.copyto(target, checked(envs[device], total, device))
             group.moved_at(tag)["shared"] += total.nbytes
         group.signal(tag, group.channels, group.channels)
-        _add_up(self._additions)
+        add_up(self._additions)
         group.signal(tag, group.channels, group.channels)
         hand_out(self._bucket, self._results, envs, self._mine)
 
@@ -114,7 +114,7 @@ class DividedByWire:
             {other: into(came[other].data) for other in group.channels},
         )
         result = group.own(("sum", bucket.key), bucket.layout.size)
-        _add_up(self._additions(flat, came, result))
+        add_up(self._additions(flat, came, result))
         mine = [result[low:high].data]
         group.exchange(
             tag,
@@ -152,8 +152,12 @@ class DividedByWire:
             yield [array.view(total.dtype) for array in arrays]
 
 
-def _add_up(additions: Iterable[_Addition]) -> None:
-    """Sum arrays in order: of each list, all but the first into the first."""
+def add_up(additions: Iterable[_Addition]) -> None:
+    """Sum arrays in order: of each list, all but the first into the first.
+
+    Args:
+        additions: the lists.
+    """
     for result, first, *others in additions:
         if not others:
             np.copyto(result, first)

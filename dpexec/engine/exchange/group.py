@@ -40,6 +40,8 @@ class Group:
         self.home = {d: r for r, member in enumerate(members) for d in member.devices}
         hosts = {member.host for member in members}
         self.on_one_host = len(hosts) == 1 and hosts != {""}
+        self.has_words = False
+        """Whether members may tell each other by words in shared memory how far they are."""
         self.bytes_sent = 0
         self.moved: dict[int, dict[str, int]] = {}
         """What collectives of the latest step moved, by number: bytes that went through sockets,
@@ -142,8 +144,12 @@ class Group:
             GangError: somebody did not answer.
         """
         if key not in self._memory:
-            self._memory[key] = share_memory(self.channels, sizes, self.rank, tag, self.limit)
+            self._memory[key] = self.share(sizes, tag)
         return self._memory[key]
+
+    def share(self, sizes: dict[int, int], tag: Tag) -> dict[int, Bytes]:
+        """New memory that all members see, see :meth:`memory`."""
+        return share_memory(self.channels, sizes, self.rank, tag, self.limit)
 
     def own(self, key: Any, size: int) -> Bytes:
         """Memory of this member; the same for a key."""

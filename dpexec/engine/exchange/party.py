@@ -10,15 +10,17 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpexec.engine import kernels
 from dpexec.engine.core.variable_values import Flat, flat, value_of
 from dpexec.engine.exchange.endpoints import Endpoint, encryption
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.rendezvous import Door, Member, host_id
 from dpexec.engine.exchange.secret import secret_of
+from dpexec.engine.exchange.shared import share_memory
 from dpexec.engine.exchange.wire import (
     Channel,
     GangError,
@@ -29,6 +31,9 @@ from dpexec.engine.exchange.wire import (
     last_words,
     say_goodbye,
 )
+
+if TYPE_CHECKING:
+    from dpexec.engine.exchange.words import Talk
 
 __all__ = ["Party", "part_all", "party_of"]
 
@@ -62,6 +67,7 @@ class Party:
         self.busy = threading.RLock()
         self._channels: dict[int, Channel] = {}
         self._talks = 0
+        self._talk: Talk | None = None
         self._meetings = 0
 
     @property
@@ -95,12 +101,25 @@ class Party:
             self._channels = door.meet(members, self.rank, limit)
             self.steps = self._talks = 0
             self._meetings += 1
+            self._talk = self._through_memory(limit)
         return self._meetings
+
+    def _through_memory(self, limit: float) -> Talk | None:
+        """How trainers talk that share memory; None if they do not, or one lacks numba."""
+        able = self.tell(kernels.available(), "what they are able to do", limit)
+        if self.size == 1 or not all(able) or not self._hosts()[0]:
+            return None
+        kernels.load()
+        from dpexec.engine.exchange.words import Talk
+
+        tag = self._tag("the memory of talks")
+        sizes = dict.fromkeys(range(self.size), Talk.size)
+        return Talk(share_memory(self._channels, sizes, self.rank, tag, limit), self.rank)
 
     def part(self, text: str) -> None:
         """Leave the others, who are told why."""
         say_goodbye(self._channels, text)
-        self._channels = {}
+        self._channels, self._talk = {}, None
 
     def group(self, devices: int, limit: float) -> Group:
         """The trainers for collectives, each with the same number of devices."""
@@ -108,7 +127,9 @@ class Party:
             Member(str(e), tuple(range(rank * devices, (rank + 1) * devices)), host, "", None)
             for rank, (e, host) in enumerate(zip(self.endpoints, self._hosts(), strict=True))
         ]
-        return Group(members, self.rank, self._channels, limit)
+        group = Group(members, self.rank, self._channels, limit)
+        group.has_words = self._talk is not None
+        return group
 
     def _hosts(self) -> list[str]:
         """What trainers on the same host have in common; empty: they meet over TCP.
@@ -151,6 +172,27 @@ class Party:
             except (ValueError, RecursionError) as error:
                 raise GangError(f"{self.name(other)} said something else than {text}") from error
         return [said[rank] for rank in range(self.size)]
+
+    def tell_numbers(self, own: Sequence[int], text: str, limit: float) -> list[list[int]]:
+        """What every trainer says, by rank, in numbers: through memory, if they share some.
+
+        Args:
+            own: what this one says.
+            text: what it is about.
+            limit: seconds that another may be silent.
+
+        Raises:
+            GangError: see :meth:`tell`.
+        """
+        found = None
+        if self._talk is not None:
+            from dpexec.engine.exchange.words import wait_for
+
+            def wait(words: Mapping[int, int], turn: int) -> None:
+                wait_for(self._channels, words, turn, limit, self._tag(text))
+
+            found = self._talk.tell(own, wait)
+        return self.tell(list(own), text, limit) if found is None else found
 
     def spread(self, values: Mapping[str, Any], limit: float) -> dict[str, Any]:
         """The values of trainer 0, for all.
@@ -212,8 +254,10 @@ class Party:
 
     def _exchange(self, text: str, sends: Any, places: Any, limit: float) -> None:
         self._talks += 1
-        tag = Tag(self.steps + 1, _TALK + self._talks, text)
-        exchange(self._channels, tag, sends, places, limit)
+        exchange(self._channels, self._tag(text), sends, places, limit)
+
+    def _tag(self, text: str) -> Tag:
+        return Tag(self.steps + 1, _TALK + self._talks, text)
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:

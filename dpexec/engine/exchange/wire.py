@@ -28,6 +28,7 @@ __all__ = [
     "exchange",
     "into",
     "last_words",
+    "look_after",
     "say_goodbye",
 ]
 
@@ -296,6 +297,34 @@ def _wait(channels: Sequence[Channel], deadline: float) -> bool:
         poll.register(channel.sock, events)
     left = max(deadline - time.monotonic(), 0.0)
     return bool(poll.poll(left * 1000))
+
+
+def look_after(
+    channels: Mapping[int, Channel],
+    lacking: Callable[[], Sequence[int]],
+    since: float,
+    limit: float,
+    tag: Tag,
+) -> None:
+    """Look whether members are still there for which one waits, though no frame is due from them.
+
+    Args:
+        channels: the connections, by rank.
+        lacking: the ranks of those who have not come yet.
+        since: when the wait began, by ``time.perf_counter``.
+        limit: seconds that it may take.
+        tag: what is waited for.
+
+    Raises:
+        GangError: one is gone, says that the run ends, or the limit is over.
+    """
+    for rank in lacking():
+        if channels[rank].ends() and rank in lacking():
+            exchange(channels, tag, {}, {rank: into()}, limit)  # says why
+    if time.perf_counter() - since > limit:
+        silent = [channels[rank].name for rank in lacking()]
+        if silent:
+            raise GangError(f"{', '.join(silent)} did not answer for {limit:g} s at {tag}")
 
 
 def last_words(name: str, step: int, error: BaseException) -> str:

@@ -26,7 +26,6 @@ CANNOT = {
     "cluster: use either several trainers, or one process with a cluster",
     ("streams", "trainers"): "BuildStrategy.num_trainers > 1 is for CPU devices only",
     ("code", "streams"): "machine code is for processors",
-    ("code", "trainers"): "a step of code does not wait for other processes in its middle",
     ("cluster", "code"): "a step of code works on the variables of its process",
     ("code", "dask's scheduler"): "a step of code is one call, and dask's scheduler sees all tasks",
 }
@@ -93,7 +92,7 @@ def make_runner(
         exchange = _trainers(trainers, replicas, label, program, limit)
     elif gpus and nccl.is_chosen(replicas.places):
         exchange = NcclExchange()
-    code = None if why_not("code", *words) else _code(store, order, num_threads)
+    code = None if why_not("code", *words) else _code(store, order, num_threads, exchange)
     return StepRunner(store, order, launch, exchange, code)
 
 
@@ -103,10 +102,12 @@ def _order(execution: ExecutionStrategy | None, num_threads: int) -> Order:
     return DaskOrder(num_threads, execution.use_experimental_executor)
 
 
-def _code(store: ScopeStore, order: Order, num_threads: int) -> WholeCode:
+def _code(
+    store: ScopeStore, order: Order, num_threads: int, exchange: Exchange | None
+) -> WholeCode:
     if not isinstance(order, DaskOrder):
-        return WholeCode(store, None, 1)
-    return WholeCode(store, order.threads, min(num_threads, available_cpus()))
+        return WholeCode(store, None, 1, exchange)
+    return WholeCode(store, order.threads, min(num_threads, available_cpus()), exchange)
 
 
 def _trainers(

@@ -14,9 +14,9 @@ from dpexec.engine.compile.binding import Binding
 from dpexec.engine.compile.env import Env, Shard
 from dpexec.engine.compile.plan import Plan
 from dpexec.engine.compile.recording import Recording
+from dpexec.engine.exchange.step_sums import PlanSums
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.threads.interrupts import InterruptGate
-from dpexec.engine.trace.live import Keeper
 
 __all__ = ["Exchange", "Launch", "Order", "Store", "Tasks"]
 
@@ -112,13 +112,12 @@ class Exchange(Protocol):
             samples: per device.
         """
 
-    def step(self, binding: Binding, recorders: Sequence[Keeper]) -> AbstractContextManager[None]:
-        """Around a step.
+    def step(self) -> AbstractContextManager[None]:
+        """Around a step."""
 
-        Args:
-            binding: what runs.
-            recorders: for whom it is recorded.
-        """
+    @property
+    def sums(self) -> PlanSums | None:
+        """What adds up values with other processes in the step that runs; None: nothing does."""
 
     def barrier(self) -> None:
         """Nothing is overwritten before all have done what can fail; called once in a step."""

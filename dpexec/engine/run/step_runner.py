@@ -80,7 +80,7 @@ class StepRunner:
         """
         if self.exchange is None:
             return self._step(binding, feeds, shards, merged, recorders)
-        with self.exchange.step(binding, recorders):
+        with self.exchange.step():
             return self._step(binding, feeds, shards, merged, recorders)
 
     def _step(
@@ -104,6 +104,8 @@ class StepRunner:
         recording = binding.recording
         recording.begin()
         results = self._run_tasks(binding, feeds, shards(), merged, recording)
+        if self.exchange is not None and self.exchange.sums is not None:
+            recording.note_moved(self.exchange.sums.moved)
         recording.end(recorders)
         return results
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.code.notes import CodeNotes
     from dpexec.engine.compile.code.step import CodeStep
     from dpexec.engine.compile.code.sums import Joined
+    from dpexec.engine.exchange.step_sums import PlanSums
+    from dpexec.engine.run.parts import Exchange
     from dpexec.engine.threads.crew import Crew
     from dpexec.engine.threads.prepared import Threads
     from dpexec.engine.trace.live import Keeper
@@ -35,17 +37,24 @@ class WholeCode:
         store: the variables.
         threads: those that help the calling one; None: there are none.
         most: how many may work at once.
+        exchange: how values meet that a plan alone cannot bring together; None: there are none.
 
     Attributes:
         made: the code of bindings; None: some of it is not code.
         joined: sums of the latest step whose size only a run tells.
     """
 
-    def __init__(self, store: ScopeStore, threads: Threads | None, most: int) -> None:
+    def __init__(
+        self,
+        store: ScopeStore,
+        threads: Threads | None,
+        most: int,
+        exchange: Exchange | None = None,
+    ) -> None:
         self.made: weakref.WeakKeyDictionary[Binding, CodeStep | None]
         self.made = weakref.WeakKeyDictionary()
         self.joined: Sequence[Joined] = ()
-        self._store = store
+        self._store, self._exchange = store, exchange
         self._threads, self._most = threads, most
         self._crews: dict[int, Crew] = {}
 
@@ -63,7 +72,9 @@ class WholeCode:
             What is fetched, per device, and as it is returned. None if it is no code, or the code
             refused its values: the tasks, run one by one, will say why.
         """
-        code = self._code(binding, feeds)
+        exchange = self._exchange
+        sums = None if exchange is None else exchange.sums
+        code = self._code(binding, feeds, sums)
         if code is None:
             return None
         replicas, plan, crew = self._store.replicas, code.plan, self._crew(code.plan)
@@ -74,11 +85,14 @@ class WholeCode:
         held = code.bring(feeds, replicas)  # until the end of the run
         if held is None:
             return None
+        if exchange is not None:
+            code.share(exchange.extent(feeds.samples))
         if code.needs_numbers:
             code.number(shards())
         try:
-            with Uninterrupted():  # code ends by itself, and the step is whole
-                if not crew.run(code.schedule):
+            with Uninterrupted() as interrupts:  # code ends by itself, and the step is whole
+                peers = None if sums is None else sums.sums.peers(code, interrupts)
+                if not crew.run(code.schedule, peers):
                     code.note(None)
                     code.check_begun()
                     return None
@@ -90,10 +104,10 @@ class WholeCode:
             code.note(None)  # what comes next is noted over what this step noted
             raise
         if notes is not None:
-            notes.add(began, time.perf_counter_ns())
+            notes.add(began, time.perf_counter_ns(), {} if sums is None else sums.moved)
         return envs, results
 
-    def _code(self, binding: Binding, feeds: Feeds) -> CodeStep | None:
+    def _code(self, binding: Binding, feeds: Feeds, sums: PlanSums | None) -> CodeStep | None:
         """The code of a whole step, made when shapes come again; None: its tasks run singly."""
         again = binding.runs > 1 or binding.rows  # sizes that are left open rarely come twice
         watched = self._threads is not None and Callback.active  # by who wants to see dask's tasks
@@ -101,10 +115,12 @@ class WholeCode:
             return None
         home = binding.opened or binding
         code = self.made.get(home)
-        if code is None and home not in self.made:
+        known = code is not None or home in self.made
+        if not known or (code is not None and code.exchange is not sums):
             from dpexec.engine.compile.code.step import code_step
 
-            code = self.made[home] = code_step(binding, feeds, self._crew(binding.plan).size)
+            code = code_step(binding, feeds, self._crew(binding.plan).size, sums)
+            self.made[home] = code
         if code is not None and binding.rows:
             code.resize(binding)
         return code

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpexec.engine.compile.binding import Binding, Memory
+from dpexec.engine.compile.code.exchanged import ExchangedSums, fits
+from dpexec.engine.compile.code.exchanges import Exchange, TaskExchange
+from dpexec.engine.compile.code.outside import Outside
 from dpexec.engine.compile.code.row_limits import row_limits
-from dpexec.engine.compile.code.run import CodeRun
+from dpexec.engine.compile.code.run import CodeRun, is_array
 from dpexec.engine.compile.code.sizes import Computed, OpenParts
-from dpexec.engine.compile.code.sums import Joined, NotCodeError, TaskSums, divided, parts_of
+from dpexec.engine.compile.code.sums import (
+    Joined,
+    NotCodeError,
+    Row,
+    TaskSums,
+    divided,
+    parts_of,
+)
 from dpexec.engine.compile.collectives import sums_of
 from dpexec.engine.compile.env import Shard
 from dpexec.engine.compile.partition import Task
@@ -19,38 +30,23 @@ from dpexec.engine.compile.plan import Plan
 from dpexec.engine.compile.records import NodeRows
 from dpexec.engine.core.places import on_gpus
 from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.kernels import collectives
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.lowering import Sparse, Value
 
-__all__ = ["Items", "NotCodeError", "Outside", "items_of"]
+__all__ = ["Gates", "Items", "NotCodeError", "items_of"]
 
 
-class Outside:
-    """A feed or a stored variable, and where its address goes.
+class Gates(NamedTuple):
+    """Items between what can fail and the updates of a step in which other processes take part.
 
     Args:
-        device: whose.
-        value: what code takes it for.
+        ready: says that this process has done all that can fail.
+        go: waits until all say so.
     """
 
-    def __init__(self, device: int, value: Value) -> None:
-        self.device, self.name = device, value.name
-        self.dtype, self._shape = value.dtype, value.shape
-        self.positions: list[int] = []
-
-    def fits(self, array: Any) -> bool:
-        """Whether an array is what the code was made for."""
-        return (
-            isinstance(array, np.ndarray)
-            and (array.shape, array.dtype) == (self._shape, self.dtype)
-            and array.flags.c_contiguous
-        )
-
-    def write(self, words: memoryview, array: np.ndarray[Any, Any]) -> None:
-        """Tell the code where it lies."""
-        begin = address(array)
-        for position in self.positions:
-            words[position] = begin
+    ready: int
+    go: int
 
 
 class Items:
@@ -60,6 +56,7 @@ class Items:
         plan: the plan.
         threads: how many work together.
         limits: per device, how many rows sparse values have at most, by name.
+        exchange: other processes that take part; None: there are none.
 
     Attributes:
         outside: what comes from feeds and stored variables.
@@ -67,19 +64,31 @@ class Items:
         numbers: device, position, and what gives the number when it is called with the shard.
         waits: per item, the items that it waits for.
         threads: per item, the thread that is to look at it first.
-        parts: per item, its task and what it does.
+        signs: by item, the addresses of the words of other processes that it waits for.
+        exchanged: by task, device and name, what code computed that other processes add up.
+        gates: the items before updates; None: no other processes take part.
+        parts: per item, its task and what it does; no task where it only waits.
         open: what depends on how many rows there are.
         joined: sums whose size only a run tells.
         kept: what must live as long as the code.
     """
 
-    def __init__(self, plan: Plan, threads: int, limits: Sequence[Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        threads: int,
+        limits: Sequence[Mapping[str, int]],
+        exchange: Exchange | None = None,
+    ) -> None:
         self.outside: list[Outside] = []
         self.computed: list[dict[str, Computed]] = [{} for _ in plan.graph.places]
         self.numbers: list[tuple[int, int, Callable[[Shard], Any]]] = []
         self.waits: list[list[int]] = []
         self.threads: list[int] = []
-        self.parts: list[tuple[Task, list[NodeRows]]] = []
+        self.signs: dict[int, Sequence[int]] = {}
+        self.exchanged: dict[tuple[int, int, str], Computed] = {}
+        self.gates: Gates | None = None
+        self.parts: list[tuple[Task | None, list[NodeRows]]] = []
         self.open = OpenParts()
         self.joined: list[Joined] = []
         self.kept: list[Any] = []
@@ -91,6 +100,11 @@ class Items:
         self._tables: list[list[tuple[int, int]]] = []  # kernel's address, position of arguments
         self._sources: dict[tuple[int, str], Outside] = {}
         self._ends: dict[int, list[int]] = {}
+        self._exchange = exchange
+        self._slots: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
+        if exchange is not None:
+            self.kept.append(exchange)
+            self._slots = _slots(plan, exchange)
 
     def finish(self) -> None:
         """Put the words into memory, as addresses of arguments must not change any more."""
@@ -106,36 +120,78 @@ class Items:
 
     def add(self, task: Task, waits: Sequence[int], thread: int) -> list[tuple[int, int]]:
         """A new item of a task; returns its table."""
-        number = len(self._tables)
         before = [end for index in task.after for end in self._ends[index]]
-        self._ends.setdefault(task.id, []).append(number)
-        self.waits.append([*before, *waits])
+        table = self._add(task, [*before, *waits], thread)
+        self._ends.setdefault(task.id, []).append(len(self._tables) - 1)
+        return table
+
+    def _add(self, task: Task | None, waits: list[int], thread: int = 0) -> list[tuple[int, int]]:
+        self.waits.append(waits)
         self.threads.append(thread % self._number_of_threads)
         self._tables.append([])
         self.parts.append((task, []))
         return self._tables[-1]
 
+    def _call(self, rows: Sequence[Row]) -> None:
+        """Let the latest item call kernels."""
+        for _, kernel, arguments in rows:
+            self._tables[-1].append((kernel.address, len(self._words)))
+            self._words.extend(arguments)
+
+    def _post(self, word: int) -> None:
+        """Let the latest item tell other processes that it has come to its end."""
+        assert self._exchange is not None
+        self._tables[-1].append((collectives.post.address, len(self._words)))
+        self._words.extend((word, self._exchange.turn))
+
     # ---- pieces of code
 
-    def take_code(self, task: Task, code: CodeRun) -> None:
-        """Add a piece of code."""
-        device = task.device
-        assert device is not None
+    def take_codes(self, task: Task, codes: Sequence[CodeRun]) -> None:
+        """Add the pieces of code of a task."""
+        assert task.device is not None
+        moved: dict[int, np.ndarray[Any, Any]] = {}
+        for code in codes if self._slots else ():
+            moved.update(self._moved(task.device, code))
+        for code in codes:
+            self._take_code(task, task.device, code, moved)
+
+    def _moved(self, device: int, code: CodeRun) -> dict[int, np.ndarray[Any, Any]]:
+        """What can be computed where other processes find it, by the number of its buffer."""
+        found, alone = {}, set(code.alone)
+        for name, value, arrays in code.published:
+            slot = self._slots.get((device, name))
+            if slot is None or name not in alone or not is_array(value):
+                continue
+            number = None if value.buffer is None else code.place.code.numbers.get(value.buffer)
+            if number is not None and fits(arrays[0], slot):
+                found[number] = slot
+        return found
+
+    def _take_code(
+        self, task: Task, device: int, code: CodeRun, moved: Mapping[int, np.ndarray[Any, Any]]
+    ) -> None:
         table = self.add(task, self._ends.get(task.id, ())[-1:], device)
         for steps, end in code.parts:
             self.parts[-1][1].append(([step.node for step in steps], end, (1, 1)))
         first, base = len(self._words), address(code.words)
-        self._words.extend(code.words.tolist())
+        words = code.words.tolist()
+        for position, number in code.made_by.results if moved else ():
+            if number in moved:
+                words[position] = address(moved[number])
+        self._words.extend(words)
         table.extend((kernel, first + (at - base) // 8) for kernel, at in code.table.tolist())
         self.numbers += [(device, first + at, number) for at, number in code.numbers]
         for source in code.brought:
             self._bring(device, source.value, [first + at for at in source.positions])
         self.open.take(task, code, first)
         self._alone.update((device, name) for name in code.alone)
+        buffers = code.place.code.numbers
         for name, array in code.dense:
             if not array.flags.c_contiguous:
                 raise NotCodeError
-            self.computed[device][name] = code.made[name], [array]
+            value = code.made[name]
+            slot = moved.get(buffers.get(value.buffer, -1)) if value.buffer is not None else None
+            self.computed[device][name] = value, [array if slot is None else slot]
         for name, value, arrays in code.others:
             self.computed[device][name] = value, arrays
         self.kept.append(code)
@@ -167,6 +223,10 @@ class Items:
         Raises:
             NotCodeError: there is no code that does it.
         """
+        found = None if self._exchange is None else self._exchange.task(task.id)
+        if found is not None:
+            self._take_exchanged(task, found)
+            return
         sums = TaskSums(task, memory, self._limits)
         for node in task.nodes:
             if node.kind in ("split", "merge"):
@@ -182,12 +242,74 @@ class Items:
         home = task.device
         threads = self._number_of_threads if home is None else 1
         for thread, rows in enumerate(divided(sums.rows, threads)):
-            table = self.add(task, (), thread if home is None else home)
-            for _, kernel, arguments in rows:
-                table.append((kernel.address, len(self._words)))
-                self._words.extend(arguments)
+            self.add(task, (), thread if home is None else home)
+            self._call(rows)
             idle = () if thread else task.nodes
             self.parts[-1][1].extend(parts_of(rows, sums.rows, idle))
+
+    def _take_exchanged(self, task: Task, found: TaskExchange) -> None:
+        """Add sums in which other processes take part: put values there, add up, wait for all."""
+        sums = ExchangedSums(found, self._limits)
+        for node in task.nodes:
+            for name, devices, made, targets in sums_of(node, self._plan.missing):
+                values = {device: self._known(device, name) for device in devices}
+                self.exchanged.update({(task.id, d, name): v for d, v in values.items()})
+                total = sums.add(node, name, values)
+                for target in targets:
+                    self.computed[target][made] = total
+                    self.open.forget(target, made)
+        self.joined += sums.joined
+        self.add(task, (), 0)
+        self._call(sums.posts)
+        self._post(found.posted.own)
+        last = [len(self._tables) - 1]
+        if sums.rows:
+            last = self._add_up(task, found, sums.rows, last)
+        elif found.summed.own != found.posted.own:
+            self._post(found.summed.own)
+        self._add(task, last)
+        self.signs[len(self._tables) - 1] = found.summed.others
+        if not sums.rows:  # nothing falls to this process
+            self.parts[-1][1].extend(parts_of((), (), task.nodes))
+        self._ends[task.id] = [len(self._tables) - 1]
+
+    def _add_up(
+        self, task: Task, found: TaskExchange, rows: list[Row], after: list[int]
+    ) -> list[int]:
+        """Items that add up what all have put there; returns the one that says so."""
+        parts = divided(rows, self._number_of_threads)
+        first = len(self._tables)
+        for thread, own in enumerate(parts):
+            self._add(task, after, thread)
+            self.signs[len(self._tables) - 1] = found.posted.others
+            self._call(own)
+            idle = () if thread else task.nodes
+            self.parts[-1][1].extend(parts_of(own, rows, idle))
+        if len(parts) > 1:
+            self._add(None, [*range(first, len(self._tables))])
+        self._post(found.summed.own)
+        return [len(self._tables) - 1]
+
+    def take_gates(self) -> None:
+        """Let updates wait until all processes have done what can fail."""
+        if self._exchange is None:
+            return
+        ready, plan = self._exchange.ready, self._plan
+        behind: set[int] = set()  # updates, and what waits for some
+        for task in plan.tasks:
+            if task.id in plan.updates or not behind.isdisjoint(task.after):
+                behind.add(task.id)
+        before = [
+            end for task in plan.tasks if task.id not in behind for end in self._ends[task.id]
+        ]
+        updates = [item for item, (of, _) in enumerate(self.parts) if of and of.id in plan.updates]
+        self._add(None, before)
+        self._post(ready.own)
+        self._add(None, [len(self._tables) - 1])
+        self.gates = Gates(len(self._tables) - 2, len(self._tables) - 1)
+        self.signs[self.gates.go] = [*ready.others, *ready.others]  # one may have taken it back
+        for item in updates:
+            self.waits[item].append(self.gates.go)
 
     def _known(self, device: int, name: str) -> Computed:
         if name not in self.computed[device]:
@@ -201,12 +323,13 @@ class Items:
         return source.readers == [node] and (source.device, name) in self._alone
 
 
-def items_of(binding: Binding, threads: int) -> Items:
+def items_of(binding: Binding, threads: int, exchange: Exchange | None = None) -> Items:
     """The items of a binding.
 
     Args:
         binding: what runs.
         threads: how many work together.
+        exchange: other processes that take part; None: there are none.
 
     Raises:
         NotCodeError: some of it is not code.
@@ -214,16 +337,35 @@ def items_of(binding: Binding, threads: int) -> Items:
     plan = binding.plan
     if on_gpus(plan.graph.places):
         raise NotCodeError
-    items = Items(plan, threads, row_limits(plan.nodes, plan.missing, binding.given))
+    limits = row_limits(plan.nodes, plan.missing, binding.given, binding.more_rows)
+    items = Items(plan, threads, limits, exchange)
     for task, steps in zip(plan.tasks, binding.steps, strict=True):
         if task.is_collective:
             items.take_collective(task, binding.memory)
-        for step in () if task.is_collective else steps:
-            if step.code is None:
-                raise NotCodeError
-            items.take_code(task, step.code)
+            continue
+        codes = [step.code for step in steps if step.code is not None]
+        if len(codes) < len(steps):
+            raise NotCodeError
+        items.take_codes(task, codes)
+    items.take_gates()
     items.finish()
     return items
+
+
+def _slots(plan: Plan, exchange: Exchange) -> dict[tuple[int, str], np.ndarray[Any, Any]]:
+    """Where dense values may be computed that other processes add up, by device and name.
+
+    Values whose name is written again are left out: others may still read the slot.
+    """
+    made = (v for n in plan.nodes if not n.is_collective for v in n.outputs if v.kind == "var")
+    times = Counter((var.device, var.name) for var in made)
+    found: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
+    for task in plan.tasks:
+        parts = exchange.task(task.id) if task.is_collective else None
+        for place, slot in parts.slots.items() if parts is not None else ():
+            if times[place] == 1 and place[1] not in (parts.counts if parts else ()):
+                found[place] = slot
+    return found
 
 
 def _part(

@@ -8,8 +8,9 @@ looks at the clock.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from dpexec.engine.trace.recorder import Steps
 
 __all__ = ["CodeNotes"]
+
+Moved = Mapping[int, Mapping[str, int]]
+"""By number of a task, bytes by how they went."""
 
 _ROWS = 256
 _WORDS = 1 << 17
@@ -56,6 +60,7 @@ class CodeNotes:
         "_kept",
         "_layout",
         "_lives",
+        "_moved",
         "_rows",
         "_stamps",
         "began",
@@ -84,6 +89,7 @@ class CodeNotes:
         self.recorders: tuple[Keeper, ...] | None = None
         self._kept: list[Steps] = []
         self._rows = np.empty((self.most, len(code.joined)), np.int64)
+        self._moved: dict[int, Moved] = {}
         self.began = array("q", [0]) * self.most  # keeps no objects
         self.ended = array("q", [0]) * self.most
 
@@ -107,14 +113,17 @@ class CodeNotes:
             steps.close()
         self.recorders, self._kept = None, []
 
-    def add(self, began: int, ended: int) -> None:
+    def add(self, began: int, ended: int, moved: Moved = MappingProxyType({})) -> None:
         """A run has noted something, and its step is over.
 
         Args:
             began: when the step began, in nanoseconds.
             ended: when it ended.
+            moved: bytes that collectives moved between processes, by number of the task.
         """
         row = self.count
+        if moved:
+            self._moved[row] = moved
         self.began[row], self.ended[row] = began, ended
         if self._joined:
             self._rows[row] = [joined.number[0] for joined in self._joined]
@@ -135,16 +144,21 @@ class CodeNotes:
             ("Feed", "feed", self.began[row], start, self._idents[0], {}),
             ("Fetch", "fetch", stop, self.ended[row], self._idents[0], {}),
         ]
-        moved = {
+        moved: dict[int, dict[str, int]] = {
             joined.node.id: {"bytes": int(count) * joined.row_bytes}
             for joined, count in zip(self._joined, self._rows[row], strict=True)
         }
+        for task, sizes in self._moved.get(row, {}).items():
+            node = self._layout.plan.tasks[task].nodes[0].id
+            moved[node] = {**moved.get(node, {}), **sizes}
         return StepRecord(self._layout, self._lives, tasks, (), around, moved=moved)
 
     def _tasks(self, row: int) -> Iterator[TaskSpans]:
         """The tasks that ran, one for each thread that worked on it, with what they did."""
         code = self._code
         for (task, parts), (at, end) in zip(code.parts, code.schedule.notes, strict=True):
+            if task is None or not parts:
+                continue
             times = stamps.times_of(self._stamps[row, at + 1 : end]).tolist()
             ran = times[0], times[-1], self._idents[self._stamps[row, at]]
             yield task, ran, spans_of(parts, times)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.code.exchanges import Exchange
 from dpexec.engine.compile.code.items import NotCodeError, items_of
 from dpexec.engine.compile.code.run import is_array, result_of, word_of
 from dpexec.engine.compile.code.sizes import SizeWriter
@@ -26,7 +27,6 @@ from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.splitting import Feeds
-from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.kernels.crew import Schedule
 from dpexec.engine.kernels.located import OF_ADDRESS, word_at
 
@@ -38,16 +38,19 @@ __all__ = ["CodeStep", "code_step"]
 _ROWS_KEPT = 256
 
 
-def code_step(binding: Binding, feeds: Feeds, threads: int) -> CodeStep | None:
+def code_step(
+    binding: Binding, feeds: Feeds, threads: int, exchange: Exchange | None = None
+) -> CodeStep | None:
     """The code of all tasks of a binding; None if some of it is not code.
 
     Args:
         binding: what runs.
         feeds: a batch of its shapes.
         threads: how many work together.
+        exchange: other processes that take part; None: there are none.
     """
     try:
-        return CodeStep(binding, feeds, threads)
+        return CodeStep(binding, feeds, threads, exchange)
     except NotCodeError:
         return None
 
@@ -59,9 +62,12 @@ class CodeStep:
         binding: what runs.
         feeds: a batch of its shapes.
         threads: how many work together.
+        exchange: other processes that take part; None: there are none.
 
     Attributes:
-        parts: per item of the schedule, its task and what that does.
+        exchange: the same.
+        gates: the items of the schedule that updates wait for; None: no processes take part.
+        parts: per item of the schedule, its task and what that does; no task where it only waits.
         joined: sums whose size only a run tells.
         notes: where runs note when their kernels run.
 
@@ -69,10 +75,14 @@ class CodeStep:
         NotCodeError: some of it is not code.
     """
 
-    def __init__(self, binding: Binding, feeds: Feeds, threads: int) -> None:
+    def __init__(
+        self, binding: Binding, feeds: Feeds, threads: int, exchange: Exchange | None = None
+    ) -> None:
         plan = self.plan = binding.plan
-        made = items_of(binding, threads)
-        self.schedule = Schedule(made.tables(), made.waits, made.threads)
+        made = items_of(binding, threads, exchange)
+        turn = 0 if exchange is None else exchange.turn
+        self.schedule = Schedule(made.tables(), made.waits, made.threads, made.signs, turn)
+        self.exchange, self.gates = exchange, made.gates
         self._words = memoryview(made.words.data)  # written to much faster than an array
         self._open = made.open
         self._sizes = SizeWriter(made.open, made.words, binding.rows)
@@ -82,11 +92,11 @@ class CodeStep:
         self.parts = made.parts
         self.joined = made.joined
         self._updates = [
-            item for item, (task, _) in enumerate(made.parts) if task.id in plan.updates
+            item for item, (task, _) in enumerate(made.parts) if task and task.id in plan.updates
         ]
         self.notes: CodeNotes | None = None
         self._numbers = made.numbers
-        self._computed = made.computed
+        self._computed, self._exchanged = made.computed, made.exchanged
         self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
         self._stored = [o for o in made.outside if o.name not in feeds.values[o.device]]
         self._refs: list[weakref.ref[Any]] = []  # code keeps no values between runs
@@ -94,7 +104,8 @@ class CodeStep:
         self._moves = -1
         self._numbered = False
         self._rows = tuple(binding.rows)
-        self._told: Kept[tuple[Counts, ...], list[int]] = Kept(_ROWS_KEPT)
+        self._extent: Any = None
+        self._told: Kept[Any, list[int]] = Kept(_ROWS_KEPT)
         self._written: dict[str, LoDTensor] = {}
         fetched = itertools.product(range(len(made.computed)), plan.fetch)
         self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]
@@ -125,11 +136,18 @@ class CodeStep:
         if self._varying:
             self._results = self._lasting()
         self._rows = tuple(binding.rows)
-        known = self._told.get(self._rows)
-        self._numbered = known is not None
-        if known is not None:
-            self._write_numbers(known)
+        self._write_known_numbers()
         self.note(None)
+
+    def share(self, extent: tuple[int, int]) -> None:
+        """Make it the code for a part of a batch that several processes share.
+
+        Args:
+            extent: samples of the batch before those of this process, and of all processes.
+        """
+        if extent != self._extent:
+            self._extent = extent
+            self._write_known_numbers()
 
     def bring(self, feeds: Feeds, replicas: Replicas) -> list[Any] | None:
         """Say where feeds and stored variables lie.
@@ -168,12 +186,18 @@ class CodeStep:
         return found
 
     def number(self, shards: Sequence[Shard]) -> None:
-        """Tell the numbers that depend on the run; but for random ones, they do on its rows."""
+        """Tell the numbers that depend on the run; but for random ones, they do on its samples."""
         words = [word_of(number(shards[device])) for device, _, number in self._numbers]
         self._write_numbers(words)
         self._numbered = True
         if not self.is_random:
-            self._told[self._rows] = words
+            self._told[self._rows, self._extent] = words
+
+    def _write_known_numbers(self) -> None:
+        known = self._told.get((self._rows, self._extent))
+        self._numbered = known is not None
+        if known is not None:
+            self._write_numbers(known)
 
     def _write_numbers(self, words: Sequence[int]) -> None:
         for (_, position, _), word in zip(self._numbers, words, strict=True):
@@ -221,6 +245,16 @@ class CodeStep:
             if value is not None:
                 found[device][name] = value
         return found
+
+    def exchanged(self, task: int, device: int, name: str) -> Any:
+        """What code computed that other processes add up.
+
+        Args:
+            task: which adds it up.
+            device: whose.
+            name: of the value.
+        """
+        return result_of(*self._exchanged[task, device, name])
 
     def _lasting(self) -> list[Env]:
         """Of what is fetched, the arrays that are the same at every run, per device."""

@@ -13,18 +13,20 @@ import hashlib
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dpexec.engine.compile.binding import Binding
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.variable_values import with_sequences, write
+from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.party import Party
+from dpexec.engine.exchange.step_sums import PlanSums, Rooms, StepSums, step_sums
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.program import Program
-from dpexec.engine.run.trainers.sums import TrainerSum, buckets_of, sparse_rows
-from dpexec.engine.trace.live import Keeper
+from dpexec.engine.run.trainers.sums import TrainerSum, buckets_of, of_all, sparse_rows
 
 __all__ = ["TrainerExchange"]
 
@@ -36,10 +38,37 @@ class _Step:
     Args:
         first: samples of the batch at the trainers before this one.
         total: samples of all trainers.
+        sums: what adds up the values of all trainers.
     """
 
-    first: int = 0
-    total: int = 0
+    first: int
+    total: int
+    sums: PlanSums
+
+
+@dataclass
+class _Told:
+    """What trainers tell each other of a binding.
+
+    Args:
+        buckets: what it adds up, by number of the task.
+        digest: equal if trainers add up the same.
+        rows: how many rows sparse sums have from here at most, by name in order.
+        sums: what added it up in its latest step.
+    """
+
+    buckets: dict[int, Bucket]
+    digest: int
+    rows: dict[str, int]
+    sums: PlanSums | None = None
+
+    @classmethod
+    def of(cls, binding: Binding) -> _Told:
+        """What is told of a binding."""
+        buckets = buckets_of(binding)
+        text = repr([bucket.sums for bucket in buckets.values()])
+        digest = hashlib.sha256(text.encode()).digest()
+        return cls(buckets, int.from_bytes(digest[:7]), sparse_rows(binding))
 
 
 class TrainerExchange:
@@ -68,11 +97,11 @@ class TrainerExchange:
         self._limit = limit
         self._meeting = 0
         self._shared = False
-        self._told: weakref.WeakKeyDictionary[Binding, tuple[str, dict[str, int]]]
-        self._told = weakref.WeakKeyDictionary()
+        self._told: weakref.WeakKeyDictionary[Binding, _Told] = weakref.WeakKeyDictionary()
         self._wide: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
+        self._sums: Kept[int, StepSums] = Kept(_SUMS_KEPT)
         self._agreed: deque[_Step] = deque()
-        self._step = _Step()
+        self._step: _Step
 
     # ---- before steps
 
@@ -88,6 +117,7 @@ class TrainerExchange:
             if meeting != self._meeting:
                 self.group = self.party.group(len(self._replicas.places), self._limit)
                 self._meeting = meeting
+                self._sums.clear()
             if not self._shared:
                 self._share()
                 self._shared = True
@@ -112,12 +142,8 @@ class TrainerExchange:
         with self.party.together():
             return self._reaching(binding, self._agree(binding, feeds))
 
-    def _agree(self, binding: Binding, feeds: Feeds) -> dict[str, int]:
-        """Make sure that all trainers make the same step, and learn how much the others have.
-
-        Returns:
-            The rows of the others' sparse values, by name.
-        """
+    def _agree(self, binding: Binding, feeds: Feeds) -> PlanSums:
+        """Make sure that all trainers make the same step; returns what adds up its values."""
         me = self.party.name(self.party.rank)
         if not all(feeds.samples):
             raise EnforceNotMet(
@@ -125,46 +151,67 @@ class TrainerExchange:
                 "with several trainers each replica needs one"
             )
         run = self._replicas.scope.run_count(self._label) + len(self._agreed)
-        digest, rows = self._told_of(binding)
-        own = [run, len(feeds.samples), digest, sum(feeds.samples), rows]
-        heard = self.party.tell(own, f"the begin of run {run}", self._limit)
+        told = self._told_of(binding)
+        same = [run, len(feeds.samples), told.digest]
+        own = [*same, sum(feeds.samples), *told.rows.values()]
+        heard = self.party.tell_numbers(own, f"the begin of run {run}", self._limit)
         for rank, words in enumerate(heard):
-            for what, mine, theirs in zip(_AGREED, own, words, strict=False):
+            for what, mine, theirs in zip(_AGREED, same, words, strict=False):
                 if mine != theirs:
                     raise EnforceNotMet(
                         f"{self.party.name(rank)} and {me} must have the same {what}, but they "
                         f"have {theirs} and {mine}"
                     )
-        counts = [words[-2] for words in heard]
-        self._agreed.append(_Step(sum(counts[: self.party.rank]), sum(counts)))
-        others = [words[-1] for rank, words in enumerate(heard) if rank != self.party.rank]
-        return {name: sum(other[name] for other in others) for name in rows}
+        samples = [words[len(same)] for words in heard]
+        columns = zip(*(words[len(same) + 1 :] for words in heard), strict=True)
+        sums = self._sums_of(told, dict(zip(told.rows, columns, strict=True)))
+        self._agreed.append(_Step(sum(samples[: self.party.rank]), sum(samples), sums))
+        return sums
 
-    def _told_of(self, binding: Binding) -> tuple[str, dict[str, int]]:
-        """What is equal if trainers add up the same, and how many rows come from here at most."""
-        if binding not in self._told:
-            sums = [bucket.sums for bucket in buckets_of(binding).values()]
-            digest = hashlib.sha256(repr(sums).encode()).hexdigest()[:16]
-            self._told[binding] = digest, sparse_rows(binding)
-        return self._told[binding]
+    def _told_of(self, binding: Binding) -> _Told:
+        home = binding.opened or binding
+        if home not in self._told:
+            self._told[home] = _Told.of(home)
+        return self._told[home]
 
-    def _reaching(self, binding: Binding, more: Mapping[str, int]) -> Binding:
+    def _sums_of(self, told: _Told, rows: Rooms) -> PlanSums:
+        """What adds up a step; all trainers make it at the same time, or have it already."""
+        known = self._sums.used(told.digest)
+        if known is None or not _fit(rows, known.rooms):
+            before: Rooms = {} if known is None else known.rooms
+            rooms = {name: _grown(found, before.get(name)) for name, found in rows.items()}
+            size, devices = self.party.size, len(self._replicas.places)
+            buckets = [of_all(b, n, size, devices) for n, b in enumerate(told.buckets.values())]
+            known = step_sums(self.group, buckets, rooms, self.party.rank * devices)
+            self._sums[told.digest] = known
+        if told.sums is None or told.sums.sums is not known:
+            told.sums = PlanSums(known, {task: n for n, task in enumerate(told.buckets)})
+        return told.sums
+
+    def _reaching(self, binding: Binding, sums: PlanSums) -> Binding:
         """A binding whose sums go over all trainers, with room for the rows of the others."""
+        me = self.party.rank
+        room = {name: sum(rows) - rows[me] for name, rows in sums.sums.rooms.items()}
         known = self._wide.get(binding)
-        before = {} if known is None else known.more_rows
-        if known is None or any(rows > before[name] for name, rows in more.items()):
-            room = {name: max(rows, before.get(name, 0)) for name, rows in more.items()}
-            calls = {
-                number: TrainerSum(bucket, self) for number, bucket in buckets_of(binding).items()
-            }
-            known = replace(binding, code=None, more_rows=room).calling(calls)
-            self._wide[binding] = known
+        if known is None or known.more_rows != room:
+            calls = {task: TrainerSum(number, self) for task, number in sums.buckets.items()}
+            known = self._wide[binding] = self._with_room(binding, room).calling(calls)
         return known
+
+    def _with_room(self, binding: Binding, room: Mapping[str, int]) -> Binding:
+        if not room:
+            return binding
+        home = binding.opened
+        if home is None:
+            return binding.with_room(room)
+        if home not in self._wide or self._wide[home].more_rows != room:
+            self._wide[home] = home.with_room(room)
+        return self._wide[home].closed(binding.rows)
 
     # ---- steps
 
     @contextlib.contextmanager
-    def step(self, binding: Binding, recorders: Sequence[Keeper]) -> Iterator[None]:
+    def step(self) -> Iterator[None]:
         """Around a step, see :meth:`Exchange.step`.
 
         Raises:
@@ -174,9 +221,13 @@ class TrainerExchange:
         with self.party.together():
             self.party.steps += 1
             self._step = self._agreed.popleft()
+            self.sums.sums.begin(self.party.steps)
             yield
-        if recorders:  # what they were given is added to
-            binding.recording.note_moved(self.group.moved)
+
+    @property
+    def sums(self) -> PlanSums:
+        """What adds up the values of all trainers in the step that runs."""
+        return self._step.sums
 
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:
         """Samples of the batch before those of this trainer, and of all trainers."""
@@ -184,7 +235,20 @@ class TrainerExchange:
 
     def barrier(self) -> None:
         """Nothing is overwritten before all trainers have done what can fail."""
-        self.group.barrier(self.party.steps)
+        self.sums.sums.wait_for_all()
 
 
+def _fit(rows: Rooms, rooms: Rooms) -> bool:
+    """Whether there is room for sparse values of all trainers."""
+    return all(n <= m for name in rows for n, m in zip(rows[name], rooms[name], strict=True))
+
+
+def _grown(rows: Sequence[int], before: Sequence[int] | None) -> list[int]:
+    """Room for sparse values; where there was too little, for half as many rows again."""
+    if before is None:
+        return list(rows)
+    return [room if n <= room else n * 3 // 2 for n, room in zip(rows, before, strict=True)]
+
+
+_SUMS_KEPT = 32
 _AGREED = ("number of completed runs", "number of replicas", "gradients (by program and fetches)")

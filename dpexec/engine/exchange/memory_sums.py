@@ -1,0 +1,385 @@
+"""Sums of a step in memory that all members of a host see.
+
+Every member puts its values into memory of its own and says so by a word; when all have, each adds
+up an equal share of the bytes and says so by another word; then the sums, which lie in memory of
+the first member, can be read by all. Of sparse values, members first tell how many rows they have;
+then each puts its rows where they belong among those of all.
+
+Everything is used again at every step. That is safe: values are read before their reader says that
+it is ready for updates, and nobody ends a step before all are; sums are written when all have put
+the next values there, which each does when it has ended the step before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpexec.engine.compile.code.exchanges import Addition, Signs, TaskExchange
+from dpexec.engine.compile.code.step import CodeStep
+from dpexec.engine.compile.env import Env
+from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.exchange.buckets import Bucket, Sum
+from dpexec.engine.exchange.divided import add_up
+from dpexec.engine.exchange.group import Group
+from dpexec.engine.exchange.payload import checked, typed
+from dpexec.engine.exchange.shared import Bytes
+from dpexec.engine.exchange.step_sums import READY, Rooms, StepSums
+from dpexec.engine.exchange.wire import GangError, Tag, look_after
+from dpexec.engine.exchange.words import LINE, lacking, read, wait_for, write
+from dpexec.engine.kernels.located import address
+from dpexec.engine.threads.prepared import nap
+
+__all__ = ["MemorySums"]
+
+_LOOK = 1e-3  # seconds between looks at whether members are still there
+
+
+class _Places:
+    """Where things lie in the memory of a member."""
+
+    def __init__(self) -> None:
+        self._places: dict[Any, slice] = {}
+        self.size = 0
+
+    def add(self, key: Any, nbytes: int) -> None:
+        """Make room for something."""
+        self._places[key] = slice(self.size, self.size + nbytes)
+        self.size += -(-nbytes // LINE) * LINE
+
+    def __getitem__(self, key: Any) -> slice:
+        return self._places[key]
+
+
+class _Rows(NamedTuple):
+    """Sparse rows of all devices in shared memory.
+
+    Args:
+        counts: how many each source has, in order.
+        rows: row numbers of the sum.
+        value: its rows.
+        total: how many there are, for code.
+    """
+
+    counts: list[np.ndarray[Any, Any]]
+    rows: np.ndarray[Any, Any]
+    value: np.ndarray[Any, Any]
+    total: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A collective task.
+
+    Args:
+        bucket: what it adds up.
+        exchange: what code must know of it.
+        dense: per dense sum, its slots by device of the group, and the sum.
+        rows: per sparse sum.
+        additions: what falls to this member: where it goes, and what is added up.
+    """
+
+    bucket: Bucket
+    exchange: TaskExchange
+    dense: list[tuple[Sum, dict[int, np.ndarray[Any, Any]], np.ndarray[Any, Any]]]
+    rows: list[tuple[Sum, _Rows]]
+    additions: list[list[np.ndarray[Any, Any]]]
+
+
+class MemorySums(StepSums):
+    """The sums of a step among members of one host, see :class:`StepSums`.
+
+    Raises:
+        GangError: a member does not answer.
+        OSError: there is not enough memory.
+    """
+
+    def __init__(self, group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int) -> None:
+        super().__init__(group, buckets, rooms, first)
+        self._places = [self._lay_out(rank) for rank in range(len(group.members))]
+        sizes = {rank: places.size for rank, places in enumerate(self._places)}
+        self._memory = group.share(sizes, Tag(0, 1 << 34, "the memory of sums"))
+        self._ranks: dict[int, int] = {}  # of words, by address
+        self._texts: dict[int, str] = {}
+        self._ready = self._signs("ready", READY)
+        self._tasks = [self._make(number, bucket) for number, bucket in enumerate(buckets)]
+
+    # ---- memory
+
+    def _lay_out(self, rank: int) -> _Places:
+        places, home = _Places(), self.group.home
+        places.add("ready", 8)
+        for number, bucket in enumerate(self.buckets):
+            places.add((number, "posted"), 8)
+            places.add((number, "summed"), 8)
+            for index, total in enumerate(bucket.sums):
+                for device in total.sources:
+                    if home[device] == rank:
+                        size = total.nbytes if total.height is None else 8
+                        places.add((number, index, device), size)
+                room = sum(self.rooms[total.name]) if total.height is not None else 1
+                if rank == 0:
+                    places.add((number, index, "value"), room * total.nbytes)
+                    places.add((number, index, "rows"), 8 * room if total.height is not None else 0)
+        return places
+
+    def _bytes(self, rank: int, key: Any) -> Bytes:
+        return self._memory[rank][self._places[rank][key]]
+
+    def _signs(self, key: Any, text: str) -> Signs:
+        """The words of all members for something."""
+        words = [address(self._bytes(rank, key)) for rank in range(len(self.group.members))]
+        for rank, word in enumerate(words):
+            self._ranks[word], self._texts[word] = rank, text
+        own = words.pop(self.group.rank)
+        return Signs(own, words)
+
+    def _make(self, number: int, bucket: Bucket) -> _Task:
+        home, mine = self.group.home, self.group.rank
+        dense, sparse = [], []
+        slots: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
+        counts: dict[str, tuple[Sequence[int], int]] = {}
+        results: dict[str, Sequence[np.ndarray[Any, Any]]] = {}
+        for index, total in enumerate(bucket.sums):
+            parts = {d: self._bytes(home[d], (number, index, d)) for d in total.sources}
+            value = self._bytes(0, (number, index, "value"))
+            if total.height is None:
+                arrays = {d: typed(part, 0, total) for d, part in parts.items()}
+                result = typed(value, 0, total)
+                dense.append((total, arrays, result))
+                results[total.name] = [result]
+            else:
+                arrays = {d: part.view(np.int64) for d, part in parts.items()}
+                found = self._rows(number, index, total, list(arrays.values()))
+                sparse.append((total, found))
+                results[total.name] = found.rows, found.value, found.total
+                first = next(i for i, d in enumerate(total.sources) if home[d] == mine)
+                counts[total.name] = [address(count) for count in found.counts], first
+            own = ((d, array) for d, array in arrays.items() if home[d] == mine)
+            slots.update({(d - self.first, total.name): array for d, array in own})
+        additions = list(self._additions(bucket, dense))
+        posted = self._signs((number, "posted"), bucket.text)
+        summed = self._signs((number, "summed"), bucket.text)
+        shares = [_addition(name, arrays) for name, arrays in additions]
+        exchange = TaskExchange(posted, summed, slots, shares, counts, results)
+        return _Task(bucket, exchange, dense, sparse, [arrays for _, arrays in additions])
+
+    def _rows(
+        self, number: int, index: int, total: Sum, counts: list[np.ndarray[Any, Any]]
+    ) -> _Rows:
+        """Where the rows of a sparse value lie."""
+        rows = self._bytes(0, (number, index, "rows")).view(np.int64)
+        value = self._bytes(0, (number, index, "value")).view(total.dtype)
+        return _Rows(counts, rows, value.reshape(len(rows), *total.shape), np.zeros(1, np.int64))
+
+    def _additions(
+        self,
+        bucket: Bucket,
+        dense: Sequence[tuple[Sum, dict[int, np.ndarray[Any, Any]], np.ndarray[Any, Any]]],
+    ) -> Iterator[tuple[str, list[np.ndarray[Any, Any]]]]:
+        """The equal share of the bytes of dense sums that falls to this member."""
+        alone = replace(bucket, sums=tuple(total for total, _, _ in dense))
+        low, high = alone.layout.shares(len(self.group.members))[self.group.rank]
+        for piece in alone.pieces(low, high):
+            total, slots, result = dense[piece.number]
+            step = total.dtype.itemsize
+            part = slice(piece.part.start // step, piece.part.stop // step)
+            arrays = [result, *(slots[device] for device in total.sources)]
+            yield total.name, [array.reshape(-1)[part] for array in arrays]
+
+    # ---- for steps of code
+
+    @property
+    def ready(self) -> Signs:
+        """See :class:`StepSums`."""
+        return self._ready
+
+    def parts(self, number: int) -> TaskExchange:
+        """See :class:`StepSums`."""
+        return self._tasks[number].exchange
+
+    def peers(self, code: CodeStep, interrupts: Uninterrupted) -> _Waiting:
+        """See :class:`StepSums`."""
+        return _Waiting(self, code, interrupts)
+
+    def look_after(self, words: Sequence[int], since: float) -> None:
+        """Look whether those are still there whose words one waits for.
+
+        Args:
+            words: their addresses.
+            since: when the wait began, by ``time.perf_counter``.
+
+        Raises:
+            GangError: one is gone, says that the run ends, or the limit is over.
+        """
+        group, step = self.group, self.step
+        found = {word: self._ranks[word] for word in words}
+        text = next((self._texts[word] for word in words), READY)
+        tag = Tag(step, 1 << 32, text)
+        look_after(group.channels, lambda: lacking(found, step), since, group.limit, tag)
+
+    def lack(self, words: Sequence[int]) -> tuple[int, ...]:
+        """Those of some words whose members have not come so far in this step.
+
+        Args:
+            words: their addresses.
+        """
+        return tuple(word for word in words if read(word) < self.step)
+
+    def take_back(self) -> bool:
+        """Take back that this member is ready for updates.
+
+        Whoever waits for all reads all words a second time when the last has come. So either it
+        sees that this one was taken back, or this member sees here that all the others are ready.
+
+        Returns:
+            False: all are ready, so some may have begun to update; it stays as it was.
+        """
+        write(self._ready.own, 0)
+        if self.lack(self._ready.others):
+            return True
+        write(self._ready.own, self.step)
+        return False
+
+    # ---- for tasks one by one
+
+    def run(self, number: int, envs: Sequence[Env]) -> None:
+        """See :class:`StepSums`."""
+        task, home, mine = self._tasks[number], self.group.home, self.group.rank
+        moved = self.group.moved_at(self.tag(number))
+        for total, slots, _ in task.dense:
+            for device, slot in slots.items():
+                if home[device] == mine:
+                    value = checked(envs[device - self.first], total, device)
+                    np.copyto(slot, value)
+                    moved["shared"] += total.nbytes
+        for total, found in task.rows:
+            for device, count in zip(total.sources, found.counts, strict=True):
+                if home[device] == mine:
+                    count[0] = len(envs[device - self.first][total.name].row_array)
+        self._meet(task.exchange.posted, number)
+        add_up(task.additions)
+        for total, found in task.rows:
+            moved["shared"] += self._place(total, found, envs)
+        self._meet(task.exchange.summed, number)
+        results: dict[str, Any] = {total.name: result for total, _, result in task.dense}
+        for total, found in task.rows:
+            end = sum(int(count[0]) for count in found.counts)
+            rows, value = found.rows[:end].copy(), found.value[:end].copy()
+            results[total.name] = SelectedRows(rows, total.height or 0, value)
+        for total in task.bucket.sums:
+            for device in total.targets:
+                if home[device] == mine:
+                    envs[device - self.first][total.made] = results[total.name]
+
+    def _place(self, total: Sum, found: _Rows, envs: Sequence[Env]) -> int:
+        """Put rows of this member where they belong among those of all; returns their bytes."""
+        end = nbytes = 0
+        for device, count in zip(total.sources, found.counts, strict=True):
+            start, end = end, end + int(count[0])
+            if self.group.home[device] == self.group.rank:
+                value = envs[device - self.first][total.name]
+                np.copyto(found.rows[start:end], value.row_array)
+                np.copyto(found.value[start:end], value.value)
+                nbytes += (end - start) * (8 + total.nbytes)
+        return nbytes
+
+    def _meet(self, signs: Signs, number: int) -> None:
+        """Say that this member is there, and wait for the others."""
+        write(signs.own, self.step)
+        self._wait(signs, self.tag(number))
+
+    def _wait(self, signs: Signs, tag: Tag) -> None:
+        words = {word: self._ranks[word] for word in signs.others}
+        wait_for(self.group.channels, words, self.step, self.group.limit, tag)
+
+    def wait_for_all(self) -> None:
+        """See :class:`StepSums`."""
+        write(self._ready.own, self.step)
+        try:
+            self._wait(self._ready, Tag(self.step, 1 << 32, READY))
+        except GangError:
+            if self.take_back():
+                raise
+
+    @property
+    def moved(self) -> dict[int, dict[str, int]]:
+        """See :class:`StepSums`; a step of code puts there what its slots hold."""
+        found = {}
+        for number, task in enumerate(self._tasks):
+            mine = self.group.members[self.group.rank].devices
+            nbytes = sum(t.nbytes for t, slots, _ in task.dense for d in slots if d in mine)
+            for total, rows in task.rows:
+                counts = zip(total.sources, rows.counts, strict=True)
+                count = sum(int(count[0]) for device, count in counts if device in mine)
+                nbytes += count * (8 + total.nbytes)
+            found[number] = {"sent": 0, "received": 0, "shared": nbytes}
+        return found
+
+
+def _addition(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Addition:
+    out, *values = map(address, arrays)
+    return Addition(name, out, values, len(arrays[0]))
+
+
+class _Waiting:
+    """What the leading thread of a step of code looks at while other members take long.
+
+    Args:
+        sums: of the step.
+        code: the step.
+        interrupts: holds interrupts back while it runs.
+    """
+
+    urgent = False
+
+    def __init__(self, sums: MemorySums, code: CodeStep, interrupts: Uninterrupted) -> None:
+        self._sums, self._schedule, self._interrupts = sums, code.schedule, interrupts
+        assert code.gates is not None
+        self._gates = code.gates
+        self._looked = 0.0
+        self._lacking: tuple[int, ...] = ()
+        self._since = 0.0
+
+    def look(self) -> bool:
+        """Look whether an interrupt waits, and whether the others are still there.
+
+        Raises:
+            KeyboardInterrupt: an interrupt came, and nobody knows yet that this member is ready.
+            GangError: a member failed, is gone, or does not answer.
+        """
+        if self._interrupts.waits and self._schedule.withhold(self._gates.ready):
+            raise KeyboardInterrupt
+        now = time.perf_counter()
+        if now - self._looked < _LOOK:
+            return False
+        self._looked = now
+        found = self._sums.lack(self._schedule.lacking())
+        if found != self._lacking:
+            self._lacking, self._since = found, now
+        try:
+            self._sums.look_after(found, self._since)
+        except GangError:
+            if self._may_end():
+                raise
+        return False
+
+    def _may_end(self) -> bool:
+        """Whether the step may end here: then it goes on nowhere."""
+        schedule, gates = self._schedule, self._gates
+        if schedule.withhold(gates.ready):
+            return True
+        began = time.perf_counter()
+        while not schedule.ended(gates.ready):
+            nap(began)
+        if not schedule.withhold(gates.go):
+            return bool(self._sums.lack(self._lacking))
+        if self._sums.take_back():
+            return True
+        schedule.release(gates.go)
+        return False

@@ -1,0 +1,196 @@
+"""Sums of a step that go through sockets, see :mod:`.reducers`.
+
+The leading thread of a step of code carries them while code waits: when the values of a bucket are
+there, it adds them up with the other members and says so by a word that code waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.engine.compile.code.exchanges import Signs, TaskExchange
+from dpexec.engine.compile.env import Env
+from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.exchange.buckets import Bucket, Sum
+from dpexec.engine.exchange.group import Group
+from dpexec.engine.exchange.reducers import reducer_of
+from dpexec.engine.exchange.step_sums import PlanSums, Rooms, StepSums
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.code.step import CodeStep
+
+__all__ = ["WireSums"]
+
+_Results = dict[str, list[np.ndarray[Any, Any]]]
+
+
+class WireSums(StepSums):
+    """The sums of a step among members of several hosts, see :class:`StepSums`."""
+
+    def __init__(self, group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int) -> None:
+        super().__init__(group, buckets, rooms, first)
+        self._reducers = [reducer_of(group, bucket) for bucket in buckets]
+        self._words = np.zeros((len(buckets) + 1, 2), np.int64)  # what code says, and waits for
+        self._results: dict[int, _Results] = {}
+
+    def _signs(self, number: int | None) -> Signs:
+        own = self._words[_line(number)].ctypes.data
+        return Signs(own, [own + 8])
+
+    # ---- for steps of code
+
+    @property
+    def ready(self) -> Signs:
+        """See :class:`StepSums`."""
+        return self._signs(None)
+
+    def parts(self, number: int) -> TaskExchange:
+        """See :class:`StepSums`; code puts nothing anywhere, it only waits for the sums."""
+        if number not in self._results:
+            sums = self.buckets[number].sums
+            self._results[number] = {total.name: self._room(total) for total in sums}
+        signs = self._signs(number)
+        return TaskExchange(signs, signs, {}, (), {}, self._results[number])
+
+    def _room(self, total: Sum) -> list[np.ndarray[Any, Any]]:
+        if total.height is None:
+            return [np.empty(total.shape, total.dtype)]
+        room = sum(self.rooms[total.name])
+        value = np.empty((room, *total.shape), total.dtype)
+        return [np.empty(room, np.int64), value, np.zeros(1, np.int64)]
+
+    def peers(self, code: CodeStep, interrupts: Uninterrupted) -> _Carrying:
+        """See :class:`StepSums`."""
+        return _Carrying(self, code, interrupts)
+
+    def says(self, number: int | None) -> bool:
+        """Whether code says that the values of a bucket are there.
+
+        Args:
+            number: of the bucket; None: that all has been done that can fail.
+        """
+        return bool(self._words[_line(number), 0] >= self.step)
+
+    def arrived(self, number: int | None) -> bool:
+        """Whether the sums of a bucket are there in this step.
+
+        Args:
+            number: of the bucket; None: whether all members are ready.
+        """
+        return bool(self._words[_line(number), 1] >= self.step)
+
+    def carry(self, number: int | None, task: int, code: CodeStep) -> None:
+        """Add up the values of a bucket that lie where code computed them.
+
+        Args:
+            number: of the bucket; None: wait until all members are ready.
+            task: that of the plan.
+            code: the step of code.
+
+        Raises:
+            GangError: a member failed, is gone, or does not answer.
+        """
+        if number is None:
+            self.wait_for_all()
+            return
+        bucket, home, mine = self.buckets[number], self.group.home, self.group.rank
+        envs = [Env() for _ in code.plan.graph.places]
+        for total in bucket.sums:
+            for device in (d for d in total.sources if home[d] == mine):
+                here = device - self.first
+                envs[here][total.name] = code.exchanged(task, here, total.name)
+        self._reduce(number, envs)
+        for total in bucket.sums:
+            here = next(d for d in total.targets if home[d] == mine) - self.first
+            _store(envs[here][total.made], self._results[number][total.name])
+        self._words[_line(number), 1] = self.step
+
+    # ---- for tasks one by one
+
+    def run(self, number: int, envs: Sequence[Env]) -> None:
+        """See :class:`StepSums`."""
+        if not self.arrived(number):
+            self._reduce(number, envs)
+            return
+        home, mine = self.group.home, self.group.rank  # code has begun this step
+        for total in self.buckets[number].sums:
+            made = _loaded(total, self._results[number][total.name])
+            for device in total.targets:
+                if home[device] == mine:
+                    envs[device - self.first][total.made] = made
+
+    def _reduce(self, number: int, envs: Sequence[Env]) -> None:
+        elsewhere = [Env() for _ in range(self.first)]
+        self._reducers[number].run([*elsewhere, *envs], self.tag(number))
+
+    def wait_for_all(self) -> None:
+        """See :class:`StepSums`."""
+        if not self.arrived(None):
+            self.group.barrier(self.step)
+            self._words[_line(None), 1] = self.step
+
+
+def _line(number: int | None) -> int:
+    """Which line of words is that of a bucket; the last one: that all are ready."""
+    return -1 if number is None else number
+
+
+def _store(value: Any, room: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Put a sum where code expects it."""
+    if not isinstance(value, SelectedRows):
+        np.copyto(room[0], value)
+        return
+    count = len(value.row_array)
+    np.copyto(room[0][:count], value.row_array)
+    np.copyto(room[1][:count], value.value)
+    room[2][0] = count
+
+
+def _loaded(total: Sum, room: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """A sum that lies where code expects it."""
+    if total.height is None:
+        return room[0]
+    count = int(room[2][0])
+    return SelectedRows(room[0][:count].copy(), total.height, room[1][:count].copy())
+
+
+class _Carrying:
+    """What the leading thread does while a step of code waits for sums.
+
+    Args:
+        sums: of the step.
+        code: the step.
+        interrupts: holds interrupts back while it runs.
+    """
+
+    urgent = True
+
+    def __init__(self, sums: WireSums, code: CodeStep, interrupts: Uninterrupted) -> None:
+        self._sums, self._code, self._interrupts = sums, code, interrupts
+        plan = code.plan
+        assert isinstance(code.exchange, PlanSums)
+        updates = min(plan.updates, default=len(plan.tasks))
+        tasks = sorted(code.exchange.buckets.items())
+        before = [(number, task) for task, number in tasks if task < updates]
+        behind = [(number, task) for task, number in tasks if task > updates]
+        self._left: list[tuple[int | None, int]] = [*before, (None, updates), *behind]
+
+    def look(self) -> bool:
+        """Carry what is due next, if code has it.
+
+        Raises:
+            KeyboardInterrupt: an interrupt came, and nobody knows yet that this member is ready.
+            GangError: a member failed, is gone, or does not answer.
+        """
+        gates = self._code.gates
+        assert gates is not None
+        if self._interrupts.waits and self._code.schedule.withhold(gates.ready):
+            raise KeyboardInterrupt
+        if not self._left or not self._sums.says(self._left[0][0]):
+            return False
+        self._sums.carry(*self._left.pop(0), self._code)
+        return True
