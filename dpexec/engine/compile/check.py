@@ -1,8 +1,8 @@
 """Everything that can be refused before a run starts: missing values, shapes, types.
 
 The shape rules that were applied when the program was built are applied again with the shapes
-that were fed, device by device. So a wrong feed fails with the operator's name and the user's
-line, and no parameter has changed.
+that were fed, device by device, and the types that were fed must be those of a kernel. So a wrong
+feed fails with the operator's name and the user's line, and no parameter has changed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.opdef import Spec
+from dpexec.engine.ir.opdef import InvalidOp, Spec
 from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.variable import Variable
+from dpexec.engine.ops._kernel_types import require_kernel
 
 __all__ = ["Rules", "check_fetch_names", "check_merge", "check_run"]
 
@@ -84,7 +85,7 @@ class _Rule:
         for before, made in self._latest:
             if before == inputs:
                 return made
-        made = self._op.infer_outputs(known)
+        made = _outputs(self._op, known)
         self._latest = [(inputs, made), *self._latest[: _RESULTS_KEPT - 1]]
         return made
 
@@ -147,6 +148,19 @@ def check_run(
     return specs
 
 
+def _outputs(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
+    """The specs of what an operator writes, if there is a kernel for the types of its inputs."""
+    made = op.infer_outputs(known)
+    inputs = {
+        slot: [known[name] for name in names if name in known] for slot, names in op.inputs.items()
+    }
+    try:
+        require_kernel(op.type, inputs)
+    except InvalidOp as error:
+        raise op_error(op, str(error), known) from None
+    return made
+
+
 def _with_fed_types(error: EnforceNotMet, block: Block, fed: Mapping[str, Spec]) -> EnforceNotMet:
     """An error that also names what is fed in another type than declared: that may be why."""
     others = [
@@ -168,7 +182,7 @@ def _changes(name: str, known: Mapping[str, Spec], made: Mapping[str, Spec]) -> 
 
 def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
     """The specs of what an operator writes; a body may run or leave the values that there were."""
-    made = op.infer_outputs(known)
+    made = _outputs(op, known)
     if op.type == "recurrent":
         return made | _stacked(op, known)
     for body in op.bodies:

@@ -6,26 +6,36 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.ir.opdef import Spec, require
+from dpexec.engine.ir.opdef import Spec, dims_match, require
 from dpexec.engine.ops._boxes import Numbers, require_boxes, to_host
+from dpexec.engine.ops._sequences import sequence_count
 from dpexec.engine.ops._shapes import require_float, require_same_dtype
 
 
-def require_regions(x: Spec, rois: Spec, pooled_height: int, pooled_width: int) -> None:
-    """Refuse what are no maps of features and regions in them."""
+def require_regions(
+    x: Spec, rois: Spec, lod: Spec | None, pooled_height: int, pooled_width: int
+) -> None:
+    """Refuse what are no maps of features and regions in them, a sequence for every image."""
     require_float(x)
     require(x.rank == 4, f"X {x} must be (N, C, H, W)")
     require_boxes(rois, "ROIs")
     require_same_dtype(x, rois, "X and ROIs")
+    require(
+        dims_match(sequence_count(lod), x.shape[0]),
+        f"ROIs {rois} must have a sequence for each image of X {x}, but they have "
+        f"{sequence_count(lod)}",
+    )
     require(
         min(pooled_height, pooled_width) > 0,
         f"pooled_height and pooled_width must be positive, but are {pooled_height}, {pooled_width}",
     )
 
 
-def infer_pooled(x: Spec, rois: Spec, pooled_height: int, pooled_width: int) -> Spec:
+def infer_pooled(
+    x: Spec, rois: Spec, lod: Spec | None, pooled_height: int, pooled_width: int
+) -> Spec:
     """The spec of a small map for every region, checked."""
-    require_regions(x, rois, pooled_height, pooled_width)
+    require_regions(x, rois, lod, pooled_height, pooled_width)
     return Spec((rois.shape[0], x.shape[1], pooled_height, pooled_width), x.dtype)
 
 

@@ -91,6 +91,12 @@ def spread(xp: Any, values: Any, shape: Sequence[int], axes: Sequence[int]) -> A
     return xp.broadcast_to(values.reshape(kept), shape)
 
 
+def require_numbers(parts: Sequence[Spec], name: str) -> None:
+    """Refuse variables in a list of numbers that are not one number, as Paddle wants them."""
+    for part in parts:
+        require(part.shape in ((1,), (-1,)), f"{name} {part} must have shape [1]: it is one number")
+
+
 def infer_shape_attribute(
     shape: Sequence[int], tensor: Spec | None = None, parts: Sequence[Spec] = ()
 ) -> tuple[int, ...]:
@@ -101,6 +107,7 @@ def infer_shape_attribute(
         tensor: a variable with the whole shape, in one row or more; its values are unknown here.
         parts: a variable per dimension.
     """
+    require_numbers(parts, "ShapeTensorList")
     if parts:
         return tuple(shape) if len(shape) == len(parts) else (-1,) * len(parts)
     if tensor is not None:

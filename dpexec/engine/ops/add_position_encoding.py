@@ -11,10 +11,10 @@ from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._shapes import require_float
 
 
-def _infer(x: Spec, _: Spec | None, *, alpha: float = 1.0, beta: float = 1.0) -> Spec:
+def _infer(x: Spec, lod: Spec | None, *, alpha: float = 1.0, beta: float = 1.0) -> Spec:
     require_float(x)
     require(
-        x.rank in (2, 3) and (x.shape[-1] < 0 or x.shape[-1] % 2 == 0),
+        x.rank in ((2, 3) if lod is None else (2,)) and (x.shape[-1] < 0 or x.shape[-1] % 2 == 0),
         f"X {x} must be [samples, positions, width], or [rows, width] with sequences, with an even "
         "width",
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._shapes import require_numbers
 
 Ints = Sequence[int]
 
@@ -99,6 +100,8 @@ def _infer_tensor(
     shape: Ints = (),
     offsets: Ints = (),
 ) -> Spec:
+    require_numbers(sizes, "ShapeTensor")
+    require_numbers(starts, "OffsetsTensor")
     if size is not None and not sizes:
         return x.replace(shape=(-1,) * x.rank, lod_level=0)
     begin = None if start is not None or starts else offsets or [0] * x.rank

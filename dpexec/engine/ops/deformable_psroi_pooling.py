@@ -67,10 +67,10 @@ def _sizes(
 
 @passes_on(_sizes)
 def _infer(
-    x: Spec, rois: Spec, _: Spec | None, trans: Spec, *, output_dim: int, **attrs: Any
+    x: Spec, rois: Spec, lod: Spec | None, trans: Spec, *, output_dim: int, **attrs: Any
 ) -> tuple[Spec, Spec]:
     sizes = _sizes(**attrs)
-    require_regions(x, rois, *sizes.pooled)
+    require_regions(x, rois, lod, *sizes.pooled)
     require_same_dtype(x, trans, "Input and Trans")
     require(
         min(*sizes.group, *sizes.part, sizes.samples, output_dim) > 0,

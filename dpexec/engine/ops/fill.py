@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
+from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name, to_numpy
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._rows import unnumbered
@@ -237,8 +237,23 @@ def fill_zeros_like2(xp: Any, x: Any, *, dtype: int = VarType.FP32) -> Any:
     return xp.zeros(x.shape, to_numpy(dtype))
 
 
-def _infer_any_like(x: Spec, *, dtype: int = -1) -> Spec:
-    return x if dtype < 0 else x.replace(dtype=as_var_type(dtype))
+def _infer_any_like(x: Spec, *, value: float = 0.0, dtype: int = -1) -> Spec:
+    made = x if dtype < 0 else x.replace(dtype=as_var_type(dtype))
+    kind = to_numpy(made.dtype)
+    low, high = _range(kind)
+    require(
+        low <= value <= high,
+        f"value {value} does not fit into {dtype_name(made.dtype)}, which is {low} to {high}",
+    )
+    return made
+
+
+def _range(kind: np.dtype[Any]) -> tuple[float, float]:
+    """The smallest and the largest number of a type."""
+    if kind.kind == "b":
+        return 0, 1
+    info = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
+    return (float(info.min), float(info.max)) if kind.kind == "f" else (info.min, info.max)
 
 
 @op(

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
-from dpexec.engine.ops._shapes import integers, require_float
+from dpexec.engine.ops._shapes import integers, require_float, require_numbers
 from dpexec.engine.ops._windows import has_channels_last, image_shape, size_of
 
 _INPUTS = ("X", "OutSize?", "SizeTensor?[]", "Scale?")
@@ -123,6 +123,7 @@ def _infer(
         require_float(x)
     axes = 3 if interp_method == "trilinear" else 2
     require(x.rank == axes + 2, f"X {x} must have {axes + 2} dimensions")
+    require_numbers(parts, "SizeTensor")
     require(interp_method in _METHODS, f"interp_method must be one of {', '.join(_METHODS)}")
     made = _sizes(out_d, out_h, out_w, axes)
     if not parts and scale > 0 and factor is None:

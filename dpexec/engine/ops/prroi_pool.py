@@ -15,13 +15,13 @@ from dpexec.engine.ops._rois import images, infer_pooled, pooled, pooled_grad, s
 def _infer(
     x: Spec,
     rois: Spec,
-    _: Spec | None,
-    __: Spec | None,
+    lod: Spec | None,
+    counts: Spec | None,
     *,
     pooled_height: int = 1,
     pooled_width: int = 1,
 ) -> Spec:
-    return infer_pooled(x, rois, pooled_height, pooled_width)
+    return infer_pooled(x, rois, None if counts else lod, pooled_height, pooled_width)
 
 
 def _samples(r: Any) -> list[Sample]:

@@ -18,13 +18,13 @@ _SMALLEST = 0.1
 def _infer(
     x: Spec,
     rois: Spec,
-    _: Spec | None,
+    lod: Spec | None,
     *,
     output_channels: int,
     pooled_height: int = 1,
     pooled_width: int = 1,
 ) -> Spec:
-    made = infer_pooled(x, rois, pooled_height, pooled_width)
+    made = infer_pooled(x, rois, lod, pooled_height, pooled_width)
     channels = output_channels * pooled_height * pooled_width
     require(
         channels > 0 and dims_match(x.shape[1], channels),

@@ -84,6 +84,11 @@ def py_func(
     except Exception as error:
         raise FunctionError(error) from error
     results = result if isinstance(result, (list, tuple)) else [result]
+    outputs = len(names.get("Out", ()))
+    require(
+        len(results) == outputs or (not outputs and result is None),
+        f"the Python function returned {len(results)} values, but it has {outputs} outputs",
+    )
     arrays = [item if item is None else xp.asarray(np.array(item)) for item in results]
     wanted = names.get("Out@LOD", ())
     pairs = zip(names.get("Out", ()), results, strict=False)  # what runs next counts the arrays

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.engine.ops._shapes import integers, product
+from dpexec.engine.ops._shapes import integers, product, require_numbers
 from dpexec.engine.ops._xshape import (
     infer_from_xshape,
     restored,
@@ -70,6 +70,7 @@ def _partly_known(shape: Shape, rank: int, x: Spec) -> tuple[int, ...]:
 def _infer(
     x: Spec, tensor: Spec | None, parts: list[Spec], *, shape: Shape = ()
 ) -> tuple[Spec, Spec]:
+    require_numbers(parts, "ShapeTensor")
     if parts:
         made = _partly_known(shape, len(parts), x)
     elif tensor is not None:

@@ -17,13 +17,13 @@ from dpexec.engine.ops._rois import images, infer_pooled, scaled
 def _infer(
     x: Spec,
     rois: Spec,
-    _: Spec | None,
-    __: Spec | None,
+    lod: Spec | None,
+    offsets: Spec | None,
     *,
     pooled_height: int = 1,
     pooled_width: int = 1,
 ) -> tuple[Spec, Spec]:
-    made = infer_pooled(x, rois, pooled_height, pooled_width)
+    made = infer_pooled(x, rois, None if offsets else lod, pooled_height, pooled_width)
     return made, made.replace(dtype=VarType.INT64)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
-from dpexec.engine.ops._shapes import integers, require_axis
+from dpexec.engine.ops._shapes import integers, require_axis, require_numbers
 
 Ints = Sequence[int]
 
@@ -112,6 +112,8 @@ def _infer(
     decrease_axis: Ints = (),
     infer_flags: Ints = (),
 ) -> Spec:
+    require_numbers(start_list, "StartsTensorList")
+    require_numbers(end_list, "EndsTensorList")
     known = _known(axes, infer_flags, (start, end), [*start_list, *end_list])
     return _infer_section(x, axes, starts, ends, [1] * len(axes), decrease_axis, known)
 
@@ -251,6 +253,9 @@ def _infer_strided(
     decrease_axis: Ints = (),
     infer_flags: Ints = (),
 ) -> Spec:
+    require_numbers(start_list, "StartsTensorList")
+    require_numbers(end_list, "EndsTensorList")
+    require_numbers(stride_list, "StridesTensorList")
     lists = [*start_list, *end_list, *stride_list]
     known = _known(axes, infer_flags, (start, end, stride), lists)
     section = _infer_section(x, axes, starts, ends, strides, decrease_axis, known)

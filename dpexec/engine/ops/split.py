@@ -17,7 +17,14 @@ from dpexec.engine.ir.opdef import (
     op,
     require,
 )
-from dpexec.engine.ops._shapes import integer, integers, require_axis, require_same_dtype, same_dims
+from dpexec.engine.ops._shapes import (
+    integer,
+    integers,
+    require_axis,
+    require_numbers,
+    require_same_dtype,
+    same_dims,
+)
 
 
 def _section_sizes(sections: Sequence[int], size: int) -> list[int]:
@@ -51,6 +58,7 @@ def _infer_split(
     axis: int = 0,
 ) -> tuple[list[Spec]]:
     require(num > 0 or sections, "either num or sections must be given")
+    require_numbers(parts, "SectionsTensorList")
     if axis_tensor is not None:
         return ([x.replace(shape=(-1,) * x.rank)] * (num or len(sections)),)
     at = require_axis(axis, x)

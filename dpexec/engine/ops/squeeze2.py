@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
-from dpexec.engine.ops._shapes import as_ints, integers, require_axis
+from dpexec.engine.ops._shapes import as_ints, integers, require_axis, require_numbers
 from dpexec.engine.ops._xshape import (
     infer_from_xshape,
     restored,
@@ -82,6 +82,7 @@ def infer_unsqueeze(
     x: Spec, tensor: Spec | None, parts: list[Spec], *, axes: Sequence[int] = ()
 ) -> tuple[Spec, Spec]:
     """With the dimensions, and the shape that there was."""
+    require_numbers(parts, "AxesTensorList")
     if parts or tensor is not None:
         count = len(parts) or (tensor.shape[0] if tensor is not None else 0)
         require(count > 0, f"AxesTensor {tensor} must have a known length")

@@ -107,6 +107,61 @@ def test_what_an_operator_cannot_take_is_refused_when_it_runs(make, fed, operato
     assert fed == "float32" or error.match(hint)
 
 
+@pytest.mark.parametrize(
+    ("make", "fed", "message"),
+    [
+        (layers.sqrt, "int64", "operator sqrt: X int64"),
+        (layers.sigmoid, "bool", "operator sigmoid: X bool"),
+        (layers.mean, "uint8", "operator mean: X uint8"),
+        (
+            lambda i: layers.gather(i, layers.fill_constant([1], "int64", 0)),
+            "int8",
+            "gather: X int8",
+        ),
+        (lambda i: layers.cos_sim(i, i), "float64", "cos_sim: X float64.* but for float32"),
+        (
+            lambda i: layers.label_smooth(halves(), prior_dist=i),
+            "float64",
+            "X and PriorDist must have",
+        ),
+        (
+            lambda i: layers.scale(halves(), layers.reduce_sum(i)),
+            "int64",
+            "X and ScaleTensor must have",
+        ),
+    ],
+)
+@pytest.mark.parametrize("devices", [0, 2])
+def test_types_without_a_kernel_are_refused_before_anything_runs(make, fed, message, devices):
+    count = layers.create_global_var([1], 0.0, "float32", persistable=True)
+    layers.increment(count)
+    out = make(data("i", [2]))
+    with pytest.raises(EnforceNotMet, match=message) as error:
+        run(out, [{"i": X[:2].astype(fed)}], devices)
+    assert error.match("made by File .*test_fed_types.py")
+    assert np.array(fluid.global_scope().find_var(count.name).get_tensor()) == [0]
+
+
+def zero():
+    return layers.fill_constant([1], "int64", 0)
+
+
+def halves():
+    return layers.fill_constant([2, 2], "float32", 0.5)
+
+
+def test_operators_of_a_loop_have_kernels_for_what_is_fed():
+    i, number = data("i", [2]), zero()
+    last = layers.fill_constant([1], "int64", 2)
+    found = layers.while_loop(
+        lambda n, _: layers.less_than(n, last),
+        lambda n, h: [layers.increment(n, 1, in_place=False), layers.sqrt(i)],
+        [number, halves()],
+    )
+    with pytest.raises(EnforceNotMet, match="operator sqrt: X int64"):
+        run(found[1], [{"i": NUMBERS.astype("int64").repeat(2, axis=1)}])
+
+
 def test_types_that_nobody_feeds_are_refused_when_they_are_declared():
     x = data("x", [2])
     row = layers.fill_constant([1], "float32", 1)

@@ -1,0 +1,133 @@
+"""Calls that Paddle 1.8.5 refuses when it runs and not when they are built."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec import layers
+from dpexec.core import EnforceNotMet
+
+IMAGES = np.ones((2, 4, 6, 6), "float32")
+BOXES = np.array([[0, 0, 3, 3]] * 3, "float32")
+X = np.ones((2, 3), "float32")
+
+
+def sequences(array, lengths):
+    return fluid.create_lod_tensor(array, [lengths], fluid.CPUPlace())
+
+
+def run(out, feed):
+    used = fluid.default_main_program().global_block().vars
+    feed = {name: value for name, value in feed.items() if name in used}
+    exe = fluid.Executor(fluid.CPUPlace())
+    return exe.run(fluid.default_main_program(), feed, [out], return_numpy=False)[0]
+
+
+POOLS = {
+    "roi_align": lambda x, r: layers.roi_align(x, r),
+    "roi_pool": lambda x, r: layers.roi_pool(x, r),
+    "prroi_pool": lambda x, r: layers.prroi_pool(x, r, 1.0, 2, 2),
+    "psroi_pool": lambda x, r: layers.psroi_pool(x, r, 1, 1.0, 2, 2),
+    "deformable_psroi_pooling": lambda x, r: layers.deformable_roi_pooling(
+        x,
+        r,
+        layers.fill_constant([3, 2, 2, 2], "float32", 0.1),
+        pooled_height=2,
+        pooled_width=2,
+        part_size=(2, 2),
+        sample_per_part=1,
+    ),
+}
+
+
+@pytest.mark.parametrize("layer", POOLS)
+@pytest.mark.parametrize("lengths", [[1, 1, 1], [3], [1, 2]])
+def test_regions_have_a_sequence_for_each_image(layer, lengths):
+    x = fluid.data("x", [None, 4, 6, 6])
+    out = POOLS[layer](x, fluid.data("r", [None, 4], lod_level=1))
+    feed = {"x": IMAGES, "r": sequences(BOXES, lengths)}
+    if len(lengths) == 2:
+        assert np.array(run(out, feed)).shape[0] == 3
+        return
+    with pytest.raises(EnforceNotMet, match=f"{layer}: ROIs .* a sequence for each image of X"):
+        run(out, feed)
+
+
+LISTS = {
+    "reshape2: ShapeTensor": lambda x, n: layers.reshape(x, [n, -1]),
+    "uniform_random: ShapeTensorList": lambda x, n: layers.uniform_random([n, 3]),
+    "gaussian_random: ShapeTensorList": lambda x, n: layers.gaussian_random([n, 3]),
+    "fill_constant: ShapeTensorList": lambda x, n: layers.fill_constant([n, 3], "float32", 1),
+    "randint: ShapeTensorList": lambda x, n: layers.randint(0, 4, [n, 3]),
+    "slice: StartsTensorList": lambda x, n: layers.slice(x, [0], [n], [2]),
+    "slice: EndsTensorList": lambda x, n: layers.slice(x, [0], [0], [n]),
+    "strided_slice: StartsTensorList": lambda x, n: layers.strided_slice(x, [0], [n], [2], [1]),
+    "crop_tensor: ShapeTensor": lambda x, n: layers.crop_tensor(x, [n, 2]),
+    "split: SectionsTensorList": lambda x, n: layers.split(x, [n, 2], 1)[0],
+    "unsqueeze2: AxesTensorList": lambda x, n: layers.unsqueeze(x, [n]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("shape", [[1], [2], [1, 1]])
+def test_variables_in_a_list_of_numbers_are_one_number(name, shape):
+    x, feed = fluid.data("x", [2, 3]), {"x": X, "n": np.ones(shape, "int32")}
+    if shape == [1]:
+        assert np.array(run(LISTS[name](x, fluid.data("n", shape, "int32")), feed)).size
+        return
+    with pytest.raises(EnforceNotMet, match=rf"{name} int32.* must have shape \[1\]"):
+        run(LISTS[name](x, fluid.data("n", shape, "int32")), feed)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (float("inf"), "float32"),
+        (float("nan"), "float32"),
+        (-1e300, "float32"),
+        (1e10, "int32"),
+        (1e30, "int64"),
+        (2.0, "bool"),
+    ],
+)
+def test_a_number_fits_into_the_type_that_it_fills(value, dtype):
+    with pytest.raises(EnforceNotMet, match=f"fill_any_like: value .* does not fit into {dtype}"):
+        run(layers.full_like(fluid.data("x", [2, 3]), value, dtype=dtype), {"x": X})
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(1.0, "bool"), (300, "int32"), (2.5, "int32")])
+def test_a_number_that_fits_is_taken(value, dtype):
+    found = run(layers.full_like(fluid.data("x", [2, 3]), value, dtype=dtype), {"x": X})
+    np.testing.assert_array_equal(np.array(found), np.full((2, 3), value, dtype))
+
+
+@pytest.mark.parametrize(("returned", "outputs"), [(X, 0), ((X, X), 1), ((), 1)])
+def test_a_function_returns_a_value_for_each_output(returned, outputs):
+    x, block = fluid.data("x", [2, 3]), fluid.default_main_program().current_block()
+    made = [block.create_var(name="o", dtype="float32", shape=[2, 3])][:outputs]
+    layers.py_func(lambda _: returned, x, made or None)
+    with pytest.raises(EnforceNotMet, match=f"returned . values, but it has {outputs} outputs"):
+        run(layers.scale(made[0] if made else x), {"x": X})
+
+
+def test_positions_of_sequences_are_encoded_in_matrices():
+    x = fluid.data("x", [None, 2, 4], lod_level=1)
+    out = layers.add_position_encoding(x, 1.0, 1.0)
+    feed = {"x": sequences(np.ones((3, 2, 4), "float32"), [1, 2])}
+    with pytest.raises(EnforceNotMet, match="with sequences"):
+        run(out, feed)
+
+
+@pytest.mark.parametrize("rank", [7, 10])
+def test_tensors_may_have_any_number_of_dimensions(rank):
+    x = fluid.data("x", [1] * rank)
+    out = layers.reverse(layers.transpose(layers.pad(x, [0, 1] * rank), list(range(rank))), [0])
+    found = np.array(run(out, {"x": np.ones([1] * rank, "float32")}))
+    assert found.shape == (2,) * rank
+    assert found.sum() == 1
+
+
+def test_layers_may_have_no_width():
+    out = layers.fc(fluid.data("x", [None, 3]), 0)
+    fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+    assert np.array(run(out, {"x": X})).shape == (2, 0)
