@@ -27,8 +27,8 @@ def test_every_line_names_slots_of_an_operator():
 
 
 def test_calls_that_paddle_runs_are_taken():
-    """All recorded ones, as they were recorded."""
-    for call in CALLS:
+    """All recorded ones, as they were recorded, but for those of MKL-DNN's own kernels."""
+    for call in (call for call in CALLS if not call["attrs"].get("use_mkldnn")):
         inputs = {
             slot: [spec_of(value) for value in values if isinstance(value, np.ndarray)]
             for slot, values in call["inputs"].items()
