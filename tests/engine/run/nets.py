@@ -149,6 +149,7 @@ class Run:
     state: dict[str, np.ndarray]
     compiled: Any
     scope: Any
+    fetched: Sequence[Sequence[Any]] = ()
 
 
 def train(
@@ -157,9 +158,13 @@ def train(
     devices: int = 1,
     mode: Any = AllReduce,
     place: Any = None,
+    fetched: Sequence[Any] = (),
     **options: Any,
 ) -> Run:
-    """Train from the start on some devices, by default CPUs, in a scope of its own."""
+    """Train from the start on some devices, by default CPUs, in a scope of its own.
+
+    Variables that are ``fetched`` are so in every step, beside the loss.
+    """
     scope, place = fluid.Scope(), place or fluid.CPUPlace()
     with fluid.scope_guard(scope):
         exe = fluid.Executor(place)
@@ -168,8 +173,10 @@ def train(
         compiled = fluid.CompiledProgram(net.main).with_data_parallel(
             net.loss.name, build, execution, places=[place] * devices
         )
-        losses = [exe.run(compiled, feed=feed, fetch_list=[net.loss])[0] for feed in feeds]
-        return Run(losses, persistables(net.main, scope), compiled, scope)
+        names = [net.loss, *fetched]
+        steps = [exe.run(compiled, feed=feed, fetch_list=names) for feed in feeds]
+        losses, *others = zip(*steps, strict=True) if steps else ((),)
+        return Run(list(losses), persistables(net.main, scope), compiled, scope, others)
 
 
 def persistables(program: Any, scope: Any) -> dict[str, np.ndarray]:
@@ -186,6 +193,9 @@ def assert_same_bits(one: Run, other: Run) -> None:
     """Equal losses and equal persistable variables, bit by bit."""
     for a, b in zip(one.losses, other.losses, strict=True):
         assert np.array_equal(a, b), f"losses {a} and {b}"
+    for one_by_one in zip(one.fetched, other.fetched, strict=True):
+        for step, (a, b) in enumerate(zip(*one_by_one, strict=True)):
+            assert np.array_equal(a, b), f"fetches of step {step}: {a} and {b}"
     assert one.state.keys() == other.state.keys()
     for name, value in one.state.items():
         assert np.array_equal(value, other.state[name]), f"{name} differs"

@@ -31,11 +31,27 @@ OPTIMIZERS = {
     "clipped": lambda: fluid.optimizer.SGD(
         0.05, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.5)
     ),
+    "clipped each": lambda: fluid.optimizer.Adam(
+        0.01, epsilon=1e-3, grad_clip=fluid.clip.GradientClipByNorm(0.2)
+    ),
+    "cut off": lambda: fluid.optimizer.Momentum(
+        0.05, 0.9, grad_clip=fluid.clip.GradientClipByValue(0.05)
+    ),
     "decayed": lambda: fluid.optimizer.Momentum(
         0.05, 0.9, regularization=fluid.regularizer.L2Decay(1e-2)
     ),
-}
-SPARSE = ("SGD", "Momentum", "Adam", "Adagrad", "RMSProp", "clipped", "decayed")
+    "decayed and clipped": lambda: fluid.optimizer.Adam(
+        0.01, epsilon=1e-3, regularization=fluid.regularizer.L2Decay(1e-2),
+        grad_clip=fluid.clip.GradientClipByGlobalNorm(0.5),
+    ),
+    "Adadelta": lambda: fluid.optimizer.Adadelta(0.1, epsilon=1e-3),
+    "Ftrl": lambda: fluid.optimizer.Ftrl(0.05, l1=1e-3, l2=0.5),  # without l2, steps of any size
+    "scheduled": lambda: fluid.optimizer.SGD(layers.exponential_decay(0.1, 2, 0.5)),
+}  # fmt: skip
+SPARSE = (
+    "SGD", "Momentum", "Adam", "Adagrad", "RMSProp", "clipped", "clipped each", "decayed",
+    "scheduled",
+)  # fmt: skip
 BINARY = ("add", "sub", "mul", "max", "min")
 
 
@@ -97,7 +113,7 @@ class Drawn:
 
     def __init__(self, choose):
         self.choose = choose
-        self.dense, self.sequences = [], []
+        self.dense, self.sequences, self.kept = [], [], []
         self.optimizer = choose(sorted(OPTIMIZERS))
         self.sparse = [False, True] if self.optimizer in SPARSE else [False]
         self.whole = True  # whether devices together compute what one would
@@ -112,9 +128,23 @@ class Drawn:
             count = self.choose(list(range(3, 26)))
             while len(main.global_block().ops) < count:
                 getattr(self, self.choose(KINDS))()
+            fetched = [self.any() for _ in range(self.choose([0, 1, 3]))]
+            self.fetched = [*dict.fromkeys(fetched), *self.kept]
             loss = self.loss()
-            OPTIMIZERS[self.optimizer]().minimize(loss)
+            second = self.second_loss() if self.choose([False, False, True]) else None
+            params = main.all_parameters()[: None if second is None else -2]
+            optimizer = OPTIMIZERS[self.optimizer]()
+            optimizer.minimize(loss, parameter_list=[param.name for param in params])
+            if second is not None:
+                own = [param.name for param in main.all_parameters()[-2:]]
+                fluid.optimizer.Momentum(0.05, 0.9).minimize(second, parameter_list=own)
+                self.fetched.append(second)
         return Net(main, startup, loss, None, loss)
+
+    def second_loss(self):
+        """Another loss of what is there, for an optimizer with two parameters of its own."""
+        found = layers.fc(self.any(), 2, act="tanh")
+        return layers.mean(layers.square(found - 0.5))
 
     # ---- what there is
 
@@ -200,6 +230,66 @@ class Drawn:
         )
         self.keep(out)
 
+    def static(self):
+        """Steps along an axis of known length."""
+        steps = layers.transpose(layers.reshape(self.bounded(self.wide(6)), [-1, 3, 2]), [1, 0, 2])
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            x = rnn.step_input(steps)
+            hidden = rnn.memory(shape=[-1, 2], batch_ref=steps, ref_batch_dim_idx=1)
+            new = layers.fc([x, hidden], 2, act="tanh")
+            rnn.update_memory(hidden, new)
+            rnn.step_output(new)
+        self.keep(layers.reshape(layers.transpose(rnn(), [1, 0, 2]), [-1, 6]))
+
+    def counted(self):
+        """A loop that writes variables around it, with a condition inside."""
+        x, rounds = self.wide(4), self.choose([1, 2, 4])
+        number, end, half = (layers.fill_constant([1], "int64", v) for v in (0, rounds, 1))
+        state = layers.scale(self.bounded(x), 1.0)
+        going = layers.less_than(number, end)
+        with layers.While(going).block():
+            smaller = layers.less_than(number, half)
+            made = layers.cond(
+                smaller, lambda: layers.tanh(state), lambda: layers.softsign(state) * 0.5
+            )
+            layers.assign(made + 0.1, state)
+            layers.increment(number)
+            layers.less_than(number, end, cond=going)
+        self.keep(state)
+
+    def images(self):
+        """Rows as small images."""
+        x = layers.reshape(self.bounded(self.wide(6)), [-1, 1, 2, 3])
+        kind = self.choose(["conv", "pool", "transposed", "norm", "group"])
+        made = {
+            "conv": lambda: layers.conv2d(x, 2, 2, act="relu"),
+            "pool": lambda: layers.pool2d(x, 2, self.choose(["max", "avg"])),
+            "transposed": lambda: layers.conv2d_transpose(x, 1, filter_size=2),
+            "norm": lambda: layers.instance_norm(layers.conv2d(x, 2, 1)),
+            "group": lambda: layers.group_norm(layers.conv2d(x, 4, 1, act="tanh"), 2),
+        }
+        self.keep(layers.flatten(made[kind]()))
+
+    def persistent(self):
+        """A variable that lives from step to step: a counter, or the mean of a parameter so far.
+
+        It is alike on all devices. Of others, AllReduce mode has one for each device, and Reduce
+        mode one: see docs/differences.md.
+        """
+        x, kept = self.any(), layers.create_global_var([1], 0.0, "float32", persistable=True)
+        self.kept.append(kept)
+        if self.choose([True, False]):
+            layers.increment(kept)
+            factor = layers.scale(layers.reciprocal(kept), 1.0, 0.5)
+            self.keep(layers.elementwise_mul(self.bounded(x), factor))
+            return
+        weight = layers.create_parameter([x.shape[-1]], "float32")
+        now = layers.reduce_mean(weight)
+        now.stop_gradient = True
+        layers.assign(kept * 0.9 + now * 0.1, kept)
+        self.keep(layers.elementwise_sub(layers.elementwise_add(x, weight), kept))
+
     def condition(self):
         x, yes = self.any(), self.choose([0.0, 2.0])
         smaller = layers.less_than(
@@ -216,7 +306,7 @@ class Drawn:
             )
             return
         x = self.choose(self.sequences)
-        kind = self.choose(["fc", "conv", "gru", "lstm", "rnn", "softmax", "pool", "pool"])
+        kind = self.choose([*SEQUENCES, "pool", "pool"])
         if kind == "pool":
             how = self.choose(["sum", "average", "sqrt", "max", "last", "first"])
             self.keep(layers.sequence_pool(x, how))
@@ -228,8 +318,18 @@ class Drawn:
             "lstm": lambda: layers.dynamic_lstm(layers.fc(x, 8), 8, use_peepholes=False)[0],
             "rnn": lambda: self.recurrent(x),
             "softmax": lambda: layers.sequence_softmax(layers.fc(x, 1)),
+            "reverse": lambda: layers.sequence_reverse(x),
+            "expand": lambda: layers.sequence_expand_as(self.wide(4), x),
+            "concat": lambda: layers.sequence_concat([x, x]),
+            "pad": lambda: self.padded(x),
+            "unary": lambda: self.choose([layers.tanh, layers.softsign])(x),
         }
         self.sequences.append(made[kind]())
+
+    def padded(self, x):
+        """Sequences as one array and back."""
+        rows, lengths = layers.sequence_pad(x, layers.assign(np.zeros(1, "float32")))
+        return layers.sequence_unpad(layers.scale(rows, 0.5), lengths)
 
     def recurrent(self, x):
         rnn = layers.DynamicRNN()
@@ -242,14 +342,33 @@ class Drawn:
 
     def loss(self):
         pooled = [layers.sequence_pool(x, "average") for x in self.sequences[-2:]]
-        terms = [layers.mean(layers.tanh(layers.fc(x, 1))) for x in [*self.dense[-4:], *pooled]]
+        terms = [self.term(x) for x in [*self.dense[-4:], *pooled]]
         return layers.sums(terms)
+
+    def term(self, x):
+        """A number that training makes smaller."""
+        kind = self.choose(["tanh", "tanh", "entropy", "square", "huber", "sigmoid"])
+        if kind == "tanh":
+            return layers.mean(layers.tanh(layers.fc(x, 1)))
+        if kind == "entropy":
+            scores = layers.fc(x, VOCABULARY)
+            return layers.mean(layers.softmax_with_cross_entropy(scores, self.ids)) * 0.1
+        wanted = layers.fill_constant_batch_size_like(x, [-1, 1], "float32", 0.25)
+        found = layers.fc(x, 1)
+        if kind == "square":
+            return layers.mean(layers.square_error_cost(layers.tanh(found), wanted))
+        if kind == "huber":
+            return layers.mean(layers.huber_loss(found, wanted, 0.5))
+        return layers.mean(layers.sigmoid_cross_entropy_with_logits(found, wanted))
 
 
 KINDS = [
     *(["unary"] * 6), "binary", "binary", "fc", "embedding", "norm", "columns", "loop",
-    "condition", "sequence", "sequence", "sequence",
+    "condition", "sequence", "sequence", "sequence", "static", "counted", "images", "persistent",
 ]  # fmt: skip
+SEQUENCES = (
+    "fc", "conv", "gru", "lstm", "rnn", "softmax", "reverse", "expand", "concat", "pad", "unary"
+)  # fmt: skip
 
 
 def feeds(sizes):

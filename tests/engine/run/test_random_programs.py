@@ -7,7 +7,7 @@ passes, as machine code and on NumPy, for these add up in other orders.
 
 from __future__ import annotations
 
-import random
+import os
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from tests.engine.run.random_programs import Drawn, feeds, of_rows
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="compares with machine code")
 
 SIZES = (6, 5, 9, 6)
+CASES = int(os.environ.get("DPEXEC_CASES", "0"))  # so many drawn anew, not the same few
 NEAR = 2e-4
 PASSES = (
     "fuse_elewise_add_act_ops",
@@ -52,42 +53,66 @@ def assert_near(found, expected):
     np.testing.assert_allclose(np.ravel(found), np.ravel(expected), rtol=NEAR, atol=NEAR)
 
 
-def compare(net, devices, mode, passes, whole):
+def assert_same_losses(run, other):
+    for a, b in zip(run.losses, other.losses, strict=True):
+        assert np.array_equal(a, b), f"losses {a} and {b}"
+
+
+def compare(net, fetched, devices, mode, passes, whole):
     """Run a program in all ways.
 
     Args:
         net: the program.
+        fetched: variables that are fetched beside the loss.
         devices: how many replicas.
         mode: with passes.
         passes: names of fields of the BuildStrategy.
         whole: whether devices together compute what one does.
     """
     batches = feeds(SIZES)
-    found = train(net, batches, devices)
-    assert_same_bits(train(net, batches, devices, Reduce), found)
-    assert_same_bits(train(net, batches, devices, task_granularity="op"), found)
+
+    def run(mode=AllReduce, **options):
+        return train(net, batches, devices, mode, fetched=fetched, **options)
+
+    found = run()
+    assert_same_bits(run(Reduce), found)
+    assert_same_bits(run(task_granularity="op"), found)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Binder, "_opened", lambda *arguments: None)
-        assert_same_bits(train(net, batches, devices), found)
+        assert_same_bits(run(), found)
+    assert_same_losses(train(net, batches, devices), found)  # nothing is kept for fetches
     expected = total(found.losses, devices)
     if whole:
         assert_near(alone(net), expected)
-    plain = train(net, batches, devices, native_kernels=False)
-    assert_near(total(plain.losses, devices), expected)
-    passed = train(net, batches, devices, mode, **dict.fromkeys(passes, True))
-    assert_near(total(passed.losses, devices), expected)
+    for other in (run(native_kernels=False), run(mode, **dict.fromkeys(passes, True))):
+        assert_near(total(other.losses, devices), expected)
+        for values, wanted in zip(other.fetched, found.fetched, strict=True):
+            for value, right in zip(values, wanted, strict=True):
+                assert_near(value, right)
 
 
-# A seed says all of a program, so there is nothing to make smaller.
-@settings(max_examples=8, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-@given(st.integers(0, 2**32))
-def test_drawn_programs_give_the_same_in_every_way(seed):
-    rng = random.Random(seed)
-    drawn = Drawn(rng.choice)
+@settings(
+    max_examples=CASES or 8,
+    derandomize=not CASES,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.data())
+def test_drawn_programs_give_the_same_in_every_way(data):
+    examine(lambda options: data.draw(st.sampled_from(options)))
+
+
+def examine(choose):
+    """Draw a program and compare.
+
+    Args:
+        choose: takes a list and gives one of its elements.
+    """
+    drawn = Drawn(choose)
     net = drawn.build()
-    devices, mode = rng.choice([1, 2, 3]), rng.choice([AllReduce, Reduce])
-    passes = rng.sample(PASSES, 3)
-    compare(net, devices, mode, passes, drawn.whole or devices == 1)
+    devices, mode = choose([1, 2, 3]), choose([AllReduce, Reduce])
+    passes = [name for name in PASSES if choose([False, True])]
+    compare(net, drawn.fetched, devices, mode, passes, drawn.whole or devices == 1)
 
 
 def test_operators_are_drawn_from_their_declarations():
