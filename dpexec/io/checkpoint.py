@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.dtypes import VarType, as_var_type
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.scope import global_scope
 from dpexec.engine.core.tensors import LoDTensor
@@ -122,6 +122,16 @@ def _load_arrays(path: Any) -> Arrays:
     return {name: np.asarray(value) for name, value in found.items()}
 
 
+def _of_tensors(array: np.ndarray[Any, Any], name: str, path: Any) -> np.ndarray[Any, Any]:
+    """An array in the order of bytes of this machine, if a tensor can have its elements."""
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    try:
+        as_var_type(array.dtype)
+    except (TypeError, ValueError) as error:
+        raise EnforceNotMet(f"file {path} is damaged at variable {name}: {error}") from None
+    return array
+
+
 # ---- save and load
 
 
@@ -216,7 +226,7 @@ def load(
                 raise AssertionError(f"Can not find [{var.name}] in model file [{path}]")
             check_shape(var, arrays[var.name].shape, path)
             tensor = found[var.name] = LoDTensor()
-            tensor.array = arrays[var.name]
+            tensor.array = _of_tensors(arrays[var.name], var.name, path)
     for name, tensor in found.items():
         put(name, tensor)
 

@@ -11,8 +11,10 @@ from typing import Any
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.formats import streams
+from dpexec.engine.ir.desc import parse
 from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops, without_feed_and_fetch
 from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.unknown_attributes import warn_of_unknown_attributes
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.atomic import stored, write_files
 from dpexec.io.variables import (
@@ -187,6 +189,8 @@ def load_inference_model(
 def read_program(directory: str, name: str) -> Program:
     """The program in a file.
 
+    Attributes that no operator has are ignored, and warned of.
+
     Raises:
         EnforceNotMet: it cannot be read, or is damaged.
     """
@@ -196,6 +200,8 @@ def read_program(directory: str, name: str) -> Program:
     except OSError as error:
         raise EnforceNotMet(f"cannot read the program in file {path}: {error.strerror}") from None
     try:
-        return Program.parse_from_string(data)
+        program = parse(data)
     except EnforceNotMet as error:
         raise type(error)(f"file {path}: {error}") from None
+    warn_of_unknown_attributes(program, f"file {path}", 3)
+    return program

@@ -10,10 +10,12 @@ from typing import Any
 
 from dpexec.checks import check_variable_and_dtype
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.variable import Variable
+from dpexec.engine.ir.verify import can_end
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.elementwise import logical_and, logical_not
 from dpexec.layers.masks import (  # noqa: F401 - fluid has them here
@@ -240,9 +242,18 @@ class While:
 
     @contextlib.contextmanager
     def block(self) -> Iterator[Block]:
-        """Build into the loop; a Python error inside leaves it without an operator."""
+        """Build into the loop; a Python error inside leaves it without an operator.
+
+        Raises:
+            EnforceNotMet: nothing inside writes the condition, so that the loop would never end.
+        """
         with new_body(self.helper) as body:
             yield body
+            if not can_end(body, self.cond_var.name):
+                raise EnforceNotMet(
+                    f"no layer inside of While writes its condition {self.cond_var.name}, so it "
+                    "would never end: give the last comparison cond=..., or assign to it"
+                )
         parent = body.program.current_block()
         reads, writes = body._outer_names()
         cond = self.cond_var.name

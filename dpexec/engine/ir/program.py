@@ -235,12 +235,17 @@ class Program(Prunable):
         Args:
             binary_str: a ``ProgramDesc`` message.
 
+        Attributes that no operator has are ignored, and warned of.
+
         Raises:
             EnforceNotMet: the bytes are damaged, or an operator in them is unknown.
         """
         from dpexec.engine.ir.desc import parse
+        from dpexec.engine.ir.unknown_attributes import warn_of_unknown_attributes
 
-        return parse(binary_str)
+        program = parse(binary_str)
+        warn_of_unknown_attributes(program, "these bytes", 2)
+        return program
 
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
         """The program in protobuf text form.

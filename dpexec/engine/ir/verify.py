@@ -35,7 +35,7 @@ from dpexec.engine.ir.operator import CALLSTACK, Operator, op_error
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Parameter, Variable
 
-__all__ = ["RULES", "verify", "verify_saved"]
+__all__ = ["FRAMEWORK", "RULES", "can_end", "verify", "verify_saved"]
 
 _ROLES = {
     roles.FORWARD,
@@ -59,7 +59,7 @@ _ACCEPTED = {
 
 _OF_MANY = {kind for kind in AttrType if kind.name.endswith("S")}
 
-_FRAMEWORK = {
+FRAMEWORK = {
     roles.ROLE: AttrType.INT,
     roles.ROLE_VAR: AttrType.STRINGS,
     roles.NAME_SCOPE: AttrType.STRING,
@@ -204,7 +204,7 @@ def _attributes_can_be_saved(op: Operator, defined: set[str]) -> Problems:
         except EnforceNotMet as error:
             yield str(error)
             continue
-        default, wanted = op.definition.attrs.get(name), _FRAMEWORK.get(name)
+        default, wanted = op.definition.attrs.get(name), FRAMEWORK.get(name)
         if wanted is None and default is not None:
             wanted = attribute_type(default, name, op.type)
         if wanted is not None:
@@ -256,6 +256,36 @@ def _bodies_are_blocks_inside(op: Operator, defined: set[str]) -> Problems:
             yield f"its body, block {body.idx}, lies in block {body.parent_idx}"
 
 
+_MAY_RAISE = frozenset({"py_func", "read"})
+"""Operators that may end a loop by an exception: that a reader has no more, or one of the user."""
+
+
+def can_end(body: Block, condition: str) -> bool:
+    """Whether a loop over a block may end: an operator in it writes the condition, or may raise.
+
+    Args:
+        body: the block, with those inside it.
+        condition: name of the variable that is looked at before every round.
+    """
+    blocks = [body]
+    for block in blocks:
+        for op in block.ops:
+            if condition in op.output_arg_names or op.type in _MAY_RAISE:
+                return True
+            blocks += [inner for inner in op.bodies if inner not in blocks]
+    return False
+
+
+def _loops_can_end(op: Operator, defined: set[str]) -> Problems:
+    """The body of a ``while`` writes its condition: else it never ends once it begins."""
+    if op.type != "while":
+        return
+    (condition,) = op.inputs["Condition"]
+    for body in op.bodies:
+        if not can_end(body, condition):
+            yield f"no operator of its body, block {body.idx}, writes its condition {condition}"
+
+
 def _given(block: Block) -> set[str]:
     """What the operator that runs a block again and again gives values to every time."""
     around = block.program.blocks[block.parent_idx].ops if block.idx else []
@@ -288,12 +318,13 @@ _OP_RULES: dict[int, OpRule] = {
     11: _roles_are_consistent,
     12: _bodies_are_blocks_inside,
     13: _feeds_and_fetches_are_apart,
+    15: _loops_can_end,
 }
 _EVERY_RULE: dict[int, Any] = {**_BLOCK_RULES, **_OP_RULES}
 RULES = {number: rule.__doc__ or "" for number, rule in sorted(_EVERY_RULE.items())}
 
 
-_SAVED = (1, 2, 5, 6, 7, 9, 10, 12, 13, 14)
+_SAVED = (1, 2, 5, 6, 7, 9, 10, 12, 13, 14, 15)
 """What programs obey in every version of Paddle 1.x; the rest says more of a whole training."""
 
 
