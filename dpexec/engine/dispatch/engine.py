@@ -158,8 +158,8 @@ class Engine:
         return kept.add(self.split(feed))
 
     def _begin(self) -> None:
-        if self.runner.exchange is not None:
-            self.runner.exchange.begin()
+        if self.runner.agreement is not None:
+            self.runner.agreement.begin()
 
     @functools.cached_property
     def _kept_offsets(self) -> KeptOffsets:
@@ -265,7 +265,7 @@ class Engine:
         kept: Mapping[str, str],
     ) -> list[Any]:
         """Run steps; ``kept`` has the fetched offsets of variables whose sequences stay."""
-        agreement = self.runner.exchange
+        agreement = self.runner.agreement
         if agreement is not None:
             agreement.begin()
         if self.graph.bodies:
@@ -321,8 +321,8 @@ class Engine:
                 counter.end(feeds.samples, results)
 
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
-        exchange, samples = self.runner.exchange, [feeds.samples[d] for d in self.graph.replicas]
-        before, total = (0, sum(samples)) if exchange is None else exchange.extent(samples)
+        agreement, samples = self.runner.agreement, [feeds.samples[d] for d in self.graph.replicas]
+        before, total = (0, sum(samples)) if agreement is None else agreement.extent(samples)
         rings = {} if self._on_cluster else self.replicas.scope.rings()
         run = self.replicas.scope.run_count(self.label) + ahead
         return make_shards(self.graph, feeds, run, before, total, self._scaled, rings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
@@ -10,14 +11,17 @@ from dpexec.engine.core.places import available_cpus, on_gpus
 from dpexec.engine.gpu import nccl
 from dpexec.engine.ir.program import Program
 from dpexec.engine.run.host_launch import HostLaunch
-from dpexec.engine.run.nccl_exchange import NcclExchange
+from dpexec.engine.run.nccl_collectives import NcclCollectives
 from dpexec.engine.run.orders import DaskOrder, Inline
-from dpexec.engine.run.parts import Exchange, Launch, Order
+from dpexec.engine.run.parts import Agreement, Launch, Order
 from dpexec.engine.run.scope_store import ScopeStore
 from dpexec.engine.run.step_runner import StepRunner
 from dpexec.engine.run.stream_launch import StreamLaunch
 from dpexec.engine.run.whole_code import WholeCode
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
+
+if TYPE_CHECKING:
+    from dpexec.engine.run.trainers.exchange import TrainerExchange
 
 __all__ = ["CANNOT", "check_parts", "make_runner", "why_not"]
 
@@ -85,15 +89,16 @@ def make_runner(
     if isinstance(order, DaskOrder) and not order.prepares:
         words.append("dask's scheduler")
     launch: Launch = StreamLaunch(replicas.places) if gpus else HostLaunch()
-    exchange: Exchange | None = None
+    agreement: Agreement | None = None
+    exchange: TrainerExchange | None = None
     if trainers is not None:
         assert execution is not None
         limit = float(execution.collective_timeout)
-        exchange = _trainers(trainers, replicas, label, program, limit)
+        agreement = exchange = _trainers(trainers, replicas, label, program, limit)
     elif gpus and nccl.is_chosen(replicas.places):
-        exchange = NcclExchange()
+        agreement = NcclCollectives()
     code = None if why_not("code", *words) else _code(store, order, num_threads, exchange)
-    return StepRunner(store, order, launch, exchange, code)
+    return StepRunner(store, order, launch, exchange, agreement, code)
 
 
 def _order(execution: ExecutionStrategy | None, num_threads: int) -> Order:
@@ -103,7 +108,7 @@ def _order(execution: ExecutionStrategy | None, num_threads: int) -> Order:
 
 
 def _code(
-    store: ScopeStore, order: Order, num_threads: int, exchange: Exchange | None
+    store: ScopeStore, order: Order, num_threads: int, exchange: TrainerExchange | None
 ) -> WholeCode:
     if not isinstance(order, DaskOrder):
         return WholeCode(store, None, 1, exchange)
@@ -112,7 +117,7 @@ def _code(
 
 def _trainers(
     strategy: BuildStrategy, replicas: Replicas, label: Program, program: Program, limit: float
-) -> Exchange:
+) -> TrainerExchange:
     from dpexec.engine.run.trainers.choice import party_for  # imported when it is used
     from dpexec.engine.run.trainers.exchange import TrainerExchange
 

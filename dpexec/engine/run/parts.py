@@ -18,7 +18,7 @@ from dpexec.engine.exchange.step_sums import PlanSums
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.threads.interrupts import InterruptGate
 
-__all__ = ["Exchange", "Launch", "Order", "Store", "Tasks"]
+__all__ = ["AgreedExchange", "Agreement", "Exchange", "Launch", "Order", "Store", "Tasks"]
 
 
 class Launch(Protocol):
@@ -90,14 +90,8 @@ class Store(Protocol):
         """
 
 
-class Exchange(Protocol):
-    """How the values of replicas meet that a plan alone cannot bring together.
-
-    Attributes:
-        alone: whether all replicas are in this process.
-    """
-
-    alone: bool
+class Agreement(Protocol):
+    """What is settled before steps if the tasks of a plan alone do not let replicas meet."""
 
     def begin(self) -> None:
         """Called before the batches of a run are bound."""
@@ -112,6 +106,10 @@ class Exchange(Protocol):
             samples: per device.
         """
 
+
+class Exchange(Protocol):
+    """How values meet those of replicas in other processes, and who waits for whom."""
+
     def step(self) -> AbstractContextManager[None]:
         """Around a step."""
 
@@ -121,6 +119,17 @@ class Exchange(Protocol):
 
     def barrier(self) -> None:
         """Nothing is overwritten before all have done what can fail; called once in a step."""
+
+    def mirror(self, envs: Sequence[Env]) -> None:
+        """Give others what they keep for this process; called in front of the commit.
+
+        Args:
+            envs: the values, per device.
+        """
+
+
+class AgreedExchange(Agreement, Exchange, Protocol):
+    """Other processes with which every step is agreed on: whole steps of code can wait for them."""
 
 
 class Tasks(Protocol):
@@ -136,6 +145,9 @@ class Tasks(Protocol):
 
     def run(self, number: int) -> None:
         """Run a task."""
+
+    def begin_updates(self) -> None:
+        """Wait until variables may change; the first task that changes one does so itself."""
 
     def fetch(self) -> list[Any]:
         """The fetches; all tasks have run."""

@@ -11,7 +11,7 @@ from dpexec.engine.compile.binding import Binding
 from dpexec.engine.compile.recording import Recording
 from dpexec.engine.compile.steps import Env, Shard
 from dpexec.engine.feeds.splitting import Feeds
-from dpexec.engine.run.parts import Exchange, Launch, Order, Store
+from dpexec.engine.run.parts import Agreement, Exchange, Launch, Order, Store
 from dpexec.engine.threads.interrupts import InterruptGate
 
 if TYPE_CHECKING:
@@ -31,13 +31,14 @@ class StepRunner:
         store: where variables lie.
         order: who runs which task next.
         launch: how kernels start.
-        exchange: how values of replicas meet; None: by the tasks of the plan alone.
+        exchange: how values meet those of other processes; None: all replicas are in this one.
+        agreement: what is settled before steps; None: nothing.
         code: runs steps that are code throughout; None: tasks always run one by one.
 
     Attributes:
         envs: the values of the latest step, per device; none after they were dropped.
         binding: what ran in the latest step.
-        store, order, launch, exchange, code: as given.
+        store, order, launch, exchange, agreement, code: as given.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class StepRunner:
         order: Order,
         launch: Launch,
         exchange: Exchange | None = None,
+        agreement: Agreement | None = None,
         code: WholeCode | None = None,
     ) -> None:
-        self.order, self.exchange, self.code = order, exchange, code
-        self.store, self.launch = store, launch
+        self.store, self.order, self.launch, self.exchange = store, order, launch, exchange
+        self.agreement, self.code = agreement, code
         self._in_code = False
         self.envs: list[Env] = []
         self.binding: Binding | None = None
@@ -131,6 +133,8 @@ class StepRunner:
                     self.envs = []
                     raise
                 tasks.begin_updates()
+                if self.exchange is not None:
+                    self.exchange.mirror(envs)
                 store.commit(plan, feeds, envs, launch)
         return results
 
@@ -140,7 +144,7 @@ class StepRunner:
 
         Nobody does of several processes: which part of a sum is of this one?
         """
-        if self.binding is None or not (self.exchange is None or self.exchange.alone):
+        if self.binding is None or self.exchange is not None:
             return None
         joined = self.code.joined if self.code is not None and self._in_code else ()
         in_code = sum(int(each.number[0]) * each.row_bytes for each in joined)

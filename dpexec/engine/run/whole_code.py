@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.code.step import CodeStep
     from dpexec.engine.compile.code.sums import Joined
     from dpexec.engine.exchange.step_sums import PlanSums
-    from dpexec.engine.run.parts import Exchange
+    from dpexec.engine.run.parts import AgreedExchange
     from dpexec.engine.threads.crew import Crew
     from dpexec.engine.threads.prepared import Threads
     from dpexec.engine.trace.live import Keeper
@@ -49,7 +49,7 @@ class WholeCode:
         store: ScopeStore,
         threads: Threads | None,
         most: int,
-        exchange: Exchange | None = None,
+        exchange: AgreedExchange | None = None,
     ) -> None:
         self.made: weakref.WeakKeyDictionary[Binding, CodeStep | None]
         self.made = weakref.WeakKeyDictionary()

@@ -19,7 +19,8 @@ from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.cluster.worker import jobs as cluster_jobs
 from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.cluster.worker.jobs import JobOf, Storing, Work
-from dpexec.engine.cluster.worker.worker import BindingKey, Feeding, StepOf, written_on
+from dpexec.engine.cluster.worker.version_store import written_on
+from dpexec.engine.cluster.worker.worker import BindingKey, Feeding, StepOf
 from dpexec.engine.compile.plan import Plan
 from dpexec.engine.compile.steps import Shard
 from dpexec.engine.dask.held import Fed

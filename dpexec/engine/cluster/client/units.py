@@ -19,7 +19,8 @@ from dpexec.engine.cluster.worker.actions import (
     RunTask,
     share_name,
 )
-from dpexec.engine.cluster.worker.worker import Value, written_on
+from dpexec.engine.cluster.worker.version_store import written_on
+from dpexec.engine.cluster.worker.worker import Value
 from dpexec.engine.compile.bucket_size import Link
 from dpexec.engine.compile.partition import Task
 from dpexec.engine.compile.plan import Plan

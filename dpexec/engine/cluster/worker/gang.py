@@ -16,28 +16,23 @@ from typing import Any
 from distributed import get_worker, secede
 
 from dpexec.engine.cluster.gang_messages import GangStep, Order, Outcome, Part
+from dpexec.engine.cluster.worker.gang_step import make_step
 from dpexec.engine.cluster.worker.gang_tasks import BoundPlan
-from dpexec.engine.cluster.worker.gpus import run_timed
 from dpexec.engine.cluster.worker.telling import copy_to_send
-from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
+from dpexec.engine.cluster.worker.versions import StaleTaskError
 from dpexec.engine.cluster.worker.worker import (
     WorkerReplicas,
     at_work,
-    fed_on,
-    made_by,
     replicas_at,
 )
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.plan import Plan
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.exchange.gpus import gpu_of
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.nccl import Exchange
 from dpexec.engine.exchange.rendezvous import CLIENT, Door, Member
-from dpexec.engine.exchange.side_by_side import Stretch, helpers, side_by_side
+from dpexec.engine.exchange.side_by_side import helpers
 from dpexec.engine.exchange.wire import Channel, GangError, last_words
-from dpexec.engine.run.fetch import host_copy
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
 __all__ = ["Seat", "leave", "open_door", "run_gang", "seat_of"]
@@ -174,24 +169,9 @@ class Seat:
         outcome: Outcome,
         last: bool,
     ) -> None:
-        group, bound.step = bound.group, step.number
-        plan, mine = bound.plan, group.members[group.rank].devices
-        envs = [Env() for _ in plan.graph.places]
-        for device in mine:
-            envs[device] = _env(plan, device, replicas.stores[device], step)
-        arrays = StepArrays()
-        _walk(bound, step, replicas, envs, arrays, self._pool)
-        if last:
-            outcome.fetched = {d: _fetched(plan, envs[d]) for d in mine}
-        bound.mirroring.exchange(step.number, envs, replicas.mirrors)
-        for device in mine:
-            made = made_by(plan, device, envs[device], step.persistable)
-            replicas.stores[device].commit(step.number, made, arrays)
+        outcome.fetched, noted = make_step(bound, replicas, step, self._pool, last)
         if step.recorded:
-            from dpexec.engine.cluster.worker.recording import noted_on_worker
-
-            bound.binding.recording.note_moved(group.moved)
-            outcome.noted = noted_on_worker(bound.binding.recording)
+            outcome.noted = noted
 
     def _bind(
         self, replicas: WorkerReplicas, step: GangStep, mirrored: Sequence[Collection[str]]
@@ -203,57 +183,6 @@ class Seat:
             self._bound[number] = BoundPlan(base, self.group, mirrored, step.persistable)
         self._bound[number].resize(base)
         return self._bound[number]
-
-
-def _walk(
-    bound: BoundPlan,
-    step: GangStep,
-    replicas: WorkerReplicas,
-    envs: Sequence[Env],
-    arrays: StepArrays,
-    pool: ThreadPoolExecutor | None,
-) -> None:
-    """Run the tasks of a member, which overwrite arrays in which the step will be stored."""
-    group, plan = bound.group, bound.plan
-    recording = bound.binding.recording if step.recorded else None
-    if recording is not None:
-        recording.begin()
-        recording.begin_tasks()
-
-    def run(numbers: Sequence[int]) -> None:
-        for number in numbers:
-            if recording is None:
-                replicas.graphs.run(bound.binding, number, envs)
-            else:
-                run_timed(recording, number, envs, replicas.place)
-
-    def run_all(parts: Sequence[Sequence[Stretch]]) -> None:
-        for part in parts:
-            for stretch in part:
-                side_by_side(run, stretch, pool)
-            bound.finish()
-
-    bound.recorded = step.recorded
-    run_all(bound.before)
-    if bound.waits:
-        group.barrier(step.number)
-    # only now has every member made the step before: until then, one that is a step behind needs
-    # others to know the values of the step before that
-    for device in group.members[group.rank].devices:
-        overwritten = [name for where, name in plan.overwritten if where == device]
-        envs[device].update(replicas.stores[device].scratch(overwritten, arrays))
-    run_all(bound.after)
-
-
-def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:
-    """The start of a step on a device."""
-    values = {name: store.values[name] for name in plan.reads[device] if name in store.values}
-    fed = fed_on(plan.graph.places[device], step.values[device], step.persistable)
-    return plan.make_env(step.shards[device], {**values, **fed})
-
-
-def _fetched(plan: Plan, env: Env) -> dict[str, Any]:
-    return {name: host_copy(env[name]) for name in plan.fetch if name in env}
 
 
 # ---- called on workers

@@ -7,22 +7,27 @@ are on. State stays on the GPU; what workers exchange goes through the host.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.compile.binding import Binding
 from dpexec.engine.compile.compilation import Compilation, require_capability
+from dpexec.engine.compile.plan import Plan
 from dpexec.engine.compile.steps import Env, Step, run_steps
+from dpexec.engine.core.copies import copy_on, values_on
 from dpexec.engine.core.places import CUDAPlace, Place, array_module
 from dpexec.engine.gpu.captured_tasks import CapturedTasks
 from dpexec.engine.gpu.checks import Checks
+from dpexec.engine.run.fetch import host_copy
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.recording import Recording
 
-__all__ = ["Graphs", "require_gpu", "run_timed"]
+__all__ = ["WorkerLaunch", "require_gpu"]
 
 
 def require_gpu(spec: Compilation, worker: str) -> None:
@@ -47,24 +52,43 @@ def require_gpu(spec: Compilation, worker: str) -> None:
         raise RuntimeError(f"replicas are on GPUs, but worker {worker}: {error}") from error
 
 
-class Graphs:
-    """What runs tasks on a worker: with CUDA graphs, if the plan allows them.
+class WorkerLaunch:
+    """Runs tasks on a worker: with CUDA graphs on its GPU, if the plan allows them.
 
     Parameters are elsewhere after every step, as there are two versions of them. So graphs work on
     copies of all that they read.
+
+    Args:
+        place: the device of the worker's replicas.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
+        self._place = place
         self._captured = CapturedTasks(moving=True)
 
-    def run(self, binding: Binding, number: int, envs: Sequence[Env]) -> None:
+    def step(self, recording: Recording | None) -> AbstractContextManager[None]:
+        """Around a step, see :meth:`Launch.step`: what tasks enqueue, they wait for."""
+        return contextlib.nullcontext()
+
+    def feed(self, plan: Plan, device: int, values: dict[str, Any]) -> dict[str, Any]:
+        """What a replica is fed, on the device."""
+        return values_on(self._place, values)
+
+    def run(
+        self, binding: Binding, number: int, envs: Sequence[Env], recording: Recording | None
+    ) -> None:
         """Run a task; nothing is overwritten before all that can fail has come to its end.
 
-        Args:
-            binding: of the plan.
-            number: of the task.
-            envs: the values, per device.
+        See :meth:`Launch.run`. In a recorded step the host waits for each operator on a GPU.
         """
+        if recording is None:
+            self._run(binding, number, envs)
+        elif isinstance(self._place, CUDAPlace):
+            self._run_timed(recording, number, envs)
+        else:
+            recording.run(number, envs)
+
+    def _run(self, binding: Binding, number: int, envs: Sequence[Env]) -> None:
         checks = Checks()
 
         def usual(steps: Sequence[Step]) -> None:
@@ -74,28 +98,26 @@ class Graphs:
         self._captured.run(binding, number, envs, checks, usual)
         checks.look()
 
+    def _run_timed(self, recording: Recording, number: int, envs: Sequence[Env]) -> None:
+        stream = array_module(self._place).cuda.get_current_stream()
+        ends = []
 
-def run_timed(recording: Recording, number: int, envs: Sequence[Env], place: Place) -> None:
-    """Run a task that notes when its operators end; the host waits for each of them on a GPU.
+        def run(steps: Sequence[Step], envs: Sequence[Env]) -> None:
+            for step in steps:
+                run_steps([step], envs)
+                stream.synchronize()
+                ends.append(time.perf_counter_ns())
 
-    Args:
-        recording: has the steps.
-        number: of the task.
-        envs: the values, per device.
-        place: where it runs.
-    """
-    if not isinstance(place, CUDAPlace):
-        recording.run(number, envs)
-        return
-    stream = array_module(place).cuda.get_current_stream()
-    ends = []
+        start = time.perf_counter_ns()
+        recording.run(number, envs, run)
+        recording.correct(number, start, ends, get_ident())
 
-    def run(steps: Sequence[Step], envs: Sequence[Env]) -> None:
-        for step in steps:
-            run_steps([step], envs)
-            stream.synchronize()
-            ends.append(time.perf_counter_ns())
+    def copy(self, device: int, value: Any) -> Any:
+        """A copy of a value, on the device."""
+        return copy_on(self._place, value)
 
-    start = time.perf_counter_ns()
-    recording.run(number, envs, run)
-    recording.correct(number, start, ends, get_ident())
+    def fetch(
+        self, plan: Plan, envs: Sequence[Env], merged: bool, recording: Recording | None
+    ) -> list[Any]:
+        """What is fetched, per device and by name: the client puts it together."""
+        return [{n: host_copy(env[n]) for n in plan.fetch if n in env} for env in envs]

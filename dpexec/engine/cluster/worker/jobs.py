@@ -135,7 +135,7 @@ def _run(job: JobOf, after: Sequence[Any]) -> _Result:
             made = {(where, name): envs[where][name] for where, name in gives}
             return exported(made, replicas.place, get_worker().address)
         _take(replicas, envs, storing.takes, after)
-        replicas.commit(plan, step, device, envs[device], storing.fed)
+        replicas.commit(plan, device, envs[device], storing.fed)
         if storing.fetches:
             return _fetched(replicas, plan, step, device)
         stored = replicas.stores[device].values

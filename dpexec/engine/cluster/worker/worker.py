@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from distributed import get_worker
 
 from dpexec.engine.cluster.worker.bindings import WorkerBinding
-from dpexec.engine.cluster.worker.gpus import Graphs, run_timed
-from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
+from dpexec.engine.cluster.worker.gpus import WorkerLaunch
+from dpexec.engine.cluster.worker.version_store import VersionStore, own_arrays
+from dpexec.engine.cluster.worker.versions import StaleTaskError, Versions
 from dpexec.engine.compile.binding import Binding, Memory
 from dpexec.engine.compile.compilation import Compilation
 from dpexec.engine.compile.plan import Plan, PlanKey
@@ -26,7 +26,6 @@ from dpexec.engine.compile.records import Marks
 from dpexec.engine.compile.steps import Env, Shard
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.memory import keep_freed_memory
-from dpexec.engine.core.places import Place
 from dpexec.engine.dask.held import put_together
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.ir.spec import Spec
@@ -117,7 +116,7 @@ class WorkerReplicas:
         place: the device of the replicas.
         stores: the persistable variables of the replicas.
         mirrors: of replicas on other workers, what nobody else has.
-        graphs: what runs tasks that are not recorded.
+        launch: what runs tasks.
         running: how many tasks run now.
     """
 
@@ -130,20 +129,18 @@ class WorkerReplicas:
         self.graph, _ = spec.graph()
         self.stores: dict[int, Versions] = {}
         self.mirrors: dict[int, Versions] = {}
-        self.graphs = Graphs()
+        self.launch = WorkerLaunch(self.place)
         self.running = 0
         self._plans: dict[PlanKey, Plan] = {}
         self._bindings: dict[int, WorkerBinding] = {}
         self._memory = Memory()
         self._envs: list[Env] = []
-        self._arrays = StepArrays()
+        self._store = VersionStore(self.stores, -1)
         self._step = -1
         self._recorded = -1
         self._recording: Recording | None = None
         self._done: set[Hashable] = set()
-        self._overwritten: set[int] = set()
         self._lock = threading.Lock()
-        self._making_room = threading.Lock()
 
     def bind(self, new: Sequence[NewBinding], kept: Collection[int]) -> None:
         """Bind plans to the shapes of batches, and forget what the client does not keep.
@@ -212,20 +209,12 @@ class WorkerReplicas:
             if step.number < self._step:
                 raise StaleTaskError(f"a task of step {step.number} came in step {self._step}")
             if step.number > self._step:
-                self._step, self._arrays = step.number, StepArrays()
-                self._done, self._overwritten = set(), set()
-                self._envs = [
-                    self._env(plan, device, step.base) for device in range(len(plan.reads))
-                ]
+                self._step, self._done = step.number, set()
+                for versions in self.stores.values():
+                    versions.stand_at(step.base)
+                self._store = VersionStore(self.stores, step.number)
+                self._envs = self._store.envs(plan)
             return self._envs
-
-    def _env(self, plan: Plan, device: int, base: int) -> Env:
-        store = self.stores.get(device)
-        if store is None:  # at home elsewhere
-            return Env()
-        store.stand_at(base)
-        values = {n: store.values[n] for n in plan.reads[device] if n in store.values}
-        return plan.make_env(None, values)
 
     def feed(self, env: Env, feeding: Feeding, blocks: Iterator[Any]) -> None:
         """Give a replica its samples and its shard.
@@ -238,7 +227,8 @@ class WorkerReplicas:
         env.shard = feeding.shard
         variables = self.graph.program.global_block().vars
         fed = put_together(feeding.values, feeding.counts, blocks)
-        env.update(fed_on(self.place, fed, {name for name in fed if variables[name].persistable}))
+        kept = {name for name in fed if variables[name].persistable}
+        env.update(own_arrays(values_on(self.place, fed), fed, kept))
 
     def run(self, key: BindingKey, number: int, envs: Sequence[Env], step: int) -> None:
         """Run a task of the plan.
@@ -254,32 +244,15 @@ class WorkerReplicas:
         """
         binding, recording = self.binding(key), self.recording(step)
         self.once(number)
-        self._make_room(binding.plan, number, envs)
+        plan, device = binding.plan, binding.plan.tasks[number].device
+        if device is not None and number in plan.updates:
+            self._store.overwrite_on(plan, device, envs[device])
         with one_kernel_thread():
-            if recording is None:
-                self.graphs.run(binding, number, envs)
-            else:
-                run_timed(recording, number, envs, self.place)
+            self.launch.run(binding, number, envs, recording)
 
-    def _make_room(self, plan: Plan, number: int, envs: Sequence[Env]) -> None:
-        """Let a task overwrite copies of variables, not what the step before has made.
-
-        They are made late: a replica gives up its oldest version for them, which others may need
-        until all have begun the step.
-        """
-        device = plan.tasks[number].device
-        if device is None or number not in plan.updates:
-            return
-        with self._making_room:  # tasks that update other variables begin at the same time
-            if device not in self._overwritten:
-                names = [name for where, name in plan.overwritten if where == device]
-                envs[device].update(self.stores[device].scratch(names, self._arrays))
-                self._overwritten.add(device)
-
-    def commit(self, plan: Plan, step: StepOf, device: int, env: Env, fed: Sequence[str]) -> None:
-        """Store what a step computed."""
-        made = made_by(plan, device, env, fed)
-        self.stores[device].commit(step.number, made, self._arrays)
+    def commit(self, plan: Plan, device: int, env: Env, fed: Sequence[str]) -> None:
+        """Store what the present step computed."""
+        self._store.commit_on(plan, device, env, fed)
 
     def record(self, key: BindingKey, step: int) -> None:
         """Note when the tasks of a step run."""
@@ -306,37 +279,6 @@ class WorkerReplicas:
             if task in self._done:
                 raise StaleTaskError(f"task {task} of step {self._step} was started twice")
             self._done.add(task)
-
-
-def fed_on(place: Place, fed: Mapping[str, Any], persistable: Collection[str]) -> Mapping[str, Any]:
-    """What a replica is fed, on its device.
-
-    Args:
-        place: the device.
-        fed: what came; it may be read-only, or the user's own arrays.
-        persistable: names of what sets a variable, and so may be overwritten.
-    """
-    return {
-        name: np.array(value) if name in persistable and value is fed[name] else value
-        for name, value in values_on(place, fed).items()
-    }
-
-
-def made_by(plan: Plan, device: int, env: Env, fed: Iterable[str]) -> dict[str, Any]:
-    """The values of persistable variables that a step made on a device.
-
-    Args:
-        plan: what ran.
-        device: the device.
-        env: its values.
-        fed: names of what was fed that also sets a variable.
-    """
-    return {name: env[name] for name in sorted(written_on(plan, device).union(fed)) if name in env}
-
-
-def written_on(plan: Plan, device: int) -> set[str]:
-    """Names of the persistable variables that a plan changes on a device."""
-    return {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
 
 
 _workers: dict[tuple[str, str], WorkerReplicas] = {}

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.env import Env
 from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.kept import Kept
@@ -85,8 +86,6 @@ class TrainerExchange:
         party: as given.
         group: the same, for collectives.
     """
-
-    alone = False
 
     def __init__(
         self, party: Party, replicas: Replicas, label: Program, program: Program, limit: float
@@ -236,6 +235,9 @@ class TrainerExchange:
     def barrier(self) -> None:
         """Nothing is overwritten before all trainers have done what can fail."""
         self.sums.sums.wait_for_all()
+
+    def mirror(self, envs: Sequence[Env]) -> None:
+        """Trainers keep nothing for each other: each has all variables."""
 
 
 def _fit(rows: Rooms, rooms: Rooms) -> bool:

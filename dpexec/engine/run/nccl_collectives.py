@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 from dpexec.engine.compile.binding import Binding
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.gpu import nccl
 
-__all__ = ["NcclExchange"]
+__all__ = ["NcclCollectives"]
 
 
-class NcclExchange:
-    """Lets NCCL do what it can of the collectives of a plan."""
-
-    alone = True
+class NcclCollectives:
+    """Lets NCCL do what it can of the collectives of a plan: an agreement of one process."""
 
     def __init__(self) -> None:
         self._made: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
@@ -34,12 +30,3 @@ class NcclExchange:
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:
         """The whole batch is in this process."""
         return 0, sum(samples)
-
-    sums = None  # nothing leaves this process
-
-    def step(self) -> AbstractContextManager[None]:
-        """Nothing comes around a step."""
-        return contextlib.nullcontext()
-
-    def barrier(self) -> None:
-        """Streams wait for each other: the plan says for what."""
