@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 from dpexec.checks import check_variable_and_dtype
@@ -14,6 +13,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.undo import whole_block
 from dpexec.engine.ir.variable import Variable
 from dpexec.engine.ir.verify import can_end
 from dpexec.layer_helper import LayerHelper
@@ -88,9 +88,9 @@ class ConditionalBlock:
         self.is_scalar_condition = is_scalar_condition
         self.helper = LayerHelper("conditional_block", name=name)
 
-    @contextlib.contextmanager
+    @whole_block
     def block(self) -> Iterator[Block]:
-        """Build into the block; a Python error inside leaves it without an operator."""
+        """Build into the block; if the block raises, the program is as before it."""
         with new_body(self.helper, trains=True) as body:
             yield body
         parent = body.program.current_block()
@@ -157,16 +157,19 @@ class Switch:
         """Per case so far: neither its condition holds nor one before it."""
 
     def __enter__(self) -> Switch:
-        self.inside_scope = True
-        return self
+        self._cases = self._with_cases()
+        return self._cases.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.inside_scope = False
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._cases.__exit__(*error)
+
+    @whole_block
+    def _with_cases(self) -> Iterator[Switch]:
+        self.inside_scope = True
+        try:
+            yield self
+        finally:
+            self.inside_scope = False
 
     def case(self, condition: Variable) -> contextlib.AbstractContextManager[Block]:
         """The layers of a ``with`` block run if ``condition`` is the first that holds.
@@ -240,9 +243,9 @@ class While:
         self.cond_var = cond
         self.is_test = is_test
 
-    @contextlib.contextmanager
+    @whole_block
     def block(self) -> Iterator[Block]:
-        """Build into the loop; a Python error inside leaves it without an operator.
+        """Build into the loop; if the block raises, the program is as before it.
 
         Raises:
             EnforceNotMet: nothing inside writes the condition, so that the loop would never end.

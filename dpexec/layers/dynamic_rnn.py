@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.undo import whole_block
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.arrays import array_read, array_write
@@ -80,7 +80,7 @@ class DynamicRNN:
 
     # ---- the block of a time step
 
-    @contextlib.contextmanager
+    @whole_block
     def block(self) -> Iterator[Block]:
         """Build into the block of a time step.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dpexec.checks import check_type
 from dpexec.engine.core import unique_name
 from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.undo import whole_block
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import block_around
@@ -74,7 +75,7 @@ class IfElse:
         """
         return self._block(False)
 
-    @contextlib.contextmanager
+    @whole_block
     def _block(self, holds: bool) -> Iterator[Block]:
         if self._inside is not None:
             raise ValueError("You cannot invoke IfElse.block() inside a block")

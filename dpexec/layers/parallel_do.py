@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.places import CUDAPlace, Place, on_gpus
 from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.undo import whole_block
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
@@ -123,7 +123,7 @@ class ParallelDo:
         self._pre_fetched: list[str] = []
         self._outputs: dict[str, Variable] = {}
 
-    @contextlib.contextmanager
+    @whole_block
     def do(self) -> Iterator[None]:
         """Build layers into the block inside ``with``.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.program import default_main_program
+from dpexec.engine.ir.undo import whole_block
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import block_around
@@ -83,9 +83,9 @@ class StaticRNN:
         self.status = StaticRNN.BEFORE_RNN_BLOCK
         self.seq_len: int | None = None
 
-    @contextlib.contextmanager
+    @whole_block
     def step(self) -> Iterator[None]:
-        """The layers of a ``with`` block are a step; a Python error inside leaves no operator.
+        """The layers of a ``with`` block are a step; if it raises, the program is as before.
 
         Raises:
             ValueError: a memory is never updated.

@@ -270,5 +270,8 @@ def test_loops_and_complete_blocks_take_none():
 
     with pytest.raises(NotImplementedError, match="minimized inside while"):
         train()
+    losses.clear()
+    with loop.block():
+        losses.append(layers.mean(layers.fc(x, 1)))
     with pytest.raises(NotImplementedError, match="block that is complete"):
         sgd().minimize(losses[0])

@@ -118,7 +118,8 @@ def test_error_while_building_a_block_leaves_it():
         raise KeyError("of the user")
     program = fluid.default_main_program()
     assert program.current_block() is program.global_block()
-    assert [op.type for op in program.global_block().ops] == ["logical_not"]
+    assert program.global_block().ops == []
+    assert program.num_blocks == 1
 
 
 def function_of(x, function, shape=(-1, 3), dtype="float32", **options):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
@@ -11,6 +10,7 @@ from dpexec.contrib.decoder.state_cell import InitState, StateCell
 from dpexec.contrib.decoder.training_decoder import TrainingDecoder
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.undo import whole_block
 from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import block_around
 from dpexec.unique_name import generate
@@ -77,7 +77,7 @@ class BeamSearchDecoder:
         self._input_vars = dict(input_var_dict)
         self._topk_size, self._beam_size, self._end_id = topk_size, beam_size, end_id
 
-    @contextlib.contextmanager
+    @whole_block
     def block(self) -> Iterator[None]:
         """The layers of a ``with`` block are a step.
 

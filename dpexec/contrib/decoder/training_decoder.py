@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 from dpexec import layers
 from dpexec.contrib.decoder.state_cell import InitState, StateCell
+from dpexec.engine.ir.undo import whole_block
 from dpexec.engine.ir.variable import Variable
 
 __all__ = ["TrainingDecoder"]
@@ -49,7 +49,7 @@ class TrainingDecoder:
         self._cell._enter(self)
         self._status = "before"
 
-    @contextlib.contextmanager
+    @whole_block
     def block(self) -> Iterator[None]:
         """The layers of a ``with`` block are a step.
 

@@ -7,14 +7,16 @@ raises has its changes undone, also inside another one.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, MutableMapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import AbstractContextManager
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-__all__ = ["build_whole", "note", "note_attributes", "whole"]
+__all__ = ["build_whole", "note", "note_attributes", "whole", "whole_block"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,6 +85,48 @@ def _undone_if_raised(
         raise
 
 
+def whole_block(
+    method: Callable[Concatenate[Any, P], Iterator[R]],
+) -> Callable[Concatenate[Any, P], AbstractContextManager[R]]:
+    """Decorates the generator of a ``with`` block whose layers become an operator at its end.
+
+    If the block raises, what was built since it began is taken back, and the object whose method
+    this is forgets the block, so that another one may follow. Paddle leaves the operators, and
+    after a loop the program stays inside the block.
+    """
+    manager = contextlib.contextmanager(method)
+
+    @contextlib.contextmanager
+    @functools.wraps(method)
+    def block(self: Any, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        known = {name: _kept(value) for name, value in vars(self).items()}
+        outermost = _journal.entries is None
+        entries: list[Any] = [] if _journal.entries is None else _journal.entries
+        _journal.entries = entries
+        begin = len(entries)
+        try:
+            with manager(self, *args, **kwargs) as made:
+                yield made
+        except BaseException:
+            _undo(entries, begin)
+            vars(self).update(known)
+            raise
+        finally:
+            if outermost:
+                _journal.entries = None
+
+    return block
+
+
+def _kept(value: Any) -> Any:
+    """What an attribute holds now: lists and dicts are copied, however deep."""
+    if isinstance(value, list):
+        return [_kept(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _kept(item) for key, item in value.items()}
+    return value
+
+
 def _undo(entries: list[Any], begin: int) -> None:
     """Take back all changes from number ``begin`` on."""
     _journal.entries = None  # what undoes is not undone
@@ -131,7 +175,7 @@ def build_whole(namespace: MutableMapping[str, Any], names: Iterable[str], modul
 
 def _whole_methods(kind: type) -> None:
     for name, method in list(vars(kind).items()):
-        if _builds(method):
+        if _builds(method) and name not in ("__enter__", "__exit__"):  # these outlive a call
             setattr(kind, name, whole(method))
 
 

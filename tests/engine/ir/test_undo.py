@@ -1,7 +1,9 @@
 """A call that fails leaves programs and optimizers as they were."""
 
+import contextlib
 import pickle
 
+import numpy as np
 import pytest
 
 import dpexec as fluid
@@ -83,3 +85,90 @@ def test_what_is_no_variable_is_named(x):
     assert "'input' in roi_pool" in message
     message = refused(lambda: layers.accuracy(x, 3), TypeError)
     assert "'Label' of operator accuracy" in message
+
+
+# ---- blocks that a ``with`` builds
+
+
+def in_while(x):
+    going = layers.fill_constant([1], "bool", True)
+    return layers.While(going).block
+
+
+def in_switch(x):
+    flag = layers.fill_constant([1], "bool", True)
+
+    @contextlib.contextmanager
+    def block():
+        with layers.Switch() as switch:
+            with switch.case(flag):
+                layers.relu(x)
+            with switch.case(layers.logical_not(flag)):
+                yield
+
+    return block
+
+
+def in_if_else(x):
+    return layers.IfElse(fluid.data("flags", [None, 1], "bool")).true_block
+
+
+def in_static_rnn(x):
+    return layers.StaticRNN().step
+
+
+def in_dynamic_rnn(x):
+    return layers.DynamicRNN().block
+
+
+def in_parallel_do(x):
+    return layers.ParallelDo(fluid.cpu_places(2)).do
+
+
+BLOCKS = [in_while, in_switch, in_if_else, in_static_rnn, in_dynamic_rnn, in_parallel_do]
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_a_block_that_raises_leaves_no_trace(x, kind):
+    block = kind(x)
+    before = content(fluid), str(fluid.default_main_program())
+    with pytest.raises(TypeError), block():
+        layers.fc(layers.fc(x, 3), "3")
+    assert (content(fluid), str(fluid.default_main_program())) == before
+    assert fluid.default_main_program().current_block_idx == 0
+
+
+def test_a_block_may_follow_one_that_raised(x):
+    rnn = layers.StaticRNN()
+    steps = fluid.data("steps", [5, None, 4])
+    for width in ("3", 3):
+        with contextlib.suppress(TypeError), rnn.step():
+            step = rnn.step_input(steps)
+            before = rnn.memory(shape=[-1, 3], batch_ref=step)
+            now = layers.fc([step, before], width)
+            rnn.update_memory(before, now)
+            rnn.step_output(now)
+    assert rnn().shape == (5, -1, 3)
+    assert [op.type for op in fluid.default_main_program().global_block().ops] == [
+        "fill_constant_batch_size_like",
+        "recurrent",
+    ]
+
+
+def test_a_loop_after_one_that_raised_runs(x):
+    i, n = (layers.fill_constant([1], "int64", value) for value in (0, 10))
+    going = layers.less_than(i, n)
+    loop = layers.While(going)
+    with pytest.raises(ValueError, match="one data type"), loop.block():
+        layers.concat([layers.increment(i, value=5), x])
+    with loop.block():
+        layers.increment(i, value=3)
+        layers.less_than(i, n, cond=going)
+    feed = {"x": np.zeros((1, 4), "float32")}
+    assert fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[i]) == [12]
+
+
+def test_what_was_built_before_a_block_stays(x):
+    with pytest.raises(TypeError), fluid.program_guard(fluid.default_main_program()):
+        layers.fc(layers.relu(x), "3")
+    assert [op.type for op in fluid.default_main_program().global_block().ops] == ["relu"]
