@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
+from dpexec.engine.ir.arguments import as_name
 from dpexec.engine.ir.undo import whole
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
@@ -30,6 +31,7 @@ def data(
     """
     check_type(name, "name", (str, bytes), "data")
     check_type(shape, "shape", (list, tuple), "data")
+    name = as_name(name)
     return LayerHelper("data", name=name).create_data(
         name,
         shape=shape,

@@ -20,6 +20,7 @@ from dpexec.engine.graph.ir_graph import IrGraph as IrGraph
 from dpexec.engine.graph.nodes import IrNode as IrNode
 from dpexec.engine.graph.nodes import IrOpNode as IrOpNode
 from dpexec.engine.graph.nodes import IrVarNode as IrVarNode
+from dpexec.engine.ir.arguments import as_dtype
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.guards import device_guard, name_scope
 from dpexec.engine.ir.operator import Operator
@@ -90,7 +91,7 @@ def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
     Raises:
         TypeError: there is none.
     """
-    return as_var_type(np_dtype)
+    return as_dtype(np_dtype)
 
 
 def _get_var(name: str, program: Program | None = None) -> Variable:

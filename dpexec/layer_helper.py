@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import dpexec.engine.ops  # noqa: F401 - the operators that layers build
-from dpexec.checks import FLOATS, convert_dtype
+from dpexec.checks import FLOATS, check_type, convert_dtype
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.callsite import warn
@@ -46,6 +46,7 @@ class LayerHelper:
         self.kwargs = kwargs
         self.layer_type = layer_type
         given = kwargs.get("name")
+        check_type(given, "name", (str, type(None)), layer_type)
         self.name: str = unique_name.generate(layer_type) if given is None else given
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.checks import check_type
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.ir.arguments import as_name
 from dpexec.engine.ir.program import default_main_program, default_startup_program
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.ir.variable import Variable
@@ -42,6 +43,7 @@ def data(
         TypeError: the name is not a string, or the shape not a list or tuple.
     """
     check_type(name, "name", (str, bytes), "data")
+    name = as_name(name)
     check_type(shape, "shape", (list, tuple), "data")
     dims = [-1 if dim is None else dim for dim in shape]
     if append_batch_size and all(dim >= 0 for dim in dims):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import VarType, as_var_type
 from dpexec.engine.ir import roles
+from dpexec.engine.ir.arguments import as_name, as_shape
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.undo import note, note_attributes
-from dpexec.engine.ir.variable import Parameter, Variable, known_or_open
+from dpexec.engine.ir.variable import Parameter, Variable
 from dpexec.engine.ir.views import BlockView
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Block:
         """
         initializer = kwargs.pop("initializer", None)
         name = kwargs.get("name")
+        if name is not None:
+            kwargs["name"] = name = as_name(name)
         if name is not None and name in self.vars:
             return _redeclared(self.vars[name], kwargs)
         var = Variable(self, *args, **kwargs)
@@ -296,7 +299,7 @@ def _redeclared(var: Variable, given: Mapping[str, Any]) -> Any:
     shape, dtype = given.get("shape"), given.get("dtype")
     properties = {
         "type": (var.type, VarType(given.get("type", VarType.LOD_TENSOR))),
-        "shape": (var.shape, None if shape is None else known_or_open(shape)),
+        "shape": (var.shape, None if shape is None else as_shape(shape, var.name)),
         "data type": (var.dtype, None if dtype is None else as_var_type(dtype)),
         "lod_level": (var.lod_level, given.get("lod_level")),
         "persistable": (var.persistable, given.get("persistable")),

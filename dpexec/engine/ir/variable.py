@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core import unique_name
-from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.arguments import as_dtype, as_flag, as_integer, as_kind, as_name, as_shape
 from dpexec.engine.ir.arithmetic import Arithmetic
 from dpexec.engine.ir.opdef import Spec
 from dpexec.engine.ir.roles import grad_name
@@ -30,11 +31,6 @@ def _dynamic_only(name: str) -> Any:
     method.__name__ = name
     method.__doc__ = "Not available in a program; raises AssertionError as in fluid."
     return method
-
-
-def known_or_open(shape: Sequence[int | None]) -> tuple[int, ...]:
-    """Dimensions as declared, -1 for those that a batch will tell."""
-    return tuple(-1 if d is None else int(d) for d in shape)
 
 
 class Variable(Arithmetic):
@@ -71,16 +67,16 @@ class Variable(Arithmetic):
         **_: Any,
     ) -> None:
         self.block = block
-        self.type = VarType(type)
-        self.name = unique_name.generate("_generated_var") if name is None else name
-        self._shape = () if shape is None else known_or_open(shape)
-        self._dtype = VarType.FP32 if dtype is None else as_var_type(dtype)
-        self.lod_level = lod_level or 0
-        self._persistable = bool(persistable)
+        self.type = as_kind(type)
+        self.name = unique_name.generate("_generated_var") if name is None else as_name(name)
+        self._shape = () if shape is None else as_shape(shape, self.name)
+        self._dtype = VarType.FP32 if dtype is None else as_dtype(dtype)
+        self.lod_level = as_integer(lod_level or 0, f"lod_level of variable {self.name}")
+        self._persistable = as_flag(persistable, f"persistable of variable {self.name}")
         self._stop_gradient = stop_gradient
         self.error_clip = error_clip
         self.is_data = is_data
-        self.need_check_feed = need_check_feed
+        self.need_check_feed = as_flag(need_check_feed, f"need_check_feed of {self.name}")
         self.fields = tuple(fields)
         self.op: Operator | None = None
         self._info: dict[str, Any] = {}
@@ -102,6 +98,7 @@ class Variable(Arithmetic):
 
     @persistable.setter
     def persistable(self, value: bool) -> None:
+        value = as_flag(value, f"persistable of variable {self.name}")
         note_attributes(self, "_persistable")
         self._persistable = value
         self.block.program._changed()
