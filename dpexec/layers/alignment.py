@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import check_variable_and_dtype
+from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
@@ -84,6 +84,7 @@ def ctc_greedy_decoder(
         Paddle op ``ctc_align``.
     """
     helper = LayerHelper("ctc_greedy_decoder", name=name)
+    check_type(input_length, "input_length", (Variable, str, type(None)), "ctc_greedy_decoder")
     _, best = topk(input, k=1)
     inputs, dtypes = {"Input": best}, {"Output": "int64"}
     attrs: dict[str, Any] = {"merge_repeated": True, "blank": blank}
@@ -119,6 +120,8 @@ def edit_distance(
     """
     check_variable_and_dtype(input, "input", ("int64",), "edit_distance")
     check_variable_and_dtype(label, "label", ("int64",), "edit_distance")
+    for name, length in (("input_length", input_length), ("label_length", label_length)):
+        check_type(length, name, (Variable, str, type(None)), "edit_distance")
     helper = LayerHelper("edit_distance")
     if ignored_tokens:
         input, label = _without(helper, ignored_tokens, input, label)

@@ -7,7 +7,14 @@ import keyword
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpexec.checks import FLOATS, NUMBERS, check_variable_and_dtype
+from dpexec.checks import (
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+)
 from dpexec.engine.core import unique_name
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.block import Block
@@ -20,8 +27,10 @@ __all__ = [
     "add_op",
     "add_outputs",
     "block_around",
+    "check_parts",
     "check_positive",
     "check_shape",
+    "check_shape_dtype",
     "is_unary",
     "mixed",
     "number_or_tensor",
@@ -61,6 +70,7 @@ def add_op(
     Returns:
         The output.
     """
+    check_type(out, "out", (Variable, type(None)), layer or op_type)
     helper = LayerHelper(layer or op_type, name=name, act=act)
     made = helper.create_variable_for_type_inference(dtype) if out is None else out
     helper.append_op(type=op_type, inputs=_given(inputs), outputs={slot: made}, attrs=attrs)
@@ -168,7 +178,7 @@ def numbers_or_tensors(
         values.stop_gradient = True
         inputs[slots[0]] = values
         return
-    attrs[attr] = [-1 if isinstance(v, Variable) else int(v) for v in values]
+    attrs[attr] = [-1 if isinstance(v, Variable) else v for v in values]
     if mixed(values):
         inputs[slots[1]] = [_as_tensor(helper, value, dtype) for value in values]
 
@@ -181,6 +191,36 @@ def check_shape(shape: Any, layer: str) -> None:
     """
     if not isinstance(shape, Variable) and not len(shape):
         raise AssertionError(f"The size of 'shape' in {layer} can't be zero.")
+
+
+def check_shape_dtype(shape: Any, layer: str) -> None:
+    """Check that a variable which is a shape, or is among its numbers, holds integers.
+
+    Raises:
+        TypeError: it does not.
+    """
+    for part in shape if isinstance(shape, (list, tuple)) else [shape]:
+        if isinstance(part, Variable):
+            check_dtype(part.dtype, "shape", INTEGERS, layer, f"It is variable {part.name}.")
+
+
+def check_parts(input: Variable, dim: Any, count: int) -> None:
+    """Check that a dimension of a variable can be cut into equal parts.
+
+    Args:
+        input: the variable.
+        dim: the dimension, or a variable with its number.
+        count: of the parts.
+
+    Raises:
+        AssertionError: it cannot.
+    """
+    size = input.shape[dim] if isinstance(dim, int) and dim < len(input.shape) else -1
+    if size > 0 and size % count:
+        raise AssertionError(
+            f"split cannot cut dimension {dim} of {input.name} {list(input.shape)} into {count} "
+            "equal parts"
+        )
 
 
 def check_positive(values: Any, name: str, layer: str) -> None:

@@ -20,7 +20,14 @@ from dpexec.engine.core.dtypes import as_var_type
 from dpexec.engine.ir.variable import Variable
 from dpexec.framework import device_guard
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, check_shape, number_or_tensor, numbers_or_tensors
+from dpexec.layers.build import (
+    add_op,
+    check_positive,
+    check_shape,
+    check_shape_dtype,
+    number_or_tensor,
+    numbers_or_tensors,
+)
 from dpexec.layers.tensor import assign, cast
 
 __all__ = [
@@ -63,6 +70,7 @@ def fill_constant(
     """
     check_dtype(dtype, "dtype", _FILLABLE, "fill_constant")
     check_type(shape, "shape", (Variable, list, tuple), "fill_constant")
+    check_shape_dtype(shape, "fill_constant")
     if out is not None:
         check_variable_and_dtype(out, "out", (convert_dtype(dtype),), "fill_constant")
     inputs: dict[str, Any] = {}
@@ -157,6 +165,7 @@ def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
     """
     check_type(shape, "shape", (list, tuple), "ones")
     check_dtype(dtype, "dtype", _FILLABLE, "ones")
+    check_positive(shape, "shape", "ones")
     return fill_constant(shape, dtype, 1.0, force_cpu)
 
 
@@ -213,8 +222,10 @@ def full_like(
     Returns:
         The tensor. Source: Paddle op ``fill_any_like``.
     """
-    target = input.dtype if dtype is None else as_var_type(dtype)
-    check_dtype(target, "dtype", _FILLABLE, "full_like")
+    check_type(input, "input", Variable, "full_like")
+    dtype = input.dtype if dtype is None else dtype
+    check_dtype(dtype, "dtype", _FILLABLE, "full_like")
+    target = as_var_type(dtype)
     attrs = {"value": as_number(fill_value), "dtype": target}
     with device_guard(device):
         made = add_op(

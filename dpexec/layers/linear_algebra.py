@@ -284,6 +284,7 @@ def trace(
     check_variable_and_dtype(input, "Input", NUMBERS, "trace")
     if out is not None:
         check_variable_and_dtype(out, "out", NUMBERS, "trace")
+    _check_axes(dim1, dim2, "trace")
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return add_op("trace", {"Input": input}, input.dtype, attrs, out=out, name=name)
 
@@ -304,5 +305,12 @@ def diag_embed(
     """
     x = input if isinstance(input, Variable) else assign(input)
     check_variable_and_dtype(x, "Input", NUMBERS, "diag_embed")
+    _check_axes(dim1, dim2, "diag_embed")
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return add_op("diag_embed", {"Input": x}, x.dtype, attrs, stop_gradient=True)
+
+
+def _check_axes(dim1: Any, dim2: Any, layer: str) -> None:
+    """Check the type of both axes of matrices."""
+    check_type(dim1, "dim1", int, layer)
+    check_type(dim2, "dim2", int, layer)

@@ -14,6 +14,7 @@ from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import (
     add_op,
     add_outputs,
+    check_parts,
     check_positive,
     check_shape,
     number_or_tensor,
@@ -93,6 +94,7 @@ def split(
     if isinstance(num_or_sections, int):
         if num_or_sections <= 1:
             raise AssertionError(f"split makes at least 2 parts, not {num_or_sections}")
+        check_parts(input, dim, num_or_sections)
         attrs["num"] = count = num_or_sections
     else:
         count = len(num_or_sections)
@@ -278,7 +280,9 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
         One dimension more, as long as there are variables. Source: Paddle op ``stack``.
     """
     parts: list[Any] = list(x) if isinstance(x, (list, tuple)) else [x]
-    return add_op("stack", {"X": parts}, parts[0].dtype, {"axis": axis or 0}, slot="Y")
+    return add_op(
+        "stack", {"X": parts}, parts[0].dtype, {"axis": 0 if axis is None else axis}, slot="Y"
+    )
 
 
 def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:

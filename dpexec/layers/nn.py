@@ -111,6 +111,8 @@ def lookup(
     helper = LayerHelper("embedding", param_attr=param_attr)
     check_variable_and_dtype(ids, "input", ("int64",), "embedding")
     check_dtype(dtype, "dtype", FLOATS, "embedding")
+    if is_sparse and not is_distributed and not isinstance(is_sparse, bool):
+        raise AssertionError(f"is_sparse of embedding must be a bool, but received {is_sparse!r}")
     table = helper.create_parameter(helper.param_attr, size, dtype)
     if padding_idx is None:
         padding_idx = -1
@@ -155,7 +157,7 @@ def dropout(
         "dropout_prob": dropout_prob,
         "is_test": is_test,
         "fix_seed": seed is not None,
-        "seed": seed or 0,
+        "seed": 0 if seed is None else seed,
         "dropout_implementation": dropout_implementation,
     }
     made = add_outputs(helper, {"X": x}, {"Out": x.dtype, "Mask": "uint8"}, attrs)

@@ -19,7 +19,14 @@ from dpexec.engine.core.dtypes import as_var_type
 from dpexec.engine.ir.variable import Variable
 from dpexec.framework import device_guard
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, add_outputs, check_positive, check_shape, numbers_or_tensors
+from dpexec.layers.build import (
+    add_op,
+    add_outputs,
+    check_positive,
+    check_shape,
+    check_shape_dtype,
+    numbers_or_tensors,
+)
 
 __all__ = [
     "gaussian_random",
@@ -79,6 +86,7 @@ def gaussian_random(
         The numbers. Source: Paddle op ``gaussian_random``.
     """
     check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
+    check_shape_dtype(shape, "gaussian_random")
     check_dtype(dtype, "dtype", SINGLE_DOUBLE, "gaussian_random")
     attrs = {"mean": mean, "std": std, "seed": seed}
     return _random("gaussian_random", shape, dtype, attrs, "int32")
@@ -280,6 +288,7 @@ def randn(
     dtype = "float32" if dtype is None else dtype
     check_type(shape, "shape", (list, tuple), "randn")
     check_dtype(dtype, "create data type", SINGLE_DOUBLE, "randn")
+    check_shape(shape, "randn")
     if out is not None:
         check_variable_and_dtype(out, "out", (convert_dtype(dtype),), "randn")
     seed = int(np.random.randint(0, 100))  # noqa: NPY002 - numpy.random.seed counts

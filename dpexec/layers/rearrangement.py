@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dpexec.checks import (
     FLOATS,
     NO_HALF,
@@ -160,8 +162,8 @@ def roll(
         The same shape. Source: Paddle op ``roll``.
     """
     check_type(input, "input", Variable, "roll")
-    steps = [shifts] if isinstance(shifts, int) else shifts
-    axes = [dims] if isinstance(dims, int) else dims
+    steps: Any = [shifts] if _is_number(shifts) else shifts
+    axes: Any = [dims] if _is_number(dims) else dims
     check_type(steps, "shifts", (list, tuple), "roll")
     check_type(axes, "dims", (list, tuple, type(None)), "roll")
     source = input
@@ -170,6 +172,10 @@ def roll(
     attrs = {"dims": list(axes), "shifts": list(steps)}
     out = add_op("roll", {"X": source}, input.dtype, attrs)
     return reshape(out, shape=input.shape, inplace=True)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
@@ -260,6 +266,7 @@ def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True)
         ``(N, D)``, or ``(N, D - 2)``. Source: Paddle op ``cvm``.
     """
     check_variable_and_dtype(input, "input", FLOATS, "cvm")
+    check_type(cvm, "cvm", (Variable, str), "cvm")
     helper = LayerHelper("cvm")
     out = helper.create_variable(dtype=input.dtype)
     inputs, attrs = {"X": input, "CVM": cvm}, {"use_cvm": use_cvm}

@@ -168,6 +168,7 @@ def _size_attrs(
         numbers = [n for n in out_shape if not isinstance(n, Variable)]
         if any(n <= 0 for n in numbers):
             raise AssertionError(f"out_shape must be positive, but is {out_shape}")
+        out_shape = [n if isinstance(n, Variable) else int(n) for n in out_shape]  # as Paddle
     found: dict[str, Any] = {}
     numbers_or_tensors(helper, out_shape, ("OutSize", "SizeTensor"), "size", inputs, found)
     names = ("out_d", "out_h", "out_w")[3 - axes :]

@@ -229,12 +229,15 @@ def sampled_softmax_with_cross_entropy(
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``sample_logits``; Jean and others, 2015.
     """
+    customized = {"Samples": customized_samples, "Probabilities": customized_probabilities}
+    for slot, variable in customized.items():
+        kinds = (Variable, str, type(None))
+        check_type(variable, f"customized_{slot.lower()}", kinds, "sample_logits")
     helper = LayerHelper("sample_logits")
     inputs, made = {"Logits": logits, "Labels": label}, {}
     dtypes: dict[str, Any] = {"Samples": "int64", "Probabilities": logits.dtype}
     if use_customized_samples:
-        given = {"Samples": customized_samples, "Probabilities": customized_probabilities}
-        for slot, variable in given.items():
+        for slot, variable in customized.items():
             check_type(variable, f"customized_{slot.lower()}", Variable, "sample_logits")
             inputs[f"Customized{slot}"] = made[slot] = variable  # type: ignore[assignment]
         dtypes = {}
@@ -287,6 +290,7 @@ def center_loss(
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``center_loss``; Wen and others, 2016.
     """
+    check_type(label, "label", (Variable, str), "center_loss")
     helper = LayerHelper("center_loss", input=input)
     dtype = helper.input_dtype()
     centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.checks import INTEGERS, check_variable_and_dtype
+from dpexec.checks import INTEGERS, check_type, check_variable_and_dtype
 from dpexec.engine.core.dtypes import as_var_type
 from dpexec.engine.ir.variable import Variable
 from dpexec.layers.build import add_op
@@ -28,6 +28,7 @@ def sequence_mask(
         The shape of ``x`` and one dimension more; gradients stop here. Source: Paddle op
         ``sequence_mask``.
     """
+    check_type(x, "x", (Variable, str), "sequence_mask")
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {"out_dtype": as_var_type(dtype)}
     if isinstance(maxlen, Variable):

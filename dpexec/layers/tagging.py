@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import SINGLE_DOUBLE, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
@@ -43,6 +43,7 @@ def linear_chain_crf(
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "linear_chain_crf")
     check_variable_and_dtype(label, "label", ("int64",), "linear_chain_crf")
+    check_type(length, "length", (Variable, str, type(None)), "linear_chain_crf")
     helper = LayerHelper("linear_chain_crf", param_attr=param_attr)
     tags = input.shape[1 if length is None else 2]
     transition = helper.create_parameter(helper.param_attr, [tags + 2, tags], input.dtype)

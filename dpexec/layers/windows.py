@@ -96,7 +96,8 @@ class Filters:
             AssertionError: ``param_attr`` is False.
         """
         check_type(input, "input", Variable, self.layer)
-        check_choice(use_cudnn, "use_cudnn", (True, False), self.layer)
+        if not isinstance(use_cudnn, bool):
+            raise ValueError(f"use_cudnn of {self.layer} must be a bool, not {use_cudnn!r}")
         check_choice(self.data_format, "data_format", self.layouts, self.layer)
         if param_attr is False:
             raise AssertionError(f"param_attr of {self.layer} cannot be False: it has filters")
@@ -185,6 +186,8 @@ def transposed_convolution(
     """
     use_cudnn, groups, axes = options["use_cudnn"], filters.groups, filters.axes
     filters.check(input, options["param_attr"], use_cudnn)
+    if groups is not None and groups < 1:
+        raise ValueError(f"groups of {filters.layer} must be positive, but is {groups}")
     channels = input.shape[filters.channel_axis]
     apart = channels == groups and filters.count == channels and not use_cudnn
     helper = LayerHelper(depthwise if depthwise and apart else filters.layer, **options)
