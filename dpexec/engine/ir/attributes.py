@@ -33,7 +33,7 @@ FIELDS = {
 """The field of a message that holds a value, by its type."""
 
 _INT32 = range(-(2**31), 2**31)
-_LONG_SHAPES = {"fill_constant", "uniform_random", "gaussian_random"}
+_LONG_SHAPES = {"fill_constant", "uniform_random", "gaussian_random", "randint"}
 _LISTS = {
     AttrType.BLOCKS: "optimize_blocks",
     AttrType.FLOATS: "Scale_weights anchor_sizes aspect_ratios bbox_reg_weights fixed_ratios "
@@ -207,6 +207,8 @@ def _converted(value: Any, declared: str, name: str) -> Any:
         return None if any(item is None for item in made) else made
     if declared in ("INT", "LONG"):
         wide = declared == "LONG" or name in _LONG_NUMBERS
+        if wide and isinstance(value, float) and value.is_integer():
+            value = int(value)  # as Paddle does where it declares 64 bits
         whole = isinstance(value, int) and int(value) in (_INT64 if wide else _INT32)
         return int(value) if whole and type(value) is bool else value if whole else None
     if declared == "FLOAT":

@@ -97,6 +97,9 @@ _ANNOTATED = {
     "str": AttrType.STRING,
     "Sequence[int]": AttrType.INTS,
     "Sequence[float]": AttrType.FLOATS,
+    "Sequence[str]": AttrType.STRINGS,
+    "Ints": AttrType.INTS,
+    "Shape": AttrType.INTS,
 }
 
 

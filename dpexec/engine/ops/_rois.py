@@ -32,9 +32,15 @@ def require_regions(
 
 
 def infer_pooled(
-    x: Spec, rois: Spec, lod: Spec | None, pooled_height: int, pooled_width: int
+    x: Spec,
+    rois: Spec,
+    lod: Spec | None,
+    pooled_height: int,
+    pooled_width: int,
+    spatial_scale: float = 1.0,
 ) -> Spec:
     """The spec of a small map for every region, checked."""
+    require(spatial_scale > 0, f"spatial_scale must be positive, but is {spatial_scale}")
     require_regions(x, rois, lod, pooled_height, pooled_width)
     return Spec((rois.shape[0], x.shape[1], pooled_height, pooled_width), x.dtype)
 

@@ -135,3 +135,19 @@ def batch_size_like(
     made = list(shape)
     made[output_dim_idx] = like[input_dim_idx]
     return tuple(made)
+
+
+def require_lengths(
+    axes: Sequence[int], bounds: dict[str, tuple[Spec | None, Sequence[Any]]]
+) -> None:
+    """Refuse bounds that are not as many as the axes, unless a tensor has them.
+
+    Args:
+        axes: which are cut.
+        bounds: by their names, the tensor or None, and the numbers or a variable for each.
+    """
+    for name, (tensor, numbers) in bounds.items():
+        require(
+            tensor is not None or len(numbers) == len(axes),
+            f"{name} must have the same length as axes {list(axes)}, but has {len(numbers)}",
+        )

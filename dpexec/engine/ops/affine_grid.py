@@ -21,6 +21,7 @@ def _infer(theta: Spec, shape: Spec | None, *, output_shape: Sequence[int] = ())
         shape is not None or len(output_shape) == 4,
         f"output_shape is {list(output_shape)}, but must be samples, channels, height and width",
     )
+    require(shape is None or shape.rank == 1, f"OutputShape {shape} must be a vector")
     # Paddle leaves height and width open even where the attribute tells them.
     return theta.replace(shape=(theta.shape[0], -1, -1, 2))
 

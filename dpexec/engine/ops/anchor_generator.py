@@ -31,6 +31,10 @@ def _infer(
         len(stride) == 2 and min(stride) > 0,
         f"stride must be two positive numbers, but is {list(stride)}",
     )
+    require(
+        anchor_sizes and min(anchor_sizes) > 0,
+        f"anchor_sizes must be positive numbers, but are {list(anchor_sizes)}",
+    )
     return infer_boxes(features, len(anchor_sizes) * len(aspect_ratios))
 
 

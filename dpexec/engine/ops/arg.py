@@ -11,7 +11,7 @@ from dpexec.engine.ir.opdef import Sample, Spec, op
 from dpexec.engine.ops._shapes import require_axis
 
 
-def _infer(x: Spec, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Spec:
+def _infer(x: Spec, *, axis: int, keepdims: bool = False, dtype: int = -1) -> Spec:
     at = require_axis(axis, x)
     shape = (*x.shape[:at], *((1,) if keepdims else ()), *x.shape[at + 1 :])
     return Spec(shape, VarType.INT64 if dtype < 0 else as_var_type(dtype))
@@ -41,7 +41,7 @@ def _finish(xp: Any, indices: Any, axis: int, keepdims: bool, dtype: int) -> Any
         Sample({"X": r.distinct((2, 3, 2))}, {"axis": -2}),
     ],
 )
-def arg_max(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Any:
+def arg_max(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = -1) -> Any:
     """Positions of the largest elements along ``axis``, of equals the first.
 
     Source: Paddle op ``arg_max``.
@@ -65,7 +65,7 @@ def arg_max(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: in
         Sample({"X": r.distinct((2, 3, 2))}, {"axis": -2, "keepdims": True}),
     ],
 )
-def arg_min(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Any:
+def arg_min(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = -1) -> Any:
     """Positions of the smallest elements along ``axis``, of equals the first.
 
     Source: Paddle op ``arg_min``.

@@ -42,7 +42,7 @@ def assign_grad(context: GradContext) -> list[GradOp]:
     return [GradOp("assign", inputs, {"Out": context.input_grads["X"]})]
 
 
-def _infer_cast(x: Spec, *, out_dtype: int = VarType.FP32) -> Spec:
+def _infer_cast(x: Spec, *, out_dtype: int) -> Spec:
     return x.replace(dtype=as_var_type(out_dtype))
 
 
@@ -74,7 +74,7 @@ def _infer_cast(x: Spec, *, out_dtype: int = VarType.FP32) -> Spec:
         ),
     ],
 )
-def cast(xp: Any, x: Any, *, in_dtype: int = VarType.FP32, out_dtype: int = VarType.FP32) -> Any:
+def cast(xp: Any, x: Any, *, in_dtype: int, out_dtype: int) -> Any:
     """``x`` in another data type; floating point numbers lose what follows the point.
 
     Source: Paddle op ``cast``.

@@ -24,7 +24,7 @@ def _infer(
     param: Spec,
     *states: Spec,
     min_average_window: int = 10000,
-    max_average_window: int = 10000,
+    max_average_window: int,
 ) -> tuple[Spec, ...]:
     require(
         min_average_window <= max_average_window,
@@ -74,7 +74,7 @@ def average_accumulates(
     num_updates: Any,
     *,
     average_window: float = 0.0,
-    max_average_window: int = 10000,
+    max_average_window: int,
     min_average_window: int = 10000,
 ) -> Any:
     """Add the parameter to the sums; when the window is full, the sums become the old ones.

@@ -20,7 +20,7 @@ def _infer(
     scores: Spec,
     scores_lod: Spec | None,
     *,
-    level: int = 0,
+    level: int,
     beam_size: int,
 ) -> tuple[Spec, Spec, Spec, Spec, Spec]:
     require(pre_ids.dtype == VarType.INT64, f"pre_ids {pre_ids} must be int64")
@@ -88,7 +88,7 @@ def beam_search(
     scores: Any,
     scores_lod: Lod,
     *,
-    level: int = 0,
+    level: int,
     beam_size: int,
     end_id: int,
     is_accumulated: bool = True,

@@ -12,7 +12,7 @@ from dpexec.engine.ops._shapes import require_same_dtype
 
 
 def _infer(
-    x: Spec, label: Spec, centers: Spec, rate: Spec, *, cluster_num: int = 0
+    x: Spec, label: Spec, centers: Spec, rate: Spec, *, cluster_num: int
 ) -> tuple[Spec, Spec, Spec]:
     require_same_dtype(x, centers, "X and Centers")
     require_row_numbers(label, "Label")
@@ -58,7 +58,7 @@ def center_loss(
     centers: Any,
     rate: Any,
     *,
-    need_update: bool = False,
+    need_update: bool,
 ) -> tuple[Any, Any, Any]:
     """Half the squared distance of every sample from the center of its class, ``(N, 1)``.
 

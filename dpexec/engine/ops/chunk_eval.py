@@ -11,7 +11,7 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.engine.ops._sequences import on_host, rows_of
-from dpexec.engine.ops._shapes import require_integer, same_dims
+from dpexec.engine.ops._shapes import require_integer
 from dpexec.engine.ops._tagging import places
 
 _SCHEMES = {"plain": "I", "IOB": "BI", "IOE": "IE", "IOBES": "BIES"}
@@ -32,9 +32,7 @@ def _infer(
 ) -> tuple[Spec, ...]:
     for name, spec in (("Inference", found), ("Label", label)):
         require(spec.dtype == VarType.INT64, f"{name} {spec} must hold int64")
-    require(
-        same_dims(found.shape, label.shape), f"Inference {found} and Label {label} must be alike"
-    )
+    require(found.shape == label.shape, f"Inference {found} and Label {label} must be alike")
     if length is not None:
         require_integer(length, "SeqLength")
         require(

@@ -14,9 +14,7 @@ from dpexec.engine.ops._shapes import require_float
 from dpexec.engine.ops._unary import bends_nowhere
 
 
-def _infer(
-    x: Spec, low: Spec | None, high: Spec | None, *, min: float = -1.0, max: float = 1.0
-) -> Spec:
+def _infer(x: Spec, low: Spec | None, high: Spec | None, *, min: float, max: float) -> Spec:
     require_float(x)
     require(
         low is not None or high is not None or min < max,
@@ -41,9 +39,7 @@ def _infer(
         Sample({"X": r.distinct((2, 3, 2)) - 0.55}, {"min": -0.3, "max": 0.3}),
     ],
 )
-def clip(
-    xp: Any, x: Any, low: Any = None, high: Any = None, *, min: float = -1.0, max: float = 1.0
-) -> Any:
+def clip(xp: Any, x: Any, low: Any = None, high: Any = None, *, min: float, max: float) -> Any:
     """``min`` where x is below, ``max`` where it is above; ``Min`` and ``Max`` replace them.
 
     Of a sparse gradient the rows are merged first. Source: Paddle op ``clip``.
@@ -110,7 +106,7 @@ bends_nowhere(clip_grad)
     ],
     operand_ulps=2,
 )
-def clip_by_norm(xp: Any, x: Any, *, max_norm: float = 1.0) -> Any:
+def clip_by_norm(xp: Any, x: Any, *, max_norm: float) -> Any:
     """``x``, scaled down to the Euclidean norm ``max_norm`` if its norm is larger.
 
     Of a sparse gradient the rows are merged first. Source: Paddle op ``clip_by_norm``.

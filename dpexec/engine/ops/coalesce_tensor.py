@@ -23,7 +23,7 @@ def _places(sizes: Sequence[int], width: int) -> tuple[list[int], int]:
     return starts, end
 
 
-def _infer(x: Sequence[Spec], *, dtype: int = VarType.FP32) -> tuple[list[Spec], Spec]:
+def _infer(x: Sequence[Spec], *, dtype: int) -> tuple[list[Spec], Spec]:
     kind = as_var_type(dtype)
     for spec in x:
         require(
@@ -59,7 +59,7 @@ def coalesce_tensor(
     x: list[Any],
     *,
     names: Mapping[str, Sequence[str]],
-    dtype: int = VarType.FP32,
+    dtype: int,
     copy_data: bool = False,
     set_constant: bool = False,
     constant: float = 0.0,

@@ -182,7 +182,7 @@ def broadcast(xp: Any, x: Any, *, root: int = 0, **met: Any) -> Any:
 # ---- one after another, and parts of sums
 
 
-def _infer_gathered(x: Spec, *, nranks: int = 1) -> Spec:
+def _infer_gathered(x: Spec, *, nranks: int) -> Spec:
     require(len(x.shape) > 0 and nranks > 0, f"it needs rows and trainers, not {x}, {nranks}")
     rows = x.shape[0]
     return x.replace(shape=(rows * nranks if rows >= 0 else rows, *x.shape[1:]))
@@ -195,7 +195,7 @@ def _infer_gathered(x: Spec, *, nranks: int = 1) -> Spec:
     samples=_samples(nranks=1),
 )
 @passes_on(_Trainers)
-def c_allgather(xp: Any, x: Any, *, ring_id: int = 0, nranks: int = 1, **met: Any) -> Any:
+def c_allgather(xp: Any, x: Any, *, ring_id: int = 0, nranks: int, **met: Any) -> Any:
     """``x`` of all trainers, one below the other. Source: Paddle op ``c_allgather``."""
     trainers = _Trainers(ring_id, **met)
     trainers.must_be(nranks)

@@ -128,7 +128,7 @@ def _sparsity_at(step: int, sparsity: Sequence[float], rampup_step: float) -> fl
     ],
 )
 def dgc_clip_by_norm(
-    xp: Any, x: Any, current_step: Any, *, max_norm: float = 1.0, rampup_begin_step: float = -1.0
+    xp: Any, x: Any, current_step: Any, *, max_norm: float, rampup_begin_step: float = -1.0
 ) -> Any:
     """``clip_by_norm`` from ``rampup_begin_step`` on; ``x`` before it.
 
@@ -181,7 +181,7 @@ def dgc_momentum(
     current_step: Any,
     nranks: Any,
     *,
-    mu: float = 0.9,
+    mu: float,
     use_nesterov: bool = False,
     rampup_begin_step: float = -1.0,
 ) -> tuple[Any, Any, Any]:

@@ -123,7 +123,7 @@ def _infer_tril_triu(x: Spec) -> Spec:
         ),
     ],
 )
-def tril_triu(xp: Any, x: Any, *, diagonal: int = 0, lower: bool = True) -> Any:
+def tril_triu(xp: Any, x: Any, *, diagonal: int = 0, lower: bool) -> Any:
     """The lower triangle of each matrix, or the upper one, up to a diagonal; 0 elsewhere.
 
     Source: Paddle op ``tril_triu``.

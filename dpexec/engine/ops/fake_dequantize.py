@@ -14,7 +14,7 @@ from dpexec.engine.ops._quantization import check_bits, largest_level
 from dpexec.engine.ops._shapes import require_same_dtype
 
 
-def _infer(x: Spec, scale: Spec, *, max_range: float = 0.0) -> Spec:
+def _infer(x: Spec, scale: Spec, *, max_range: float) -> Spec:
     require(max_range, "max_range must be given")
     require_same_dtype(x, scale, "X and Scale")
     return x
@@ -36,7 +36,7 @@ def _infer(x: Spec, scale: Spec, *, max_range: float = 0.0) -> Spec:
         ),
     ],
 )
-def fake_dequantize_max_abs(xp: Any, x: Any, scale: Any, *, max_range: float = 0.0) -> Any:
+def fake_dequantize_max_abs(xp: Any, x: Any, scale: Any, *, max_range: float) -> Any:
     """``x * Scale / max_range``. Source: Paddle op ``fake_dequantize_max_abs``."""
     made = x * scalar(scale)
     made /= x.dtype.type(max_range)
@@ -98,7 +98,7 @@ def fake_channel_wise_dequantize_max_abs(
     return made
 
 
-def _infer_bytes(x: Spec, scale: Spec, *, max_range: float = 0.0) -> Spec:
+def _infer_bytes(x: Spec, scale: Spec, *, max_range: float) -> Spec:
     require(max_range, "max_range must be given")
     require(x.dtype == VarType.INT8, f"X {x} must be int8")
     return x.replace(dtype=scale.dtype)
@@ -116,7 +116,7 @@ def _infer_bytes(x: Spec, scale: Spec, *, max_range: float = 0.0) -> Spec:
         Sample({"X": _bytes(r, (4,)), "Scale": np.array([0.01])}, {"max_range": 1.0}),
     ],
 )
-def dequantize_abs_max(xp: Any, x: Any, scale: Any, *, max_range: float = 0.0) -> Any:
+def dequantize_abs_max(xp: Any, x: Any, scale: Any, *, max_range: float) -> Any:
     """``x * Scale / max_range`` of bytes. Source: Paddle op ``dequantize_abs_max``."""
     made = x.astype(scale.dtype) * scalar(scale)
     made /= scale.dtype.type(max_range)

@@ -85,7 +85,7 @@ def _infer_batch_size_like(
     like: Spec,
     lod: Spec | None,
     *,
-    shape: Shape = (),
+    shape: Shape,
     dtype: int = VarType.FP32,
     input_dim_idx: int = 0,
     output_dim_idx: int = 0,
@@ -131,7 +131,7 @@ def fill_constant_batch_size_like(
     like: Any,
     lod: Lod | None,
     *,
-    shape: Shape = (),
+    shape: Shape,
     dtype: int = VarType.FP32,
     value: float = 0.0,
     str_value: str = "",
@@ -154,9 +154,7 @@ def fill_constant_batch_size_like(
 _FILLED = (VarType.FP32, VarType.FP64, VarType.INT32, VarType.INT64)
 
 
-def _infer_fill(
-    *, value: Sequence[float] = (), shape: Shape = (), dtype: int = VarType.FP32
-) -> Spec:
+def _infer_fill(*, value: Sequence[float], shape: Shape, dtype: int = VarType.FP32) -> Spec:
     made = Spec(infer_shape_attribute(shape), as_var_type(dtype))
     require(made.dtype in _FILLED, f"fill makes float32, float64, int32 or int64, but not {made}")
     require(
@@ -184,9 +182,7 @@ def _infer_fill(
         Sample({}, {"shape": [2, 1], "dtype": VarType.INT32, "value": [7.9, -7.9]}),
     ],
 )
-def fill(
-    xp: Any, *, value: Sequence[float] = (), shape: Shape = (), dtype: int = VarType.FP32
-) -> Any:
+def fill(xp: Any, *, value: Sequence[float], shape: Shape, dtype: int = VarType.FP32) -> Any:
     """A tensor of these numbers, row by row; integers lose what is behind the point.
 
     Source: Paddle op ``fill``.
@@ -288,8 +284,8 @@ _VALUE_LISTS = {
 
 def _infer_assign_value(
     *,
-    shape: Shape = (),
-    dtype: int = VarType.FP32,
+    shape: Shape,
+    dtype: int,
     bool_values: Sequence[Any] = (),
     fp32_values: Sequence[float] = (),
     int32_values: Sequence[int] = (),
@@ -334,8 +330,8 @@ def _infer_assign_value(
 def assign_value(
     xp: Any,
     *,
-    shape: Shape = (),
-    dtype: int = VarType.FP32,
+    shape: Shape,
+    dtype: int,
     bool_values: Sequence[Any] = (),
     fp32_values: Sequence[float] = (),
     int32_values: Sequence[int] = (),

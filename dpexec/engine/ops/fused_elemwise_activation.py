@@ -48,7 +48,7 @@ def _infer(
     x: Spec,
     y: Spec,
     *,
-    functor_list: Sequence[str] = (),
+    functor_list: Sequence[str],
     axis: int = -1,
     save_intermediate_out: bool = False,
 ) -> tuple[Spec, Spec | None]:
@@ -124,7 +124,7 @@ def fused_elemwise_activation(
     x: Any,
     y: Any,
     *,
-    functor_list: Sequence[str] = (),
+    functor_list: Sequence[str],
     axis: int = -1,
     scale: float = 0.0,
     save_intermediate_out: bool = False,

@@ -44,7 +44,9 @@ def _fused(one: OpDef) -> OpDef:
     def samples(r: SampleRng) -> list[Sample]:
         needed = " ".join(slot.name for slot in one.inputs if not slot.optional)
         parts = [drawn(r, needed).inputs for _ in range(3)]
-        return [Sample({slot: [part[slot] for part in parts] for slot in needed.split()})]
+        assert one.samples is not None
+        attrs = {name: one.samples(r)[0].attrs[name] for name in one.required}
+        return [Sample({slot: [part[slot] for part in parts] for slot in needed.split()}, attrs)]
 
     kernel.__doc__ = f"""``{one.type}`` for every parameter of a list, one after another.
 

@@ -43,7 +43,7 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
         ),
     ],
 )
-def huber_loss(xp: Any, x: Any, y: Any, *, delta: float = 1.0) -> tuple[Any, Any]:
+def huber_loss(xp: Any, x: Any, y: Any, *, delta: float) -> tuple[Any, Any]:
     """``r * r / 2`` where ``abs(r) <= delta``, else ``delta * (abs(r) - delta / 2)``; r = y - x.
 
     Source: Paddle op ``huber_loss``.

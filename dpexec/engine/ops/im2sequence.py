@@ -40,7 +40,7 @@ def _infer(
     x: Spec,
     sizes: Spec | None,
     *,
-    kernels: Ints = (),
+    kernels: Ints,
     strides: Ints = (1, 1),
     paddings: Ints = (0, 0, 0, 0),
 ) -> tuple[Spec, Spec]:
@@ -109,7 +109,7 @@ def im2sequence(
     x: Any,
     sizes: Any,
     *,
-    kernels: Ints = (),
+    kernels: Ints,
     strides: Ints = (1, 1),
     paddings: Ints = (0, 0, 0, 0),
     out_stride: Ints = (1, 1),

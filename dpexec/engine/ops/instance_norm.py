@@ -181,7 +181,7 @@ def _infer_group(
     scale: Spec | None,
     bias: Spec | None,
     *,
-    groups: int = 1,
+    groups: int,
     epsilon: float = 1e-5,
     data_layout: str = "NCHW",
 ) -> tuple[Spec, Spec, Spec]:
@@ -283,7 +283,7 @@ def group_norm(
     scale: Any = None,
     bias: Any = None,
     *,
-    groups: int = 1,
+    groups: int,
     epsilon: float = 1e-5,
     data_layout: str = "NCHW",
 ) -> tuple[Any, Any, Any]:

@@ -16,6 +16,10 @@ def _infer(x: Spec, prior: Spec | None, *, epsilon: float = 0.0) -> Spec:
         prior is None or (prior.rank and dims_match(prior.shape[-1], x.shape[-1])),
         f"PriorDist {prior} must have a probability for each class of X {x}",
     )
+    require(
+        prior is None or dims_match(prior.size, x.shape[-1]),
+        f"PriorDist {prior} must be one row, but has {prior and prior.size} elements",
+    )
     return x
 
 

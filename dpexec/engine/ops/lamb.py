@@ -59,7 +59,7 @@ def lamb(
     beta1_pow: Any,
     beta2_pow: Any,
     *,
-    weight_decay: float = 0.01,
+    weight_decay: float,
     beta1: float = 0.9,
     beta2: float = 0.999,
     epsilon: float = 1e-6,
@@ -120,7 +120,7 @@ def lars_momentum(
     velocity: Any,
     rate: Any,
     *,
-    mu: float = 0.9,
+    mu: float,
     lars_coeff: float = 0.001,
     lars_weight_decay: float = 0.0005,
 ) -> tuple[Any, Any]:

@@ -30,7 +30,7 @@ def _read(table: Spec, ids: Spec, shape: tuple[int, ...]) -> Spec:
 def _infer(table: Spec, ids: Spec) -> Spec:
     _check(table, ids)
     require(
-        ids.rank and ids.shape[-1] in (1, -1),
+        ids.rank and ids.shape[-1] == 1,
         f"the last dimension of Ids {ids} must be 1; fluid.embedding takes ids of any shape",
     )
     return _read(table, ids, ids.shape[:-1])

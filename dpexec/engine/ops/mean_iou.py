@@ -19,7 +19,7 @@ def _infer(
     corrects: list[Spec],
     means: list[Spec],
     *,
-    num_classes: int = 0,
+    num_classes: int,
 ) -> tuple[Spec, Spec, Spec]:
     require_integer(predictions, "Predictions")
     require_integer(labels, "Labels")
@@ -78,7 +78,7 @@ def mean_iou(
     corrects: list[Any],
     means: list[Any],
     *,
-    num_classes: int = 0,
+    num_classes: int,
 ) -> tuple[Any, Any, Any]:
     """The mean over the classes of intersection over union, of those that occur.
 

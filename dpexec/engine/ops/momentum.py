@@ -66,7 +66,7 @@ def momentum(
     velocity: Any,
     rate: Any,
     *,
-    mu: float = 0.9,
+    mu: float,
     use_nesterov: bool = False,
 ) -> tuple[Any, Any]:
     """``v = mu * v + g; p -= rate * v``, with Nesterov ``p -= rate * (g + mu * v)``.

@@ -42,6 +42,7 @@ def _infer(
     )
     if not has_eight_bits(x):
         require_same_dtype(x, y)
+    require(y.size, f"Y {y} must have elements")
     width = product(x.shape[x_num_col_dims:])
     height = product(y.shape[:y_num_col_dims])
     require(

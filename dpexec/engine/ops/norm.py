@@ -11,7 +11,7 @@ from dpexec.engine.ops._edges import SQUARES, spoiled
 from dpexec.engine.ops._shapes import require_axis, require_float
 
 
-def _infer(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
+def _infer(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
     require_float(x)
     at = require_axis(axis, x)
     norms = x.replace(shape=(*x.shape[:at], 1, *x.shape[at + 1 :]), lod_level=0)
@@ -35,7 +35,7 @@ def _infer(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
     ],
     operand_ulps=2,
 )
-def norm(xp: Any, x: Any, *, axis: int = -1, epsilon: float = 1e-10) -> tuple[Any, Any]:
+def norm(xp: Any, x: Any, *, axis: int, epsilon: float = 1e-10) -> tuple[Any, Any]:
     """``x / Norm`` with ``Norm = sqrt(sum(x**2) + epsilon)`` along ``axis``.
 
     Source: Paddle op ``norm``.

@@ -13,7 +13,7 @@ from dpexec.engine.ops._rows import added_rows
 Ints = Sequence[int]
 
 
-def _infer(x: Spec, *, paddings: Ints = ()) -> Spec:
+def _infer(x: Spec, *, paddings: Ints) -> Spec:
     require(
         len(paddings) == 2 * x.rank and all(width >= 0 for width in paddings),
         f"paddings are {list(paddings)}, but must be two numbers for every dimension of X {x}",
@@ -42,7 +42,7 @@ def _resized(shape: Ints, paddings: Ints, sign: int) -> tuple[int, ...]:
         ),
     ],
 )
-def pad(xp: Any, x: Any, *, paddings: Ints = (), pad_value: float = 0.0) -> Any:
+def pad(xp: Any, x: Any, *, paddings: Ints, pad_value: float = 0.0) -> Any:
     """``x`` with ``paddings[2*i]`` and ``paddings[2*i + 1]`` times ``pad_value`` around axis ``i``.
 
     Source: Paddle op ``pad``.
@@ -76,7 +76,7 @@ def _infer_2d(
     x: Spec,
     tensor: Spec | None,
     *,
-    paddings: Ints = (0, 0, 0, 0),
+    paddings: Ints,
     mode: str = "constant",
     data_format: str = "NCHW",
 ) -> Spec:
@@ -150,7 +150,7 @@ def pad2d(
     x: Any,
     tensor: Any,
     *,
-    paddings: Ints = (0, 0, 0, 0),
+    paddings: Ints,
     mode: str = "constant",
     pad_value: float = 0.0,
     data_format: str = "NCHW",

@@ -156,7 +156,7 @@ def space_to_depth_grad(xp: Any, x: Any, d_out: Any, *, blocksize: int = 2) -> A
     return finer.transpose(0, 3, 5, 1, 2, 4).reshape(x.shape)
 
 
-def _infer_temporal_shift(x: Spec, *, seg_num: int = 1, shift_ratio: float = 0.25) -> Spec:
+def _infer_temporal_shift(x: Spec, *, seg_num: int, shift_ratio: float = 0.25) -> Spec:
     require(x.rank == 4, f"X {x} must be frames (N * T, C, H, W)")
     require(seg_num >= 1, f"seg_num is {seg_num}, but must be positive")
     require(0 < shift_ratio < 0.5, f"shift_ratio is {shift_ratio}, but must lie within (0, 0.5)")
@@ -190,7 +190,7 @@ def _shifted(xp: Any, x: Any, seg_num: int, shift_ratio: float, step: int) -> An
     ],
     operand_ulps=1,
 )
-def temporal_shift(xp: Any, x: Any, *, seg_num: int = 1, shift_ratio: float = 0.25) -> Any:
+def temporal_shift(xp: Any, x: Any, *, seg_num: int, shift_ratio: float = 0.25) -> Any:
     """A share of the channels of each frame comes from the frame before, a share from the next.
 
     ``X`` holds ``seg_num`` frames per video; beyond the ends are zeros. Source: Paddle op

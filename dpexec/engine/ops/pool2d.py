@@ -23,7 +23,7 @@ def _infer(
     x: Spec,
     *,
     strides: Sequence[int],
-    pooling_type: str = "max",
+    pooling_type: str,
     data_format: str,
     use_mkldnn: bool = False,
     **windows: Any,
@@ -57,7 +57,7 @@ def _declare(
 ) -> OpDef:
     @passes_on(Pooling.of)
     def kernel(
-        xp: Any, x: Any, *, pooling_type: str = "max", data_format: str, **windows: Any
+        xp: Any, x: Any, *, pooling_type: str, data_format: str, **windows: Any
     ) -> Any:
         whole = x.dtype.kind != "f"
         values = _channels_first(x.astype(np.float32) if whole else x, data_format)

@@ -23,7 +23,7 @@ def _infer(
     weights: Spec | None,
     states: Spec | None,
     *,
-    class_number: int = 1,
+    class_number: int,
 ) -> tuple[Spec, Spec, Spec]:
     require(class_number > 0, f"class_number must be positive, but is {class_number}")
     require_float(scores, "MaxProbs")
@@ -106,7 +106,7 @@ def precision_recall(
     weights: Any,
     states: Any,
     *,
-    class_number: int = 1,
+    class_number: int,
 ) -> tuple[Any, Any, Any]:
     """Macro precision, recall and F1, then micro ones, ``(6,)``; and the counts behind them.
 

@@ -72,13 +72,13 @@ def prelu_grad(
     return d_x, d_alpha
 
 
-def _infer_maxout(x: Spec, *, groups: int = 1, axis: int = 1) -> Spec:
+def _infer_maxout(x: Spec, *, groups: int, axis: int = 1) -> Spec:
     require_float(x)
     at = require_axis(axis, x)
     channels = x.shape[at]
     require(
-        groups > 0 and (channels < 0 or channels % groups == 0),
-        f"groups is {groups}, but must divide dimension {axis} of X {x}",
+        groups > 1 and (channels < 0 or channels % groups == 0),
+        f"groups is {groups}, but must be 2 or more and divide dimension {axis} of X {x}",
     )
     left = channels if channels < 0 else channels // groups
     return x.replace(shape=(*x.shape[:at], left, *x.shape[at + 1 :]), lod_level=0)
@@ -121,7 +121,7 @@ def _grouped(x: Any, groups: int, axis: int) -> tuple[Any, int]:
     ],
     operand_ulps=1,
 )
-def maxout(xp: Any, x: Any, *, groups: int = 1, axis: int = 1) -> Any:
+def maxout(xp: Any, x: Any, *, groups: int, axis: int = 1) -> Any:
     """The largest of every ``groups`` neighbouring channels.
 
     Source: Goodfellow et al., 2013; Paddle op ``maxout``.

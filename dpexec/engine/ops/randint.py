@@ -19,8 +19,8 @@ def _infer_randint(
     parts: list[Spec],
     *,
     shape: Sequence[int] = (),
-    low: int = 0,
-    high: int = 0,
+    low: int,
+    high: int,
     dtype: int = VarType.INT64,
 ) -> Spec:
     require(low < high, f"low is {low}, but must be less than high, which is {high}")
@@ -55,8 +55,8 @@ def randint(
     parts: list[Any],
     *,
     shape: Sequence[int] = (),
-    low: int = 0,
-    high: int = 0,
+    low: int,
+    high: int,
     seed: int = 0,
     dtype: int = VarType.INT64,
     rng: RandomStream,
@@ -70,7 +70,7 @@ def randint(
     return xp.asarray(values.astype(to_numpy(dtype)).reshape(dims))
 
 
-def _infer_randperm(*, n: int = -1, dtype: int = VarType.INT64) -> Spec:
+def _infer_randperm(*, n: int, dtype: int = VarType.INT64) -> Spec:
     require(n > 0, f"n is {n}, but must be positive")
     return Spec((n,), as_var_type(dtype))
 
@@ -88,7 +88,7 @@ def _infer_randperm(*, n: int = -1, dtype: int = VarType.INT64) -> Spec:
     ],
 )
 def randperm(
-    xp: Any, *, n: int = -1, seed: int = 0, dtype: int = VarType.INT64, rng: RandomStream
+    xp: Any, *, n: int, seed: int = 0, dtype: int = VarType.INT64, rng: RandomStream
 ) -> Any:
     """The integers below ``n`` in random order.
 

@@ -13,7 +13,7 @@ from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._shapes import product
 
 
-def _infer(x: Spec, seed: Spec, *, shape: Sequence[int] = ()) -> tuple[Spec, Spec]:
+def _infer(x: Spec, seed: Spec, *, shape: Sequence[int]) -> tuple[Spec, Spec]:
     require(
         0 < len(shape) <= x.rank,
         f"shape {list(shape)} must tell the size of the last dimensions of X {x}",
@@ -44,7 +44,7 @@ def _infer(x: Spec, seed: Spec, *, shape: Sequence[int] = ()) -> tuple[Spec, Spe
         Sample({"X": r.normal((4, 9)), "Seed": np.array([-3])}, {"shape": [9]}),
     ],
 )
-def random_crop(xp: Any, x: Any, seed: Any, *, shape: Sequence[int] = ()) -> tuple[Any, Any]:
+def random_crop(xp: Any, x: Any, seed: Any, *, shape: Sequence[int]) -> tuple[Any, Any]:
     """A section of ``shape`` from the last dimensions of every sample, and the next seed.
 
     The seed goes on from run to run; ``startup_seed`` is what it starts from. The numbers are

@@ -50,17 +50,18 @@ def _infer_uniform(
         diag_num >= 0 and diag_step >= 0,
         f"diag_num and diag_step must not be negative, but are {diag_num} and {diag_step}",
     )
+    require(tensor is None or tensor.rank == 1, f"ShapeTensor {tensor} must be a vector")
     return _infer(tensor, parts, shape=shape, dtype=dtype)
 
 
-def _infer_fixed(*, shape: Shape = (), dtype: int = VarType.FP32) -> Spec:
+def _infer_fixed(*, shape: Shape, dtype: int = VarType.FP32) -> Spec:
     return _infer(None, [], shape=shape, dtype=dtype)
 
 
 def _infer_batch_size_like(
     like: Spec,
     *,
-    shape: Shape = (),
+    shape: Shape,
     input_dim_idx: int = 0,
     output_dim_idx: int = 0,
     dtype: int = VarType.FP32,
@@ -194,7 +195,7 @@ def gaussian_random(
 def truncated_gaussian_random(
     xp: Any,
     *,
-    shape: Shape = (),
+    shape: Shape,
     mean: float = 0.0,
     std: float = 1.0,
     seed: int = 0,
@@ -232,7 +233,7 @@ def uniform_random_batch_size_like(
     xp: Any,
     like: Any,
     *,
-    shape: Shape = (),
+    shape: Shape,
     input_dim_idx: int = 0,
     output_dim_idx: int = 0,
     min: float = -1.0,
@@ -273,7 +274,7 @@ def gaussian_random_batch_size_like(
     xp: Any,
     like: Any,
     *,
-    shape: Shape = (),
+    shape: Shape,
     input_dim_idx: int = 0,
     output_dim_idx: int = 0,
     mean: float = 0.0,

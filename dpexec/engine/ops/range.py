@@ -136,7 +136,7 @@ def diag(xp: Any, diagonal: Any) -> Any:
     return xp.diag(diagonal)
 
 
-def _infer_eye(*, num_rows: int = 1, num_columns: int = -1, dtype: int = VarType.FP32) -> Spec:
+def _infer_eye(*, num_rows: int, num_columns: int = -1, dtype: int = VarType.FP32) -> Spec:
     require(
         num_rows > 0 and (num_columns > 0 or num_columns == -1),
         f"num_rows={num_rows} and num_columns={num_columns} must be positive",
@@ -157,7 +157,7 @@ def _infer_eye(*, num_rows: int = 1, num_columns: int = -1, dtype: int = VarType
         Sample({}, {"num_rows": 3, "num_columns": 2, "dtype": VarType.INT64}),
     ],
 )
-def eye(xp: Any, *, num_rows: int = 1, num_columns: int = -1, dtype: int = VarType.FP32) -> Any:
+def eye(xp: Any, *, num_rows: int, num_columns: int = -1, dtype: int = VarType.FP32) -> Any:
     """Ones on the main diagonal, zeros elsewhere; square for ``num_columns`` -1.
 
     Source: Paddle op ``eye``.

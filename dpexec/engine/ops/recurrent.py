@@ -22,8 +22,8 @@ def _infer(
     initial_states: Sequence[Spec],
     parameters: Sequence[Spec],
     *,
-    ex_states: Sequence[str] = (),
-    states: Sequence[str] = (),
+    ex_states: Sequence[str],
+    states: Sequence[str],
     has_states: bool = False,
 ) -> tuple[list[Spec], Spec]:
     """The outputs are what the operators of the body make of them."""
@@ -62,8 +62,8 @@ def recurrent(
     body: Rounds,
     names: Mapping[str, Sequence[str]],
     differentiated: bool = False,
-    ex_states: Sequence[str] = (),
-    states: Sequence[str] = (),
+    ex_states: Sequence[str],
+    states: Sequence[str],
     reverse: bool = False,
 ) -> tuple[list[Any], list[Values] | None]:
     """Run the operators of the attribute ``sub_block`` once per step, with a memory of the last.

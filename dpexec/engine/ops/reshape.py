@@ -45,7 +45,7 @@ def reshape_grad(xp: Any, x: Any, tensor: Any, parts: list[Any], out: Any, d_out
     return d_out.reshape(x.shape), None, [None] * len(parts)
 
 
-def _infer_transpose(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
+def _infer_transpose(x: Spec, *, axis: Sequence[int]) -> Spec:
     return transposing._infer(x, axis=axis)[0]
 
 
@@ -58,7 +58,7 @@ def _infer_transpose(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
     fixed={"data_format": ""},
     samples=transposing.transpose2.samples,
 )
-def transpose(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
+def transpose(xp: Any, x: Any, *, axis: Sequence[int]) -> Any:
     """Dimension ``i`` of the result is dimension ``axis[i]`` of ``x``; a view.
 
     Source: Paddle op ``transpose``.

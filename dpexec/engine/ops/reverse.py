@@ -25,7 +25,7 @@ def _flipped(xp: Any, x: Any, axes: Sequence[int]) -> Any:
     return xp.flip(x, tuple({axis % x.ndim for axis in axes}))
 
 
-def _infer_reverse(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
+def _infer_reverse(x: Spec, *, axis: Sequence[int]) -> Spec:
     return _check(x, axis, "axis").replace(lod_level=0)
 
 
@@ -41,7 +41,7 @@ def _infer_reverse(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
         Sample({"X": _X}, {"axis": [1, -1, 1]}, expected={"Out": _X[:, ::-1]}),
     ],
 )
-def reverse(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
+def reverse(xp: Any, x: Any, *, axis: Sequence[int]) -> Any:
     """``x`` backwards along ``axis``; a view. Source: Paddle op ``reverse``."""
     return _flipped(xp, x, axis)
 
@@ -56,7 +56,7 @@ def _same_op(context: GradContext) -> list[GradOp]:
 reverse.grad_maker(_same_op)
 
 
-def _infer_flip(x: Spec, *, dims: Sequence[int] = ()) -> Spec:
+def _infer_flip(x: Spec, *, dims: Sequence[int]) -> Spec:
     named = [axis % x.rank for axis in dims if x.rank]
     require(len(set(named)) == len(named), f"dims {list(dims)} name a dimension of X {x} twice")
     return _check(x, dims, "dims")
@@ -73,7 +73,7 @@ def _infer_flip(x: Spec, *, dims: Sequence[int] = ()) -> Spec:
         Sample({"X": _X}, {"dims": [0, -1]}, expected={"Out": _X[::-1, ::-1]}),
     ],
 )
-def flip(xp: Any, x: Any, *, dims: Sequence[int] = ()) -> Any:
+def flip(xp: Any, x: Any, *, dims: Sequence[int]) -> Any:
     """``x`` backwards along ``dims``; a view. Source: Paddle op ``flip``."""
     return _flipped(xp, x, dims)
 

@@ -22,8 +22,10 @@ def _infer(
     *,
     pooled_height: int = 1,
     pooled_width: int = 1,
+    spatial_scale: float = 1.0,
 ) -> tuple[Spec, Spec]:
-    made = infer_pooled(x, rois, None if offsets else lod, pooled_height, pooled_width)
+    lod = None if offsets else lod
+    made = infer_pooled(x, rois, lod, pooled_height, pooled_width, spatial_scale)
     return made, made.replace(dtype=VarType.INT64)
 
 

@@ -23,7 +23,7 @@ def _infer(
     samples: Spec | None,
     probabilities: Spec | None,
     *,
-    num_samples: int = 0,
+    num_samples: int,
     use_customized_samples: bool = False,
     uniq: bool = True,
 ) -> tuple[Spec, ...]:
@@ -117,7 +117,7 @@ def sample_logits(
     samples: Any,
     probabilities: Any,
     *,
-    num_samples: int = 0,
+    num_samples: int,
     use_customized_samples: bool = False,
     remove_accidental_hits: bool = True,
     seed: int = 0,

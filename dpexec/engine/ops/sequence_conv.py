@@ -21,7 +21,7 @@ def _infer(
     padding: Spec | None,
     weight: Spec,
     *,
-    contextLength: int = 0,
+    contextLength: int,
     contextStart: int = 0,
     contextStride: int = 1,
     paddingTrainable: bool = False,
@@ -100,7 +100,7 @@ def sequence_conv(
     weight: Any,
     neighbours: Contexts = ON_ARRAYS,
     *,
-    contextLength: int = 0,
+    contextLength: int,
     contextStart: int = 0,
     paddingTrainable: bool = False,
 ) -> Any:

@@ -25,9 +25,9 @@ def _require_ids(x: Spec) -> None:
     require(x.rank == 2 and x.shape[1] in (1, -1), f"X {x} must be a column of ids")
 
 
-def _infer_enumerate(x: Spec, lod: Spec | None, *, win_size: int = 0) -> Spec:
+def _infer_enumerate(x: Spec, lod: Spec | None, *, win_size: int) -> Spec:
     _require_ids(x)
-    require(win_size > 0, f"win_size must be positive, but is {win_size}")
+    require(win_size > 1, f"win_size must be 2 or more, but is {win_size}")
     return x.replace(shape=(x.shape[0], win_size))
 
 
@@ -47,7 +47,7 @@ def _infer_enumerate(x: Spec, lod: Spec | None, *, win_size: int = 0) -> Spec:
         Sample({"X": _ids(), "X@LOD": Lod([[0, 5]])}, {"win_size": 3, "pad_value": -1}),
     ],
 )
-def sequence_enumerate(xp: Any, x: Any, lod: Lod, *, win_size: int = 0, pad_value: int = 0) -> Any:
+def sequence_enumerate(xp: Any, x: Any, lod: Lod, *, win_size: int, pad_value: int = 0) -> Any:
     """For every id those from it on in its sequence, ``win_size`` of them.
 
     ``pad_value`` stands for those behind the end. Source: Paddle op ``sequence_enumerate``.
@@ -77,7 +77,7 @@ def _infer_erase(x: Spec, lod: Spec | None) -> tuple[Spec, Spec | None]:
         Sample({"X": _ids(), "X@LOD": _LOD}, {"tokens": []}),
     ],
 )
-def sequence_erase(xp: Any, x: Any, lod: Lod, *, tokens: Sequence[int] = ()) -> tuple[Any, Lod]:
+def sequence_erase(xp: Any, x: Any, lod: Lod, *, tokens: Sequence[int]) -> tuple[Any, Lod]:
     """The ids that are not among ``tokens``. Source: Paddle op ``sequence_erase``."""
     kept = ~np.isin(on_host(x), np.array(tokens, np.int64))
     before = np.concatenate([[0], np.cumsum(kept)])

@@ -11,9 +11,7 @@ from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._shapes import integer
 
 
-def _infer(
-    x: Spec, length: Spec | None, *, maxlen: int = -1, out_dtype: int = VarType.INT64
-) -> Spec:
+def _infer(x: Spec, length: Spec | None, *, maxlen: int = -1, out_dtype: int) -> Spec:
     require(x.dtype != VarType.BOOL, f"X {x} must hold numbers")
     require(maxlen > 0 or maxlen == -1, f"maxlen must be positive or -1, but is {maxlen}")
     require(
@@ -43,9 +41,7 @@ def _infer(
         ),
     ],
 )
-def sequence_mask(
-    xp: Any, x: Any, length: Any, *, maxlen: int = -1, out_dtype: int = VarType.INT64
-) -> Any:
+def sequence_mask(xp: Any, x: Any, length: Any, *, maxlen: int = -1, out_dtype: int) -> Any:
     """``Y[..., j]`` is 1 where ``j`` is less than ``x``, else 0.
 
     The last dimension is ``maxlen``, or the number in ``MaxLenTensor``, or the greatest number of

@@ -13,7 +13,7 @@ from dpexec.engine.ops._sequences import with_finest
 _LOD = Lod([[0, 2, 2, 6]])
 
 
-def _infer(x: Spec, lod: Spec | None, *, new_dim: int = 0) -> tuple[Spec, Spec | None]:
+def _infer(x: Spec, lod: Spec | None, *, new_dim: int) -> tuple[Spec, Spec | None]:
     require(x.rank == 2, f"X {x} must have two dimensions")
     require(new_dim > 0, f"new_dim must be positive, but is {new_dim}")
     require(x.size % new_dim == 0 or x.size < 0, f"X {x} has no rows of {new_dim} numbers")
@@ -38,7 +38,7 @@ def _infer(x: Spec, lod: Spec | None, *, new_dim: int = 0) -> tuple[Spec, Spec |
         ),
     ],
 )
-def sequence_reshape(xp: Any, x: Any, lod: Lod, *, new_dim: int = 0) -> tuple[Any, Lod]:
+def sequence_reshape(xp: Any, x: Any, lod: Lod, *, new_dim: int) -> tuple[Any, Lod]:
     """The numbers of every sequence in rows of ``new_dim``; a view.
 
     Source: Paddle op ``sequence_reshape``.

@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, op, same_as
+from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
+
+
+def _infer(x: Spec, lod: Spec | None) -> Spec:
+    require(x.rank >= 2, f"X {x} must have two dimensions or more")
+    return x
 
 
 @op(
     "sequence_reverse",
     inputs="X X@LOD",
     outputs="Y",
-    infer=same_as("X"),
+    infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((5, 2)), "X@LOD": Lod([[0, 2, 2, 5]])}),
         Sample({"X": r.normal((3, 1, 2)), "X@LOD": Lod([[0, 3]])}),

@@ -22,7 +22,10 @@ def _infer(x: Spec, ids: Spec, lod: Spec | None, updates: Spec, updates_lod: Spe
     require_same_dtype(x, updates, "X and Updates")
     require_row_numbers(ids, "Ids")
     require(x.rank >= 2, f"X {x} must have two dimensions or more")
-    require(same_dims(ids.shape, updates.shape), f"Ids {ids} and Updates {updates} must be alike")
+    require(
+        ids.shape[0] == updates.shape[0] and same_dims(ids.shape, updates.shape),
+        f"Ids {ids} and Updates {updates} must be alike",
+    )
     require(
         dims_match(x.shape[0], sequence_count(lod)),
         f"X {x} must have a row for every sequence of Ids, which has {sequence_count(lod)}",

@@ -23,8 +23,8 @@ def _infer(
     column: Spec,
     column_lod: Spec | None,
     *,
-    topks: Sequence[int] = (),
-    channel_num: int = 0,
+    topks: Sequence[int],
+    channel_num: int,
 ) -> tuple[Spec, Spec | None, Spec | None]:
     require(topks and min(topks) > 0, f"topks must be positive numbers, but is {list(topks)}")
     require(channel_num > 0, f"channel_num must be positive, but is {channel_num}")
@@ -78,8 +78,8 @@ def sequence_topk_avg_pooling(
     column: Any,
     column_lod: Lod,
     *,
-    topks: Sequence[int] = (),
-    channel_num: int = 0,
+    topks: Sequence[int],
+    channel_num: int,
 ) -> tuple[Any, Any, Lod]:
     """Means of the greatest numbers in every row of matrices, as many as ``topks`` says.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
-from dpexec.engine.ops._shapes import integers, require_axis, require_numbers
+from dpexec.engine.ops._shapes import integers, require_axis, require_lengths, require_numbers
 
 Ints = Sequence[int]
 
@@ -67,11 +67,6 @@ def _infer_section(
     for axis in axes:
         shape[axis] = -1
     if any(known):
-        require(
-            len(axes) == len(starts) == len(ends) == len(strides) == len(known),
-            f"axes {list(axes)}, starts {list(starts)} and ends {list(ends)} must have the same "
-            "length",
-        )
         sections = _sections(x.shape, axes, starts, ends, strides, ())
         for axis, told in zip(axes, known, strict=True):
             if told:
@@ -106,7 +101,7 @@ def _infer(
     start_list: list[Spec],
     end_list: list[Spec],
     *,
-    axes: Ints = (),
+    axes: Ints,
     starts: Ints = (),
     ends: Ints = (),
     decrease_axis: Ints = (),
@@ -114,6 +109,8 @@ def _infer(
 ) -> Spec:
     require_numbers(start_list, "StartsTensorList")
     require_numbers(end_list, "EndsTensorList")
+    bounds = {"starts": (start, start_list or starts), "ends": (end, end_list or ends)}
+    require_lengths(axes, bounds)
     known = _known(axes, infer_flags, (start, end), [*start_list, *end_list])
     return _infer_section(x, axes, starts, ends, [1] * len(axes), decrease_axis, known)
 
@@ -174,7 +171,7 @@ def slice(
     start_list: list[Any],
     end_list: list[Any],
     *,
-    axes: Ints = (),
+    axes: Ints,
     starts: Ints = (),
     ends: Ints = (),
     decrease_axis: Ints = (),
@@ -246,7 +243,7 @@ def _infer_strided(
     end_list: list[Spec],
     stride_list: list[Spec],
     *,
-    axes: Ints = (),
+    axes: Ints,
     starts: Ints = (),
     ends: Ints = (),
     strides: Ints = (),
@@ -256,6 +253,8 @@ def _infer_strided(
     require_numbers(start_list, "StartsTensorList")
     require_numbers(end_list, "EndsTensorList")
     require_numbers(stride_list, "StridesTensorList")
+    bounds = {"starts": (start, start_list or starts), "ends": (end, end_list or ends)}
+    require_lengths(axes, {**bounds, "strides": (stride, stride_list or strides)})
     lists = [*start_list, *end_list, *stride_list]
     known = _known(axes, infer_flags, (start, end, stride), lists)
     section = _infer_section(x, axes, starts, ends, strides, decrease_axis, known)
@@ -337,7 +336,7 @@ def strided_slice(
     end_list: list[Any],
     stride_list: list[Any],
     *,
-    axes: Ints = (),
+    axes: Ints,
     starts: Ints = (),
     ends: Ints = (),
     strides: Ints = (),

@@ -171,7 +171,7 @@ def stack_grad(xp: Any, d_y: Any, *, axis: int = 0, needs: tuple[list[bool]]) ->
     return (_unstacked(d_y, axis, needs[0]),)
 
 
-def _infer_unstack(x: Spec, *, axis: int = 0, num: int = 0) -> tuple[list[Spec]]:
+def _infer_unstack(x: Spec, *, axis: int = 0, num: int) -> tuple[list[Spec]]:
     at = require_axis(axis, x)
     require(
         dims_match(x.shape[at], num),
@@ -195,7 +195,7 @@ def _infer_unstack(x: Spec, *, axis: int = 0, num: int = 0) -> tuple[list[Spec]]
         ),
     ],
 )
-def unstack(xp: Any, x: Any, *, axis: int = 0, num: int = 0) -> Any:
+def unstack(xp: Any, x: Any, *, axis: int = 0, num: int) -> Any:
     """The slices of ``x`` along ``axis``, without that dimension; views.
 
     Source: Paddle op ``unstack``.

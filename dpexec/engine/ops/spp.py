@@ -13,7 +13,7 @@ from dpexec.engine.ops._pooling import Pooling
 from dpexec.engine.ops._windows import Sizes
 
 
-def _infer(x: Spec, *, pyramid_height: int = 1, pooling_type: str = "max") -> Spec:
+def _infer(x: Spec, *, pyramid_height: int, pooling_type: str) -> Spec:
     require(x.rank == 4, f"X {x} must be [batch, channels, height, width]")
     require(pyramid_height > 0, f"pyramid_height must be positive, but is {pyramid_height}")
     require(pooling_type in ("max", "avg"), f"pooling_type {pooling_type} is neither max nor avg")
@@ -57,7 +57,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 @op("spp", inputs="X", outputs="Out", infer=_infer, samples=_samples, operand_ulps=2)
-def spp(xp: Any, x: Any, *, pyramid_height: int = 1, pooling_type: str = "max") -> Any:
+def spp(xp: Any, x: Any, *, pyramid_height: int, pooling_type: str) -> Any:
     """Maxima or means of 1, 4, 16 ... windows of each image, ``(batch, channels * windows)``.
 
     Level ``p`` divides height and width into ``2**p`` windows; levels follow one another in a

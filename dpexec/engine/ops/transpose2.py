@@ -11,7 +11,7 @@ from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._xshape import infer_from_xshape, xshape_array, xshape_spec
 
 
-def _infer(x: Spec, *, axis: Sequence[int] = ()) -> tuple[Spec, Spec]:
+def _infer(x: Spec, *, axis: Sequence[int]) -> tuple[Spec, Spec]:
     require(
         sorted(axis) == list(range(x.rank)),
         f"axis is {list(axis)}, but must name every dimension of X {x} once",
@@ -36,7 +36,7 @@ def _infer(x: Spec, *, axis: Sequence[int] = ()) -> tuple[Spec, Spec]:
         ),
     ],
 )
-def transpose2(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
+def transpose2(xp: Any, x: Any, *, axis: Sequence[int]) -> Any:
     """Dimension ``i`` of the result is dimension ``axis[i]`` of ``x``; a view.
 
     Source: Paddle op ``transpose2``.

@@ -34,10 +34,10 @@ def _positions(size: Ints, kernel: Ints, strides: Ints, paddings: Ints, dilation
 def _infer_unfold(
     x: Spec,
     *,
-    kernel_sizes: Ints = (),
-    strides: Ints = (),
-    paddings: Ints = (),
-    dilations: Ints = (),
+    kernel_sizes: Ints,
+    strides: Ints,
+    paddings: Ints,
+    dilations: Ints,
 ) -> Spec:
     require(x.rank == 4, f"X {x} must be images (N, C, H, W)")
     for name, values in (("kernel_sizes", kernel_sizes), ("strides", strides),
@@ -110,10 +110,10 @@ def unfold(
     xp: Any,
     x: Any,
     *,
-    kernel_sizes: Ints = (),
-    strides: Ints = (),
-    paddings: Ints = (),
-    dilations: Ints = (),
+    kernel_sizes: Ints,
+    strides: Ints,
+    paddings: Ints,
+    dilations: Ints,
 ) -> Any:
     """Every window over the images as a column: ``(N, C * kh * kw, positions)``.
 

@@ -12,7 +12,7 @@ from dpexec.engine.ops._rows import check_rows
 from dpexec.engine.ops._shapes import require_integer
 
 
-def _infer_unique(x: Spec, *, dtype: int = VarType.INT32) -> tuple[Spec, Spec]:
+def _infer_unique(x: Spec, *, dtype: int) -> tuple[Spec, Spec]:
     require(x.rank == 1, f"X {x} must be a vector")
     index = Spec(x.shape, as_var_type(dtype))
     require_integer(index, "Index")
@@ -46,7 +46,7 @@ def _unique_samples(r: SampleRng) -> list[Sample]:
     no_grad=True,
     samples=_unique_samples,
 )
-def unique(xp: Any, x: Any, *, dtype: int = VarType.INT32) -> tuple[Any, Any]:
+def unique(xp: Any, x: Any, *, dtype: int) -> tuple[Any, Any]:
     """Each value once, in the order of first occurrence, and where each element went.
 
     ``out[index]`` is ``x``. Source: Paddle op ``unique``.
@@ -55,7 +55,7 @@ def unique(xp: Any, x: Any, *, dtype: int = VarType.INT32) -> tuple[Any, Any]:
     return values, index.astype(to_numpy(dtype))
 
 
-def _infer_counts(x: Spec, *, dtype: int = VarType.INT32) -> tuple[Spec, Spec, Spec]:
+def _infer_counts(x: Spec, *, dtype: int) -> tuple[Spec, Spec, Spec]:
     values, index = _infer_unique(x, dtype=dtype)
     return values, index, index.replace(shape=(-1,))
 
@@ -68,13 +68,13 @@ def _infer_counts(x: Spec, *, dtype: int = VarType.INT32) -> tuple[Spec, Spec, S
     no_grad=True,
     samples=_unique_samples,
 )
-def unique_with_counts(xp: Any, x: Any, *, dtype: int = VarType.INT32) -> tuple[Any, Any, Any]:
+def unique_with_counts(xp: Any, x: Any, *, dtype: int) -> tuple[Any, Any, Any]:
     """As ``unique``, and how often each value occurs. Source: Paddle op ``unique_with_counts``."""
     values, index, counts = _first_seen(xp, x)
     return values, index.astype(to_numpy(dtype)), counts.astype(to_numpy(dtype))
 
 
-def _infer_shard(x: Spec, *, index_num: int = 0, nshards: int = 0, shard_id: int = 0) -> Spec:
+def _infer_shard(x: Spec, *, index_num: int, nshards: int, shard_id: int) -> Spec:
     require_integer(x, "X")
     require(x.rank >= 2 and x.shape[-1] in (1, -1), f"the last dimension of X {x} must be 1")
     require(index_num > 0, f"index_num is {index_num}, but must be positive")
@@ -112,9 +112,9 @@ def shard_index(
     xp: Any,
     x: Any,
     *,
-    index_num: int = 0,
-    nshards: int = 0,
-    shard_id: int = 0,
+    index_num: int,
+    nshards: int,
+    shard_id: int,
     ignore_value: int = -1,
 ) -> Any:
     """Ids of one shard counted from its start; ``ignore_value`` for those of other shards.

@@ -19,10 +19,10 @@ def _infer(
     x: Spec,
     indices: Spec,
     *,
-    ksize: Sequence[int] = (1, 1),
+    ksize: Sequence[int],
     strides: Sequence[int] = (1, 1),
     paddings: Sequence[int] = (0, 0),
-    unpooling_type: str = "max",
+    unpooling_type: str,
 ) -> Spec:
     require(x.rank == 4, f"X {x} must be [batch, channels, height, width]")
     require_float(x)
@@ -90,10 +90,10 @@ def unpool(
     x: Any,
     indices: Any,
     *,
-    ksize: Sequence[int] = (1, 1),
+    ksize: Sequence[int],
     strides: Sequence[int] = (1, 1),
     paddings: Sequence[int] = (0, 0),
-    unpooling_type: str = "max",
+    unpooling_type: str,
 ) -> Any:
     """Images of zeros with ``x`` at the places ``indices``, counted through each image.
 

@@ -24,7 +24,8 @@ def test_gradient_of_cast_is_cast_back():
 
 def test_assign_and_cast_copy():
     x = np.ones(3, np.float32)
-    for made in (opdef.get("assign")(np, x), opdef.get("cast")(np, x, out_dtype=VarType.FP32)):
+    types = {"in_dtype": VarType.FP32, "out_dtype": VarType.FP32}
+    for made in (opdef.get("assign")(np, x), opdef.get("cast")(np, x, **types)):
         assert not np.shares_memory(made, x)
 
 

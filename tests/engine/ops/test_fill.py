@@ -29,7 +29,7 @@ def test_sequences_are_counted_not_their_rows():
 def test_values_must_fill_the_shape():
     infer = opdef.get("assign_value").infer_specs
     with pytest.raises(InvalidOp, match=r"fp32_values has 1 values, but shape \[2\] needs 2"):
-        infer({}, {"shape": [2], "fp32_values": [1.0]})
+        infer({}, {"shape": [2], "dtype": VarType.FP32, "fp32_values": [1.0]})
     with pytest.raises(InvalidOp, match="no list of values for float64"):
         infer({}, {"shape": [1], "dtype": VarType.FP64})
 

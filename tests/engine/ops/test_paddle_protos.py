@@ -113,6 +113,22 @@ def test_attributes_and_defaults_are_those_of_paddle(type):
             assert_same(attrs[name], default, name)
 
 
+BY_LAYERS = {
+    "of the executor, and of readers that it runs": """
+        c_allgather c_comm_init create_py_reader fake_init feed fetch""",
+    "layers always give ksize": """
+        max_pool2d_with_index max_pool3d_with_index pool2d pool3d unpool""",
+}
+"""Operators with defaults where Paddle has none."""
+
+
+@pytest.mark.parametrize("type", PROTOS)
+def test_attributes_without_defaults_are_required(type):
+    if type not in " ".join(BY_LAYERS.values()).split():
+        recorded = {name for name, default in PROTOS[type]["attrs"].items() if default is None}
+        assert recorded - {"sub_block"} <= set(opdef.get(type).required)
+
+
 def read_by(definition):
     """The attributes that kernel and ``infer`` of an operator ask for."""
     return set(map(attribute_of, definition.kernel_arguments | definition.infer_arguments))
