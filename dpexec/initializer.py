@@ -84,7 +84,8 @@ class Initializer:
             target = block.create_var(
                 name=name, shape=var.shape, dtype=VarType.FP32, persistable=False
             )
-        op_type, attrs = self._op(target, self.seed or block.program.random_seed)
+        seed = block.program.random_seed if self.seed is None or self.seed == 0 else self.seed
+        op_type, attrs = self._op(target, seed)
         attrs = {"shape": list(target.shape), "dtype": target.dtype, **attrs}
         op = self._put(block, type=op_type, outputs={"Out": target}, attrs=attrs)
         if target is not var:

@@ -172,8 +172,11 @@ def save_vars(
         The content of the file if nothing is written, else None.
 
     Raises:
+        TypeError: ``filename`` is no name.
         EnforceNotMet: a variable has no value.
     """
+    if filename is not None and not (isinstance(filename, str) and filename):
+        raise TypeError(f"filename must be the name of a file or None, but is {filename!r:.80}")
     program = valid_program(main_program)
     chosen = list(filter(predicate, program.list_vars())) if vars is None else list(vars)
     if not chosen:

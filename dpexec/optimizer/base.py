@@ -69,7 +69,8 @@ class Optimizer:
         name: goes into the names of the states.
 
     Raises:
-        TypeError: learning_rate is neither float nor Variable, or grad_clip is no gradient clip.
+        TypeError: learning_rate is neither float nor Variable, or grad_clip is no gradient clip,
+            or the name no string.
     """
 
     type: ClassVar[str]
@@ -93,6 +94,8 @@ class Optimizer:
                 "'grad_clip' should be an instance of GradientClipBase's derived class, but "
                 f"received {grad_clip!r}"
             )
+        if not isinstance(name, (str, type(None))):
+            raise TypeError(f"the name of an optimizer must be a string, but is {name!r:.80}")
         self.regularization = regularization
         self._parameter_list = parameter_list
         self._grad_clip = grad_clip

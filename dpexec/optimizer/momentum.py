@@ -89,6 +89,6 @@ class LarsMomentumOptimizer(Optimizer):
         self._states = _STATES
         self._attrs = {
             "mu": momentum,
-            "lars_coeff": lars_coeff,
-            "lars_weight_decay": lars_weight_decay,
+            "lars_coeff": float(lars_coeff),
+            "lars_weight_decay": float(lars_weight_decay),
         }

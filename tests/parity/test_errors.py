@@ -126,3 +126,46 @@ def test_next_correct_run_gives_the_numbers_it_would_have_given(name, cpu_num):
 @pytest.mark.parametrize("name", [name for name in MISTAKES if name.startswith("parallel_")])
 def test_next_correct_run_is_right_in_reduce_mode(name, cpu_num):
     assert_no_traces(name, mode="Reduce")
+
+
+def net():
+    x = fluid.data("x", [None, 4])
+    return fluid.layers.mean(fluid.layers.fc(x, 3))
+
+
+WRONG = {
+    "a place that is none": lambda: fluid.LoDTensor().set(np.ones(3), "cpu"),
+    "a variable without a name": lambda: fluid.global_scope().var(None),
+    "a search for no name": lambda: fluid.global_scope().find_var(3),
+    "a name of feeds": lambda: fluid.Executor(fluid.CPUPlace()).run(feed_var_name=None),
+    "a name of fetches": lambda: fluid.Executor(fluid.CPUPlace()).run(fetch_var_name=3),
+    "return_merged": lambda: fluid.Executor(fluid.CPUPlace()).run(return_merged="yes"),
+    "a strategy": lambda: fluid.CompiledProgram(fluid.Program(), {"fuse": True}),
+    "a way to run": lambda: fluid.CompiledProgram(fluid.Program()).with_data_parallel(
+        exec_strategy=fluid.BuildStrategy()
+    ),
+    "places": lambda: fluid.CompiledProgram(fluid.Program()).with_data_parallel(places=2),
+    "steps per run": lambda: setattr(fluid.ExecutionStrategy(), "num_iteration_per_run", 0),
+    "the name of an optimizer": lambda: fluid.optimizer.SGD(0.1, name=3),
+    "a coefficient": lambda: fluid.optimizer.LarsMomentum(0.1, 0.9, lars_coeff=None),
+    "a unique name": lambda: fluid.unique_name.generate(None),
+    "a name scope": lambda: fluid.name_scope(3).__enter__(),
+    "the name of a file": lambda: fluid.io.save_params(None, "folder", filename={"all": 3}),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_wrong_types_of_other_arguments_are_refused(mistake):
+    """Paddle's binding raises TypeError, too; its Python comes upon some later, by chance."""
+    net()
+    with pytest.raises(TypeError):
+        WRONG[mistake]()
+
+
+def test_a_seed_and_a_norm_are_checked_when_the_program_is_built():
+    attr = fluid.ParamAttr(initializer=fluid.initializer.Normal(seed=[]))
+    with pytest.raises(fluid.core.EnforceNotMet, match="attribute seed must be an integer"):
+        fluid.layers.fc(fluid.data("x", [None, 4]), 3, param_attr=attr)
+    clip = fluid.clip.GradientClipByNorm(-1.0)
+    with pytest.raises(fluid.core.EnforceNotMet, match="max_norm must be positive"):
+        fluid.optimizer.SGD(0.1, grad_clip=clip).minimize(net())

@@ -108,18 +108,28 @@ class Scope:
         return f"<Scope: {len(self._vars)} variables{inside}>"
 
     def var(self, name: str) -> ScopeVariable:
-        """The variable of this scope with this name, made if it is not there."""
+        """The variable of this scope with this name, made if it is not there.
+
+        Raises:
+            TypeError: the name is no string.
+        """
         if name not in self._vars:
+            _require_name(name)
             self._vars[name] = ScopeVariable(name)
         return self._vars[name]
 
     def find_var(self, name: str) -> ScopeVariable | None:
-        """The variable with this name here or in a parent; None if there is none."""
+        """The variable with this name here or in a parent; None if there is none.
+
+        Raises:
+            TypeError: the name is no string.
+        """
         scope: Scope | None = self
         while scope is not None:
             if name in scope._vars:
                 return scope._vars[name]
             scope = scope._parent
+        _require_name(name)
         return None
 
     def erase(self, names: list[str]) -> None:
@@ -200,3 +210,8 @@ def scope_guard(scope: Scope) -> Iterator[None]:
         yield
     finally:
         _current.pop()
+
+
+def _require_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a variable is a string, but received {name!r:.80}")

@@ -119,9 +119,11 @@ class LoDTensor:
             zero_copy: accepted for fluid's sake; a copy is always made.
 
         Raises:
-            TypeError: the element type has no tensor type in fluid.
+            TypeError: the element type has no tensor type in fluid, or the place is none.
         """
-        place = place or CPUPlace()
+        place = CPUPlace() if place is None else place
+        if not isinstance(place, Place):
+            raise TypeError(f"a tensor lives on a place such as CPUPlace(), not on {place!r}")
         if isinstance(array, LoDTensor):
             array = array.array
         host = np.array(array, order="C")

@@ -31,7 +31,13 @@ _parameter_checker: object | None = None
 
 
 def generate(key: str) -> str:
-    """The next unused name that starts with ``key``."""
+    """The next unused name that starts with ``key``.
+
+    Raises:
+        TypeError: the key is no string.
+    """
+    if not isinstance(key, str):
+        raise TypeError(f"names start with a string, but received {key!r:.80}")
     return _generator(key)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ class CompiledProgram:
             program = program.to_program()
         if not isinstance(program, Program):
             raise TypeError(f"CompiledProgram takes a Program or a Graph, but received {program!r}")
+        _check_strategies(build_strategy, None)
         self._original = program
         self._remote = remote_of(program)
         self._program = program.clone() if self._remote is None else self._remote.local
@@ -91,13 +92,16 @@ class CompiledProgram:
 
         Raises:
             AssertionError: called twice, or loss_name is missing.
-            TypeError: loss_name is not a string.
+            TypeError: loss_name is not a string, or a strategy or the places something else.
             EnforceNotMet: the program has a ParallelDo.
         """
         if self._is_data_parallel:
             raise AssertionError("Already compiled with parallel, cannot be recompiled.")
         if isinstance(loss_name, Variable) or not isinstance(loss_name, (str, type(None))):
             raise TypeError(f"loss_name is the name of the loss, but received {type(loss_name)}")
+        _check_strategies(build_strategy, exec_strategy)
+        if not isinstance(places, (Place, Iterable, type(None))):
+            raise TypeError(f"places must be a place or a list of places, but are {places!r:.80}")
         grads = any(op.type.endswith("_grad") for op in self._program.global_block().ops)
         if loss_name is None and grads:
             raise AssertionError(
@@ -238,3 +242,14 @@ class CompiledProgram:
     def trace(self) -> Trace:
         """What ran when; needs ``ExecutionStrategy.trace``."""
         return self._compiled.trace
+
+
+def _check_strategies(build_strategy: Any, exec_strategy: Any) -> None:
+    """Check the types of both strategies; None stands for the defaults.
+
+    Raises:
+        TypeError: one is something else.
+    """
+    for strategy, kind in ((build_strategy, BuildStrategy), (exec_strategy, ExecutionStrategy)):
+        if not isinstance(strategy, (kind, type(None))):
+            raise TypeError(f"a {kind.__name__} is expected, but received {strategy!r:.80}")

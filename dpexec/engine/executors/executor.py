@@ -105,6 +105,14 @@ class Executor:
             raise TypeError(
                 f"Executor requires Program as its Parameter. But you passed in {type(program)}"
             )
+        for name, kind, value in (
+            ("feed_var_name", str, feed_var_name),
+            ("fetch_var_name", str, fetch_var_name),
+            ("return_merged", int, return_merged),
+        ):
+            if not isinstance(value, kind):
+                wanted = "bool" if kind is int else "string"
+                raise TypeError(f"{name} of Executor.run must be a {wanted}, not {value!r:.80}")
         results = self._run(
             program, feed, fetch_list, scope, return_numpy, return_merged, use_prune
         )

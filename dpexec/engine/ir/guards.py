@@ -46,9 +46,12 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
 
     Raises:
         AssertionError: no prefix.
+        TypeError: it is no string.
     """
     if not prefix:
         raise AssertionError("name_scope prefix can not be empty.")
+    if not isinstance(prefix, str):
+        raise TypeError(f"the prefix of a name scope must be a string, but is {prefix!r:.80}")
     _name_scopes.append(_name_scopes[-1].child(prefix))
     try:
         yield

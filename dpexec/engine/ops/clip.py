@@ -77,11 +77,16 @@ def clip_grad(
 bends_nowhere(clip_grad)
 
 
+def _infer_clipped(x: Spec, *, max_norm: float) -> Spec:
+    require(max_norm > 0, f"max_norm must be positive, but is {max_norm}")
+    return x
+
+
 @op(
     "clip_by_norm",
     inputs="X",
     outputs="Out",
-    infer=lambda x: x,
+    infer=_infer_clipped,
     sparse=("X",),
     no_grad=True,
     samples=lambda r: [

@@ -56,9 +56,7 @@ def _declare(
     attrs: dict[str, Any],
 ) -> OpDef:
     @passes_on(Pooling.of)
-    def kernel(
-        xp: Any, x: Any, *, pooling_type: str, data_format: str, **windows: Any
-    ) -> Any:
+    def kernel(xp: Any, x: Any, *, pooling_type: str, data_format: str, **windows: Any) -> Any:
         whole = x.dtype.kind != "f"
         values = _channels_first(x.astype(np.float32) if whole else x, data_format)
         pooling = Pooling.of(values.shape[2:], **windows)

@@ -11,7 +11,7 @@ import numpy as np
 from dpexec.engine.core.errors import EnforceNotMet, similar
 from dpexec.engine.ir.callsite import warn
 
-__all__ = ["Field", "Strategy", "one_of", "optional_bool", "strings"]
+__all__ = ["Field", "Strategy", "one_of", "optional_bool", "positive", "strings"]
 
 
 class Field:
@@ -142,6 +142,21 @@ def optional_bool(name: str, value: Any) -> bool | None:
     if value is None or isinstance(value, (bool, np.bool_)):
         return None if value is None else bool(value)
     raise EnforceNotMet(f"{name} takes None, True or False, but received {value!r}")
+
+
+def positive(name: str, value: Any) -> int:
+    """What a field may be assigned that is an integer of at least 1.
+
+    Args:
+        name: of the field.
+        value: what is assigned.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(value, (int, np.integer)) and value >= 1:
+        return int(value)
+    raise TypeError(f"{name} must be an integer of at least 1, but received {value!r}")
 
 
 def strings(name: str, value: Any) -> Any:

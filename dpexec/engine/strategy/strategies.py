@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from dpexec.engine.core.dtypes import ShownByName
 from dpexec.engine.passes import OperatorPass, Pass
-from dpexec.engine.strategy.fields import Field, Strategy, one_of, optional_bool, strings
+from dpexec.engine.strategy.fields import Field, Strategy, one_of, optional_bool, positive, strings
 from dpexec.engine.strategy.pass_builder import PassBuilder
 
 __all__ = ["DEFAULTS", "BuildStrategy", "ExecutionStrategy", "StrategyDefaults"]
@@ -220,7 +220,7 @@ class ExecutionStrategy(Strategy):
 
     num_threads = Field(0, int, "Size of the thread pool; 0 means 4 per device.")
     num_iteration_per_drop_scope = Field(1, int, "Runs between clean-ups of temporaries.")
-    num_iteration_per_run = Field(1, int, "Steps per call of run.")
+    num_iteration_per_run = Field(1, positive, "Steps per call of run.")
     scheduler = Field(
         None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
     )
