@@ -84,7 +84,7 @@ class Initializer:
             target = block.create_var(
                 name=name, shape=var.shape, dtype=VarType.FP32, persistable=False
             )
-        seed = block.program.random_seed if self.seed is None or self.seed == 0 else self.seed
+        seed = block.program.random_seed if self.seed == 0 else self.seed
         op_type, attrs = self._op(target, seed)
         attrs = {"shape": list(target.shape), "dtype": target.dtype, **attrs}
         op = self._put(block, type=op_type, outputs={"Out": target}, attrs=attrs)
@@ -109,6 +109,11 @@ class Initializer:
 
     def _put(self, block: Block, **op: Any) -> Operator:
         return block._prepend_op(**op)
+
+
+def _require_seed(seed: Any) -> None:
+    if seed is None:
+        raise AssertionError("seed must be an integer")
 
 
 class ConstantInitializer(Initializer):
@@ -159,6 +164,7 @@ class UniformInitializer(Initializer):
             raise AssertionError(f"Uniform needs low <= high, but received {low} and {high}")
         if (diag_num > 0) != (diag_step > 0):
             raise AssertionError("Uniform needs diag_num and diag_step, or neither")
+        _require_seed(seed)
         self.seed = seed
         self._attrs = {
             "min": float(low),
@@ -190,6 +196,7 @@ class NormalInitializer(Initializer):
             raise AssertionError("a normal distribution needs loc")
         if scale is None:
             raise AssertionError("a normal distribution needs scale")
+        _require_seed(seed)
         self._mean, self._std_dev, self.seed = float(loc), float(scale), seed
 
     def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
@@ -210,8 +217,7 @@ class _Scaled(Initializer):
     def __init__(self, uniform: bool, fan_in: float | None, seed: int) -> None:
         if uniform is None:
             raise AssertionError("uniform must be True or False")
-        if seed is None:
-            raise AssertionError("seed must be an integer")
+        _require_seed(seed)
         self._uniform, self._fan_in, self.seed = uniform, fan_in, seed
 
     def _variance(self, fan_in: float, fan_out: float) -> float:

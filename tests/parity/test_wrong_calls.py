@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from tests.fixtures import wrong_calls
+from tests.fixtures import wrong_api_calls, wrong_calls
 
 RECORDED = json.loads((Path(__file__).parents[1] / "fixtures" / "wrong_calls.json").read_text())
 OUTCOMES = {tuple(entry[:3]): entry[3:] for entry in RECORDED}
@@ -96,6 +96,47 @@ def test_refused_call_leaves_no_traces(layer):
         seen = []
         wrong_calls.make(fluid, mistake, False, lambda *states, seen=seen: seen.extend(states))
         assert seen[:1] == seen[1:], mistake
+
+
+APIS = json.loads((Path(__file__).parents[1] / "fixtures" / "wrong_api_calls.json").read_text())
+PATHS = sorted({entry[0].split("(")[0] for entry in APIS})
+OTHER_APIS = """
+ParallelExecutor.loss_name: a list of it
+io.firstn.n: no numbers
+io.load_inference_model.dirname: empty
+io.load_program_state.model_path: bool
+lods.array: a number
+nets.simple_img_conv_pool.pool_size: 0
+one_hot.depth: 0
+""".strip().splitlines()
+"""Nonsense that the original takes."""
+
+OTHER_API_CLASSES = """
+Executor.run.program: a list
+initializer.Normal.scale: no numbers
+initializer.TruncatedNormal.scale: a string
+samples.reader: a dict
+""".strip().splitlines()
+"""Refused by both: dpexec says TypeError or ValueError, the original whatever comes of it."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", PATHS)
+def test_outcome_of_other_calls_is_the_recorded_one(path):
+    for *mistake, stage, name in APIS:
+        key = "{}.{}: {}".format(path, *mistake[1:])
+        if mistake[0].split("(")[0] != path or key in {*OTHER_APIS, *OTHER_API_CLASSES}:
+            continue
+        found, error = wrong_api_calls.make(fluid, tuple(mistake))
+        if mistake[2] in PLAIN and not found:
+            continue
+        assert bool(found) == bool(stage), (mistake, error)
+        assert (found, stage) != ("run", "build"), (mistake, error)
+        if stage == found:
+            assert name in {kind.__name__ for kind in type(error).__mro__} | {None}, (
+                mistake,
+                error,
+            )
 
 
 @pytest.mark.parametrize(
