@@ -215,6 +215,8 @@ def check_parts(input: Variable, dim: Any, count: int) -> None:
     Raises:
         AssertionError: it cannot.
     """
+    if count <= 1:
+        raise AssertionError(f"split makes at least 2 parts, not {count}")
     size = input.shape[dim] if isinstance(dim, int) and dim < len(input.shape) else -1
     if size > 0 and size % count:
         raise AssertionError(

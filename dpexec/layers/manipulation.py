@@ -92,8 +92,6 @@ def split(
         dim += len(input.shape)
     number_or_tensor(dim, "AxisTensor", "axis", inputs, attrs)
     if isinstance(num_or_sections, int):
-        if num_or_sections <= 1:
-            raise AssertionError(f"split makes at least 2 parts, not {num_or_sections}")
         check_parts(input, dim, num_or_sections)
         attrs["num"] = count = num_or_sections
     else:

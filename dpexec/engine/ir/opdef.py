@@ -122,9 +122,7 @@ class OpDef:
         """
         if self.infer is None:
             return {}
-        require_defaults(self.fixed, self.attrs, attrs)
-        for name in self.required:
-            require(attrs.get(name) is not None, f"attribute {name} is required")
+        require_defaults(self.fixed, self.attrs, attrs, self.required)
         args = [self._argument(slot, inputs.get(slot.name) or []) for slot in self.inputs]
         try:
             made = self.infer(*args, **self._keywords(self.infer_arguments, attrs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +133,10 @@ def _required_keywords(function: Kernel) -> dict[str, str]:
 
 
 def require_defaults(
-    fixed: Mapping[str, str], defaults: Mapping[str, Any], attrs: Mapping[str, Any]
+    fixed: Mapping[str, str],
+    defaults: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    required: Iterable[str] = (),
 ) -> None:
     """Refuse values of attributes that change results in Paddle and that no kernel reads.
 
@@ -141,9 +144,10 @@ def require_defaults(
         fixed: their names, each with the attribute that must be set for that, or "".
         defaults: of all attributes.
         attrs: those of a call.
+        required: names of those that have no default.
 
     Raises:
-        InvalidOp: one of them has another value than its default.
+        InvalidOp: one of them has another value than its default, or one without is missing.
     """
     for name, switch in fixed.items():
         value, default = attrs.get(name, defaults[name]), defaults[name]
@@ -154,6 +158,8 @@ def require_defaults(
             f"attribute {name} must be {default!r}{where}, but is {value!r}: dpexec does not "
             "compute with other values",
         )
+    for name in required:
+        require(attrs.get(name) is not None, f"attribute {name} is required")
 
 
 def attribute_of(parameter: str) -> str:

@@ -22,6 +22,12 @@ def each(lists: tuple[list[Any], ...]) -> list[tuple[Any, ...]]:
     ]
 
 
+def _columns(made: list[Any]) -> tuple[list[Any], ...]:
+    """The results of one call per parameter, as a list per output."""
+    rows = [results if isinstance(results, tuple) else (results,) for results in made]
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
 def _fused(one: OpDef) -> OpDef:
     """Declare the operator that does the work of several operators of type ``one``."""
     slots = [slot.name + ("[]?" if slot.optional else "[]") for slot in one.inputs]
@@ -32,14 +38,10 @@ def _fused(one: OpDef) -> OpDef:
             "all inputs must have as many variables as Param",
         )
         assert one.infer is not None
-        made = [one.infer(*specs) for specs in each(lists)]
-        rows = [specs if isinstance(specs, tuple) else (specs,) for specs in made]
-        return tuple(list(column) for column in zip(*rows, strict=True))
+        return _columns([one.infer(*specs) for specs in each(lists)])
 
     def kernel(xp: Any, *lists: list[Any], **attrs: Any) -> tuple[list[Any], ...]:
-        made = [one.kernel(xp, *values, **attrs) for values in each(lists)]
-        rows = [results if isinstance(results, tuple) else (results,) for results in made]
-        return tuple(list(column) for column in zip(*rows, strict=True))
+        return _columns([one.kernel(xp, *values, **attrs) for values in each(lists)])
 
     def samples(r: SampleRng) -> list[Sample]:
         needed = " ".join(slot.name for slot in one.inputs if not slot.optional)
