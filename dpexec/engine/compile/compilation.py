@@ -46,6 +46,7 @@ class Compilation:
         native: what operators become machine code with where that is possible: libraries and
             their versions. Nothing: they do not.
         halves: whether matrix products round their operands to bfloat16.
+        collectives: how workers exchange values, ``"tasks"`` or ``"gang"``; None: there are none.
     """
 
     program: Program
@@ -56,6 +57,7 @@ class Compilation:
     planning: PlanOptions
     native: Mapping[str, str]
     halves: bool = False
+    collectives: str | None = None
 
     @classmethod
     def of(
@@ -81,11 +83,12 @@ class Compilation:
         if collectives is not None:
             places = [_on_worker(place) for place in places]
         if strategy is None:
-            one_memory = shares_memory(program, places)
+            one_memory = collectives is None and shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
             native = kernels.libraries()
             planning = PlanOptions(native=bool(native), shared=one_memory)
-            return cls(program, places, options, [], [], planning, native)
+            how = native, False, collectives
+            return cls(program, places, options, [], [], planning, *how)
         own_before, own_after = strategy.appended
         switched = [make for make in REWRITES if _is_on(strategy, make.name, places)]
         rewrites = [*(make() for make in switched), *own_before]
@@ -105,7 +108,8 @@ class Compilation:
             native=bool(native),
             shared=options.shared_memory,
         )
-        return cls(program, places, options, rewrites, passes, planning, native, halves)
+        how = native, halves, collectives
+        return cls(program, places, options, rewrites, passes, planning, *how)
 
     @no_cycles_sought()
     def graph(self, kept: Iterable[str] = ()) -> tuple[SSAGraph, list[PassRecord]]:

@@ -34,7 +34,7 @@ from dpexec.engine.run.choice import make_runner
 from dpexec.engine.run.fetch import FetchedOffsets, in_sequences
 from dpexec.engine.run.shards import make_shards
 from dpexec.engine.run.step_runner import StepRunner
-from dpexec.engine.strategy.placement import scheduler_in_force
+from dpexec.engine.strategy.placement import collectives_in_force, scheduler_in_force
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 from dpexec.engine.trace import live
@@ -121,7 +121,7 @@ class Engine:
 
     def _compile(self, places: Sequence[Place], scale_loss_grad: bool) -> Compilation:
         strategy, execution = self.build_strategy, self.execution_strategy
-        collectives = execution.collectives if execution and self._on_cluster else None
+        collectives = collectives_in_force(execution, self.scheduler, self.program)
         made = Compilation.of(self.program, list(places), strategy, scale_loss_grad, collectives)
         if strategy is not None and strategy.debug_graphviz_path:
             made.write_graphviz(strategy.debug_graphviz_path)

@@ -10,10 +10,12 @@ import dask
 
 from dpexec.engine.core import places
 from dpexec.engine.core.places import CPUPlace, CUDAPlace
+from dpexec.engine.ir.program import Program
 from dpexec.engine.strategy.strategies import DEFAULTS, ExecutionStrategy
 
 __all__ = [
     "active_client",
+    "collectives_in_force",
     "cpu_places",
     "cpu_places_on",
     "cuda_places_on",
@@ -64,6 +66,33 @@ def scheduler_in_force(asked: Any = None) -> Any:
             "asynchronous=True, and run on a thread that is not its event loop's"
         )
     return found
+
+
+def collectives_in_force(
+    strategy: ExecutionStrategy | None, scheduler: Any, program: Program
+) -> str | None:
+    """How the workers of a cluster exchange values.
+
+    With ``"auto"`` as a gang, unless it cannot run the program: it does not divide batches inside
+    of a step (ParallelDo), and its members meet at sockets, which workers of one process have on
+    Linux alone.
+
+    Args:
+        strategy: what is asked for.
+        scheduler: what runs the program, see :func:`scheduler_in_force`.
+        program: the program.
+
+    Returns:
+        ``"tasks"`` or ``"gang"``; None if the scheduler is no cluster.
+    """
+    if strategy is None or isinstance(scheduler, str):
+        return None
+    if strategy.collectives != "auto":
+        return str(strategy.collectives)
+    address = str(getattr(scheduler.scheduler, "address", ""))
+    divides = any(op.type == "parallel_do" for op in program.global_block().ops)
+    without_sockets = address.startswith("inproc:") and sys.platform != "linux"
+    return "tasks" if divides or without_sockets else "gang"
 
 
 def active_client() -> Any:

@@ -208,7 +208,8 @@ class ExecutionStrategy(Strategy):
     With ``collectives = "gang"`` every worker of a cluster gets one task that stays. It takes steps
     from the client over a direct connection, and workers exchange gradients among themselves:
     through shared memory on one host, else through sockets. That is faster than ``"tasks"``, where
-    every segment and collective is a dask task, and gives the same bits.
+    every segment and collective is a dask task, and gives the same bits. ``"auto"`` takes a gang
+    unless it cannot run the program: one with ParallelDo, or workers without sockets.
 
     When a worker of a cluster is lost, or silent for ``collective_timeout`` seconds while others
     wait for it, its replicas move to other workers, and the run goes on from the last complete
@@ -225,7 +226,9 @@ class ExecutionStrategy(Strategy):
         None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
     )
     collectives = Field(
-        "tasks", one_of("tasks", "gang"), "On a cluster: dask 'tasks', or inside a 'gang'."
+        "tasks",
+        one_of("auto", "tasks", "gang"),
+        "On a cluster: dask 'tasks', or inside a 'gang'; 'auto': a gang if it can run the program.",
     )
     collective_timeout = Field(120, int, "Seconds that a silent worker is waited for.")
     recovery = Field(

@@ -8,8 +8,16 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dpexec as fluid
-from dpexec.engine.strategy.placement import active_client, place_replicas, scheduler_in_force
+from dpexec.engine.dispatch.engine import Engine
+from dpexec.engine.feeds.splitting import single_feed
+from dpexec.engine.strategy.placement import (
+    active_client,
+    collectives_in_force,
+    place_replicas,
+    scheduler_in_force,
+)
 from tests.engine.run.nets import assert_same_bits, batches, classifier, train
+from tests.engine.run.parallel_do_programs import CPU, built, dense
 
 QUIET = {"processes": False, "dashboard_address": ":0"}
 
@@ -30,6 +38,45 @@ def test_neighbours_live_on_one_worker(count, expected):
 
 def test_more_workers_than_replicas():
     assert place_replicas(2, ["a", "b", "c"]) == ["a", "b"]
+
+
+def exchange(client, program, platform="linux", asked="auto"):
+    strategy = fluid.ExecutionStrategy()
+    strategy.collectives = asked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.platform", platform)
+        return collectives_in_force(strategy, client, program)
+
+
+def test_gang_is_chosen_where_it_can_run_the_program(client):
+    net, (divided, *_) = classifier(), built(dense(8)[0], 2)
+    assert collectives_in_force(fluid.ExecutionStrategy(), "threads", net.main) is None
+    assert exchange(client, net.main) == "gang"
+    assert exchange(client, divided) == "tasks"
+    assert exchange(client, net.main, "darwin") == "tasks"  # workers of one process
+    assert [exchange(client, net.main, asked=a) for a in ("tasks", "gang")] == ["tasks", "gang"]
+
+
+def test_programs_that_gangs_refuse_run_as_tasks(client):
+    build, feed = dense(13)
+    main, startup, loss, _ = built(build, 2)
+    found = {}
+    for scheduler in ("threads", client):
+        scope, strategy = fluid.Scope(), fluid.ExecutionStrategy()
+        strategy.scheduler, strategy.collectives = scheduler, "auto"
+        fluid.Executor(CPU).run(startup, scope=scope)
+        engine = Engine(main, [CPU], scope, execution_strategy=strategy)
+        feeds = single_feed(main.global_block(), feed)
+        losses = [engine.run([feeds], [loss.name])[0].tobytes() for _ in range(3)]
+        found[str(scheduler)] = losses
+    one, other = found.values()
+    assert one == other
+
+
+def test_gang_that_was_chosen_has_the_bits_of_threads(client):
+    run = train(classifier(), batches(3), 2, scheduler=client, collectives="auto")
+    assert_same_bits(run, train(classifier(), batches(3), 2))
+    assert type(run.compiled._engine._cluster._runner).__name__ == "GangRunner"
 
 
 def test_without_a_client_there_are_threads(monkeypatch):

@@ -88,7 +88,7 @@ class ClusterRunner:
         except BaseException:  # which holds the contact as long as somebody looks at it
             end_run(weakref.ref(self.client), self.token)
             raise
-        runner = GangRunner if strategy.collectives == "gang" else TaskRunner
+        runner = GangRunner if spec.collectives == "gang" else TaskRunner
         self._runner = runner(self._contact, self.group)
         self._told = ToldBindings(self.group)
         self._recovery = Recovery(self.group, self._told.forget)
