@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -12,6 +12,7 @@ from dpexec.engine.core.errors import EOFException
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.executors.compiled_program import CompiledProgram
 from dpexec.engine.executors.dataset_runs import Dataset, Feed, FetchHandler, run_dataset, watchers
@@ -20,6 +21,7 @@ from dpexec.engine.feeds.loaders import with_loaders
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.program import Program, default_main_program
+from dpexec.engine.ir.variable import Variable
 from dpexec.engine.parameter_server.client import Servers
 from dpexec.engine.parameter_server.remote import remote_of
 from dpexec.engine.parameter_server.server import serve
@@ -136,7 +138,9 @@ class Executor:
         if compiled is None and remote is not None and remote.serves:
             serve(original, scope, self.place)
             return []
-        engine = self._usual_engine(program, feed, scope) if pruning is None else None
+        engine = None
+        if pruning is None:
+            engine = self._usual_engine(program, original.blocks[0].vars, feed, scope)
         if engine is None:
             engine = self._engine_of(program, original, feed, scope, pruning)
         if pruning is not None:
@@ -151,16 +155,25 @@ class Executor:
         return remote.run(engine, batches, names, merged)
 
     def _usual_engine(
-        self, program: Program | CompiledProgram, feed: Any, scope: Scope
+        self,
+        program: Program | CompiledProgram,
+        known: Mapping[str, Variable],
+        feed: Any,
+        scope: Scope,
     ) -> Engine | None:
         """The engine of an earlier run, if this one is like it for sure: most runs are.
 
-        Nothing but tensors with sequences, fed or in the scope, changes the form of a program.
+        Nothing but sequences, fed or in the scope, changes the form of a program: if they have
+        other levels than the variables, which are ``known``, declare.
         """
         if type(feed) is not dict:
             return None
-        for value in feed.values():
-            if type(value) is not np.ndarray:
+        for name, value in feed.items():
+            if type(value) is np.ndarray:
+                continue
+            if type(value) is not LoDTensor:
+                return None
+            if value._lod and name in known and known[name].lod_level != len(value._lod):
                 return None
         if isinstance(program, CompiledProgram):
             engine = program._usual_engine(scope, self.place)

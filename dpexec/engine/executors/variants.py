@@ -97,7 +97,7 @@ def fed_levels(program: Program, feed: Any, scope: Scope) -> Levels:
         scope: holds persistable variables; only those count that are declared with sequences.
     """
     known = program.global_block().vars
-    kept = (name for name, var in known.items() if var.persistable and var.lod_level)
+    kept = (name for name, var in known.items() if var.lod_level and var.persistable)
     levels = {name: found for name in kept if (found := _stored_levels(scope, name))}
     levels = {name: found for name, found in levels.items() if found != known[name].lod_level}
     levels |= {

@@ -106,6 +106,24 @@ def test_a_compiled_program_stays_where_it_ran():
     assert len(other._compiled) == 1  # closing it closes what it ran
 
 
+def test_sequences_of_other_levels_than_declared_between_usual_ones():
+    main = fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main):
+        x = fluid.data("x", [None, 1], lod_level=1)
+        out = fluid.layers.sequence_pool(x, "sum")
+    exe, scope = fluid.Executor(CPU), fluid.Scope()
+    values = np.arange(6, dtype="float32").reshape(-1, 1)
+
+    def sums(*levels):
+        fed = {"x": fluid.create_lod_tensor(values, list(levels), CPU)}
+        (found,) = exe.run(main, fed, [out], scope=scope, return_numpy=False)
+        return np.array(found).reshape(-1).tolist()
+
+    for _ in range(2):
+        assert sums([2, 4]) == [1, 14]
+        assert sums([1, 2], [2, 1, 3]) == [1, 2, 12]  # of the finest level
+
+
 def test_fed_tensors_give_what_arrays_give(trained):
     tensors = {}
     for name, array in trained.feeds[3].items():
