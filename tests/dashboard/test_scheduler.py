@@ -103,6 +103,23 @@ def test_scheduler_shows_the_page_the_panels_and_the_counters(client):
     assert "dask_scheduler_workers" in metrics
 
 
+def test_steps_of_a_gang_are_counted_and_its_task_is_shown(client):
+    client.get_task_stream()  # switches recording on
+    run = train(classifier(), batches(3), 2, scheduler=client, collectives="gang")
+    *_, board = boards_of(client, steps=3)
+    assert (board.steps, board.samples, board.current) == (3, 36, None)
+    assert len(board.loss.points) == 3
+    assert board.loss.points[-1][1] == pytest.approx(float(run.losses[-1].mean()))
+    metrics = get(client, "/metrics")
+    assert re.search(rf'dpexec_steps_total{{.*run="{board.run}"}} 3\.0', metrics)
+
+    def shown():
+        rows = [row for row in client.get_task_stream() if isinstance(row["key"], tuple)]
+        return {"gang_dev0", "gang_dev1"} <= {key_split(row["key"]) for row in rows}
+
+    until(shown)  # when nobody has trained for a moment
+
+
 def test_performance_report_has_the_groups_and_a_summary(client, tmp_path):
     path = tmp_path / "report.html"
     with performance_report(filename=str(path), mode="inline"):

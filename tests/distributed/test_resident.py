@@ -15,6 +15,7 @@ import pytest
 import dpexec as fluid
 from dpexec.engine.cluster.client import replica_group
 from dpexec.engine.exchange import rendezvous
+from tests.distributed.clusters import workers
 from tests.distributed.faults import disturbed
 from tests.distributed.nets import NETS
 from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train
@@ -211,6 +212,24 @@ def test_scheduler_may_close_workers_that_train_but_not_for_being_idle(mortals, 
     assert found["idle"] == []
     assert_same_bits(run, train(classifier(), batches(STEPS), 2))
     assert run.compiled._engine._cluster.address.count(found["wanted"]) == 0
+
+
+def test_adaptive_cluster_shrinks_while_a_gang_trains():
+    net, feeds = classifier(), batches(STEPS)
+    with workers(2, restart=True) as found:
+        run = train(net, feeds, 2, Reduce, scheduler=found.client, collectives="gang")
+        found.cluster.adapt(minimum=1, maximum=1, interval="0.2s", wait_count=1)
+        deadline, count = time.monotonic() + 60, STEPS
+        with fluid.scope_guard(run.scope):
+            exe = fluid.Executor(fluid.CPUPlace())
+            while len(found.client.nthreads()) > 1 and time.monotonic() < deadline:
+                exe.run(run.compiled, feed=feeds[0], fetch_list=[net.loss])
+                count += 1
+            loss = exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])[0]
+        assert len(found.client.nthreads()) == 1
+        found.cluster.adapt(minimum=0, maximum=0)
+    every = [*feeds, *[feeds[0]] * (count - STEPS), feeds[1]]
+    assert loss.tolist() == train(classifier(), every, 2).losses[-1].tolist()
 
 
 def test_connection_that_breaks_is_made_again(pair):
