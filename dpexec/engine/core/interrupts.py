@@ -5,8 +5,10 @@ Python raises KeyboardInterrupt between two bytecodes of the main thread, wherev
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -46,6 +48,18 @@ class Uninterrupted:
     def waits(self) -> bool:
         """Whether an interrupt waits for the end of the block."""
         return self._waits
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        """A part of the block that interrupts may break off."""
+        if self._before is None:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._before)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, self._wait)
 
     def __exit__(self, *error: object) -> None:
         if self._before is None:

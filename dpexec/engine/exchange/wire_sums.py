@@ -192,5 +192,10 @@ class _Carrying:
             raise KeyboardInterrupt
         if not self._left or not self._sums.says(self._left[0][0]):
             return False
-        self._sums.carry(*self._left.pop(0), self._code)
+        number, task = self._left.pop(0)
+        if self._code.schedule.begun(gates.ready):
+            self._sums.carry(number, task, self._code)
+        else:  # nobody knows that this member is ready before it has this sum
+            with self._interrupts.allowed():
+                self._sums.carry(number, task, self._code)
         return True

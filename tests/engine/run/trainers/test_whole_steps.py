@@ -258,29 +258,29 @@ def test_a_trainer_that_stops_for_too_long(places):
     check_all_go_on(trainers, before, feeds[3])
 
 
-def test_a_trainer_that_is_interrupted(endpoints):
+def test_a_trainer_that_is_interrupted_while_it_waits(places):
     net, feeds = classifier(), batches(4)
-    trainers = started(net, endpoints, feeds[:3])
+    trainers = started(net, places, feeds[:3], collective_timeout=60)
     before = trainers[0].state()
     late = threading.Event()
 
     def wait(run):
-        late.wait(LIMIT)
+        late.wait(30)
         return run()
 
     on_crew(trainers[1], wait)
     parts = [rows_of(feeds[3], rank, 2) for rank in range(2)]
     other = threading.Thread(target=trainers[1].run, args=([parts[1]],))
     other.start()
-    interrupt = threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,))
+    me = threading.get_ident(), signal.SIGINT
+    interrupt = threading.Timer(0.5, signal.pthread_kill, me)
     interrupt.start()
+    began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         trainers[0].run([parts[0]])
+    assert time.monotonic() - began < 20
     late.set()
     other.join()
     interrupt.join()
     assert isinstance(trainers[1].error, GangError)
     check_all_go_on(trainers, before, feeds[3])
-
-
-LIMIT = 5
