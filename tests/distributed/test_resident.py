@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import dpexec as fluid
 from dpexec.engine.cluster.client import replica_group
+from dpexec.engine.cluster.client.lifetime import ClientWatch
 from dpexec.engine.exchange import rendezvous
 from tests.distributed.clusters import workers
 from tests.distributed.faults import disturbed
@@ -212,6 +214,18 @@ def test_scheduler_may_close_workers_that_train_but_not_for_being_idle(mortals, 
     assert found["idle"] == []
     assert_same_bits(run, train(classifier(), batches(STEPS), 2))
     assert run.compiled._engine._cluster.address.count(found["wanted"]) == 0
+
+
+def test_workers_that_others_keep_are_not_offered():
+    ours, theirs = ("gang_dev0", "gang-0123abcd-0-7"), ("train-0", "0123abcd")
+    tasks = {"a": [], "b": [ours], "c": [ours, theirs], "d": [ours]}
+    states = {
+        name: SimpleNamespace(address=name, long_running=[SimpleNamespace(key=k) for k in keys])
+        for name, keys in tasks.items()
+    }
+    scheduler = SimpleNamespace(workers=states)
+    offered = ClientWatch("client", "token").valid_workers_downscaling(scheduler, [states["d"]])
+    assert [state.address for state in offered] == ["d", "b"]
 
 
 def test_adaptive_cluster_shrinks_while_a_gang_trains():

@@ -103,7 +103,9 @@ class ClientWatch(SchedulerPlugin):
         ours = [
             state
             for state in scheduler.workers.values()
-            if state.address not in known and all(_stays(task.key) for task in state.long_running)
+            if state.address not in known
+            and state.long_running  # else another plugin keeps it
+            and all(_stays(task.key) for task in state.long_running)
         ]
         return [*workers, *ours]
 
