@@ -28,6 +28,7 @@ from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.divided import add_up
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.payload import checked, typed
+from dpexec.engine.exchange.reducers import reducer_of
 from dpexec.engine.exchange.shared import Bytes
 from dpexec.engine.exchange.step_sums import READY, Rooms, StepSums
 from dpexec.engine.exchange.wire import GangError, Tag, look_after
@@ -107,7 +108,9 @@ class MemorySums(StepSums):
         self._ranks: dict[int, int] = {}  # of words, by address
         self._texts: dict[int, str] = {}
         self._ready = self._signs("ready", READY)
-        self._tasks = [self._make(number, bucket) for number, bucket in enumerate(buckets)]
+        known = (bucket for bucket in buckets if bucket.number not in self.unknown)
+        self._tasks = {bucket.number: self._make(bucket.number, bucket) for bucket in known}
+        self._reducers = {number: reducer_of(group, buckets[number]) for number in self.unknown}
 
     # ---- memory
 
@@ -115,6 +118,8 @@ class MemorySums(StepSums):
         places, home = _Places(), self.group.home
         places.add("ready", 8)
         for number, bucket in enumerate(self.buckets):
+            if number in self.unknown:
+                continue
             places.add((number, "posted"), 8)
             places.add((number, "summed"), 8)
             for index, total in enumerate(bucket.sums):
@@ -250,6 +255,10 @@ class MemorySums(StepSums):
 
     def run(self, number: int, envs: Sequence[Env]) -> None:
         """See :class:`StepSums`."""
+        if number in self.unknown:
+            elsewhere = [Env() for _ in range(self.first)]
+            self._reducers[number].run([*elsewhere, *envs], self.tag(number))
+            return
         task, home, mine = self._tasks[number], self.group.home, self.group.rank
         moved = self.group.moved_at(self.tag(number))
         for total, slots, _ in task.dense:
@@ -310,8 +319,8 @@ class MemorySums(StepSums):
     @property
     def moved(self) -> dict[int, dict[str, int]]:
         """See :class:`StepSums`; a step of code puts there what its slots hold."""
-        found = {}
-        for number, task in enumerate(self._tasks):
+        found = {n: self.group.moved[n] for n in self.unknown if n in self.group.moved}
+        for number, task in self._tasks.items():
             mine = self.group.members[self.group.rank].devices
             nbytes = sum(t.nbytes for t, slots, _ in task.dense for d in slots if d in mine)
             for total, rows in task.rows:

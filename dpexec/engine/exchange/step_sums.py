@@ -44,16 +44,23 @@ class StepSums(ABC):
         group: the members.
         buckets: what is added up, over the devices of all members; each with its place here as its
             number.
-        rooms: of sparse values.
+        rooms: of sparse values; without those of which it is not known.
         first: which device of the group is the first one of the plan.
 
     Attributes:
         step: number of the step that runs.
+        unknown: numbers of buckets with sparse values of which only a run tells how many rows they
+            have; no code adds them up.
     """
 
     def __init__(self, group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int) -> None:
         self.group, self.buckets, self.rooms, self.first = group, buckets, rooms, first
         self.step = 0
+        self.unknown = {
+            bucket.number
+            for bucket in buckets
+            if any(t.height is not None and t.name not in rooms for t in bucket.sums)
+        }
         self._turn = np.zeros(1, np.int64)
         self.turn: int = self._turn.ctypes.data
         """The address of the number of the step, for code."""

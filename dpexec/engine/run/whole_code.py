@@ -113,6 +113,8 @@ class WholeCode:
         watched = self._threads is not None and Callback.active  # by who wants to see dask's tasks
         if not again or feeds.persistable or not binding.native or watched:
             return None
+        if sums is not None and sums.sums.unknown:
+            return None
         home = binding.opened or binding
         code = self.made.get(home)
         known = code is not None or home in self.made

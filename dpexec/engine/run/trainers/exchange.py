@@ -66,10 +66,10 @@ class _Told:
     @classmethod
     def of(cls, binding: Binding) -> _Told:
         """What is told of a binding."""
-        buckets = buckets_of(binding)
-        text = repr([bucket.sums for bucket in buckets.values()])
+        buckets, rows = buckets_of(binding), sparse_rows(binding)
+        text = repr(([bucket.sums for bucket in buckets.values()], [*rows]))
         digest = hashlib.sha256(text.encode()).digest()
-        return cls(buckets, int.from_bytes(digest[:7]), sparse_rows(binding))
+        return cls(buckets, int.from_bytes(digest[:7]), rows)
 
 
 class TrainerExchange:

@@ -1,5 +1,6 @@
 """Trainers run whole steps of code, which wait for each other in their middle."""
 
+import dataclasses
 import signal
 import threading
 import time
@@ -7,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+import dpexec as fluid
 from dpexec.engine import kernels
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.exchange.wire import GangError
@@ -108,6 +110,24 @@ def test_trainers_with_other_samples_at_every_step(places):
     alone = train(net, [list(pair) for pair in zip(*parts, strict=True)], 2)
     for name, value in alone.state.items():
         np.testing.assert_array_equal(trainers[1].state()[name], value)
+
+
+def test_sparse_values_of_which_only_a_run_tells_the_rows(places):
+    net = words()
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 4], "int64")
+        few = fluid.layers.fill_constant([1], "int64", 6)
+        found = fluid.layers.where(fluid.layers.less_than(x, few))
+        table = fluid.embedding(fluid.layers.cast(found, "int64"), [16, 5], is_sparse=True)
+        loss = fluid.layers.mean(fluid.layers.reduce_sum(table, dim=[1, 2]))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    net = dataclasses.replace(net, main=main, startup=startup, loss=loss)
+    feeds = [{"x": feed["x"]} for feed in word_batches(STEPS)]
+    trainers = two(net, places)
+    check_same(net, feeds, trainers, 4)
+    assert trainers[0].compiled._engine.runner.exchange.sums.sums.unknown
 
 
 def test_one_trainer_may_run_task_by_task(places):
