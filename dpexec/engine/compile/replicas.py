@@ -139,7 +139,8 @@ class Replicas:
     def in_sync(self, reader: object) -> bool:
         """Whether a reader has up-to-date copies of what it reads."""
         known = self._clock == tensors.last_write and reader in self._readers
-        return known and all(seen.is_of(self._list(n)) for n, seen in self._lists.items())
+        lists = self._lists.items()
+        return known and (not lists or all(seen.is_of(self._list(n)) for n, seen in lists))
 
     def sync(self, reader: object, names: Sequence[Iterable[str]]) -> None:
         """Give every device up-to-date copies.
@@ -148,7 +149,7 @@ class Replicas:
             reader: who asks; a reader that asked before costs nothing when nothing changed.
             names: per device, the persistable variables that it reads.
         """
-        if self._clock == tensors.last_write and reader in self._readers:
+        if self.in_sync(reader):
             return
         for name in list(self._lists):
             self._version(name)  # tells the time, as if those who write to them had done it

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.engine.compile.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
 from tests.engine.run.nets import batches, classifier, flags, strategies
 
@@ -85,6 +86,20 @@ def test_what_was_set_from_outside_is_used(trained):
     trained.scope.find_var(weight.name).get_tensor().set(np.zeros(weight.shape, "float32"), CPU)
     (found,) = trained.step(fetch=[weight.name], return_merged=True)
     assert np.abs(found).max() < 0.5  # one step away from the zeros
+
+
+def test_entries_of_arrays_that_were_written_in_place_are_used():
+    """A step looks at arrays of tensors, whose entries do not say that they were written."""
+    scope, reads = fluid.Scope(), [["array"], ["array"]]
+    replicas, reader = Replicas(scope, [CPU, CPU], shared=False), fluid.Program()
+    tensors = scope.var("array").get_lod_tensor_array()
+    tensors.append(fluid.LoDTensor())
+    for value in (1, 2, 2, 3):
+        tensors[0].set(np.full([2], value, "float32"), CPU)
+        replicas.sync(reader, reads)
+        for device in (0, 1):
+            ((array, _),) = replicas.value(device, "array")
+            assert array.tolist() == 2 * [value]
 
 
 def test_a_plain_program_may_change_and_move_to_another_scope():
