@@ -88,18 +88,19 @@ def test_what_was_set_from_outside_is_used(trained):
     assert np.abs(found).max() < 0.5  # one step away from the zeros
 
 
-def test_entries_of_arrays_that_were_written_in_place_are_used():
-    """A step looks at arrays of tensors, whose entries do not say that they were written."""
+def test_entries_that_are_appended_to_arrays_are_used():
+    """A step looks at arrays of tensors, which do not say that they have more entries."""
     scope, reads = fluid.Scope(), [["array"], ["array"]]
     replicas, reader = Replicas(scope, [CPU, CPU], shared=False), fluid.Program()
     tensors = scope.var("array").get_lod_tensor_array()
-    tensors.append(fluid.LoDTensor())
-    for value in (1, 2, 2, 3):
-        tensors[0].set(np.full([2], value, "float32"), CPU)
+    for count in (1, 2, 3):
+        entry = fluid.LoDTensor()
+        entry.set(np.full([2], count, "float32"), CPU)
+        tensors.append(entry)
         replicas.sync(reader, reads)
         for device in (0, 1):
-            ((array, _),) = replicas.value(device, "array")
-            assert array.tolist() == 2 * [value]
+            found = [array.tolist() for array, _ in replicas.value(device, "array")]
+            assert found == [2 * [value] for value in range(1, count + 1)]
 
 
 def test_a_plain_program_may_change_and_move_to_another_scope():
