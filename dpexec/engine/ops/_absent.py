@@ -20,7 +20,6 @@ ABSENT = {
     "cudnn_lstm_grad": _CUDNN,
     "distributed_lookup_table": _TABLES,
     "fl_listen_and_serv": "a gRPC server for federated learning; listen_and_serv is here",
-    "lookup_sparse_table": _TABLES,
     "prefetch": _TABLES,
     "pull_box_sparse": _PSLIB,
     "pull_sparse": _PSLIB,

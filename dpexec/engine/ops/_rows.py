@@ -69,6 +69,16 @@ def counted(xp: Any, numbers: Any, chosen: Any, size: int) -> Any:
     return counts
 
 
+def last_places(known: Any, wanted: Any) -> Any:
+    """Where each wanted number stands among known ones, the last of equal ones; -1 if nowhere."""
+    if not len(known):
+        return np.full(len(wanted), -1)
+    order = np.argsort(known, kind="stable")
+    ordered = known[order]
+    last = np.searchsorted(ordered, wanted, "right") - 1
+    return np.where((last >= 0) & (ordered[last] == wanted), order[last], -1)
+
+
 def fill_rows(xp: Any, array: Any, chosen: Any, number: float) -> Any:
     """An array with one number in some of its rows; it may be the same array.
 

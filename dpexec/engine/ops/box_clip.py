@@ -17,10 +17,12 @@ _INFO = np.array([[20.0, 30.0, 1.0], [12.0, 16.0, 2.0]])
 def _infer(boxes: Spec, lod: Spec | None, info: Spec) -> Spec:
     require_boxes(boxes, "Input", max(boxes.rank, 2))
     require(
-        info.rank == 2
-        and dims_match(info.shape[1], 3)
-        and dims_match(info.shape[0], sequence_count(lod)),
+        info.rank == 2 and dims_match(info.shape[1], 3),
         f"ImInfo {info} must hold height, width and scale of every image",
+    )
+    require(
+        info.shape[0] < 0 or sequence_count(lod) <= info.shape[0],
+        f"Input {boxes} has {sequence_count(lod)} sequences, but ImInfo {info} fewer images",
     )
     return boxes
 
@@ -42,14 +44,16 @@ def _infer(boxes: Spec, lod: Spec | None, info: Spec) -> Spec:
             },
             expected={"Output": np.array([[0.0, 3.0, 29.0, 8.0]])},
         ),
+        Sample({"Input": r.normal((2, 4)) * 20, "Input@LOD": Lod([[0, 2]]), "ImInfo": _INFO}),
     ],
 )
 def box_clip(xp: Any, boxes: Any, lod: Lod, info: Any) -> Any:
-    """Boxes ``(..., 4)`` moved into their images, which are the sequences.
+    """Boxes ``(..., 4)`` moved into their images: those of a sequence into its image.
 
     ``ImInfo`` has the height and width of what the network got, and by which scale it is larger
-    than the image. Source: Paddle op ``box_clip``.
+    than the image. Images after the last sequence have no boxes. Source: Paddle op ``box_clip``.
     """
+    info = info[: len(lod.lengths)]
     sizes = xp.floor(info[:, 1::-1] / info[:, 2:] + 0.5) - 1
     limits = per_row(xp, xp.tile(sizes, (1, 2)), lod)
     limits = limits.reshape(-1, *[1] * (boxes.ndim - 2), 4).astype(boxes.dtype, copy=False)

@@ -17,6 +17,9 @@ from dpexec.engine.ops._shapes import batch_size_like, infer_shape_attribute, in
 Shape = Sequence[int]
 
 
+_NOT_FINITE = "writes 0 for inf and nan; dpexec writes them"
+
+
 def _infer_constant(
     value_tensor: Spec | None,
     tensor: Spec | None,
@@ -24,9 +27,13 @@ def _infer_constant(
     *,
     shape: Shape = (),
     dtype: int = VarType.FP32,
+    value: float = 0.0,
+    str_value: str = "",
 ) -> Spec:
     if value_tensor is not None:
         require(value_tensor.size in (1, -1), f"ValueTensor {value_tensor} must have one element")
+    else:
+        _require_fits(value, str_value, dtype)
     return Spec(infer_shape_attribute(shape, tensor, parts), as_var_type(dtype))
 
 
@@ -35,6 +42,17 @@ def _number(value: float, text: str, kind: np.dtype[Any]) -> Any:
     if not text:
         return value
     return int(text) if kind.kind in "iu" else float(text)
+
+
+def _require_fits(value: float, text: str, dtype: int) -> None:
+    """Refuse what an integer of the data type cannot be."""
+    kind = to_numpy(dtype)
+    if kind.kind in "iu":
+        number, range = _number(value, text, kind), np.iinfo(kind)
+        require(
+            range.min <= number <= range.max,
+            f"value {text or value} is not from {range.min} to {range.max}, as {kind.name} is",
+        )
 
 
 @op(
@@ -51,6 +69,7 @@ def _number(value: float, text: str, kind: np.dtype[Any]) -> Any:
             {"shape": [1], "dtype": VarType.INT64, "str_value": "9007199254740993"},
             expected={"Out": np.array([9007199254740993])},
         ),
+        Sample({}, {"shape": [2], "str_value": "-inf"}, deviates={"Out": _NOT_FINITE}),
         Sample({"ValueTensor": np.array([4.0]), "ShapeTensor": np.array([3, 1])}),
         Sample({"ShapeTensorList": [np.array([2]), np.array([3])]}, {"shape": [-1, 3]}),
     ],
@@ -87,9 +106,12 @@ def _infer_batch_size_like(
     *,
     shape: Shape,
     dtype: int = VarType.FP32,
+    value: float = 0.0,
+    str_value: str = "",
     input_dim_idx: int = 0,
     output_dim_idx: int = 0,
 ) -> Spec:
+    _require_fits(value, str_value, dtype)
     if lod is not None and lod.rank and input_dim_idx == 0:
         like = like.replace(shape=(sequence_count(lod), *like.shape[1:]))
     made = batch_size_like(shape, like.shape, input_dim_idx, output_dim_idx)

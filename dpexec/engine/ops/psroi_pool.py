@@ -24,10 +24,11 @@ def _infer(
     pooled_height: int = 1,
     pooled_width: int = 1,
 ) -> Spec:
+    require(output_channels > 1, f"output_channels is {output_channels}, but must be more than 1")
     made = infer_pooled(x, rois, lod, pooled_height, pooled_width)
     channels = output_channels * pooled_height * pooled_width
     require(
-        channels > 0 and dims_match(x.shape[1], channels),
+        dims_match(x.shape[1], channels),
         f"X {x} must have {channels} channels, output_channels * pooled_height * pooled_width",
     )
     return made.replace(shape=(made.shape[0], output_channels, *made.shape[2:]))

@@ -13,6 +13,7 @@ from dpexec.engine.core.runs import add_at
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.engine.ops._boxes import Numbers
 from dpexec.engine.ops._rois import images, scaled
+from dpexec.engine.ops._sequences import sequence_count
 from dpexec.engine.ops._shapes import require_float, require_same_dtype
 
 _NEAR = 1e-4
@@ -24,7 +25,7 @@ _LEAST = 1e-5
 def _infer(
     x: Spec,
     rois: Spec,
-    _: Spec | None,
+    lod: Spec | None,
     *,
     transformed_height: int = 1,
     transformed_width: int = 1,
@@ -35,6 +36,10 @@ def _infer(
     require(
         rois.rank == 2 and dims_match(rois.shape[1], 8),
         f"ROIs {rois} must be (R, 8): four corners",
+    )
+    require(
+        x.shape[0] < 0 or sequence_count(lod) <= x.shape[0],
+        f"ROIs {rois} have {sequence_count(lod)} sequences, but X {x} fewer images",
     )
     require(
         min(transformed_height, transformed_width) > 0,
@@ -56,6 +61,7 @@ def _samples(r: Any) -> list[Sample]:
         Sample(inputs, attrs, grad=("X",)),
         Sample(inputs, attrs | {"spatial_scale": 0.5}, grad=("X",)),
         Sample(inputs, {"spatial_scale": 0.7, "transformed_width": 3}, grad=("X",)),
+        Sample({**inputs, "ROIs@LOD": Lod([[0, 2]])}, attrs, grad=()),
     ]
 
 

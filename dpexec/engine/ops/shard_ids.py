@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.engine.ops._rows import last_places
 from dpexec.engine.ops._sequences import on_host
 
 _REPEATED = "gives every repetition of a row the values of the last one; dpexec gives each its own"
@@ -144,17 +145,13 @@ def merge_ids(xp: Any, ids: list[Any], rows: list[Any], x: list[Any]) -> list[An
         ValueError: ``Rows`` does not have a number.
     """
     numbers, values = np.concatenate([on_host(part) for part in rows]), xp.concatenate(x)
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
     found = []
     for wanted in map(on_host, ids):
-        last = np.searchsorted(ordered, wanted, "right") - 1  # of equal ones the last, as there
-        known = (
-            (last >= 0) & (ordered[last] == wanted) if len(ordered) else np.zeros(len(wanted), bool)
-        )
-        if not known.all():
-            raise ValueError(f"Ids has number {wanted[~known][0]}, which Rows does not have")
-        found.append(values[xp.asarray(order[last])])
+        places = last_places(numbers, wanted)
+        if (places < 0).any():
+            number = wanted[places < 0][0]
+            raise ValueError(f"Ids has number {number}, which Rows does not have")
+        found.append(values[xp.asarray(places)])
     return found
 
 

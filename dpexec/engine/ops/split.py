@@ -33,17 +33,25 @@ def _section_sizes(sections: Sequence[int], size: int) -> list[int]:
     return [rest if section < 0 else section for section in sections]
 
 
-def _known_sizes(sections: Sequence[int], axis: int, x: Spec) -> list[int]:
-    """The sections of a dimension that is known."""
+def _known_sizes(sections: Sequence[int], size: int, of: str) -> list[int]:
+    """The sections of a dimension that is known.
+
+    Args:
+        sections: their sizes; one may be -1.
+        size: of the dimension.
+        of: what that is, for errors.
+
+    Raises:
+        InvalidOp: they do not make up the dimension, or leave nothing to the section of -1.
+    """
     require(
         list(sections).count(-1) <= 1 and all(section >= -1 for section in sections),
         f"sections are {list(sections)}: only one may be -1",
     )
-    size = x.shape[axis]
     sizes = _section_sizes(sections, size)
     require(
-        min(sizes) >= 0 and sum(sizes) == size,
-        f"sections {list(sections)} do not add up to dimension {axis} of X {x}",
+        sum(sizes) == size and (-1 not in sections or sizes[list(sections).index(-1)] > 0),
+        f"sections {list(sections)} do not add up to {of}",
     )
     return sizes
 
@@ -70,7 +78,9 @@ def _infer_split(
         )
         sizes = [size if size < 0 else size // num] * num
     else:
-        sizes = list(sections) if parts or size < 0 else _known_sizes(sections, axis, x)
+        known = not parts and size >= 0
+        of = f"dimension {axis} of X {x}"
+        sizes = _known_sizes(sections, size, of) if known else list(sections)
     shapes = ((*x.shape[:at], part, *x.shape[at + 1 :]) for part in sizes)
     lod_level = x.lod_level if at else 0
     return ([x.replace(shape=shape, lod_level=lod_level) for shape in shapes],)
@@ -110,7 +120,8 @@ def split(
     at = integer(axis, axis_tensor)
     if num:
         return (xp.split(x, num, axis=at),)
-    ends = np.cumsum(_section_sizes(integers(sections, None, parts), x.shape[at]))
+    of = f"dimension {at} of X {x.shape}"
+    ends = np.cumsum(_known_sizes(integers(sections, None, parts), x.shape[at], of))
     return (xp.split(x, ends[:-1].tolist(), axis=at),)
 
 

@@ -83,6 +83,8 @@ def infer_unsqueeze(
 ) -> tuple[Spec, Spec]:
     """With the dimensions, and the shape that there was."""
     require_numbers(parts, "AxesTensorList")
+    if tensor is not None:
+        require(tensor.rank == 1, f"AxesTensor {tensor} must be a vector of axes")
     if parts or tensor is not None:
         count = len(parts) or (tensor.shape[0] if tensor is not None else 0)
         require(count > 0, f"AxesTensor {tensor} must have a known length")

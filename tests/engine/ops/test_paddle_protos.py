@@ -24,6 +24,7 @@ OTHER_SLOTS = {
     ("dgc_momentum", "Grad_out"): "programs of older versions do not have it",
     ("instance_norm", "Bias"): "its layer may leave it out, which the operator then refuses",
     ("instance_norm", "Scale"): "as its Bias",
+    ("lookup_sparse_table", "WOut"): "Paddle's operator writes its input W",
     ("save", "kLookupTablePath"): "of parameter servers",
     ("sequence_unpad", "Length@ROWS"): "which is fed beside lengths, is no variable in Paddle",
     ("while", "Condition"): "a list in Paddle, always of one variable",
@@ -60,6 +61,7 @@ WITHOUT_EFFECT = {
     "of integers of 8 bits, which the operator does not take": "conv3d.force_fp32_output",
     "Paddle's kernels on CPUs do not read it, or read it and make the same of it": """
         auc.curve conv2d.fuse_brelu_threshold conv2d.fuse_relu_before_depthwise_conv
+        lookup_sparse_table.auto_grown_table lookup_sparse_table.padding_idx
         data_norm.summary_decay_rate data_norm.sync_stats
         depthwise_conv2d.fuse_brelu_threshold force_cpu
         fuse_beta in_dtype quantize.output_format recurrent.is_train reduce_all.out_dtype

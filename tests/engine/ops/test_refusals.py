@@ -27,7 +27,7 @@ POOLS = {
     "roi_align": lambda x, r: layers.roi_align(x, r),
     "roi_pool": lambda x, r: layers.roi_pool(x, r),
     "prroi_pool": lambda x, r: layers.prroi_pool(x, r, 1.0, 2, 2),
-    "psroi_pool": lambda x, r: layers.psroi_pool(x, r, 1, 1.0, 2, 2),
+    "psroi_pool": lambda x, r: layers.psroi_pool(x, r, 2, 1.0, 2, 1),
     "deformable_psroi_pooling": lambda x, r: layers.deformable_roi_pooling(
         x,
         r,
@@ -131,3 +131,74 @@ def test_layers_may_have_no_width():
     out = layers.fc(fluid.data("x", [None, 3]), 0)
     fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
     assert np.array(run(out, {"x": X})).shape == (2, 0)
+
+
+@pytest.mark.parametrize("sections", [[1, 2], [4, 4], [1, -1, 9], [2, -1, 4], [-1, -1, 2], [7, -1]])
+@pytest.mark.parametrize("how", ["known", "fed", "variable"])
+def test_sections_add_up(sections, how):
+    x = fluid.data("x", [2, -1 if how == "fed" else 6])
+    if how == "variable":
+        sections = [layers.fill_constant([1], "int32", sections[0]), *sections[1:]]
+    with pytest.raises(EnforceNotMet, match="operator split.*sections .*(add up|only one)"):
+        run(layers.split(x, sections, 1)[0], {"x": np.ones((2, 6), "float32")})
+
+
+def test_regions_are_pooled_to_more_than_one_channel():
+    x, regions = fluid.data("x", [None, 4, 6, 6]), fluid.data("r", [None, 4], lod_level=1)
+    with pytest.raises(EnforceNotMet, match="psroi_pool: output_channels is 1"):
+        layers.psroi_pool(x, regions, 1, 1.0, 2, 2)
+
+
+@pytest.mark.parametrize("shape", [[1, 1], [2, 1]])
+def test_axes_are_a_vector(shape):
+    axes = layers.fill_constant(shape, "int32", 1)
+    with pytest.raises(EnforceNotMet, match="AxesTensor int32.* must be a vector of axes"):
+        layers.unsqueeze(fluid.data("x", [2, 3]), axes)
+
+
+def test_sequences_of_boxes_have_images():
+    boxes, info = fluid.data("b", [None, 4], lod_level=1), fluid.data("i", [None, 3])
+    clipped = layers.box_clip(boxes, info)
+    feed = {"b": sequences(BOXES, [1, 1, 1]), "i": np.ones((2, 3), "float32")}
+    with pytest.raises(EnforceNotMet, match="box_clip: Input .* has 3 sequences, but ImInfo"):
+        run(clipped, feed)
+
+
+def test_sequences_of_perspective_regions_have_images():
+    regions = fluid.data("r", [None, 8], lod_level=1)
+    out = layers.roi_perspective_transform(fluid.data("x", [None, 4, 6, 6]), regions, 2, 2)[0]
+    feed = {"x": IMAGES, "r": sequences(np.tile(BOXES, 2), [1, 1, 1])}
+    with pytest.raises(EnforceNotMet, match="transform: ROIs .* have 3 sequences, but X"):
+        run(out, feed)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers_are_in_the_range_of_their_type(dtype):
+    with pytest.raises(EnforceNotMet, match=f"fill_constant: value .* is not from .*{dtype}"):
+        layers.fill_constant([1], dtype, 1e20)
+
+
+def table(rows, places):
+    """A program that reads a table, the table, and a function that gives it ids."""
+    block = fluid.default_main_program().global_block()
+    kind = fluid.core.VarDesc.VarType.SELECTED_ROWS
+    w = block.create_var(name="w", shape=[10, 2], dtype="float32", persistable=True, type=kind)
+    out = block.create_var(name="out", dtype="float32")
+    ids = fluid.data("ids", [None, 1], "int64")
+    block.append_op("lookup_sparse_table", inputs={"W": w, "Ids": ids}, outputs={"Out": out})
+    held = fluid.global_scope().var("w").get_selected_rows()
+    held.set_rows(rows)
+    held.set_height(10)
+    value = np.arange(2 * places, dtype="float32").reshape(places, 2)
+    held.get_tensor().set(value, fluid.CPUPlace())
+    return held, lambda *numbers: run(out, {"ids": np.array(numbers).reshape(-1, 1)})
+
+
+def test_tables_grow_by_ids_that_they_do_not_have_until_they_are_full():
+    held, read = table([3, 0, 5], places=5)
+    assert np.array(read(5, 4))[:, 0].tolist() == [4, 6]
+    assert held.rows() == [3, 0, 5, 4]
+    assert np.array(read(7, 4, 7))[:, 0].tolist() == [8, 6, 8]
+    with pytest.raises(EnforceNotMet, match="W is full: it has places for 5 rows"):
+        read(3, 8)
+    assert held.rows() == [3, 0, 5, 4, 7]
