@@ -139,20 +139,20 @@ def test_sections_add_up(sections, how):
     x = fluid.data("x", [2, -1 if how == "fed" else 6])
     if how == "variable":
         sections = [layers.fill_constant([1], "int32", sections[0]), *sections[1:]]
-    with pytest.raises(EnforceNotMet, match="operator split.*sections .*(add up|only one)"):
+    with pytest.raises(EnforceNotMet, match=r"operator split.*sections .*(add up|only one)"):
         run(layers.split(x, sections, 1)[0], {"x": np.ones((2, 6), "float32")})
 
 
 def test_regions_are_pooled_to_more_than_one_channel():
     x, regions = fluid.data("x", [None, 4, 6, 6]), fluid.data("r", [None, 4], lod_level=1)
-    with pytest.raises(EnforceNotMet, match="psroi_pool: output_channels is 1"):
+    with pytest.raises(EnforceNotMet, match=r"psroi_pool: output_channels is 1"):
         layers.psroi_pool(x, regions, 1, 1.0, 2, 2)
 
 
 @pytest.mark.parametrize("shape", [[1, 1], [2, 1]])
 def test_axes_are_a_vector(shape):
     axes = layers.fill_constant(shape, "int32", 1)
-    with pytest.raises(EnforceNotMet, match="AxesTensor int32.* must be a vector of axes"):
+    with pytest.raises(EnforceNotMet, match=r"AxesTensor int32.* must be a vector of axes"):
         layers.unsqueeze(fluid.data("x", [2, 3]), axes)
 
 
@@ -160,7 +160,7 @@ def test_sequences_of_boxes_have_images():
     boxes, info = fluid.data("b", [None, 4], lod_level=1), fluid.data("i", [None, 3])
     clipped = layers.box_clip(boxes, info)
     feed = {"b": sequences(BOXES, [1, 1, 1]), "i": np.ones((2, 3), "float32")}
-    with pytest.raises(EnforceNotMet, match="box_clip: Input .* has 3 sequences, but ImInfo"):
+    with pytest.raises(EnforceNotMet, match=r"box_clip: Input .* has 3 sequences, but ImInfo"):
         run(clipped, feed)
 
 
@@ -168,13 +168,13 @@ def test_sequences_of_perspective_regions_have_images():
     regions = fluid.data("r", [None, 8], lod_level=1)
     out = layers.roi_perspective_transform(fluid.data("x", [None, 4, 6, 6]), regions, 2, 2)[0]
     feed = {"x": IMAGES, "r": sequences(np.tile(BOXES, 2), [1, 1, 1])}
-    with pytest.raises(EnforceNotMet, match="transform: ROIs .* have 3 sequences, but X"):
+    with pytest.raises(EnforceNotMet, match=r"transform: ROIs .* have 3 sequences, but X"):
         run(out, feed)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_integers_are_in_the_range_of_their_type(dtype):
-    with pytest.raises(EnforceNotMet, match=f"fill_constant: value .* is not from .*{dtype}"):
+    with pytest.raises(EnforceNotMet, match=rf"fill_constant: value .* is not from .*{dtype}"):
         layers.fill_constant([1], dtype, 1e20)
 
 
@@ -199,6 +199,6 @@ def test_tables_grow_by_ids_that_they_do_not_have_until_they_are_full():
     assert np.array(read(5, 4))[:, 0].tolist() == [4, 6]
     assert held.rows() == [3, 0, 5, 4]
     assert np.array(read(7, 4, 7))[:, 0].tolist() == [8, 6, 8]
-    with pytest.raises(EnforceNotMet, match="W is full: it has places for 5 rows"):
+    with pytest.raises(EnforceNotMet, match=r"W is full: it has places for 5 rows"):
         read(3, 8)
     assert held.rows() == [3, 0, 5, 4, 7]
