@@ -27,7 +27,6 @@ from dpexec.engine.dispatch.traces import trace_of
 from dpexec.engine.feeds.splitter import Splitter
 from dpexec.engine.feeds.splitting import Feeds, single_feed, split_feed
 from dpexec.engine.graph.lods import with_offsets
-from dpexec.engine.graph.tables import with_tables_written
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
 from dpexec.engine.ir.program import Program
@@ -87,7 +86,7 @@ class Engine:
             raise AssertionError("No places for execution.")
         keep_freed_memory()
         self.label = program if label is None else label
-        sequences = with_offsets(with_tables_written(without_feed_and_fetch(program)))
+        sequences = with_offsets(without_feed_and_fetch(program))
         self.program, self.offsets = sequences.program, FetchedOffsets(sequences)
         self.shows_sequences = bool(self.offsets)
         known = program.global_block().vars.values()

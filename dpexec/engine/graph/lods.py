@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import LOD_SUFFIX, lod_name
 from dpexec.engine.graph.gradient_lods import without_sequences
+from dpexec.engine.graph.tables import with_tables_written
 from dpexec.engine.graph.unpadding import feed_rows
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
@@ -41,7 +42,7 @@ class Sequences:
 
 
 def with_offsets(program: Program) -> Sequences:
-    """Make the sequences of a program explicit; one that has none stays as it is.
+    """Make the sequences and the growing tables of a program explicit; it stays if it has none.
 
     Args:
         program: is not changed.
@@ -49,6 +50,7 @@ def with_offsets(program: Program) -> Sequences:
     Raises:
         EnforceNotMet: an operator needs sequences, and its input cannot hold any.
     """
+    program = with_tables_written(program)
     if not _has_sequences(program):
         return Sequences(program)
     return _Rewriter(program.clone()).rewrite()
