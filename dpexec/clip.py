@@ -243,6 +243,8 @@ class GradientClipByGlobalNorm(GradientClipBase):
     ) -> None:
         super().__init__(need_clip)
         self.clip_norm = float(clip_norm)
+        if not isinstance(group_name, str):
+            raise TypeError(f"group_name must be a string, but is {group_name!r}")
         self.group_name = group_name
 
     def __str__(self) -> str:

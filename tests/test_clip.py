@@ -216,3 +216,9 @@ def test_wrong_arguments_are_refused(make, error):
 )
 def test_text_form_is_that_of_fluid(given, text):
     assert str(given) == text
+
+
+@pytest.mark.parametrize("name", [["a"], 3, None, b"a"])
+def test_names_of_groups_are_strings(name):
+    with pytest.raises(TypeError, match="group_name must be a string"):
+        fluid.clip.GradientClipByGlobalNorm(1.0, name)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dpexec.checks import (
     FLOATS,
     SINGLE_DOUBLE,
@@ -97,6 +99,15 @@ def embedding(
     )
 
 
+def _table_size(size: Any) -> Any:
+    """The size of a table as it is given, but an array as a list; None is left to the parameter."""
+    numbers = size.tolist() if isinstance(size, np.ndarray) else size
+    listed = isinstance(numbers, Sequence) and all(hasattr(n, "__index__") for n in numbers)
+    if size is not None and not listed:
+        raise TypeError(f"size of embedding must be integers [rows, width], but is {size!r}")
+    return numbers
+
+
 def lookup(
     op_type: str,
     ids: Variable,
@@ -113,6 +124,7 @@ def lookup(
     check_dtype(dtype, "dtype", FLOATS, "embedding")
     if is_sparse and not is_distributed and not isinstance(is_sparse, bool):
         raise AssertionError(f"is_sparse of embedding must be a bool, but received {is_sparse!r}")
+    size = _table_size(size)
     table = helper.create_parameter(helper.param_attr, size, dtype)
     if padding_idx is None:
         padding_idx = -1

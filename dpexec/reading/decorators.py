@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+
 from dpexec.reading.prefetch import Prefetch
 from dpexec.reading.processes import in_process
 
@@ -88,8 +90,26 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     return lambda: map(func, *(reader() for reader in readers))
 
 
+def _count(name: str, value: Any) -> int:
+    """A number of samples, whatever type its whole number has."""
+    number = (
+        value.item() if isinstance(value, np.generic | np.ndarray) and not value.ndim else value
+    )
+    if not isinstance(number, int | float) or number != number // 1:
+        raise TypeError(f"{name} must be a whole number, but is {value!r}")
+    if number < 0:
+        raise ValueError(f"{name} must not be negative, but is {value!r}")
+    return int(number)
+
+
 def shuffle(reader: Reader, buf_size: int) -> Reader:
-    """Shuffle within windows of buf_size samples, by Python's global `random`."""
+    """Shuffle within windows of buf_size samples, by Python's global `random`.
+
+    Raises:
+        TypeError: buf_size is no whole number.
+        ValueError: it is negative.
+    """
+    buf_size = _count("buf_size", buf_size)
 
     def shuffled() -> Iterator[Any]:
         samples = iter(reader())
@@ -135,7 +155,13 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
 
 
 def firstn(reader: Reader, n: int) -> Reader:
-    """Yield the first n samples."""
+    """Yield the first n samples.
+
+    Raises:
+        TypeError: n is no whole number.
+        ValueError: it is negative.
+    """
+    n = _count("n", n)
     return lambda: itertools.islice(reader(), n)
 
 

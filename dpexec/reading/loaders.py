@@ -48,6 +48,10 @@ class GeneratorLoader:
             raise ValueError("Please give value to capacity.")
         if not feed_list:
             raise ValueError("Feed list must be given under static mode.")
+        if not isinstance(feed_list, list | tuple) or any(
+            not isinstance(var, Variable) for var in feed_list
+        ):
+            raise TypeError(f"feed_list must be a list of Variables, but is {feed_list!r}")
         self._feed_list = list(feed_list)
         self._capacity = capacity
         self._iterable = iterable

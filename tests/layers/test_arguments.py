@@ -188,3 +188,12 @@ def test_sizes_may_be_integers_of_numpy(size):
     pooled = layers.pool2d(image(), size, pool_stride=size)
     assert pooled.shape == (-1, 4, 4, 4)
     assert all(type(number) is int for number in pooled.op.attr("ksize"))
+
+
+@pytest.mark.parametrize("layer", [fluid.embedding, layers.embedding])
+def test_sizes_of_tables_are_integers(layer):
+    ids = fluid.data("ids", [None, 1], "int64")
+    assert layer(ids, np.array([3, 4])).shape[-1] == 4
+    for size in (3, "34", ["3", 4], [3.5, 4], {3, 4}, np.array(3), np.array([3.0, 4.0])):
+        with pytest.raises(TypeError, match=r"size of embedding must be integers \[rows, width\]"):
+            layer(ids, size)

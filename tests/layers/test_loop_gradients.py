@@ -183,3 +183,21 @@ def test_two_backward_passes_through_one_loop():
         found = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=fetch)
     for once, twice in zip(found[:2], found[2:4], strict=True):
         np.testing.assert_allclose(twice, 2 * once, rtol=1e-12)
+
+
+def test_a_loop_whose_condition_nothing_writes_is_refused_and_leaves_no_trace():
+    n = fluid.layers.fill_constant([1], "int64", 0)
+    loop = fluid.layers.While(
+        fluid.layers.less_than(n, fluid.layers.fill_constant([1], "int64", 3))
+    )
+    program = fluid.default_main_program()
+    before = str(program)
+    never = pytest.raises(fluid.core.EnforceNotMet, match=r"writes its condition .* never end")
+    with never, loop.block():
+        fluid.layers.increment(n)
+    assert str(program) == before
+    with loop.block():
+        fluid.layers.increment(n)
+        fluid.layers.less_than(n, fluid.layers.fill_constant([1], "int64", 3), cond=loop.cond_var)
+    exe = fluid.Executor(fluid.CPUPlace())
+    assert exe.run(program, fetch_list=[n])[0] == 3

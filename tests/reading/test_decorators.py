@@ -5,6 +5,7 @@ import pickle
 import random
 import threading
 
+import numpy as np
 import pytest
 
 import dpexec as fluid
@@ -156,3 +157,21 @@ def test_breaking_off_ends_the_processes():
 def forever():
     while True:
         yield os.getpid()
+
+
+@pytest.mark.parametrize("decorate", [r.firstn, r.shuffle])
+def test_sizes_are_whole_numbers(decorate):
+    for size in (2.0, np.int64(2), np.array(2), np.float32(2)):
+        assert set(decorate(lambda: [0, 1], size)()) == {0, 1}
+    for size in (2.5, "2", [2], None, float("nan"), float("inf"), np.array([2])):
+        with pytest.raises(TypeError, match="must be a whole number, but is"):
+            decorate(lambda: [0, 1], size)
+    with pytest.raises(ValueError, match="must not be negative"):
+        decorate(lambda: [0, 1], -1)
+
+
+@pytest.mark.parametrize("iterable", [True, False])
+@pytest.mark.parametrize("feed_list", [3, "x", [3], ["x"], [None]])
+def test_loaders_feed_lists_of_variables(feed_list, iterable):
+    with pytest.raises(TypeError, match="feed_list must be a list of Variables"):
+        fluid.io.DataLoader.from_generator(feed_list, capacity=2, iterable=iterable)
