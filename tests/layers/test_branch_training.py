@@ -261,7 +261,8 @@ def test_a_block_of_a_program_takes_a_loss():
 def test_loops_and_complete_blocks_take_none():
     x = layers.data("x", [4])
     step, last = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 3)
-    loop, losses = layers.While(layers.less_than(step, last)), []
+    condition = layers.less_than(step, last)
+    loop, losses = layers.While(condition), []
 
     def train():
         with loop.block():
@@ -273,5 +274,6 @@ def test_loops_and_complete_blocks_take_none():
     losses.clear()
     with loop.block():
         losses.append(layers.mean(layers.fc(x, 1)))
+        layers.less_than(layers.increment(step), last, cond=condition)
     with pytest.raises(NotImplementedError, match="block that is complete"):
         sgd().minimize(losses[0])

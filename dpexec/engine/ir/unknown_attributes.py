@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 
 from dpexec.engine.core.errors import similar
+from dpexec.engine.ir import opdef
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.verify import FRAMEWORK
@@ -21,11 +22,22 @@ _NOTES = frozenset(
     | {"weight_scale", "with_quant_attr"}
 )
 """What quantization notes on operators of every type, for engines that run the program later."""
+_LIBRARIES = frozenset({"use_cudnn", "use_mkldnn", "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@"})
+"""What layers and operators of Paddle note on some types for a library that others call."""
+_OF_PARALLEL_DO = frozenset({"device_ids", "keep_parameters", "pre_fetch", "sparse"})
+"""What Paddle's ``parallel_do`` and ``get_places`` do not have."""
 _SHOWN = 5
 
 
 def _unknown(op: Operator) -> list[str]:
-    known = {*op.definition.attrs, *FRAMEWORK, *_NOTES}
+    known = {*op.definition.attrs, *FRAMEWORK, *_NOTES, *_LIBRARIES}
+    if op.type in ("get_places", "parallel_do", "parallel_do_grad"):
+        known |= _OF_PARALLEL_DO
+    forward = op.type
+    while forward.endswith("_grad"):  # gradients carry what their operator has
+        forward = forward.removesuffix("_grad")
+        definition = opdef.find(forward)
+        known |= {*definition.attrs} if definition else set()
     return [name for name in op.attrs if name not in known]
 
 

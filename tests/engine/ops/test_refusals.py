@@ -127,12 +127,6 @@ def test_tensors_may_have_any_number_of_dimensions(rank):
     assert found.sum() == 1
 
 
-def test_layers_may_have_no_width():
-    out = layers.fc(fluid.data("x", [None, 3]), 0)
-    fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
-    assert np.array(run(out, {"x": X})).shape == (2, 0)
-
-
 @pytest.mark.parametrize("sections", [[1, 2], [4, 4], [1, -1, 9], [2, -1, 4], [-1, -1, 2], [7, -1]])
 @pytest.mark.parametrize("how", ["known", "fed", "variable"])
 def test_sections_add_up(sections, how):
