@@ -267,6 +267,7 @@ def test_loops_and_complete_blocks_take_none():
     def train():
         with loop.block():
             losses.append(layers.mean(layers.fc(x, 1)))
+            layers.less_than(layers.increment(step), last, cond=condition)
             sgd().minimize(losses[0])
 
     with pytest.raises(NotImplementedError, match="minimized inside while"):

@@ -99,6 +99,16 @@ def take_the_block_itself_as_body(program):
     operator(program, "relu").attrs["sub_block"] = program.global_block()
 
 
+def loop_without_end(program):
+    layers = fluid.layers
+    with fluid.program_guard(program):
+        step, last = layers.zeros([1], "int64"), layers.ones([1], "int64")
+        condition = layers.less_than(step, last)
+        with layers.While(condition).block():
+            layers.less_than(layers.increment(step), last, cond=condition)
+    del program.blocks[-1].ops[-1]
+
+
 def feed_without_column(program):
     block = program.global_block()
     fluid.io.prepend_feed_ops(program, ["x"])
@@ -122,6 +132,7 @@ def gradient_of_a_later_block(program):
 
 
 BREAKS = {
+    loop_without_end: (15, "writes its condition"),
     feed_without_column: (13, "attribute col is missing"),
     hold_what_is_no_tensor: (14, "variable x has elements of type"),
     role_of_words: (10, "op_role_var must be STRINGS, not STRING"),

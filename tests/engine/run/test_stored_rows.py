@@ -20,7 +20,7 @@ OPTIMIZERS = [
     ("adam", "Moment1 Moment2 Beta1Pow Beta2Pow", {"lazy_mode": False}),
     ("adam", "Moment1 Moment2 Beta1Pow Beta2Pow", {"lazy_mode": True}),
     ("rmsprop", "MeanSquare MeanGrad Moment", {"centered": True, "momentum": 0.5}),
-    ("lamb", "Moment1 Moment2 Beta1Pow Beta2Pow", {}),
+    ("lamb", "Moment1 Moment2 Beta1Pow Beta2Pow", {"weight_decay": 0.01}),
 ]
 
 
