@@ -12,7 +12,6 @@ from distributed.comm.tcp import TCP
 from distributed.sizeof import sizeof
 
 import dpexec as fluid
-from dpexec.core import EnforceNotMet
 from dpexec.engine.dask.held import BlockRows, HeldRows
 from dpexec.engine.exchange.wire import Channel
 from tests.engine.run.nets import assert_same_bits, batches, classifier, train
@@ -35,30 +34,6 @@ def feeds_of(kind):
         lazy = dd.from_pandas(frame, npartitions=3)
         return {"x": lazy[names], "y": lazy[["y"]]}, feed
     return {"x": db.from_sequence(list(x), npartitions=3), "y": da.from_array(y, chunks=4)}, feed
-
-
-def test_arrays_of_tensors_cannot_stay_on_workers(pair):
-    strategy = fluid.ExecutionStrategy()
-    strategy.scheduler = pair
-    with fluid.program_guard(fluid.Program(), fluid.Program()):
-        first = fluid.layers.zeros([1], "int64")
-        array = fluid.layers.array_write(fluid.layers.data("x", [2]), first)
-        array.persistable = True
-        length = fluid.layers.array_length(array)
-        places = fluid.cpu_places(2)
-        main = fluid.default_main_program()
-        program = fluid.CompiledProgram(main).with_data_parallel(
-            places=places, exec_strategy=strategy
-        )
-        exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones((4, 2), "float32")}
-        with pytest.raises(EnforceNotMet, match=f"{array.name} is a persistable LOD_TENSOR_ARRAY"):
-            exe.run(program, feed=feed, fetch_list=[length])
-        assert fluid.global_scope().find_var(array.name) is None
-        array.persistable = False
-        program = fluid.CompiledProgram(main).with_data_parallel(
-            places=places, exec_strategy=strategy
-        )
-        assert exe.run(program, feed=feed, fetch_list=[length])[0].tolist() == [1, 1]
 
 
 KINDS = ["array in a block for each replica", "array in other blocks", "dataframe", "bag"]

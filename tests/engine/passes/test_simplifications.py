@@ -42,7 +42,7 @@ def values(main, names, **options):
     compiled = fluid.CompiledProgram(main).with_data_parallel(
         build_strategy=build, places=[fluid.CPUPlace()] * 2
     )
-    return fluid.Executor().run(compiled, {"x": x, "y": x[::-1].copy()}, names, fluid.Scope())
+    return fluid.Executor().run(compiled, {"x": x, "y": x[::-1].copy()}, names, scope=fluid.Scope())
 
 
 def assert_same_results(main, names, field):
