@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
-from tests.test_import_direction import ENTRY, FLOORS, PICTURES, ROOT, SOURCES, imports, module_name
+from tests.test_import_direction import ENTRY, PICTURES, ROOT, SOURCES, imports, module_name
 
 PICTURE = ROOT / "docs" / "pictures" / "rooms.svg"
 SURFACE, COMMANDS = "fluid's surface", "commands"
@@ -78,7 +78,7 @@ def levels(found: Arrows) -> list[list[str]]:
 def purpose(room: str) -> str:
     """The first line of the documentation of a room."""
     places = {SURFACE: "__init__.py", COMMANDS: "cli.py", "viz": "../viz/__init__.py"}
-    inside = "engine/" if room in FLOORS else ""
+    inside = "engine/" if (ROOT / "dpexec" / "engine" / room).is_dir() else ""
     path = ROOT / "dpexec" / places.get(room, f"{inside}{room}/__init__.py")
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return text.partition("\n")[0].replace("``", "").replace("`", "")

@@ -16,7 +16,7 @@ import numpy as np
 
 import dpexec as fluid
 from dpexec.engine.cluster.client import task_runner
-from dpexec.engine.compile.bucket_size import Link
+from dpexec.engine.compile.plans.bucket_size import Link
 from tests.benchmarks.gangs import program
 from tests.distributed.hosts import hosts
 

@@ -16,7 +16,7 @@ _PRELOADED = [
     "distributed.nanny",
     "dpexec.engine.ops",
     "dpexec.engine.cluster.worker.state",
-    "dpexec.engine.compile.code.native",
+    "dpexec.engine.compile.bindings.native",
 ]
 
 

@@ -98,7 +98,7 @@ class Host:
         """Start the worker of the scheduler that a file names."""
         options = ["--host", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
         # who imports it later, in the middle of a step, may seem silent
-        options += ["--preload", "dpexec.engine.compile.code.native"]
+        options += ["--preload", "dpexec.engine.compile.bindings.native"]
         inside = ("ip", "netns", "exec", self.name)
         worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
         self._processes.append(worker)

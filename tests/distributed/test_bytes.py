@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpexec.engine.cluster.client import links
-from dpexec.engine.compile.bucket_size import Link
+from dpexec.engine.compile.plans.bucket_size import Link
 from tests.distributed.nets import NETS
 from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train, words
 

@@ -4,7 +4,7 @@ import pytest
 
 from dpexec.engine.cluster.client import task_runner
 from dpexec.engine.cluster.home_table import HomeTable
-from dpexec.engine.compile.bucket_size import Link
+from dpexec.engine.compile.plans.bucket_size import Link
 from tests.distributed.faults import die
 from tests.distributed.nets import NETS
 from tests.engine.run.nets import assert_same_bits, train

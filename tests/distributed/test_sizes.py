@@ -6,7 +6,7 @@ import pytest
 from dpexec.engine.cluster.worker import bindings
 from dpexec.engine.cluster.worker.bindings import WorkerBinding
 from dpexec.engine.cluster.worker.worker import replicas_at
-from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.dispatch.binder import Binder
 from dpexec.engine.ir.sizes import NeedsNumber
 from tests.distributed.faults import disturbed

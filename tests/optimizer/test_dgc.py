@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.compile import collectives
+from dpexec.engine.compile.plans import collectives
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir import opdef
 from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import cpu_places
 from dpexec.engine.graph.build import build_ssa_graph

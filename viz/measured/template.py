@@ -17,7 +17,7 @@ from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.runs import Run, StepRuns, runs_of
 from dpexec.viz.measured.schedule import Schedule
 
-from dpexec.engine.compile.bucket_size import THREADS
+from dpexec.engine.compile.plans.bucket_size import THREADS
 
 _AGGREGATING = ("all_reduce", "reduce")
 _KINDS = (*_AGGREGATING, "broadcast", "compute", "scale_loss_grad")

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.protocol import pickle
 
-from dpexec.engine.cluster.worker.worker import Epoch, NewBinding
-from dpexec.engine.compile.env import Shard
+from dpexec.engine.cluster.messages import Epoch, NewBinding
+from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.dask.held import put_together
 from dpexec.engine.exchange.lines import Parts
 from dpexec.engine.exchange.rendezvous import Member
 from dpexec.engine.ir.sizes import Counts
 
 if TYPE_CHECKING:
-    from dpexec.engine.cluster.worker.recording import Noted
+    from dpexec.engine.cluster.messages import Noted
 
 __all__ = ["GangStep", "Order", "Outcome", "Part", "Rest", "decode", "encode"]
 

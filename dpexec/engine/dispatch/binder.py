@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.engine.compile.binding import Binding, Memory
-from dpexec.engine.compile.check import Rules, check_merge, check_run
-from dpexec.engine.compile.compilation import Compilation
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.check import Rules, check_merge, check_run
+from dpexec.engine.compile.plans.compilation import Compilation
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.plans.replicas import Replicas
+from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.kept import Kept

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dpexec.engine.compile.binding import Binding, Memory
-from dpexec.engine.compile.check import check_fetch_names
-from dpexec.engine.compile.compilation import Compilation
-from dpexec.engine.compile.parallel_do import busy_devices, count_rows, split_pre_fetched
-from dpexec.engine.compile.plan import Plan, PlanKey
-from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.check import check_fetch_names
+from dpexec.engine.compile.plans.compilation import Compilation
+from dpexec.engine.compile.plans.parallel_do import busy_devices, count_rows, split_pre_fetched
+from dpexec.engine.compile.plans.plan import Plan, PlanKey
+from dpexec.engine.compile.plans.replicas import Replicas
+from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.core import flags
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.dispatch.binder import Binder

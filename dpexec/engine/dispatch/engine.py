@@ -10,13 +10,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.compilation import Compilation
-from dpexec.engine.compile.kept_offsets import KeptOffsets
-from dpexec.engine.compile.parallel_do import splitter
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.replicas import Replicas
-from dpexec.engine.compile.steps import Shard
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.compilation import Compilation
+from dpexec.engine.compile.plans.kept_offsets import KeptOffsets
+from dpexec.engine.compile.plans.parallel_do import splitter
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.plans.replicas import Replicas
+from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.core import hooks
 from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
 from dpexec.engine.core.memory import keep_freed_memory

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.compile.memory_use import stored
+from dpexec.engine.compile.bindings.memory_use import stored
 from dpexec.engine.core.places import available_cpus
 from dpexec.engine.core.version import __version__
 from dpexec.engine.graph.describe import describe
@@ -14,8 +14,8 @@ from dpexec.engine.trace.events import Allocation, Trace
 from dpexec.engine.trace.recorder import Recorder
 
 if TYPE_CHECKING:
-    from dpexec.engine.compile.binding import Binding
-    from dpexec.engine.compile.plan import Plan
+    from dpexec.engine.compile.bindings.binding import Binding
+    from dpexec.engine.compile.plans.plan import Plan
     from dpexec.engine.dispatch.engine import Engine
 
 __all__ = ["profile_of", "trace_of"]

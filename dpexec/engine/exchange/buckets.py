@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpexec.engine.compile.collectives import sums_of
-from dpexec.engine.compile.partition import Task
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.collectives import sums_of
+from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.ir.spec import Spec

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.payload import arrays_in, bytes_of, checked, hand_out
 from dpexec.engine.exchange.shared import Bytes

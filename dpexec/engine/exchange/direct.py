@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.engine.compile.collectives import add_in_order
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.plans.collectives import add_in_order
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.buckets import ArrayLayout, Bucket
 from dpexec.engine.exchange.payload import Found, Item, checked, swap, typed
 from dpexec.engine.exchange.wire import Tag

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.payload import PADDING, arrays_in, bytes_of, checked, hand_out, typed
 from dpexec.engine.exchange.shared import Bytes

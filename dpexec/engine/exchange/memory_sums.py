@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpexec.engine.compile.code.exchanges import Addition, Signs, TaskExchange
-from dpexec.engine.compile.code.step import CodeStep
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.bindings.code_step import CodeStep
+from dpexec.engine.compile.bindings.exchanges import Addition, Signs, TaskExchange
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.exchange.buckets import Bucket, Sum

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.compile.collectives import add_in_order
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.plans.collectives import add_in_order
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.places import CUDAPlace, array_module, on_device
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.nccl import Exchange

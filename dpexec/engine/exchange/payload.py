@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.variable_values import flat, value_of
 from dpexec.engine.exchange.buckets import Bucket, Sum

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.chain import Chained, sends_less
 from dpexec.engine.exchange.direct import Direct

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from dpexec.engine.compile.partition import Task
+from dpexec.engine.compile.plans.partition import Task
 
 __all__ = ["Stretch", "helpers", "side_by_side", "stretches"]
 

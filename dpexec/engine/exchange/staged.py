@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.copies import value_on, values_on
 from dpexec.engine.core.places import CPUPlace, CUDAPlace
 from dpexec.engine.exchange.buckets import Bucket

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpexec.engine.compile.code.exchanges import Signs, TaskExchange
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.bindings.exchanges import Signs, TaskExchange
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.wire import Tag
 
 if TYPE_CHECKING:
-    from dpexec.engine.compile.code.step import CodeStep
+    from dpexec.engine.compile.bindings.code_step import CodeStep
     from dpexec.engine.threads.crew import Peers
 
 __all__ = ["READY", "PlanSums", "Rooms", "StepSums", "step_sums"]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.engine.compile.code.exchanges import Signs, TaskExchange
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.bindings.exchanges import Signs, TaskExchange
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.exchange.buckets import Bucket, Sum
@@ -21,7 +21,7 @@ from dpexec.engine.exchange.reducers import reducer_of
 from dpexec.engine.exchange.step_sums import PlanSums, Rooms, StepSums
 
 if TYPE_CHECKING:
-    from dpexec.engine.compile.code.step import CodeStep
+    from dpexec.engine.compile.bindings.code_step import CodeStep
 
 __all__ = ["WireSums"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.places import CUDAPlace, Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, is_compiled_with_cuda, why_no_gpu
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.executors.compiled_program import CompiledProgram

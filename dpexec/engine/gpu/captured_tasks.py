@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.steps import Env, Step
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.core.ranges import Check
 from dpexec.engine.gpu.checks import Checks

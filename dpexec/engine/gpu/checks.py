@@ -6,7 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.engine.compile.steps import Env, Step, kernel_error
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step, kernel_error
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.core.ranges import Check
 from dpexec.engine.gpu.copies import to_host

@@ -17,9 +17,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.steps import Step, run_steps
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step, run_steps
 from dpexec.engine.core.copies import with_arrays
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import array_module

@@ -1,7 +1,8 @@
 """Sums and broadcasts between GPUs through NCCL.
 
 NCCL adds up in an order of its own, which depends on the GPUs and how they are connected: from
-three GPUs on, results differ from those of :mod:`dpexec.engine.compile.collectives` in their last
+three GPUs on, results differ from those of :mod:`dpexec.engine.compile.plans.collectives` in their
+last
 bits. ``FLAGS_cudnn_deterministic=1``, by which users of fluid ask for equal runs, keeps the order
 of the devices, and peer copies.
 """
@@ -15,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.collectives import NodeSum, bind_collective, sums_of
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.partition import SUMS, Task
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.collectives import NodeSum, bind_collective, sums_of
+from dpexec.engine.compile.plans.partition import SUMS, Task
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.flags import asks_for_equal_runs
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.engine.core.selected_rows import SelectedRows

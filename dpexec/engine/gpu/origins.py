@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.compile.env import Env, Shard
+from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core.random import RandomStream
 
 __all__ = ["DrawingEnv", "Origins"]

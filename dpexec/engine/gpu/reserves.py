@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.graph.ssa import OpNode
 
 __all__ = ["Reserve", "reserve_of"]

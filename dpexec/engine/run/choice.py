@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import available_cpus, on_gpus
 from dpexec.engine.gpu import nccl

@@ -8,7 +8,7 @@ from typing import Any
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.plan import Plan
 
 __all__ = ["FETCH_KEY", "to_dask"]
 

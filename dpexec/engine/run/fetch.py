@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.compile.check import check_merge
+from dpexec.engine.compile.plans.check import check_merge
 from dpexec.engine.core.arrays import Entry, TensorArray
 from dpexec.engine.core.copies import with_arrays
 from dpexec.engine.core.lod import Lod

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.recording import Recording
-from dpexec.engine.compile.steps import run_steps
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.bindings.recording import Recording
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import run_steps
 from dpexec.engine.run.fetch import collect
 
 __all__ = ["HostLaunch"]

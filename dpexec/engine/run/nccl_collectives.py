@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
-from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.gpu import nccl
 

@@ -11,7 +11,7 @@ import dask.local
 import dask.threaded
 from dask.callbacks import Callback
 
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.run.dask_graph import FETCH_KEY, to_dask
 from dpexec.engine.run.parts import Tasks

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.env import Env, Shard
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.recording import Recording
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.bindings.recording import Recording
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.exchange.step_sums import PlanSums
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.threads.interrupts import InterruptGate

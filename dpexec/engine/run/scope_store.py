@@ -6,9 +6,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.engine.compile.env import Env, Shard
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.plans.replicas import Replicas
+from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core.copies import with_arrays
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.feeds.splitting import Feeds

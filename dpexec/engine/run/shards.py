@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from dpexec.engine.compile.env import Shard
-from dpexec.engine.compile.parallel_do import parts_of_rows
+from dpexec.engine.compile.plans.parallel_do import parts_of_rows
+from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.core.rings import Ring
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.recording import Recording
-from dpexec.engine.compile.steps import Env, Shard
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.bindings.recording import Recording
+from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.run.parts import Agreement, Exchange, Launch, Order, Store
 from dpexec.engine.threads.interrupts import InterruptGate

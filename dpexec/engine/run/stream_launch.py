@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.recording import Recording
-from dpexec.engine.compile.steps import Env, Step, overwrites, run_steps
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.bindings.recording import Recording
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step, overwrites, run_steps
 from dpexec.engine.core.copies import value_on
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.core.ranges import looking_later

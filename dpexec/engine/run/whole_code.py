@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from dask.callbacks import Callback
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.env import Env, Shard
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.run.fetch import collect
 from dpexec.engine.run.scope_store import ScopeStore
 
 if TYPE_CHECKING:
-    from dpexec.engine.compile.code.notes import CodeNotes
-    from dpexec.engine.compile.code.step import CodeStep
-    from dpexec.engine.compile.code.sums import Joined
+    from dpexec.engine.compile.bindings.code_step import CodeStep
+    from dpexec.engine.compile.bindings.notes import CodeNotes
+    from dpexec.engine.compile.bindings.sums import Joined
     from dpexec.engine.exchange.step_sums import PlanSums
     from dpexec.engine.run.parts import AgreedExchange
     from dpexec.engine.threads.crew import Crew
@@ -119,7 +119,7 @@ class WholeCode:
         code = self.made.get(home)
         known = code is not None or home in self.made
         if not known or (code is not None and code.exchange is not sums):
-            from dpexec.engine.compile.code.step import code_step
+            from dpexec.engine.compile.bindings.code_step import code_step
 
             code = code_step(binding, feeds, self._crew(binding.plan).size, sums)
             self.made[home] = code

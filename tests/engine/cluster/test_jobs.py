@@ -5,9 +5,9 @@ import pytest
 import dpexec as fluid
 from dpexec.engine.cluster.client.jobs import jobs_of, joined_names
 from dpexec.engine.cluster.home_table import HomeTable
-from dpexec.engine.compile.bucket_size import TASKS, Link
-from dpexec.engine.compile.compilation import Compilation
-from dpexec.engine.compile.plan import PlanKey
+from dpexec.engine.compile.plans.bucket_size import TASKS, Link
+from dpexec.engine.compile.plans.compilation import Compilation
+from dpexec.engine.compile.plans.plan import PlanKey
 from tests.engine.run.nets import AllReduce, Reduce, classifier, strategies
 
 PAIR = ("a", "b")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.compile import compilation
-from dpexec.engine.compile.branches import multiplications, stages_of
+from dpexec.engine.compile.plans import compilation
+from dpexec.engine.compile.plans.branches import multiplications, stages_of
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.graph.ssa import OpNode, VarNode
 from tests.engine.run.nets import Net, assert_same_bits, batches, classifier, persistables, train

@@ -5,9 +5,9 @@ import pickle
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.compile.bucket_size import GANG, TASKS, THREADS
-from dpexec.engine.compile.compilation import Compilation
-from dpexec.engine.compile.plan import PlanKey
+from dpexec.engine.compile.plans.bucket_size import GANG, TASKS, THREADS
+from dpexec.engine.compile.plans.compilation import Compilation
+from dpexec.engine.compile.plans.plan import PlanKey
 from tests.engine.run.nets import (
     AllReduce,
     Reduce,

@@ -26,7 +26,7 @@ from tests.engine.run.nets import (
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.engine import kernels
-from dpexec.engine.compile.code.step import CodeStep
+from dpexec.engine.compile.bindings.code_step import CodeStep
 from dpexec.engine.kernels import lowering
 
 SIZES = [12, 7, 9, 30, 2, 8, 40, 1, 5, 12, 33, 3, 6, 20, 64, 17]

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange import chain
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.chain import Chained, sends_less

@@ -7,7 +7,7 @@ import pytest
 from dpexec.viz.memory import memory_of
 
 import dpexec as fluid
-from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.compile.plans.compilation import Compilation
 from tests.engine.gpu.programs import (
     NETS,
     assert_same_bits,

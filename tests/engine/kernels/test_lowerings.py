@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.steps import Step, bind_step, overwrites
+from dpexec.engine.compile.plans.step_binding import bind_step
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step, overwrites
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.core.selected_rows import SelectedRows
@@ -16,9 +17,9 @@ from tests.engine.ops.calls import SampleCall, run, samples, spec_of
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
-from dpexec.engine.compile.binding import aligned
-from dpexec.engine.compile.code.arena import arena_of
-from dpexec.engine.compile.code.task import TaskCode
+from dpexec.engine.compile.regions.arena import arena_of
+from dpexec.engine.compile.regions.memory import aligned
+from dpexec.engine.compile.regions.task import TaskCode
 from dpexec.engine.kernels import lowering
 
 CANCELLING = ("batch_norm", "instance_norm")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpexec.engine.compile.steps import Step, overwrites
+from dpexec.engine.compile.regions.step import Step, overwrites
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
@@ -13,7 +13,7 @@ from tests.engine.ops.calls import spec_of
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
-from dpexec.engine.compile.code.task import TaskCode
+from dpexec.engine.compile.regions.task import TaskCode
 from dpexec.engine.kernels import onednn_calls
 from dpexec.engine.kernels.lowering import Constant, Late, Value
 from tests.engine.kernels.test_lowerings import TYPES, calls

@@ -96,7 +96,8 @@ def test_programs_use_them_unless_they_are_switched_off(monkeypatch):
     used = []
     of = host.host_kernel_of
     monkeypatch.setattr(
-        "dpexec.engine.compile.steps.host_kernel_of", lambda *a: (used.append(a[0]), of(*a))[1]
+        "dpexec.engine.compile.plans.step_binding.host_kernel_of",
+        lambda *a: (used.append(a[0]), of(*a))[1],
     )
     on_arrays = losses(False)
     assert "lstm" not in used

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.compile.compilation import Compilation
-from dpexec.engine.compile.plan import PlanKey
+from dpexec.engine.compile.plans.compilation import Compilation
+from dpexec.engine.compile.plans.plan import PlanKey
 from tests.engine.passes.test_fuse_images import feeds, images
 from tests.engine.passes.test_switches import PASSES, regularized
 from tests.engine.run.nets import AllReduce, Net, Reduce, train, word_batches, words

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
 from tests.engine.run.nets import batches, classifier, flags, strategies
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.compile import parallel_do as running
+from dpexec.engine.compile.plans import parallel_do as running
 from dpexec.engine.core.errors import EnforceNotMet
 from tests.engine.run.parallel_do_programs import (
     CPU,

@@ -8,7 +8,7 @@ import pytest
 from dpexec.viz import draw
 
 import dpexec as fluid
-from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.feeds.splitting import single_feed

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpexec.engine.cluster.home_table import HomeTable
-from dpexec.engine.compile.bucket_size import Link
-from dpexec.engine.compile.collectives import NodeSum, sums_of
-from dpexec.engine.compile.partition import Task
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.bucket_size import Link
+from dpexec.engine.compile.plans.collectives import NodeSum, sums_of
+from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.spec import Spec
 

@@ -21,7 +21,7 @@ from dpexec.engine.cluster.client.made import Made, Wanted
 from dpexec.engine.cluster.client.told_bindings import News
 from dpexec.engine.cluster.gang_messages import GangStep, Order, Outcome, Part
 from dpexec.engine.cluster.worker.gang import open_door
-from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.dask.held import Fed
 from dpexec.engine.exchange.gpus import how_exchanged, why_not_nccl
@@ -31,7 +31,7 @@ from dpexec.engine.exchange.wire import GangError
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
-    from dpexec.engine.cluster.worker.recording import Noted
+    from dpexec.engine.cluster.messages import Noted
     from dpexec.engine.dask.waiting import Contact
 
 __all__ = ["GangRunner"]

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from dpexec.engine.cluster.client.units import Unit, units_of
 from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.cluster.messages import Value
 from dpexec.engine.cluster.worker.actions import Action, Takes
-from dpexec.engine.cluster.worker.worker import Value
-from dpexec.engine.compile.bucket_size import Link
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.bucket_size import Link
+from dpexec.engine.compile.plans.plan import Plan
 
 __all__ = ["Job", "Jobs", "jobs_of", "joined_names"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from distributed import get_worker
 
 from dpexec.engine.cluster.home_table import HomeTable
-from dpexec.engine.compile.bucket_size import TASKS, Link
+from dpexec.engine.compile.plans.bucket_size import TASKS, Link
 
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact

@@ -10,10 +10,9 @@ from dpexec.engine.cluster.worker.versions import StaleTaskError
 from dpexec.engine.exchange.wire import GangError
 
 if TYPE_CHECKING:
-    from dpexec.engine.cluster.worker.recording import Noted
-    from dpexec.engine.cluster.worker.worker import BindingKey
-    from dpexec.engine.compile.binding import Binding
-    from dpexec.engine.compile.env import Shard
+    from dpexec.engine.cluster.messages import BindingKey, Noted
+    from dpexec.engine.compile.bindings.binding import Binding
+    from dpexec.engine.compile.regions.env import Shard
     from dpexec.engine.feeds.splitting import Feeds
 
 __all__ = ["Made", "Wanted"]

@@ -17,11 +17,11 @@ import dask
 
 from dpexec.engine.cluster.client.candidates import Candidates
 from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.cluster.messages import Epoch
 from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.cluster.worker.own_state import own_names
 from dpexec.engine.cluster.worker.state import Held
-from dpexec.engine.cluster.worker.worker import Epoch
-from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.engine.dask.waiting import Contact
 

@@ -24,14 +24,14 @@ from dpexec.engine.cluster.client.task_runner import TaskRunner
 from dpexec.engine.cluster.client.told_bindings import BINDINGS_KEPT, ToldBindings
 from dpexec.engine.cluster.client.units import home_of
 from dpexec.engine.cluster.client.variables import Variables
+from dpexec.engine.cluster.messages import BindingKey
 from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.recording import ClusterRecording
-from dpexec.engine.cluster.worker.worker import BindingKey
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.compilation import Compilation
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.replicas import Replicas
-from dpexec.engine.compile.steps import Shard
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.compilation import Compilation
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.plans.replicas import Replicas
+from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.core.errors import ClusterError, WorkerLostError
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.dask.waiting import Contact

@@ -16,13 +16,13 @@ from dask._task_spec import TaskRef
 
 from dpexec.engine.cluster.client.jobs import Job, Jobs, joined_names
 from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.cluster.messages import BindingKey, Feeding, StepOf
 from dpexec.engine.cluster.worker import jobs as cluster_jobs
 from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.cluster.worker.jobs import JobOf, Storing, Work
 from dpexec.engine.cluster.worker.version_store import written_on
-from dpexec.engine.cluster.worker.worker import BindingKey, Feeding, StepOf
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.steps import Shard
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.dask.held import Fed
 
 __all__ = ["StepGraph"]

@@ -17,11 +17,11 @@ from dpexec.engine.cluster.client.links import link_between
 from dpexec.engine.cluster.client.made import Made, Wanted
 from dpexec.engine.cluster.client.step_graph import StepGraph
 from dpexec.engine.cluster.client.told_bindings import News
+from dpexec.engine.cluster.messages import StepOf
 from dpexec.engine.cluster.worker.exports import how_exchanged
-from dpexec.engine.cluster.worker.worker import StepOf
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.bucket_size import Link
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.bucket_size import Link
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.dask.held import Fed
 
 if TYPE_CHECKING:

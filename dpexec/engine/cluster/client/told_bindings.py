@@ -11,12 +11,12 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dpexec.engine.cluster.messages import BindingKey, NewBinding
 from dpexec.engine.cluster.worker import worker as cluster_worker
-from dpexec.engine.cluster.worker.worker import BindingKey, NewBinding
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
-    from dpexec.engine.compile.binding import Binding
+    from dpexec.engine.compile.bindings.binding import Binding
 
 __all__ = ["BINDINGS_KEPT", "News", "ToldBindings"]
 

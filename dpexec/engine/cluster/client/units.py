@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from dpexec.engine.cluster.client.adding import Along, Divided, way_of
 from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.cluster.messages import Value
 from dpexec.engine.cluster.worker.actions import (
     Action,
     AddShare,
@@ -20,10 +21,9 @@ from dpexec.engine.cluster.worker.actions import (
     share_name,
 )
 from dpexec.engine.cluster.worker.version_store import written_on
-from dpexec.engine.cluster.worker.worker import Value
-from dpexec.engine.compile.bucket_size import Link
-from dpexec.engine.compile.partition import Task
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.bucket_size import Link
+from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.plans.plan import Plan
 
 __all__ = ["Unit", "home_of", "units_of"]
 

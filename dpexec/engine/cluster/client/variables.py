@@ -23,9 +23,9 @@ from dpexec.engine.run.fetch import host_copy
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.recovery import Recovery
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
-    from dpexec.engine.compile.binding import Binding
-    from dpexec.engine.compile.plan import Plan
-    from dpexec.engine.compile.replicas import Replicas, Stored
+    from dpexec.engine.compile.bindings.binding import Binding
+    from dpexec.engine.compile.plans.plan import Plan
+    from dpexec.engine.compile.plans.replicas import Replicas, Stored
     from dpexec.engine.feeds.splitting import Feeds
 
 __all__ = ["Variables"]

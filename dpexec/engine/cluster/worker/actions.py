@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpexec.engine.cluster.worker.worker import BindingKey, StepOf, Value, WorkerReplicas
-from dpexec.engine.compile.collectives import LEFT_OUT, NodeSum, add_in_order, sums_of
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.cluster.messages import BindingKey, StepOf, Value
+from dpexec.engine.cluster.worker.worker import WorkerReplicas
+from dpexec.engine.compile.plans.collectives import LEFT_OUT, NodeSum, add_in_order, sums_of
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.places import array_module
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from dpexec.engine.compile.binding import Binding
+from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.ir.sizes import Counts, NeedsNumber

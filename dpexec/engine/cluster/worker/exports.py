@@ -16,7 +16,7 @@ from dask.sizeof import sizeof
 from distributed.protocol import deserialize, serialize
 from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
 
-from dpexec.engine.cluster.worker.worker import Value
+from dpexec.engine.cluster.messages import Value
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
 

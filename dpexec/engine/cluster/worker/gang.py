@@ -20,11 +20,7 @@ from dpexec.engine.cluster.worker.gang_step import make_step
 from dpexec.engine.cluster.worker.gang_tasks import BoundPlan
 from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.cluster.worker.versions import StaleTaskError
-from dpexec.engine.cluster.worker.worker import (
-    WorkerReplicas,
-    at_work,
-    replicas_at,
-)
+from dpexec.engine.cluster.worker.worker import WorkerReplicas, at_work, replicas_at
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.exchange.gpus import gpu_of
 from dpexec.engine.exchange.group import Group

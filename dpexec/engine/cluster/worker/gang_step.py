@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.cluster.gang_messages import GangStep
+from dpexec.engine.cluster.messages import Noted
 from dpexec.engine.cluster.worker.gang_tasks import BoundPlan
-from dpexec.engine.cluster.worker.recording import Noted, noted_on_worker
+from dpexec.engine.cluster.worker.recording import noted_on_worker
 from dpexec.engine.cluster.worker.version_store import VersionStore
 from dpexec.engine.cluster.worker.versions import Versions
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.side_by_side import Stretch, side_by_side
 from dpexec.engine.run.parts import Tasks
 from dpexec.engine.run.step_runner import StepRunner

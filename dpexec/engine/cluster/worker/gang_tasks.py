@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from dpexec.engine.cluster.worker.mirrors import Mirroring
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.partition import Task
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.exchange.buckets import Bucket, bucket_of
 from dpexec.engine.exchange.group import Group

@@ -14,10 +14,11 @@ from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.compilation import Compilation, require_capability
-from dpexec.engine.compile.plan import Plan
-from dpexec.engine.compile.steps import Env, Step, run_steps
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.compilation import Compilation, require_capability
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step, run_steps
 from dpexec.engine.core.copies import copy_on, values_on
 from dpexec.engine.core.places import CUDAPlace, Place, array_module
 from dpexec.engine.gpu.captured_tasks import CapturedTasks
@@ -25,7 +26,7 @@ from dpexec.engine.gpu.checks import Checks
 from dpexec.engine.run.fetch import host_copy
 
 if TYPE_CHECKING:
-    from dpexec.engine.compile.recording import Recording
+    from dpexec.engine.compile.bindings.recording import Recording
 
 __all__ = ["WorkerLaunch", "require_gpu"]
 

@@ -10,20 +10,14 @@ from typing import Any, NamedTuple
 
 from distributed import get_worker
 
+from dpexec.engine.cluster.messages import BindingKey, Feeding, Noted, StepOf, Value
 from dpexec.engine.cluster.worker.actions import Action, Takes
 from dpexec.engine.cluster.worker.exports import Exports, exported
-from dpexec.engine.cluster.worker.recording import Noted, noted_on_worker
+from dpexec.engine.cluster.worker.recording import noted_on_worker
 from dpexec.engine.cluster.worker.telling import copy_to_send
-from dpexec.engine.cluster.worker.worker import (
-    BindingKey,
-    Feeding,
-    StepOf,
-    Value,
-    WorkerReplicas,
-    at_work,
-)
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.cluster.worker.worker import WorkerReplicas, at_work
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.run.fetch import host_copy

@@ -12,8 +12,8 @@ from typing import Any
 
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.cluster.worker.versions import StepArrays, Versions
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.exchange.group import Group

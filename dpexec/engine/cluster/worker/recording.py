@@ -1,7 +1,8 @@
 """What the workers of a cluster recorded of a step, on the clock of the client.
 
 A worker notes what a process notes that runs a step by itself
-(:mod:`dpexec.engine.compile.recording`), and returns it with the fetches. What the numbers mean is
+(:mod:`dpexec.engine.compile.bindings.recording`), and returns it with the fetches. What the
+numbers mean is
 asked once per binding.
 """
 
@@ -11,46 +12,26 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from dpexec.engine.compile.memory_use import Life, lives
-from dpexec.engine.compile.recording import Recording
-from dpexec.engine.compile.records import Around, Moved, NoteLayout, Ran, StepRecord
+from dpexec.engine.cluster.messages import Noted
+from dpexec.engine.compile.bindings.memory_use import Life, lives
+from dpexec.engine.compile.bindings.recording import Recording
+from dpexec.engine.compile.bindings.records import Around, NoteLayout, StepRecord
 from dpexec.engine.trace.events import Allocation
 from dpexec.engine.trace.live import Keeper
 from dpexec.engine.trace.recorder import Row
 
 if TYPE_CHECKING:
-    from dpexec.engine.compile.binding import Binding
+    from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.dask.waiting import Contact, Homes
 
 __all__ = ["ClusterRecording", "Noted", "noted_on_worker"]
 
 _TRIES = 5
 _NANO = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """What a worker noted of a step.
-
-    Args:
-        worker: its name.
-        stamps: the times that steps noted.
-        ran: when tasks ran; None for those that ran elsewhere.
-        transfers: what came from other workers.
-        moved: the bytes that collectives moved, by id of the node.
-    """
-
-    worker: str
-    stamps: np.ndarray[Any, Any]
-    ran: Sequence[Ran | None]
-    transfers: Sequence[Around]
-    moved: Moved = field(default_factory=dict)
 
 
 def noted_on_worker(recording: Recording) -> Noted:

@@ -13,21 +13,14 @@ from typing import Any, NamedTuple
 
 from distributed import get_worker
 
+from dpexec.engine.cluster.messages import Epoch, StepOf
 from dpexec.engine.cluster.worker.gang import leave
 from dpexec.engine.cluster.worker.gpus import require_gpu
 from dpexec.engine.cluster.worker.log import leave_out_told_errors
 from dpexec.engine.cluster.worker.nannies import end_at_once, leave_interrupts_to_nanny
 from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
-from dpexec.engine.cluster.worker.worker import (
-    Epoch,
-    StepOf,
-    WorkerReplicas,
-    at_work,
-    keep,
-    release,
-    replicas_at,
-)
-from dpexec.engine.compile.compilation import Compilation
+from dpexec.engine.cluster.worker.worker import WorkerReplicas, at_work, keep, release, replicas_at
+from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.core.variable_values import digest

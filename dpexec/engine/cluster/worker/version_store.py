@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.cluster.worker.versions import StepArrays, Versions
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.plan import Plan
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.run.parts import Launch
 
 __all__ = ["VersionStore", "own_arrays", "written_on"]

@@ -9,100 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Any
 
 from distributed import get_worker
 
+from dpexec.engine.cluster.messages import BindingKey, Epoch, Feeding, NewBinding, StepOf
 from dpexec.engine.cluster.worker.bindings import WorkerBinding
 from dpexec.engine.cluster.worker.gpus import WorkerLaunch
 from dpexec.engine.cluster.worker.version_store import VersionStore, own_arrays
 from dpexec.engine.cluster.worker.versions import StaleTaskError, Versions
-from dpexec.engine.compile.binding import Binding, Memory
-from dpexec.engine.compile.compilation import Compilation
-from dpexec.engine.compile.plan import Plan, PlanKey
-from dpexec.engine.compile.recording import Recording
-from dpexec.engine.compile.records import Marks
-from dpexec.engine.compile.steps import Env, Shard
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.bindings.recording import Recording
+from dpexec.engine.compile.bindings.records import Marks
+from dpexec.engine.compile.plans.compilation import Compilation
+from dpexec.engine.compile.plans.plan import Plan, PlanKey
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.memory import keep_freed_memory
 from dpexec.engine.dask.held import put_together
 from dpexec.engine.ir.sizes import Counts
-from dpexec.engine.ir.spec import Spec
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
-
-Value = tuple[int, str]
-"""A variable of a device."""
-
-
-class BindingKey(NamedTuple):
-    """What a binding is called on the way to workers, and among them.
-
-    Args:
-        plan: of the plan.
-        number: of the shapes that it is bound to.
-        rows: the numbers of rows of every device's batch, if those shapes leave them open.
-    """
-
-    plan: PlanKey
-    number: int
-    rows: tuple[Counts, ...] = ()
-
-
-class NewBinding(NamedTuple):
-    """A binding that workers are told of.
-
-    Args:
-        plan: of the plan.
-        number: what it is called.
-        specs: shapes and types of a batch, per device; numbers of rows may be left open.
-    """
-
-    plan: PlanKey
-    number: int
-    specs: Sequence[Mapping[str, Spec]]
-
-
-class Epoch(NamedTuple):
-    """A time in which the replicas of a runner have the same homes.
-
-    Args:
-        token: of the runner.
-        number: counts its epochs.
-    """
-
-    token: str
-    number: int
-
-
-class StepOf(NamedTuple):
-    """A step, as its tasks name it.
-
-    Args:
-        epoch: when it was sent.
-        number: of the step.
-        base: number of the step before, on whose values it works.
-    """
-
-    epoch: Epoch
-    number: int
-    base: int
-
-
-class Feeding(NamedTuple):
-    """What the first job of a replica takes.
-
-    Args:
-        shard: the replica's part of the run.
-        values: what came with the job, see :class:`Fed`.
-        counts: of how many blocks others are put together.
-        recorded: whether to note when tasks run.
-    """
-
-    shard: Shard
-    values: Mapping[str, Any]
-    counts: Mapping[str, int]
-    recorded: bool
 
 
 class WorkerReplicas:

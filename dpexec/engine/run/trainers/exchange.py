@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.replicas import Replicas
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.plans.replicas import Replicas
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.variable_values import with_sequences, write

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpexec.engine.compile.binding import Binding
-from dpexec.engine.compile.code.row_limits import row_limits
-from dpexec.engine.compile.env import Env
-from dpexec.engine.compile.partition import SUMS
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.bindings.row_limits import row_limits
+from dpexec.engine.compile.plans.partition import SUMS
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.buckets import Bucket, bucket_of
 from dpexec.engine.ir.sizes import at_most
 

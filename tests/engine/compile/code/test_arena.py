@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dpexec as fluid
 from dpexec.engine import kernels
-from dpexec.engine.compile.code.arena import places_for
+from dpexec.engine.compile.regions.arena import places_for
 from tests.engine.run.nets import batches, classifier, flags, strategies
 
 lives = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: tuple(sorted(pair)))

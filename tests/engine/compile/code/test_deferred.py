@@ -12,8 +12,8 @@ from dpexec.engine import kernels
 if not kernels.available():
     pytest.skip("numba is not installed", allow_module_level=True)
 
-from dpexec.engine.compile.code import deferred
-from dpexec.engine.compile.env import Env
+from dpexec.engine.compile.regions import deferred
+from dpexec.engine.compile.regions.env import Env
 
 layers = fluid.layers
 SMALL = np.float32(1e-41)  # a denormal number

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.compile.env import Env, Shard
-from dpexec.engine.compile.steps import Step, bind_step
+from dpexec.engine.compile.plans.step_binding import bind_step
+from dpexec.engine.compile.regions.env import Env, Shard
+from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
@@ -19,10 +20,10 @@ from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, strate
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.engine import kernels
-from dpexec.engine.compile.binding import aligned
-from dpexec.engine.compile.code.arena import arena_of
-from dpexec.engine.compile.code.table import CodeTable
-from dpexec.engine.compile.code.task import TaskCode
+from dpexec.engine.compile.regions.arena import arena_of
+from dpexec.engine.compile.regions.memory import aligned
+from dpexec.engine.compile.regions.table import CodeTable
+from dpexec.engine.compile.regions.task import TaskCode
 from dpexec.engine.kernels import lowering
 from dpexec.engine.kernels.stamps import times_of, width
 

@@ -14,7 +14,7 @@ layers = fluid.layers
 @pytest.fixture
 def made(monkeypatch):
     """Whether the numbers of rows were left open, of all code that is made."""
-    from dpexec.engine.compile.code import stretch
+    from dpexec.engine.compile.regions import stretch
 
     found = []
 
@@ -121,8 +121,8 @@ def test_offsets_of_sequences_are_values_of_code(made):
 
 
 def test_whole_rounds_of_a_decoder_are_one_stretch():
-    from dpexec.engine.compile.bodies import Plain
-    from dpexec.engine.compile.code.stretch import Stretch, stretches
+    from dpexec.engine.compile.regions.bodies import Plain
+    from dpexec.engine.compile.regions.stretch import Stretch, stretches
 
     attention()
     forward, backward = fluid.default_main_program().blocks[1:3]
@@ -138,7 +138,7 @@ def test_whole_rounds_of_a_decoder_are_one_stretch():
 
 
 def test_what_follows_a_dynamic_rnn_is_code(monkeypatch):
-    from dpexec.engine.compile import steps
+    from dpexec.engine.compile.plans import step_binding as steps
 
     on_numpy, run_step = [], steps._run_step
 

@@ -1,0 +1,384 @@
+"""From the tasks of a binding to items of code: tables of kernels, and what waits for what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.bindings.exchanged import ExchangedSums, fits
+from dpexec.engine.compile.bindings.exchanges import Exchange, TaskExchange
+from dpexec.engine.compile.bindings.outside import Outside
+from dpexec.engine.compile.bindings.records import NodeRows
+from dpexec.engine.compile.bindings.row_limits import row_limits
+from dpexec.engine.compile.bindings.sizes import Computed, OpenParts
+from dpexec.engine.compile.bindings.sums import (
+    Joined,
+    NotCodeError,
+    Row,
+    TaskSums,
+    divided,
+    parts_of,
+)
+from dpexec.engine.compile.plans.collectives import sums_of
+from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.code_run import CodeRun, is_array
+from dpexec.engine.compile.regions.env import Shard
+from dpexec.engine.compile.regions.memory import Memory
+from dpexec.engine.core.places import on_gpus
+from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.kernels import collectives
+from dpexec.engine.kernels.located import address
+from dpexec.engine.kernels.lowering import Sparse, Value
+
+__all__ = ["Gates", "Items", "NotCodeError", "items_of"]
+
+
+class Gates(NamedTuple):
+    """Items between what can fail and the updates of a step in which other processes take part.
+
+    Args:
+        ready: says that this process has done all that can fail.
+        go: waits until all say so.
+    """
+
+    ready: int
+    go: int
+
+
+class Items:
+    """The items of a binding while they are put together.
+
+    Args:
+        plan: the plan.
+        threads: how many work together.
+        limits: per device, how many rows sparse values have at most, by name.
+        exchange: other processes that take part; None: there are none.
+
+    Attributes:
+        outside: what comes from feeds and stored variables.
+        computed: what code computes, per device and name.
+        numbers: device, position, and what gives the number when it is called with the shard.
+        waits: per item, the items that it waits for.
+        threads: per item, the thread that is to look at it first.
+        signs: by item, the addresses of the words of other processes that it waits for.
+        exchanged: by task, device and name, what code computed that other processes add up.
+        gates: the items before updates; None: no other processes take part.
+        parts: per item, its task and what it does; no task where it only waits.
+        open: what depends on how many rows there are.
+        joined: sums whose size only a run tells.
+        kept: what must live as long as the code.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        threads: int,
+        limits: Sequence[Mapping[str, int]],
+        exchange: Exchange | None = None,
+    ) -> None:
+        self.outside: list[Outside] = []
+        self.computed: list[dict[str, Computed]] = [{} for _ in plan.graph.places]
+        self.numbers: list[tuple[int, int, Callable[[Shard], Any]]] = []
+        self.waits: list[list[int]] = []
+        self.threads: list[int] = []
+        self.signs: dict[int, Sequence[int]] = {}
+        self.exchanged: dict[tuple[int, int, str], Computed] = {}
+        self.gates: Gates | None = None
+        self.parts: list[tuple[Task | None, list[NodeRows]]] = []
+        self.open = OpenParts()
+        self.joined: list[Joined] = []
+        self.kept: list[Any] = []
+        self._plan = plan
+        self._limits = limits
+        self._number_of_threads = threads
+        self._words: list[int] = []
+        self._alone: set[tuple[int, str]] = set()  # device and name of values with their own memory
+        self._tables: list[list[tuple[int, int]]] = []  # kernel's address, position of arguments
+        self._sources: dict[tuple[int, str], Outside] = {}
+        self._ends: dict[int, list[int]] = {}
+        self._exchange = exchange
+        self._slots: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
+        if exchange is not None:
+            self.kept.append(exchange)
+            self._slots = _slots(plan, exchange)
+
+    def finish(self) -> None:
+        """Put the words into memory, as addresses of arguments must not change any more."""
+        self.words = np.array(self._words, np.int64)
+
+    def tables(self) -> list[np.ndarray[Any, Any]]:
+        """Per item, its kernels with the addresses of their arguments."""
+        base = self.words.ctypes.data
+        return [
+            np.array([(kernel, base + 8 * at) for kernel, at in table], np.int64).reshape(-1, 2)
+            for table in self._tables
+        ]
+
+    def add(self, task: Task, waits: Sequence[int], thread: int) -> list[tuple[int, int]]:
+        """A new item of a task; returns its table."""
+        before = [end for index in task.after for end in self._ends[index]]
+        table = self._add(task, [*before, *waits], thread)
+        self._ends.setdefault(task.id, []).append(len(self._tables) - 1)
+        return table
+
+    def _add(self, task: Task | None, waits: list[int], thread: int = 0) -> list[tuple[int, int]]:
+        self.waits.append(waits)
+        self.threads.append(thread % self._number_of_threads)
+        self._tables.append([])
+        self.parts.append((task, []))
+        return self._tables[-1]
+
+    def _call(self, rows: Sequence[Row]) -> None:
+        """Let the latest item call kernels."""
+        for _, kernel, arguments in rows:
+            self._tables[-1].append((kernel.address, len(self._words)))
+            self._words.extend(arguments)
+
+    def _post(self, word: int) -> None:
+        """Let the latest item tell other processes that it has come to its end."""
+        assert self._exchange is not None
+        self._tables[-1].append((collectives.post.address, len(self._words)))
+        self._words.extend((word, self._exchange.turn))
+
+    # ---- pieces of code
+
+    def take_codes(self, task: Task, codes: Sequence[CodeRun]) -> None:
+        """Add the pieces of code of a task."""
+        assert task.device is not None
+        moved: dict[int, np.ndarray[Any, Any]] = {}
+        for code in codes if self._slots else ():
+            moved.update(self._moved(task.device, code))
+        for code in codes:
+            self._take_code(task, task.device, code, moved)
+
+    def _moved(self, device: int, code: CodeRun) -> dict[int, np.ndarray[Any, Any]]:
+        """What can be computed where other processes find it, by the number of its buffer."""
+        found, alone = {}, set(code.alone)
+        for name, value, arrays in code.published:
+            slot = self._slots.get((device, name))
+            if slot is None or name not in alone or not is_array(value):
+                continue
+            number = None if value.buffer is None else code.place.code.numbers.get(value.buffer)
+            if number is not None and fits(arrays[0], slot):
+                found[number] = slot
+        return found
+
+    def _take_code(
+        self, task: Task, device: int, code: CodeRun, moved: Mapping[int, np.ndarray[Any, Any]]
+    ) -> None:
+        table = self.add(task, self._ends.get(task.id, ())[-1:], device)
+        for steps, end in code.parts:
+            self.parts[-1][1].append(([step.node for step in steps], end, (1, 1)))
+        first, base = len(self._words), address(code.words)
+        words = code.words.tolist()
+        for position, number in code.made_by.results if moved else ():
+            if number in moved:
+                words[position] = address(moved[number])
+        self._words.extend(words)
+        table.extend((kernel, first + (at - base) // 8) for kernel, at in code.table.tolist())
+        self.numbers += [(device, first + at, number) for at, number in code.numbers]
+        for source in code.brought:
+            self._bring(device, source.value, [first + at for at in source.positions])
+        self.open.take(task, code, first)
+        self._alone.update((device, name) for name in code.alone)
+        buffers = code.place.code.numbers
+        for name, array in code.dense:
+            if not array.flags.c_contiguous:
+                raise NotCodeError
+            value = code.made[name]
+            slot = moved.get(buffers.get(value.buffer, -1)) if value.buffer is not None else None
+            self.computed[device][name] = value, [array if slot is None else slot]
+        for name, value, arrays in code.others:
+            self.computed[device][name] = value, arrays
+        self.kept.append(code)
+
+    def _bring(self, device: int, value: Value, positions: list[int]) -> None:
+        found = self.computed[device].get(value.name)
+        if found is not None:
+            begin = address(_part(*found, value))
+            for position in positions:
+                self._words[position] = begin
+            return
+        if value.part:
+            raise NotCodeError
+        key = device, value.name
+        if key not in self._sources:
+            self._sources[key] = Outside(device, value)
+            self.outside.append(self._sources[key])
+        self._sources[key].positions.extend(positions)
+
+    # ---- collectives
+
+    def take_collective(self, task: Task, memory: Memory) -> None:
+        """Add the sums of a task.
+
+        Args:
+            task: the task.
+            memory: where they lie.
+
+        Raises:
+            NotCodeError: there is no code that does it.
+        """
+        found = None if self._exchange is None else self._exchange.task(task.id)
+        if found is not None:
+            self._take_exchanged(task, found)
+            return
+        sums = TaskSums(task, memory, self._limits)
+        for node in task.nodes:
+            if node.kind in ("split", "merge"):
+                raise NotCodeError
+            for name, devices, made, targets in sums_of(node, self._plan.missing):
+                values = [self._known(device, name) for device in devices]
+                total = sums.add(node, name, values, self._ends_here(node, name))
+                for target in targets:
+                    self.computed[target][made] = total
+                    self.open.forget(target, made)
+        self.joined += sums.joined
+        self.kept += sums.kept
+        home = task.device
+        threads = self._number_of_threads if home is None else 1
+        for thread, rows in enumerate(divided(sums.rows, threads)):
+            self.add(task, (), thread if home is None else home)
+            self._call(rows)
+            idle = () if thread else task.nodes
+            self.parts[-1][1].extend(parts_of(rows, sums.rows, idle))
+
+    def _take_exchanged(self, task: Task, found: TaskExchange) -> None:
+        """Add sums in which other processes take part: put values there, add up, wait for all."""
+        sums = ExchangedSums(found, self._limits)
+        for node in task.nodes:
+            for name, devices, made, targets in sums_of(node, self._plan.missing):
+                values = {device: self._known(device, name) for device in devices}
+                self.exchanged.update({(task.id, d, name): v for d, v in values.items()})
+                total = sums.add(node, name, values)
+                for target in targets:
+                    self.computed[target][made] = total
+                    self.open.forget(target, made)
+        self.joined += sums.joined
+        self.add(task, (), 0)
+        self._call(sums.posts)
+        self._post(found.posted.own)
+        last = [len(self._tables) - 1]
+        if sums.rows:
+            last = self._add_up(task, found, sums.rows, last)
+        elif found.summed.own != found.posted.own:
+            self._post(found.summed.own)
+        self._add(task, last)
+        self.signs[len(self._tables) - 1] = found.summed.others
+        if not sums.rows:  # nothing falls to this process
+            self.parts[-1][1].extend(parts_of((), (), task.nodes))
+        self._ends[task.id] = [len(self._tables) - 1]
+
+    def _add_up(
+        self, task: Task, found: TaskExchange, rows: list[Row], after: list[int]
+    ) -> list[int]:
+        """Items that add up what all have put there; returns the one that says so."""
+        parts = divided(rows, self._number_of_threads)
+        first = len(self._tables)
+        for thread, own in enumerate(parts):
+            self._add(task, after, thread)
+            self.signs[len(self._tables) - 1] = found.posted.others
+            self._call(own)
+            idle = () if thread else task.nodes
+            self.parts[-1][1].extend(parts_of(own, rows, idle))
+        if len(parts) > 1:
+            self._add(None, [*range(first, len(self._tables))])
+        self._post(found.summed.own)
+        return [len(self._tables) - 1]
+
+    def take_gates(self) -> None:
+        """Let updates wait until all processes have done what can fail."""
+        if self._exchange is None:
+            return
+        ready, plan = self._exchange.ready, self._plan
+        behind: set[int] = set()  # updates, and what waits for some
+        for task in plan.tasks:
+            if task.id in plan.updates or not behind.isdisjoint(task.after):
+                behind.add(task.id)
+        before = [
+            end for task in plan.tasks if task.id not in behind for end in self._ends[task.id]
+        ]
+        updates = [item for item, (of, _) in enumerate(self.parts) if of and of.id in plan.updates]
+        self._add(None, before)
+        self._post(ready.own)
+        self._add(None, [len(self._tables) - 1])
+        self.gates = Gates(len(self._tables) - 2, len(self._tables) - 1)
+        self.signs[self.gates.go] = [*ready.others, *ready.others]  # one may have taken it back
+        for item in updates:
+            self.waits[item].append(self.gates.go)
+
+    def _known(self, device: int, name: str) -> Computed:
+        if name not in self.computed[device]:
+            raise NotCodeError
+        return self.computed[device][name]
+
+    def _ends_here(self, node: OpNode, name: str) -> bool:
+        """Whether nobody but a collective reads a value of the first device in its memory."""
+        missing = self._plan.missing
+        source = next(v for v in node.inputs if v.name == name and v not in missing)
+        return source.readers == [node] and (source.device, name) in self._alone
+
+
+def items_of(binding: Binding, threads: int, exchange: Exchange | None = None) -> Items:
+    """The items of a binding.
+
+    Args:
+        binding: what runs.
+        threads: how many work together.
+        exchange: other processes that take part; None: there are none.
+
+    Raises:
+        NotCodeError: some of it is not code.
+    """
+    plan = binding.plan
+    if on_gpus(plan.graph.places):
+        raise NotCodeError
+    limits = row_limits(plan.nodes, plan.missing, binding.given, binding.more_rows)
+    items = Items(plan, threads, limits, exchange)
+    for task, steps in zip(plan.tasks, binding.steps, strict=True):
+        if task.is_collective:
+            items.take_collective(task, binding.memory)
+            continue
+        codes = [step.code for step in steps if isinstance(step.code, CodeRun)]
+        if len(codes) < len(steps):
+            raise NotCodeError
+        items.take_codes(task, codes)
+    items.take_gates()
+    items.finish()
+    return items
+
+
+def _slots(plan: Plan, exchange: Exchange) -> dict[tuple[int, str], np.ndarray[Any, Any]]:
+    """Where dense values may be computed that other processes add up, by device and name.
+
+    Values whose name is written again are left out: others may still read the slot.
+    """
+    made = (v for n in plan.nodes if not n.is_collective for v in n.outputs if v.kind == "var")
+    times = Counter((var.device, var.name) for var in made)
+    found: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
+    for task in plan.tasks:
+        parts = exchange.task(task.id) if task.is_collective else None
+        for place, slot in parts.slots.items() if parts is not None else ():
+            if times[place] == 1 and place[1] not in (parts.counts if parts else ()):
+                found[place] = slot
+    return found
+
+
+def _part(
+    made: Value | Sparse, arrays: list[np.ndarray[Any, Any]], value: Value
+) -> np.ndarray[Any, Any]:
+    """The array that stands for what a piece of code takes from another one."""
+    names = [part.part for part in made.parts]
+    if value.part not in names:
+        raise NotCodeError
+    array = arrays[names.index(value.part)]
+    first = 1 if value.part else 0  # kernels go by how many rows there are, not by the room
+    fits = array.shape[first:] == value.shape[first:]
+    if not fits or array.dtype != value.dtype:
+        raise NotCodeError
+    return array

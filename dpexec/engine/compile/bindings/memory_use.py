@@ -1,0 +1,219 @@
+"""Which values of a step take memory, and from which operator until which.
+
+Nothing of this is recorded: it follows from the plan and from where values lie. Only operators on
+arrays are asked once what they made, since some of their results are views of others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.graph.ssa import OpNode, VarNode
+from dpexec.engine.ir.spec import Spec
+from dpexec.engine.trace.events import Allocation, MemoryKind
+
+__all__ = ["Life", "Measured", "lives", "measure", "nbytes_of", "stored"]
+
+Measured = dict[VarNode, int]
+"""How many bytes results really take that no code computes; a view takes none."""
+
+
+@dataclass(slots=True)
+class Life:
+    """A value that takes memory for a part of a step.
+
+    Args:
+        name: of the variable.
+        device: index of the device.
+        kind: what it is for.
+        bytes: how many it takes.
+        first: makes it; None for what is fed.
+        last: one of these reads it last; empty: it stays to the end of the step.
+        heir: makes the value that takes over its place; None: nobody does.
+    """
+
+    name: str
+    device: int
+    kind: MemoryKind
+    bytes: int
+    first: OpNode | None
+    last: list[OpNode]
+    heir: OpNode | None = None
+
+
+def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
+    """Note what memory the results of a node take that just ran.
+
+    Args:
+        node: which ran.
+        envs: the values, per device.
+        measured: gets the bytes of each result.
+    """
+    made = [var for var in node.outputs if var.kind == "var"]
+    names = {(var.device, var.name) for var in made}
+    seen = {
+        id(_root(array))
+        for device, env in enumerate(envs)
+        for name, value in dict.copy(env).items()  # other threads add to it; copies are atomic
+        if (device, name) not in names
+        for array in _arrays(value)
+    }
+    for var in made:
+        arrays = {
+            id(_root(array)): _root(array) for array in _arrays(envs[var.device].get(var.name))
+        }
+        measured[var] = sum(array.nbytes for key, array in arrays.items() if key not in seen)
+        seen.update(arrays)
+
+
+def nbytes_of(value: Any) -> int:
+    """How many bytes the arrays have that a value consists of."""
+    return sum(int(array.nbytes) for array in _arrays(value))
+
+
+def _arrays(value: Any) -> list[Any]:
+    if isinstance(value, SelectedRows):
+        return [value.row_array, value.value]
+    return [value] if hasattr(value, "nbytes") else []
+
+
+def _root(array: Any) -> Any:
+    while isinstance(getattr(array, "base", None), np.ndarray | type(array)):  # CuPy's, too
+        array = array.base
+    return array
+
+
+def lives(
+    plan: Plan,
+    steps: Sequence[Sequence[Step]],
+    specs: Sequence[Mapping[str, Spec]],
+    measured: Measured,
+) -> list[Life]:
+    """The values of a step that take memory.
+
+    Args:
+        plan: the plan.
+        steps: the bound steps of every task, whose code knows where values lie.
+        specs: of every value of a run, per device.
+        measured: what results take, as far as that is known.
+
+    Returns:
+        The values, feeds first, then in the order in which they are made.
+    """
+    found: list[Life] = []
+    sharing: dict[int, list[Life]] = {}
+    nodes = (node for task in plan.tasks for node in task.nodes)
+    order = {node: number for number, node in enumerate(nodes)}
+    for task, bound in zip(plan.tasks, steps, strict=True):
+        places = _places(bound)
+        made = ((node, var) for node in task.nodes for var in node.outputs if _takes(var, plan))
+        for node, var in made:
+            for address, nbytes in places.get(var.name) or [(0, _size(var, specs, measured))]:
+                if nbytes:
+                    found.append(_life(var, node, nbytes, plan, order))
+                if nbytes and address:
+                    sharing.setdefault(address, []).append(found[-1])
+    for lives_there in sharing.values():
+        _hand_over(lives_there, order)
+    return [*_fed(plan, specs), *found]
+
+
+def _places(steps: Sequence[Step]) -> dict[str, list[tuple[int, int]]]:
+    """Where the values lie that code computes, and how many bytes they take, by name."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for code in (step.code for step in steps if step.code is not None):
+        for name, address, nbytes in code.values():
+            found.setdefault(name, []).append((address, nbytes))
+    return found
+
+
+def _size(var: VarNode, specs: Sequence[Mapping[str, Spec]], measured: Measured) -> int:
+    """The bytes of a value that no code computes, or the adding up of such values."""
+    if var in measured:
+        return measured[var]
+    node = var.writer
+    if node is not None and node.is_collective:  # all devices get one array
+        first = next(other for other in node.outputs if other.name == var.name)
+        if var is not first:
+            return 0
+    spec = specs[var.device].get(var.name)
+    return 0 if spec is None else spec.nbytes or 0
+
+
+def _takes(var: VarNode, plan: Plan) -> bool:
+    updated = (var.device, var.name) in plan.overwritten
+    return var.kind == "var" and not updated and var not in plan.missing
+
+
+def _life(var: VarNode, node: OpNode, nbytes: int, plan: Plan, order: Mapping[OpNode, int]) -> Life:
+    kept = var.name in plan.fetch or (var.device, var.name) in plan.commits
+    last = [] if kept else [reader for reader in var.readers if reader in order] or [node]
+    return Life(var.name, var.device, _kind(var.name), nbytes, node, last)
+
+
+def _kind(name: str) -> MemoryKind:
+    return "gradient" if "@GRAD" in name else "temporary"
+
+
+def _hand_over(sharing: list[Life], order: Mapping[OpNode, int]) -> None:
+    """Let values that lie in one place have it in turn: the latest holds it until all are done."""
+
+    def end(life: Life) -> int:
+        return max((order[node] for node in life.last), default=len(order))
+
+    sharing.sort(key=lambda life: order[life.first] if life.first else -1)
+    for before, after in itertools.pairwise(sharing):
+        assert after.first is not None
+        if end(before) >= order[after.first]:
+            if end(before) > end(after):
+                after.last = before.last
+            before.heir = after.first
+
+
+def _fed(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> Iterator[Life]:
+    variables = plan.graph.program.global_block().vars
+    for device, versions in enumerate(plan.graph.versions):
+        for name, (var, *_) in versions.items():
+            declared = variables.get(name)
+            stored = declared is not None and declared.persistable
+            spec = specs[device].get(name)
+            fed = var.writer is None and var.kind == "var" and not stored and _needed(var)
+            if fed and spec is not None and spec.nbytes:
+                yield Life(name, device, "feed", spec.nbytes, None, [])
+
+
+def _needed(var: VarNode) -> bool:
+    """Whether it must have a value: what a block may write is also read by the one that runs it."""
+    return any(node.op is None or var.name in node.op.needs for node in var.readers)
+
+
+def stored(
+    plan: Plan, specs: Sequence[Mapping[str, Spec]], shared: bool, time: float
+) -> Iterator[Allocation]:
+    """The parameters and states that are there before a step.
+
+    Args:
+        plan: what reads them.
+        specs: of every value of a run, per device.
+        shared: whether all devices use those of device 0.
+        time: of the allocations.
+    """
+    block = plan.graph.program.global_block()
+    parameters = {parameter.name for parameter in block.all_parameters()}
+    names: dict[tuple[int, str], None] = {}
+    for device, reads in enumerate(plan.reads):
+        names.update(dict.fromkeys((0 if shared else device, name) for name in reads))
+    for device, name in names:
+        spec = next((s[name] for s in (specs[device], *specs) if name in s), None)
+        if spec is not None and spec.nbytes:
+            kind: MemoryKind = "parameter" if name in parameters else "state"
+            yield Allocation(time, device, name, spec.nbytes, kind)

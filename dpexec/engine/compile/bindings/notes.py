@@ -1,0 +1,170 @@
+"""What steps of code note: a row of numbers each, and as little Python as can be.
+
+Half of what Python does in a step finds its data no longer in the processor's caches, since the
+step's values went through them. So a step leaves a row of an array that is made for many, and two
+looks at the clock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpexec.engine.compile.bindings.memory_use import Life
+from dpexec.engine.compile.bindings.records import (
+    Around,
+    NoteLayout,
+    StepRecord,
+    TaskSpans,
+    spans_of,
+)
+from dpexec.engine.kernels import stamps
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.bindings.binding import Binding
+    from dpexec.engine.compile.bindings.code_step import CodeStep
+    from dpexec.engine.trace.live import Keeper
+    from dpexec.engine.trace.recorder import Steps
+
+__all__ = ["CodeNotes"]
+
+Moved = Mapping[int, Mapping[str, int]]
+"""By number of a task, bytes by how they went."""
+
+_ROWS = 256
+_WORDS = 1 << 17
+"""The most rows, and the most numbers, that room is made for at once."""
+
+
+class CodeNotes:
+    """What some runs of a step of code noted.
+
+    Args:
+        binding: what runs.
+        layout: of what it notes.
+        lives: the values of a step that take memory.
+        code: the step.
+        idents: the threads that work together on it.
+
+    Attributes:
+        count: how many runs noted something so far.
+        most: how many runs there is room for.
+        began: when the step of each run began, in nanoseconds.
+        ended: when it was over.
+        recorders: for whom the next run will be noted; None: that has to be found out again.
+    """
+
+    __slots__ = (
+        "_code",
+        "_idents",
+        "_joined",
+        "_kept",
+        "_layout",
+        "_lives",
+        "_moved",
+        "_rows",
+        "_stamps",
+        "began",
+        "binding",
+        "count",
+        "ended",
+        "most",
+        "recorders",
+        "size",
+    )
+
+    def __init__(
+        self,
+        binding: Binding,
+        layout: NoteLayout,
+        lives: Callable[[], list[Life]],
+        code: CodeStep,
+        idents: Sequence[int],
+    ) -> None:
+        self.binding, self.size = binding, layout.size
+        self._layout, self._lives, self._code, self._idents = layout, lives, code, idents
+        width = max(code.schedule.width, 1)
+        self.count, self.most = 0, max(1, min(_ROWS, _WORDS // width))
+        self._stamps = np.empty((self.most, width), np.int64)
+        self._joined = code.joined
+        self.recorders: tuple[Keeper, ...] | None = None
+        self._kept: list[Steps] = []
+        self._rows = np.empty((self.most, len(code.joined)), np.int64)
+        self._moved: dict[int, Moved] = {}
+        self.began = array("q", [0]) * self.most  # keeps no objects
+        self.ended = array("q", [0]) * self.most
+
+    @property
+    def address(self) -> int:
+        """Where the next run, and those that follow, are to note something."""
+        return self._stamps.ctypes.data + self.count * self._stamps.strides[0]
+
+    def follow(self, recorders: tuple[Keeper, ...]) -> None:
+        """Note the next runs for some recorders.
+
+        Args:
+            recorders: for whom.
+        """
+        self.recorders = recorders
+        self._kept = [recorder.follow(self) for recorder in recorders]
+
+    def release(self) -> None:
+        """Note no more runs for the recorders."""
+        for steps in self._kept:
+            steps.close()
+        self.recorders, self._kept = None, []
+
+    def add(self, began: int, ended: int, moved: Moved = MappingProxyType({})) -> None:
+        """A run has noted something, and its step is over.
+
+        Args:
+            began: when the step began, in nanoseconds.
+            ended: when it ended.
+            moved: bytes that collectives moved between processes, by number of the task.
+        """
+        row = self.count
+        if moved:
+            self._moved[row] = moved
+        self.began[row], self.ended[row] = began, ended
+        if self._joined:
+            self._rows[row] = [joined.number[0] for joined in self._joined]
+        self.count = row + 1
+        if row + 1 == self.most:
+            self.release()
+
+    def record(self, row: int) -> StepRecord:
+        """What a step recorded.
+
+        Args:
+            row: of its run.
+        """
+        tasks = partial(self._tasks, row)
+        ran = [when for _, when, _ in tasks()]
+        start, stop = min(when[0] for when in ran), max(when[1] for when in ran)
+        around: list[Around] = [
+            ("Feed", "feed", self.began[row], start, self._idents[0], {}),
+            ("Fetch", "fetch", stop, self.ended[row], self._idents[0], {}),
+        ]
+        moved: dict[int, dict[str, int]] = {
+            joined.node.id: {"bytes": int(count) * joined.row_bytes}
+            for joined, count in zip(self._joined, self._rows[row], strict=True)
+        }
+        for task, sizes in self._moved.get(row, {}).items():
+            node = self._layout.plan.tasks[task].nodes[0].id
+            moved[node] = {**moved.get(node, {}), **sizes}
+        return StepRecord(self._layout, self._lives, tasks, (), around, moved=moved)
+
+    def _tasks(self, row: int) -> Iterator[TaskSpans]:
+        """The tasks that ran, one for each thread that worked on it, with what they did."""
+        code = self._code
+        for (task, parts), (at, end) in zip(code.parts, code.schedule.notes, strict=True):
+            if task is None or not parts:
+                continue
+            times = stamps.times_of(self._stamps[row, at + 1 : end]).tolist()
+            ran = times[0], times[-1], self._idents[self._stamps[row, at]]
+            yield task, ran, spans_of(parts, times)

@@ -1,0 +1,289 @@
+"""What a step records: when each task and operator ran, at next to no cost.
+
+The steps of a binding exist a second time, made to note when they end: machine code notes the time
+after each of its kernels, inside the one call without the GIL, so that a recorded step runs the
+same code as any other. A step of Python is followed by one look at the clock. All times go to one
+array, which is copied when the step is over; events are made of it when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dpexec.engine.compile.bindings.memory_use import Life, Measured, lives, measure, nbytes_of
+from dpexec.engine.compile.bindings.notes import CodeNotes
+from dpexec.engine.compile.bindings.records import (
+    Around,
+    Inner,
+    Moved,
+    NoteLayout,
+    Ran,
+    StepRecord,
+    marks_of,
+)
+from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step, run_steps
+from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.trace.events import Kind
+from dpexec.engine.trace.live import Keeper
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.bindings.binding import Binding
+    from dpexec.engine.compile.bindings.code_step import CodeStep
+    from dpexec.engine.threads.crew import Crew
+
+__all__ = ["Recording"]
+
+
+class Recording:
+    """The steps of a binding, made to note when they run.
+
+    Args:
+        binding: the plan with its steps and specs.
+
+    Attributes:
+        moved: the bytes that collectives of the step moved, by id of the node, as far as that is
+            known of this step alone.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        plan, steps = binding.plan, binding.steps
+        self.marks = marks_of(steps)
+        self.layout = NoteLayout(plan, binding.specs, self.marks)
+        self._stamps = np.zeros(self.layout.width, np.int64)
+        self._measured: Measured = {}
+        self._envs: Sequence[Env] = ()
+        self._inner: list[Inner] = []
+        self._around: list[Around] = []
+        self._ran: list[Ran | None] = []
+        self._room: CodeNotes | None = None  # for steps of code
+        self.began = 0
+        self.moved: Moved = {}
+        at = 0
+        self._steps: list[list[Step]] = []
+        self._first: list[int] = []
+        for task, bound, marks in zip(plan.tasks, steps, self.marks, strict=True):
+            self._steps.append([])
+            self._first.append(at)
+            for step, mark in zip(bound, marks, strict=True):
+                self._steps[-1].append(self._noting(step, at, task))
+                at += mark.width
+
+    def begin(self) -> None:
+        """A step begins whose tasks run one by one."""
+        self.began = perf_counter_ns()
+
+    def begin_tasks(self) -> None:
+        """Its values have been fed."""
+        self._inner, self._around, self.moved = [], [], {}
+        self._ran = [None] * len(self._steps)
+        self.note("Feed", "feed", self.began)
+
+    def run(
+        self,
+        number: int,
+        envs: Sequence[Env],
+        run: Callable[[Sequence[Step], Sequence[Env]], None] = run_steps,
+    ) -> None:
+        """Run a task.
+
+        Args:
+            number: of the task.
+            envs: the values, per device.
+            run: runs its steps.
+
+        Raises:
+            EnforceNotMet: a kernel failed.
+        """
+        self._envs = envs
+        start = perf_counter_ns()
+        run(self._steps[number], envs)
+        self._ran[number] = start, perf_counter_ns(), threading.get_ident()
+
+    def correct(self, number: int, start: int, ends: Sequence[int], lane: int) -> None:
+        """Replace what the host saw of a task by the times of the GPU that did it.
+
+        Args:
+            number: of the task.
+            start: when it began, in nanoseconds.
+            ends: when each of its steps ended.
+            lane: of the stream, like the number of a thread.
+        """
+        first = self._first[number]
+        self._stamps[first : first + len(ends)] = ends
+        self._ran[number] = start, ends[-1], lane
+
+    def room(self, code: CodeStep, crew: Crew) -> CodeNotes:
+        """Where the next runs of the step's code can note something.
+
+        Args:
+            code: the step.
+            crew: the threads that run it.
+        """
+        crew.idents[0] = threading.get_ident()
+        if self._room is None or self._room.count == self._room.most:
+            self._room = CodeNotes(self.binding, self.layout, self.lives, code, crew.idents)
+        self._ran = []
+        return self._room
+
+    def note_moved(self, moved: Moved) -> None:
+        """Note what collectives moved between processes.
+
+        Args:
+            moved: bytes by number of the task, whose first node does the work of all; other
+                numbers are of no task.
+        """
+        for task in self.binding.plan.tasks:
+            if task.id in moved:
+                self._note_size(task.nodes[0], moved[task.id])
+
+    def _note_size(self, node: OpNode, sizes: Mapping[str, int]) -> None:
+        self.moved[node.id] = {**self.moved.get(node.id, {}), **sizes}
+
+    def note(self, name: str, kind: Kind, start: int, **facts: Any) -> None:
+        """Note something around the tasks that ended now.
+
+        Args:
+            name: what people read.
+            kind: "feed", "fetch" or "transfer".
+            start: when it began, in nanoseconds.
+            facts: more about it.
+        """
+        stop = perf_counter_ns()
+        self._around.append((name, kind, start, stop, threading.get_ident(), facts))
+
+    @property
+    def ended(self) -> list[int]:
+        """Numbers of the tasks that ended since :meth:`begin`."""
+        return [number for number, ran in enumerate(self._ran) if ran is not None]
+
+    @property
+    def noted(self) -> tuple[Any, ...]:
+        """What tasks that ran one by one have noted so far."""
+        return self._stamps.copy(), self._ran, self._inner, self._around
+
+    def end(self, recorders: Sequence[Keeper]) -> None:
+        """The step is over, whose tasks ran one by one.
+
+        Args:
+            recorders: are to keep what it noted.
+        """
+        self._envs = ()
+        stamps, ran, inner, around = self.noted
+        notes = _TaskNotes(self, stamps, ran, inner, around, self.moved)
+        for recorder in recorders:
+            recorder.keep(notes)
+
+    def lives(self) -> list[Life]:
+        """The values of a step that take memory."""
+        return self._lives
+
+    @functools.cached_property
+    def _lives(self) -> list[Life]:
+        binding = self.binding
+        return lives(binding.plan, binding.steps, binding.specs, self._measured)
+
+    def _noting(self, step: Step, at: int, task: Task) -> Step:
+        """A step of a task that notes the time behind it, from a position of the numbers on."""
+        if step.code is not None:
+            call: Any = partial(step.code.run, stamps=self._stamps, at=at)
+            return Step(step.node, call, step.drops)
+        node = step.node
+        run: Any = step.call
+        if node.is_collective:
+            if "bytes" not in self.layout.facts[node]:
+                run = self._weighing(step)
+        elif node.op is not None and node.op.bodies:
+            run = self._listening(step, task)
+        stamps, clock = self._stamps, perf_counter_ns
+        unknown = any(var.kind == "var" for var in node.outputs)
+
+        def call_and_note(values: Any) -> None:
+            nonlocal unknown
+            run(values)
+            stamps[at] = clock()
+            if unknown:  # at the first time alone
+                unknown = False
+                measure(node, self._envs, self._measured)
+
+        return Step(node, call_and_note, step.drops)
+
+    def _weighing(self, step: Step) -> Callable[[Sequence[Env]], None]:
+        """A call of a collective whose size only a run tells, that notes it."""
+        made = {var.name: var for var in step.node.outputs if var.kind == "var"}.values()
+
+        def call(envs: Sequence[Env]) -> None:
+            step.call(envs)  # type: ignore[arg-type]
+            values = [envs[var.device].get(var.name) for var in made]
+            self._note_size(step.node, {"bytes": sum(map(nbytes_of, values))})
+
+        return call
+
+    def _listening(self, step: Step, task: Task) -> Callable[[Env], None]:
+        """A call that tells what the operators of its bodies take."""
+
+        def call(env: Env) -> None:
+            thread, inner = threading.get_ident(), self._inner
+
+            def note(name: str, start: float, stop: float) -> None:
+                inner.append(Inner(name, task, step.node, start, stop, thread))
+
+            env.record = note
+            step.call(env)  # type: ignore[arg-type]
+            env.record = None
+
+        return call
+
+
+@dataclass(eq=False, slots=True)
+class _TaskNotes:
+    """What a step noted whose tasks ran one by one.
+
+    Args:
+        recording: of its binding.
+        stamps: the times that steps noted.
+        ran: when tasks ran.
+        inner: operators of bodies.
+        around: what was fed and fetched.
+        moved: the bytes that collectives moved, by id of the node.
+    """
+
+    recording: Recording
+    stamps: np.ndarray[Any, Any]
+    ran: Sequence[Ran | None]
+    inner: Sequence[Inner]
+    around: Sequence[Around]
+    moved: Moved
+    count: ClassVar[int] = 1
+
+    @property
+    def binding(self) -> Binding:
+        """What ran."""
+        return self.recording.binding
+
+    @property
+    def size(self) -> int:
+        """Number of events."""
+        return self.recording.layout.size + len(self.inner)
+
+    @property
+    def began(self) -> Sequence[float]:
+        """When the step began."""
+        return [self.around[0][2]]
+
+    def record(self, row: int) -> StepRecord:
+        """What the step recorded; it is the only one."""
+        layout = self.recording.layout
+        tasks = partial(layout.tasks, self.stamps, self.ran)
+        around, moved = self.around, self.moved
+        return StepRecord(layout, self.recording.lives, tasks, self.inner, around, moved=moved)

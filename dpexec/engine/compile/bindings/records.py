@@ -1,0 +1,296 @@
+"""What steps recorded, and how it becomes events.
+
+A step leaves numbers: the times that were noted. The layout of the plan says what they mean; it
+holds no code, so that it can be sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.compile.bindings.memory_use import Life
+from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.step import Step
+from dpexec.engine.graph.describe import task_key
+from dpexec.engine.graph.parts import parts_of
+from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.ir.spec import Spec
+from dpexec.engine.kernels import stamps
+from dpexec.engine.trace.events import Allocation, Kind
+from dpexec.engine.trace.recorder import Row
+
+__all__ = [
+    "Around",
+    "Inner",
+    "Mark",
+    "Marks",
+    "Moved",
+    "NodeRows",
+    "NoteLayout",
+    "Ran",
+    "StepRecord",
+    "TaskSpans",
+    "marks_of",
+    "spans_of",
+]
+
+_NANO = 1e-9
+Ran = tuple[float, float, int]
+"""Start and end in nanoseconds, and the thread."""
+
+Share = tuple[int, int]
+"""Which part of the work of nodes, as a fraction: several threads may divide it."""
+
+NodeRows = tuple[list[OpNode], int, Share]
+"""Nodes whose work is done together, and the row of code behind it."""
+
+Span = tuple[list[OpNode], float, float, Share]
+"""Nodes whose work was done together, start and end in nanoseconds."""
+
+TaskSpans = tuple[Task, Ran, list[Span]]
+"""A task, when it ran, and what it did."""
+
+Moved = dict[int, dict[str, int]]
+"""Bytes by what happened to them, of each of some collectives."""
+
+Around = tuple[str, Kind, float, float, int, dict[str, Any]]
+"""Name, kind, start and end in nanoseconds, thread, facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a step notes.
+
+    Args:
+        rows: how many rows its code has; None: it is a call of Python, which notes when it ended.
+        parts: ids of the nodes whose work is done together, and the row behind it.
+    """
+
+    rows: int | None
+    parts: list[tuple[list[int], int]]
+
+    @classmethod
+    def of(cls, step: Step) -> Mark:
+        """What a bound step notes."""
+        if step.code is None:
+            return cls(None, [([step.node.id], 1)])
+        parts = [([done.node.id for done in steps], end) for steps, end in step.code.parts]
+        return cls(step.code.rows, parts)
+
+    @property
+    def width(self) -> int:
+        """How many numbers."""
+        return 1 if self.rows is None else stamps.width(self.rows)
+
+
+Marks = list[list[Mark]]
+"""By task and step."""
+
+
+def marks_of(steps: Sequence[Sequence[Step]]) -> Marks:
+    """What the steps of tasks note.
+
+    Args:
+        steps: the bound steps of every task.
+    """
+    return [[Mark.of(step) for step in bound] for bound in steps]
+
+
+def spans_of(parts: Iterable[NodeRows], times: Sequence[float]) -> list[Span]:
+    """When parts of a table of code ran, one after another.
+
+    Args:
+        parts: what they are.
+        times: the begin and the end of every row.
+    """
+    spans: list[Span] = []
+    first = 0
+    for nodes, end, share in parts:
+        spans.append((nodes, times[first], times[end], share))
+        first = end
+    return spans
+
+
+class NoteLayout:
+    """What the numbers mean that the steps of a plan note.
+
+    Args:
+        plan: the plan.
+        specs: of every value of a run, per device.
+        marks: what its steps note.
+
+    Attributes:
+        width: how many numbers they are.
+        size: number of events of a step.
+        facts: what events say of a node whenever it runs.
+    """
+
+    def __init__(self, plan: Plan, specs: Sequence[Mapping[str, Spec]], marks: Marks) -> None:
+        self.plan = plan
+        self._marks = marks
+        all_marks = [mark for bound in marks for mark in bound]
+        self.width = sum(mark.width for mark in all_marks)
+        self.size = 2 + len(plan.tasks) + sum(len(mark.parts) for mark in all_marks)
+        self.facts = {node: _facts(node, plan, specs) for node in plan.nodes}
+
+    def tasks(self, noted: np.ndarray[Any, Any], ran: Sequence[Ran | None]) -> Iterator[TaskSpans]:
+        """The tasks that ran, with what they did.
+
+        Args:
+            noted: the numbers of a step, ``(width,)``.
+            ran: when each task ran; None for those that did not run here.
+        """
+        at = 0
+        for task, marks, times in zip(self.plan.tasks, self._marks, ran, strict=True):
+            end = at + sum(mark.width for mark in marks)
+            if times is not None:
+                yield task, times, self._spans(marks, noted[at:end], times[0])
+            at = end
+
+    def _spans(
+        self, marks: Sequence[Mark], noted: np.ndarray[Any, Any], begin: float
+    ) -> list[Span]:
+        """What the steps of a task did; a step of Python began when what was before it ended."""
+        nodes = self.plan.graph.ops
+        spans: list[Span] = []
+        for mark in marks:
+            mine, noted = noted[: mark.width], noted[mark.width :]
+            if mark.rows is None:
+                times = [spans[-1][2] if spans else begin, float(mine[0])]
+            else:
+                times = stamps.times_of(mine).tolist()
+            parts = (([nodes[n] for n in ids], end, (1, 1)) for ids, end in mark.parts)
+            spans.extend(spans_of(parts, times))
+        return spans
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """An operator of a body that ran once."""
+
+    name: str
+    task: Task
+    node: OpNode
+    start: float
+    stop: float
+    thread: int
+
+
+@dataclass(eq=False, slots=True)
+class StepRecord:
+    """What one step recorded.
+
+    Args:
+        layout: of what ran.
+        lives: the values of a step that take memory.
+        tasks: gives the tasks that ran.
+        inner: operators of bodies.
+        around: further events: what was fed and fetched.
+        worker: where it ran; None for this process.
+        shift: seconds to add to all times, for another process's clock.
+        moved: the bytes that collectives moved, by id of the node, as far as that is known of this
+            step alone.
+    """
+
+    layout: NoteLayout
+    lives: Callable[[], Iterable[Life]]
+    tasks: Callable[[], Iterator[TaskSpans]]
+    inner: Sequence[Inner] = ()
+    around: Sequence[Around] = ()
+    worker: str | None = None
+    shift: float = 0.0
+    moved: Moved = field(default_factory=dict)
+
+    def rows(self) -> Iterator[Row]:
+        """The events: tasks, what they did, and what was fed and fetched."""
+        where = {"worker": self.worker} if self.worker else {}
+        for name, what, first, last, thread, facts in self.around:
+            yield (name, what, None, name, *self._seconds(first, last), thread, facts, None)
+        for task, (start, stop, thread), spans in self.tasks():
+            key, seconds = task_key(task), self._seconds(start, stop)
+            yield (task.key[0], "task", task.device, key, *seconds, thread, where, None)
+            for nodes, begin, end, share in spans:
+                name, facts = self._about(nodes, share)
+                if nodes[0].id in self.moved:
+                    facts = {**facts, **self.moved[nodes[0].id]}
+                kind = "collective" if nodes[0].is_collective else "op"
+                seconds = self._seconds(begin, end)
+                about = {**where, **facts}
+                yield (name, kind, nodes[0].device, key, *seconds, thread, about, nodes[0].id)
+        for item in self.inner:
+            key, device = task_key(item.task), item.node.device
+            seconds = item.start + self.shift, item.stop + self.shift
+            facts = {**where, "inside": item.node.name}
+            yield (item.name, "op", device, key, *seconds, item.thread, facts, None)
+
+    def _about(self, nodes: list[OpNode], share: Share) -> tuple[str, dict[str, Any]]:
+        """What an event says of nodes whose work was done together."""
+        facts = self.layout.facts[nodes[0]]
+        if len(nodes) > 1:
+            facts = {**facts, "parts": [name for node in nodes for name in parts_of(node)]}
+        if share != (1, 1) and "bytes" in facts:
+            facts = {**facts, "bytes": facts["bytes"] * share[0] // share[1]}
+        return "+".join(node.name for node in nodes), facts
+
+    def _seconds(self, start: float, stop: float) -> tuple[float, float]:
+        return start * _NANO + self.shift, max(start, stop) * _NANO + self.shift
+
+    def allocations(self) -> Iterator[Allocation]:
+        """The memory that was taken and given back."""
+        times: dict[OpNode, tuple[float, float]] = {}
+        for _, _, spans in self.tasks():
+            for nodes, begin, end, _ in spans:
+                for node in nodes:
+                    before = times.get(node, (begin, end))
+                    times[node] = min(before[0], begin), max(before[1], end)
+        if not times:
+            return
+        first = min(begin for begin, _ in times.values())
+        last = max(end for _, end in times.values())
+        for life in self.lives():
+            if life.first is not None and life.first not in times:
+                continue
+            begin = first if life.first is None else times[life.first][0]
+            end = max((times[node][1] for node in life.last if node in times), default=last)
+            if life.heir in times:
+                end = times[life.heir][0]
+            begin, end = self._seconds(begin, end)
+            yield Allocation(begin, life.device, life.name, life.bytes, life.kind)
+            yield Allocation(end, life.device, life.name, -life.bytes, life.kind)
+
+
+def _facts(node: OpNode, plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> dict[str, Any]:
+    """What an event says of a node whenever it runs."""
+    if not node.is_collective:
+        parts = parts_of(node)
+        return {"parts": parts} if len(parts) > 1 else {}
+    sides = [
+        [var for var in side if var.kind == "var" and var not in plan.missing]
+        for side in (node.inputs, node.outputs)
+    ]
+    devices = sorted({var.device for side in sides for var in side})
+    facts: dict[str, Any] = {"devices": devices}
+    sizes = [_payload(side, specs) for side in sides]
+    known = [size for size in sizes if size is not None]
+    if known:
+        facts["bytes"] = min(known)
+    variables = list(dict.fromkeys(var.name for var in sides[1]))
+    if len(variables) > 1:
+        facts["variables"] = variables
+    return facts
+
+
+def _payload(side: Sequence[Any], specs: Sequence[Mapping[str, Spec]]) -> int | None:
+    """The bytes of the variables of one side of a collective, each counted once."""
+    total = 0
+    for name, device in {var.name: var.device for var in side}.items():
+        spec = specs[device].get(name)
+        if spec is None or spec.nbytes is None:
+            return None
+        total += spec.nbytes
+    return total

@@ -1,0 +1,121 @@
+"""How many rows the sparse values of a run have at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from dpexec.engine.compile.plans.partition import SUMS
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.graph.ssa import OpNode, VarNode
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.sizes import at_most
+from dpexec.engine.ir.spec import Spec
+
+__all__ = ["row_limits", "sparse_reads"]
+
+_LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
+
+
+def row_limits(
+    nodes: Iterable[OpNode],
+    missing: Collection[VarNode],
+    specs: Sequence[Mapping[str, Spec]],
+    more: Mapping[str, int] = MappingProxyType({}),
+) -> list[dict[str, int]]:
+    """Follow sparse values through a plan.
+
+    Args:
+        nodes: what runs, in order.
+        missing: variables without a value, on idle devices.
+        specs: of every value of a run, per device.
+        more: rows of other processes that come to those that are added up here, by name.
+
+    Returns:
+        Per device, the number of rows by name; without the values of which it is not known.
+        Devices may have different numbers of rows where these are open.
+    """
+    limits: list[dict[str, int]] = [{} for _ in specs]
+    for node in nodes:
+        targets = [var for var in node.outputs if var.kind == "var" and var not in missing]
+        if not any(_is_sparse(specs[var.device].get(var.name)) for var in targets):
+            continue
+        if node.is_collective:
+            _follow_collective(node, missing, targets, limits, more if node.kind in SUMS else {})
+        elif node.op is not None and node.device is not None:
+            rows = _rows_of(node.op, specs[node.device], limits[node.device])
+            if rows is not None:
+                limits[node.device].update((var.name, rows) for var in targets)
+    return limits
+
+
+def sparse_reads(
+    nodes: Sequence[OpNode], missing: Collection[VarNode], specs: Sequence[Mapping[str, Spec]]
+) -> dict[OpNode, int]:
+    """How many bytes of sparse values the sums of a plan read at most.
+
+    Args:
+        nodes: what runs, in order.
+        missing: variables without a value, on idle devices.
+        specs: of every value of a run, per device.
+
+    Returns:
+        The bytes on all devices, by sum; where it is not known how many rows there are, as if all
+        rows were there.
+    """
+    limits = row_limits(nodes, missing, specs)
+    found: dict[OpNode, int] = {}
+    for node in nodes:
+        made = node.outputs if node.kind in SUMS else ()
+        by_name = {var.name: var for var in made if var.kind == "var" and var not in missing}
+        for name, var in by_name.items():
+            spec = specs[var.device][name]
+            if _is_sparse(spec):
+                rows = at_most(limits[var.device].get(name, spec.shape[0]))
+                found[node] = found.get(node, 0) + rows * _row_bytes(spec)
+    return found
+
+
+def _row_bytes(spec: Spec) -> int:
+    """Of a row, with its number."""
+    return math.prod(spec.shape[1:]) * to_numpy(spec.dtype).itemsize + np.dtype(np.int64).itemsize
+
+
+def _is_sparse(spec: Spec | None) -> bool:
+    return spec is not None and spec.kind == VarType.SELECTED_ROWS
+
+
+def _follow_collective(
+    node: OpNode,
+    missing: Collection[VarNode],
+    targets: Sequence[VarNode],
+    limits: Sequence[dict[str, int]],
+    more: Mapping[str, int],
+) -> None:
+    """The rows of all devices, one after another, and those that come to them."""
+    found: dict[str, list[int | None]] = {}
+    for var in node.inputs:
+        if var.kind == "var" and var not in missing:
+            found.setdefault(var.name, []).append(limits[var.device].get(var.name))
+    made_of = dict(zip(dict.fromkeys(var.name for var in targets), found.values(), strict=False))
+    for var in targets:
+        parts = made_of.get(var.name, [None])
+        if None not in parts:
+            rows = sum(at_most(part) for part in parts)
+            limits[var.device][var.name] = rows + more.get(var.name, 0)
+        else:
+            limits[var.device].pop(var.name, None)
+
+
+def _rows_of(op: Operator, specs: Mapping[str, Spec], limits: Mapping[str, int]) -> int | None:
+    """As many as a table was asked for, else as many as all sparse inputs have together."""
+    if op.type in _LOOKUPS:
+        shape = specs[op.inputs["Ids"][0]].shape
+        return None if any(size < 0 for size in shape) else math.prod(shape)
+    sparse = [name for name in op.input_arg_names if _is_sparse(specs.get(name))]
+    if not sparse or any(name not in limits for name in sparse):
+        return None
+    return sum(limits[name] for name in sparse)

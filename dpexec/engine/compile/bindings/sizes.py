@@ -1,0 +1,139 @@
+"""What in a step of code depends on how many rows its batch has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.compile.bindings.native import Lates
+from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.regions.code_run import CodeRun
+from dpexec.engine.compile.regions.table import CodeTable, word_of
+from dpexec.engine.ir.sizes import Counts, Rows
+from dpexec.engine.kernels.lowering import Sparse, Value
+from dpexec.engine.kernels.machine import count, integers, kernel, run
+
+__all__ = ["Computed", "OpenParts", "SizeWriter"]
+
+Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
+"""A value that code computes, and where its parts lie."""
+
+
+@kernel
+def _write(p: int) -> int:
+    """Write the words that are sizes.
+
+    Arguments: how many, each with position, device, offset and slopes; how many slopes that are;
+    as many numbers of rows of every device's batch; the words.
+    """
+    slopes = count(p, 1)
+    sizes, rows, words = integers(p, 2), integers(p, 3), integers(p, 4)
+    width = 3 + slopes
+    for i in range(0, width * count(p, 0), width):
+        size = sizes[i + 2]
+        for j in range(slopes):
+            size += sizes[i + 3 + j] * rows[sizes[i + 1] * slopes + j]
+        words[sizes[i]] = size
+    return 0
+
+
+class OpenParts:
+    """The words that differ between numbers of rows, and the arrays."""
+
+    def __init__(self) -> None:
+        self.sizes: list[tuple[int, ...]] = []
+        """Of every word that is a size: position, device, offset, and slopes."""
+        self.late: list[tuple[int, CodeTable]] = []
+        """Tables for which something is made late, with the task."""
+        self.made: list[int] = []
+        """Positions of the words for that."""
+        self._arrays: dict[tuple[int, str], tuple[CodeRun, Value | Sparse]] = {}
+
+    def take(self, task: Task, code: CodeRun, first: int) -> None:
+        """Add a piece of code.
+
+        Args:
+            task: whose.
+            code: the piece.
+            first: where its words begin among those of the step.
+        """
+        device, table = task.device, code.made_by
+        assert device is not None
+        self.sizes += [(first + at, device, s.offset, *s.slopes) for at, s in table.sizes]
+        if table.made:
+            self.late.append((task.id, table))
+            self.made += [first + at for at in table.made]
+        for name, value, _ in code.published:
+            if any(Rows.of(*part.shape) for part in value.parts):
+                self._arrays[device, name] = code, value
+            else:
+                self.forget(device, name)
+
+    def forget(self, device: int, name: str) -> None:
+        """What comes now under a name has the same shape for all rows.
+
+        Args:
+            device: whose.
+            name: of the value.
+        """
+        self._arrays.pop((device, name), None)
+
+    def varies(self, device: int, name: str) -> bool:
+        """Whether the shape of a value depends on the rows.
+
+        Args:
+            device: whose.
+            name: of the value.
+        """
+        return (device, name) in self._arrays
+
+    def value(self, device: int, name: str, rows: Sequence[Counts]) -> Computed:
+        """A value whose shape depends on the rows, and where its parts lie.
+
+        Args:
+            device: whose.
+            name: of the value.
+            rows: of every device's batch.
+        """
+        code, value = self._arrays[device, name]
+        return value, code.place.arrays(value, rows[device])
+
+
+class SizeWriter:
+    """Writes what depends on the number of rows into the words of a step.
+
+    Args:
+        parts: what depends on it.
+        words: of the step.
+        rows: numbers of every device's batch; none: nothing depends on them.
+    """
+
+    def __init__(
+        self,
+        parts: OpenParts,
+        words: np.ndarray[Any, np.dtype[np.int64]],
+        rows: Sequence[Counts],
+    ) -> None:
+        self._late, self._made = parts.late, parts.made
+        self._words = words
+        self._sizes = np.array(parts.sizes, np.int64)
+        self._rows = np.array(rows, np.int64)
+        addresses = [array.ctypes.data for array in (self._sizes, self._rows, words)]
+        slopes = self._rows.shape[-1]
+        self._arguments = np.array([len(parts.sizes), slopes, *addresses], np.int64)
+        self._table = np.array([[_write.address, self._arguments.ctypes.data]], np.int64)
+
+    def write(self, rows: Sequence[Counts], lates: Lates) -> None:
+        """Make them the words for some rows.
+
+        Args:
+            rows: of every device's batch.
+            lates: what was made for them.
+        """
+        self._rows[:] = rows
+        run(self._table, 0, 1)
+        if self._made:
+            found = [word_of(made) for task, table in self._late for made in lates[task][table]]
+            self._words[self._made] = found

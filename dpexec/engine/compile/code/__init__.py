@@ -1,1 +1,0 @@
-"""Operators of a plan as machine code: which, in which memory, and how a step runs them."""

@@ -1,0 +1,91 @@
+"""Where the values of a device's tasks lie: in one block of memory, in turn where lives allow.
+
+Tasks that run one after another share an arena. What only the code of one task uses has a block
+there while the task runs; what another task needs has its place from the task that computes it to
+the last one that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpexec.engine.compile.regions.memory import ALIGNMENT
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.regions.task import TaskCode
+
+__all__ = ["Arena", "arena_of", "places_for"]
+
+Life = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Where the values of some tasks lie.
+
+    Args:
+        nbytes: size.
+        inner: per task, where the block begins that only its code uses.
+        lasting: per task, where its lasting buffers begin.
+    """
+
+    nbytes: int
+    inner: Sequence[int]
+    lasting: Sequence[Sequence[int]]
+
+
+def arena_of(codes: Sequence[TaskCode], lives: Sequence[Mapping[int, int]]) -> Arena:
+    """Place what the tasks of a chain compute.
+
+    Args:
+        codes: of the tasks, in the order in which they run.
+        lives: per task, by the number of a lasting buffer, the position of the last task that reads
+            it; those that are left out are needed until the end.
+    """
+    items: list[tuple[int, Life]] = []
+    for position, (code, last) in enumerate(zip(codes, lives, strict=True)):
+        items.append((code.inner_bytes, (position, position)))
+        for number, nbytes in enumerate(code.lasting.values()):
+            items.append((nbytes, (position, last.get(number, len(codes) - 1))))
+    places, nbytes = places_for(items)
+    inner, lasting, at = [], [], 0
+    for code in codes:
+        end = at + 1 + len(code.lasting)
+        inner.append(places[at])
+        lasting.append(places[at + 1 : end])
+        at = end
+    return Arena(nbytes, inner, lasting)
+
+
+def places_for(items: Sequence[tuple[int, Life]]) -> tuple[list[int], int]:
+    """Places for what has a size and a life (first and last moment, both included).
+
+    They go by size, the largest first, to the lowest place that is free for their life.
+
+    Returns:
+        Where each begins, and how many bytes that makes.
+    """
+    order = sorted(range(len(items)), key=lambda index: (-items[index][0], items[index][1][0]))
+    lives = np.array([items[index][1] for index in order], np.int64).reshape(-1, 2)
+    bounds = np.zeros((len(items), 2), np.int64)
+    places, needed = [0] * len(items), 0
+    for number, index in enumerate(order):
+        nbytes, (first, last) = items[index]
+        before = lives[:number]
+        rivals = (before[:, 0] <= last) & (before[:, 1] >= first)
+        place = places[index] = _lowest_gap(bounds[:number][rivals], nbytes)
+        bounds[number] = place, -(-(place + nbytes) // ALIGNMENT) * ALIGNMENT
+        needed = max(needed, place + nbytes)
+    return places, needed
+
+
+def _lowest_gap(taken: np.ndarray[tuple[int, ...], np.dtype[np.int64]], nbytes: int) -> int:
+    """The lowest place for some bytes beside what is taken, rows of (start, end)."""
+    taken = taken[np.argsort(taken[:, 0])]
+    free_from = np.maximum.accumulate(np.concatenate([[0], taken[:, 1]]))
+    fits = np.flatnonzero(free_from[:-1] + nbytes <= taken[:, 0])
+    return int(free_from[fits[0] if len(fits) else -1])

@@ -1,0 +1,277 @@
+"""Pieces of code with their memory and arguments: what runs them, as steps of a task."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.engine.compile.regions.bodies import BodyError
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import Step
+from dpexec.engine.compile.regions.table import CodeTable, word_of
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.sizes import Counts, Rows, at
+from dpexec.engine.kernels import machine
+from dpexec.engine.kernels.located import address
+from dpexec.engine.kernels.lowering import Offsets, Sparse, Value
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.regions.task import Piece, TaskCode
+
+__all__ = ["CodeMemory", "CodeRun", "is_array", "plain", "result_of", "word_of"]
+
+
+class CodeMemory:
+    """The memory of a task's code.
+
+    Args:
+        code: the code.
+        memory: the arena.
+        inner: where the block begins in it that only this code uses.
+        lasting: where each of the lasting buffers begins.
+        rows: numbers of the device's batch, on which sizes may depend.
+        late: what was made for them, per table.
+    """
+
+    def __init__(
+        self,
+        code: TaskCode,
+        memory: np.ndarray[Any, Any],
+        inner: int,
+        lasting: Sequence[int],
+        rows: Counts,
+        late: Mapping[CodeTable, Sequence[Any]],
+    ) -> None:
+        self.code = code
+        self.memory = memory
+        self.rows, self.late = rows, late
+        begin = address(memory)
+        self.starts = begin + inner, begin + np.array(lasting, np.int64)
+        self._inner, self._lasting = inner, lasting
+
+    def arrays(
+        self, value: Value | Sparse, rows: Counts | None = None
+    ) -> list[np.ndarray[Any, Any]]:
+        """The memory of all parts of a value that code computes.
+
+        Args:
+            value: the value.
+            rows: other numbers of rows.
+        """
+        count = self.rows if rows is None else rows
+        return [self._array(part, count) for part in value.parts]
+
+    def _array(self, value: Value, rows: Counts) -> np.ndarray[Any, Any]:
+        assert value.buffer is not None
+        shape = [at(size, rows) for size in value.shape]
+        start = self._place(value)
+        if start is None:
+            return np.empty(shape, value.dtype)
+        end = start + math.prod(shape) * value.dtype.itemsize
+        flat_array = self.memory[start:end].view(value.dtype)
+        if not value.channels_last:
+            return flat_array.reshape(shape)
+        batch, channels, *size = shape
+        return np.moveaxis(flat_array.reshape(batch, *size, channels), -1, 1)
+
+    def closed(self, value: Value) -> Value:
+        """A value with numbers as its dimensions."""
+        if Rows.of(*value.shape) is None:
+            return value
+        return replace(value, shape=tuple(at(size, self.rows) for size in value.shape))
+
+    def holds(self, value: Value) -> bool:
+        """Whether a value has memory: none has it that no kernel needs."""
+        return self._place(value) is not None
+
+    def _place(self, value: Value) -> int | None:
+        """Where a value begins; None if it is of size 0, or no kernel needs it."""
+        assert value.buffer is not None
+        number = self.code.numbers.get(value.buffer)
+        if number is not None:
+            return self._lasting[number]
+        at = self.code.places.get(value.buffer)
+        return None if at is None else self._inner + at
+
+
+class _Brought:
+    """An array that comes from the env, and where its address goes."""
+
+    __slots__ = ("_size", "_value", "copy", "name", "place", "positions", "seen")
+
+    def __init__(self, value: Value, positions: list[int], place: CodeMemory) -> None:
+        self.name = value.name
+        self._value = value
+        self._size = math.prod(at(size, place.rows) for size in value.shape)
+        self.place = place
+        self.positions = positions
+        self.seen: Any = _nothing  # a weak reference: code keeps no values between runs
+        self.copy: Any = None
+
+    @property
+    def value(self) -> Value:
+        """What it is, with numbers as its dimensions."""
+        return self.place.closed(self._value)
+
+    def update(self, words: np.ndarray[Any, Any], found: Any) -> None:
+        """Take a new value; code needs its elements in order, one after another.
+
+        Raises:
+            ValueError: it has not as many elements as the code was made for. Shapes are known
+                before a run, but what a branch gives may differ from what the other one gives.
+        """
+        value = self._value
+        array = _part(found, self.value) if value.part else plain(found)
+        if not value.part and array.size != self._size:
+            has, rules = list(array.shape), list(self.value.shape)
+            raise ValueError(f"{self.name} has shape {has}, but by the rules of shapes {rules}")
+        used = np.ascontiguousarray(array, value.dtype)
+        self.copy = None if used is found else used
+        self.seen = weakref.ref(found) if used is found else _nothing
+        begin = address(used)
+        for position in self.positions:
+            words[position] = begin
+
+
+def plain(found: Any) -> Any:
+    """A value of a device as an array; of offsets, the finest level."""
+    return found.offsets if isinstance(found, Lod) else found
+
+
+def _nothing() -> None:
+    """What a weak reference gives when its object is gone."""
+
+
+class CodeRun:
+    """A piece of code with its arguments: what its step calls.
+
+    Args:
+        place: where values lie.
+        piece: the operators.
+        own: of a step that the code was made from, the one of the task.
+    """
+
+    def __init__(self, place: CodeMemory, piece: Piece, own: Callable[[Step], Step]) -> None:
+        table = piece.table
+        self._piece, self._own = piece, own
+        self.made_by = table
+        late = place.late.get(table, ())
+        self.words = table.words(place.rows, late, *place.starts)
+        self.table = table.rows(address(self.words))
+        self._kept = [place.memory, *late]  # the words are addresses
+        self.numbers = table.numbers
+        self.brought = [_Brought(value, at, place) for value, at in table.brought.items()]
+        self.made = piece.made
+        self.place = place
+        self.published = [(name, value, place.arrays(value)) for name, value in piece.published]
+        self.dense = [(name, a[0]) for name, v, a in self.published if is_array(v)]
+        self.others = [(name, v, a) for name, v, a in self.published if not is_array(v)]
+
+    def step(self, drops: tuple[str, ...]) -> Step:
+        """The step that runs it."""
+        return Step(self._own(self._piece.steps[0][0][0]).node, self.run, drops, self)
+
+    @property
+    def parts(self) -> list[tuple[list[Step], int]]:
+        """The steps that it does, together where one kernel does several, and behind which row."""
+        first = self._piece.first
+        return [([*map(self._own, steps)], end - first) for steps, end in self._piece.steps]
+
+    @property
+    def alone(self) -> list[str]:
+        """Values in whose memory nothing else lies that is needed outside of the task."""
+        return [v.name for _, v, _ in self.published if self.place.code.alone(v)]
+
+    @property
+    def rows(self) -> int:
+        """How many kernels it calls."""
+        return len(self.table)
+
+    def run(self, env: Env, stamps: np.ndarray[Any, Any] | None = None, at: int = 0) -> None:
+        """Run it on the values of a device.
+
+        Args:
+            env: the values.
+            stamps: where to note the times of its rows, see :func:`machine.run_timed`; None: not.
+            at: where in ``stamps``.
+        """
+        for source in self.brought:
+            array = env[source.name]
+            if array is not source.seen():
+                self._bring(source, array, env)
+        for at_word, number in self.numbers:
+            self.words[at_word] = word_of(number(env.shard))
+        end = len(self.table)
+        if stamps is None:
+            row = machine.run(self.table, 0, end)
+        else:
+            row = machine.run_timed(self.table, 0, end, stamps, at)
+        if row != end:
+            self._refused(row, env)
+        for name, array in self.dense:
+            env[name] = np.asarray(array, order="C")
+        for name, value, arrays in self.others:
+            env[name] = result_of(value, arrays)
+
+    def values(self) -> Iterator[tuple[str, int, int]]:
+        """Name, address and bytes of what it computes; values may lie in one place in turn.
+
+        What no kernel needs has no bytes.
+        """
+        for name, value in self.made.items():
+            for part, array in zip(value.parts, self.place.arrays(value), strict=True):
+                nbytes = array.nbytes if self.place.holds(part) else 0
+                yield name, address(array), nbytes
+
+    def _bring(self, source: _Brought, array: Any, env: Env) -> None:
+        try:
+            source.update(self.words, array)
+        except ValueError as error:
+            ops = (step.node.op for steps, _ in self.parts for step in steps)
+            reader = next(op for op in ops if op and source.name in op.input_arg_names)
+            raise BodyError(reader, env, error) from error
+
+    def _refused(self, row: int, env: Env) -> None:
+        """Let the operator that refused its values say why, on NumPy."""
+        step = next(steps[0] for steps, end in self.parts if end > row)
+        inner = Env(env.shard, around=env)
+        inner.update(
+            {name: result_of(value, self.place.arrays(value)) for name, value in self.made.items()}
+        )
+        assert step.node.op is not None
+        try:
+            step.call(inner)  # type: ignore[arg-type]
+        except Exception as error:
+            raise BodyError(step.node.op, inner, error) from error
+        raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")
+
+
+def _part(found: SelectedRows, value: Value) -> Any:
+    """One of the arrays that stand for a sparse value."""
+    if value.part == "count":
+        return np.array([len(found.row_array)])
+    array = found.row_array if value.part == "rows" else found.value
+    if len(array) > value.shape[0]:
+        raise RuntimeError(f"{value.name} has {len(array)} rows, but room for {value.shape[0]}")
+    return array
+
+
+def is_array(value: Value | Sparse) -> bool:
+    """Whether the env gets the memory itself in which code computes a value."""
+    return isinstance(value, Value) and not isinstance(value, Offsets)
+
+
+def result_of(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """What the env gets for a value that code computed."""
+    if isinstance(value, Offsets):
+        return Lod([arrays[0].copy()])  # which never changes
+    if isinstance(value, Value):
+        return arrays[0]
+    rows, array, count = arrays
+    return SelectedRows(rows[: count[0]], value.height, array[: count[0]])

@@ -1,0 +1,122 @@
+"""Which operators do the work of their neighbours, while the values are at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.compile.regions.operands import Brought
+from dpexec.engine.compile.regions.step import Step
+from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.kernels.lowering import Value, flat
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.regions.task import TaskCode
+
+__all__ = ["Pair", "emit_joined", "joins"]
+
+_PAIRS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("mul", "elementwise_add"): ("Out", "X"),
+    ("matmul", "elementwise_add"): ("Out", "X"),
+    ("batch_norm", "relu"): ("Y", "X"),
+    ("relu_grad", "batch_norm_grad"): ("X@GRAD", "Y@GRAD"),
+}
+"""Of two operators: the output of the first that is this input of the second."""
+_READ_THE_SHAPE_OF_X = ("elementwise_add_grad", "fused_elemwise_activation_grad")
+
+
+def joins(steps: Sequence[Step], fetched: Collection[str]) -> bool:
+    """Whether two steps can be one, since the second alone reads what the first makes for it.
+
+    The results have the same bits then. Activations do not come along with products: the
+    library's ``relu`` turns NaN to zero, and its other functions have other last bits; but what is
+    fetched and how tasks are cut must not change results.
+
+    Args:
+        steps: one after another.
+        fetched: names whose values are results of a run.
+    """
+    slots = _PAIRS.get(tuple(map(_type, steps)))  # type: ignore[arg-type]
+    if slots is None:
+        return False
+    first, second = (step.node for step in steps)
+    assert first.op is not None
+    (name,) = first.op.outputs[slots[0]]
+    result = next(var for var in first.outputs if var.kind == "var" and var.name == name)
+    readers = [node for node in result.readers if not _reads_shape(node, name)]
+    return readers == [second] and _is_only(second, slots[1], name) and name not in fetched
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two operators, one of which is to do the work of both.
+
+    Args:
+        first: the operator that comes first.
+        second: the one that reads what it makes.
+        made: values for the output slots of the first.
+        out: values for the output slots of the second.
+        brought: values that come from outside of the code, by name.
+    """
+
+    first: Operator
+    second: Operator
+    made: list[Any]
+    out: list[Any]
+    brought: Brought
+
+
+def emit_joined(task: TaskCode, pair: Pair) -> bool:
+    """Emit the calls for a pair that :func:`joins`.
+
+    Args:
+        task: the code of their task.
+        pair: the operators.
+
+    Returns:
+        Whether one of them can do the work of both; else nothing is emitted.
+    """
+    work = {"elementwise_add": _add_bias, "relu": _clip, "batch_norm_grad": _clip_gradient}
+    return work[pair.second.type](task, pair)
+
+
+def _add_bias(task: TaskCode, pair: Pair) -> bool:
+    (plain,) = flat(pair.made)
+    bias = task.operands.value(pair.second.inputs["Y"][0], pair.brought)
+    if pair.second.attrs.get("axis", -1) not in (-1, len(plain.shape) - 1):
+        return False
+    inputs = task.operands.inputs(pair.first, pair.brought)
+    return isinstance(bias, Value) and task.emit(pair.first, inputs, pair.out, bias=bias)
+
+
+def _clip(task: TaskCode, pair: Pair) -> bool:
+    inputs = task.operands.inputs(pair.first, pair.brought)
+    return task.emit(pair.first, inputs, [*pair.out, *pair.made[1:]], relu=True)
+
+
+def _clip_gradient(task: TaskCode, pair: Pair) -> bool:
+    read = task.operands.inputs(pair.first, pair.brought)
+    if read is None or any(value.dtype != "float32" for value in read):
+        return False
+    clipped, came = read
+    (between,) = pair.first.outputs["X@GRAD"]
+    inputs = task.operands.inputs(pair.second, pair.brought, {between: came})
+    return task.emit(pair.second, inputs, pair.out, clipped=clipped)
+
+
+def _type(step: Step) -> str:
+    return step.node.op.type if step.node.op and step.node.kind == "compute" else ""
+
+
+def _reads_shape(node: OpNode, name: str) -> bool:
+    return (
+        node.op is not None and node.op.type in _READ_THE_SHAPE_OF_X and _is_only(node, "X", name)
+    )
+
+
+def _is_only(node: OpNode, slot: str, name: str) -> bool:
+    """Whether a node reads a variable once, as the only one in a slot."""
+    assert node.op is not None
+    return node.op.inputs[slot] == [name] and node.op.input_arg_names.count(name) == 1

@@ -1,0 +1,133 @@
+"""The values of a task that operators read and make, while they become code."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.compile.regions.step import overwrites
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.opdef import Slot
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.spec import Spec
+from dpexec.engine.kernels.lowering import Buffer, Offsets, Sparse, Value
+
+__all__ = ["Brought", "Operands"]
+
+Brought = dict[str, Value | Sparse]
+"""Values that come from outside of a piece of code, by name."""
+
+
+class Operands:
+    """The values of a task by name.
+
+    Args:
+        specs: of the device's values.
+        overwritten: names of persistable variables that are updated in place.
+        limits: how many rows sparse values have at most.
+
+    Attributes:
+        made: what code computes, by their present name.
+    """
+
+    def __init__(
+        self, specs: Mapping[str, Spec], overwritten: Collection[str], limits: Mapping[str, int]
+    ) -> None:
+        self.made: dict[str, Value | Sparse] = {}
+        self._specs, self._overwritten, self._limits = specs, overwritten, limits
+
+    def are_sparse(self, op: Operator) -> bool:
+        """Whether an operator works on sparse rows."""
+        return not self._limits.keys().isdisjoint((*op.input_arg_names, *op.output_arg_names))
+
+    def inputs(
+        self,
+        op: Operator,
+        brought: Brought,
+        instead: Mapping[str, Value] = MappingProxyType({}),
+    ) -> list[Any] | None:
+        """The values of an operator's input slots; None if code cannot work on one.
+
+        Args:
+            op: the operator.
+            brought: values that come from outside; those that it reads are added.
+            instead: values that stand for others, by name.
+        """
+        arguments: list[Any] = []
+        for slot in op.definition.inputs:
+            names = [n for n in op.inputs.get(slot.name, []) if n and n != roles.EMPTY]
+            found = [instead.get(name) or self.value(name, brought) for name in names]
+            if any(value is None or _is_empty(value, slot) for value in found):
+                return None
+            arguments.append(found if slot.many else found[0] if found else None)
+        return arguments
+
+    def value(self, name: str, brought: Brought) -> Value | Sparse | None:
+        """A value that is read, by its name, see :meth:`inputs`."""
+        if name in self.made:
+            return self.made[name]
+        if name not in brought:
+            value = self._new(name, own=False)
+            if value is None:
+                return None
+            brought[name] = value
+        return brought[name]
+
+    def outputs(self, op: Operator, brought: Brought) -> list[Any] | None:
+        """New values for an operator's output slots; None if code cannot work on one.
+
+        Args:
+            op: the operator.
+            brought: values that come from outside: it may update those in place.
+        """
+        in_place = overwrites(op)
+        if len(in_place) < len(op.definition.inplace):
+            return None
+        made: list[Any] = []
+        for slot in op.definition.outputs:
+            values: list[Value | Sparse | None] = []
+            for name in op.outputs.get(slot.name, []):
+                if not name or name == roles.EMPTY or name not in self._specs:
+                    values.append(None)  # it makes none, such as no rows of maxima for sums
+                    continue
+                if slot.name in in_place:
+                    found = brought.get(name) if name in self._overwritten else None
+                else:
+                    found = self._new(name, own=True)
+                if found is None or _is_empty(found, slot):
+                    return None
+                values.append(found)
+            made.append(values if slot.many else values[0] if values else None)
+        return made
+
+    def _new(self, name: str, own: bool) -> Value | Sparse | None:
+        """A value like a variable, with memory of its own; None if code cannot work on it."""
+        spec = self._specs.get(name)
+        if spec is None or spec.size < 0:
+            return None
+        dtype = np.dtype(to_numpy(spec.dtype))
+        if spec.kind == VarType.SELECTED_ROWS and name in self._limits:
+            return Sparse.like(spec.shape, dtype, self._limits[name], name, own)
+        if spec.kind == VarType.RAW and spec.rank and (spec.rank == 1 or not own):
+            value: Value = Offsets(spec.shape[-1:], dtype, None, name)  # the finest level
+        elif spec.kind == VarType.LOD_TENSOR:
+            value = Value(spec.shape, dtype, None, name)
+        else:
+            return None
+        if own:
+            value.buffer = Buffer(value.nbytes)
+        return value
+
+
+def _is_empty(value: Value | Sparse, slot: Slot) -> bool:
+    """Whether an array has no elements: NumPy knows what a sum or a product of nothing is.
+
+    Those that stand for a shape alone never have any.
+    """
+    if slot.name == "XShape" or not isinstance(value, Value) or isinstance(value, Offsets):
+        return False
+    return any(dim == 0 for dim in value.shape)

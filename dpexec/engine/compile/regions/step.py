@@ -1,0 +1,154 @@
+"""Bound operators: what runs on the values of a device, and what is said when a kernel fails."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpexec.engine.compile.regions.bodies import BodyError
+from dpexec.engine.compile.regions.env import Env, Shard
+from dpexec.engine.core.errors import EnforceNotMet, EOFException, FunctionError
+from dpexec.engine.core.random import RandomStream
+from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.operator import Operator, op_error
+
+__all__ = [
+    "Call",
+    "CollectiveCall",
+    "MachineCode",
+    "Step",
+    "kernel_error",
+    "overwrites",
+    "random_stream",
+    "run_steps",
+]
+
+Call = Callable[["Env"], None]
+
+
+CollectiveCall = Callable[[Sequence["Env"]], None]
+
+
+class MachineCode(Protocol):
+    """A piece of machine code that does the work of several steps."""
+
+    @property
+    def parts(self) -> list[tuple[list[Step], int]]:
+        """The steps that it does, together where one kernel does several, and behind which row."""
+
+    @property
+    def rows(self) -> int:
+        """How many kernels it calls."""
+
+    def run(self, env: Env, stamps: np.ndarray[Any, Any] | None = None, at: int = 0) -> None:
+        """Run it on the values of a device; the times of its rows go into ``stamps``."""
+
+    def values(self) -> Iterator[tuple[str, int, int]]:
+        """Name, address and bytes of what it computes."""
+
+
+@dataclass(slots=True)
+class Step:
+    """A bound node.
+
+    Args:
+        node: what it was bound from.
+        call: does the work, in the env of the node's device; a collective takes those of all.
+        drops: names whose values nobody needs afterwards.
+        code: if it is a piece of machine code: that, which knows the nodes whose work it does.
+    """
+
+    node: OpNode
+    call: Call | CollectiveCall
+    drops: tuple[str, ...] = ()
+    code: MachineCode | None = None
+
+
+def overwrites(op: Operator) -> dict[str, str]:
+    """Output slots of ``op`` that share their variable with the input slot they may overwrite."""
+    return {
+        out: source
+        for out, source in op.definition.inplace.items()
+        if op.outputs.get(out) and op.outputs[out] == op.inputs.get(source)
+    }
+
+
+def random_stream(op: Operator) -> Callable[[Shard], RandomStream]:
+    """The random numbers of an operator, for the shard of a run."""
+    # a dropout that the backward pass computes again draws the same numbers
+    # and so does a program read from a file, whose slots may come in another order
+    slots = (op.outputs.get(slot.name, []) for slot in op.definition.outputs)
+    names = map(roles.original_name, itertools.chain.from_iterable(slots))
+    key = zlib.crc32("/".join(names).encode())
+    seed = int(op.attrs.get("seed") or 0)
+    return lambda shard: RandomStream(seed or shard.entropy, key, shard.run, shard.rows_of(op))
+
+
+def run_steps(steps: Sequence[Step], envs: Sequence[Env]) -> None:
+    """Run bound steps in order.
+
+    Raises:
+        EnforceNotMet: a kernel failed; names operator, variables, shapes and the user's line.
+    """
+    with np.errstate(all="ignore"):  # log(0) and the like give inf and nan silently, as in fluid
+        for step in steps:
+            _run_step(step, envs)
+
+
+def _run_step(step: Step, envs: Sequence[Env]) -> None:
+    node = step.node
+    if node.device is None or node.is_collective:
+        step.call(envs)  # type: ignore[arg-type]
+        return
+    env = envs[node.device]
+    try:
+        step.call(env)  # type: ignore[arg-type]
+    except EOFException:
+        raise
+    except BodyError as error:
+        raise kernel_error(error.op, node, error.env, error.reason) from error.reason
+    except Exception as error:
+        assert node.op is not None
+        raise kernel_error(node.op, node, env, error) from error
+    for name in step.drops:
+        env.pop(name, None)
+
+
+_TOLD = (ValueError, EnforceNotMet, FunctionError)
+"""Errors of kernels whose text is enough."""
+
+
+def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:
+    """What is raised when a kernel failed.
+
+    Args:
+        op: that it belongs to.
+        node: that runs.
+        env: has the values of its inputs.
+        error: what went wrong.
+    """
+    found = {name: env.find(name) for name in op.input_arg_names}
+    shown = {name: _describe(value) for name, value in found.items() if value is not None}
+    problem = str(error) or type(error).__name__
+    if isinstance(error, KeyError) and error.args[0] in found:
+        problem = f"PreconditionNotMet: input variable {error.args[0]} has no value"
+    elif not isinstance(
+        error, (ValueError, EnforceNotMet, FunctionError)
+    ):  # no rule of the operator is broken
+        problem = f"{type(error).__name__}: {error}"
+    return op_error(op, problem, shown, f"device {node.device}")
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, SelectedRows):
+        return f"{value.value.dtype} rows {len(value.row_array)} of {list(value.shape)}"
+    if isinstance(value, Env):
+        return f"{len(value)} variables of a block"
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else repr(value)

@@ -1,0 +1,350 @@
+"""The operators of a task while they become code: what is put together, and where values lie."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.compile.regions.arena import places_for
+from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun
+from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
+from dpexec.engine.compile.regions.operands import Brought, Operands
+from dpexec.engine.compile.regions.step import Step, random_stream
+from dpexec.engine.compile.regions.table import CodeTable
+from dpexec.engine.ir.operator import Operator, op_error
+from dpexec.engine.ir.sizes import Counts, at_most
+from dpexec.engine.ir.spec import Spec
+from dpexec.engine.kernels import lowering
+from dpexec.engine.kernels.lowering import Buffer, Code, Lowering, Sparse, Value, flat
+
+__all__ = ["Piece", "TaskCode"]
+
+
+@dataclass(eq=False)
+class Piece:
+    """Operators that run in one call.
+
+    Args:
+        first: number of the first call in the task's code.
+        steps: what they were, together where one kernel does several, with the number behind
+            their last call.
+        made: the values that it computes, by name.
+        brought: the values that come from outside, by name.
+        writes: names of what it computes or updates in place.
+        drops: names whose values nobody needs afterwards.
+        table: its calls, when it is known where values lie.
+        published: what the env gets: values that lie in lasting memory, or nowhere.
+    """
+
+    first: int
+    steps: list[tuple[list[Step], int]] = field(default_factory=list)
+    made: dict[str, Value | Sparse] = field(default_factory=dict)
+    brought: dict[str, Value | Sparse] = field(default_factory=dict)
+    writes: set[str] = field(default_factory=set)
+    drops: list[str] = field(default_factory=list)
+    table: CodeTable = field(init=False)
+    published: list[tuple[str, Value | Sparse]] = field(default_factory=list)
+
+
+class TaskCode:
+    """The steps of one task while they become pieces of code.
+
+    Args:
+        specs: of the device's values.
+        outside: names whose values are needed outside of the task.
+        overwritten: names of persistable variables that are updated in place.
+        limits: how many rows sparse values have at most.
+        halves: whether products round their operands to bfloat16.
+        fetched: names whose values are results of a run.
+    """
+
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        outside: frozenset[str],
+        overwritten: Collection[str],
+        limits: Mapping[str, int],
+        halves: bool = False,
+        fetched: Collection[str] = (),
+    ) -> None:
+        self.operands = Operands(specs, overwritten, limits)
+        self.outside = outside
+        self.fetched = fetched
+        self.code = Code(halves=halves)
+        self.steps: list[Step] = []
+        self.order: list[Step | Piece] = []
+        self.open: Piece | None = None
+        self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
+        self.last_read: dict[str, int] = {}
+        self.inner_bytes = 0
+        self.places: dict[Buffer, int] = {}  # of what only code uses
+        self.lasting: dict[Buffer, int] = {}  # bytes of what is needed outside
+        self.numbers: dict[Buffer, int] = {}  # of these
+
+    # ---- what becomes code
+
+    def take(self, steps: Sequence[Step]) -> None:
+        """Take the steps of the task."""
+        self.steps = list(steps)
+        for number, step in enumerate(steps):
+            self.last_read.update((var.name, number) for var in step.node.inputs)
+        number = 0
+        while number < len(steps):
+            step = steps[number]
+            pair = steps[number : number + 2]
+            if joins(pair, self.fetched) and self._lower_joined(pair):
+                number += 1
+            elif step.node.op is None or not self._lower(step, step.node.op, number):
+                self._keep(step)
+            number += 1
+
+    def _keep(self, step: Step) -> None:
+        """Leave a step as it is: before the open piece of code if it does not depend on it."""
+        reads = {var.name for var in step.node.inputs if var.kind == "var"}
+        writes = {var.name for var in step.node.outputs if var.kind == "var"}
+        made = self.operands.made
+        for name in reads & made.keys():
+            self._keep_buffer(made[name])
+        piece = self.open
+        independent = (
+            piece is not None
+            and not reads & piece.writes
+            and not writes & (piece.writes | piece.brought.keys())
+        )
+        if piece is not None and independent:
+            piece.drops.extend(step.drops)
+            self.order.insert(-1, Step(step.node, step.call))
+        else:
+            self.open = None
+            self.order.append(step)
+        for name in writes:
+            made.pop(name, None)
+
+    @staticmethod
+    def _keep_buffer(value: Value | Sparse) -> None:
+        for part in value.parts:
+            if part.buffer is not None:
+                part.buffer.lasting = True
+
+    def _lower_joined(self, steps: Sequence[Step]) -> bool:
+        """Let one of two operators do the work of both; False: it does not."""
+        first, second = (step.node.op for step in steps)
+        assert first is not None and second is not None
+        brought = dict(self.open.brought) if self.open else {}
+        made, out = (self.operands.outputs(op, brought) for op in (first, second))
+        if made is None or out is None:
+            return False
+        calls = len(self.code.calls)
+        if not emit_joined(self, Pair(first, second, made, out, brought)):
+            return False
+        self._took(steps, calls, brought, (*flat(made), *flat(out)))
+        return True
+
+    def emit(
+        self,
+        op: Operator,
+        inputs: list[Any] | None,
+        outputs: list[Any],
+        **along: Any,
+    ) -> bool:
+        """Emit the calls of an operator with the work of its neighbour.
+
+        Args:
+            op: the operator.
+            inputs: its values per slot; None if code cannot work on them.
+            outputs: what it computes.
+            along: the work of the neighbour, see :meth:`Code.along`.
+
+        Returns:
+            Whether there are any.
+        """
+        lower = lowering.find(op.type)
+        if lower is None or inputs is None:
+            return False
+        with self.code.along(**along):
+            return self._emitted(lower, op, inputs, outputs)
+
+    def _lower(self, step: Step, op: Operator, number: int) -> bool:
+        kind = step.node.kind
+        lower = lowering.find(op.type if kind == "compute" else kind, self.operands.are_sparse(op))
+        if lower is None:
+            return False
+        brought = dict(self.open.brought) if self.open else {}
+        inputs = self.operands.inputs(op, brought) if kind == "compute" else []
+        if inputs is None:
+            return False
+        outputs = self.operands.outputs(op, brought)
+        if outputs is None:
+            return False
+        first = len(self.code.calls)
+        self.code.dying = {
+            value.buffer
+            for value in flat(inputs)
+            if value.buffer is not None and self._dies(value.buffer, number)
+        }
+        if not self._emitted(lower, op, inputs, outputs):
+            if len(self.code.calls) != first:
+                raise AssertionError(f"the lowering of {op.type} declined too late")
+            return False
+        self._took([step], first, brought, flat(outputs))
+        return True
+
+    def _emitted(
+        self, lower: Lowering, op: Operator, inputs: list[Any], outputs: list[Any]
+    ) -> bool:
+        """Emit the calls of an operator; False: it must run on NumPy.
+
+        Raises:
+            EnforceNotMet: its attributes are not those that it knows, as in a damaged model.
+        """
+        try:
+            return lower(self.code, inputs, outputs, _attrs(op, lower)) is not False
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            problem = f"inputs or attributes do not fit: {error}"
+            raise op_error(op, problem, op.input_specs()) from error
+
+    def _dies(self, buffer: Buffer, number: int) -> bool:
+        """Whether nobody reads what lies in a buffer after a step of the task."""
+        return not buffer.lasting and not any(
+            name in self.outside or self.last_read.get(name, -1) > number
+            for name in self.holders[buffer]
+        )
+
+    def _took(
+        self,
+        steps: Sequence[Step],
+        first: int,
+        brought: Brought,
+        outputs: Iterable[Value | Sparse],
+    ) -> None:
+        if self.open is None:
+            self.open = Piece(first)
+            self.order.append(self.open)
+        piece = self.open
+        piece.brought = brought
+        piece.steps.append((list(steps), len(self.code.calls)))
+        piece.drops.extend(name for step in steps for name in step.drops)
+        for value in outputs:
+            piece.writes.add(value.name)
+            if value.buffer is None:  # updated in place, where it is
+                for part in value.parts:
+                    self.code.changed(part)
+                continue
+            self.operands.made[value.name] = piece.made[value.name] = value
+            for part in value.parts:
+                if part.buffer is not None:
+                    self.holders.setdefault(part.buffer, []).append(value.name)
+            if value.name in self.outside:
+                self._keep_buffer(value)
+
+    # ---- where it lies
+
+    def layout(self) -> int:
+        """Give what only code uses its place; returns the bytes that it needs.
+
+        Buffers that are needed outside of the task are counted:
+        :mod:`dpexec.engine.compile.regions.arena` places them, since it knows how long.
+        """
+        buffers = dict.fromkeys(
+            argument.buffer
+            for _, arguments in self.code.calls
+            for argument in arguments
+            if isinstance(argument, Value) and argument.buffer is not None
+        )
+        # a name that is written twice has an earlier value, too, which only calls know
+        everything = dict.fromkeys((*buffers, *(value.buffer for value in self._made())))
+        self.lasting = {b: at_most(b.nbytes) for b in everything if b is not None and b.lasting}
+        inner = [b for b in buffers if not b.lasting]
+        places, self.inner_bytes = places_for(
+            [(at_most(b.nbytes), (b.first, b.last)) for b in inner]
+        )
+        self.places = dict(zip(inner, places, strict=True))
+        self.numbers = {buffer: number for number, buffer in enumerate(self.lasting)}
+        for piece in self.order:
+            if isinstance(piece, Piece):
+                calls = self.code.calls[piece.first : piece.steps[-1][1]]
+                piece.table = CodeTable(calls, self.places, self.numbers)
+                piece.published = [
+                    (name, value)
+                    for name, value in piece.made.items()
+                    if (value.buffer and value.buffer.lasting) or not value.size
+                ]
+        return self.inner_bytes
+
+    def alone(self, value: Value | Sparse) -> bool:
+        """Whether nothing else that is needed outside of the task shares a value's memory."""
+        names = self.holders.get(value.buffer, ()) if value.buffer is not None else ()
+        return value.name in names and self.outside.isdisjoint({*names} - {value.name})
+
+    @property
+    def plain_reads(self) -> set[str]:
+        """Names of what steps read that are no code: results of theirs may be views of it."""
+        plain = (item for item in self.order if isinstance(item, Step))
+        return {var.name for step in plain for var in step.node.inputs}
+
+    def _made(self) -> Iterable[Value]:
+        pieces = (item for item in self.order if isinstance(item, Piece))
+        return (part for piece in pieces for value in piece.made.values() for part in value.parts)
+
+    # ---- steps
+
+    def late(self, rows: Counts) -> dict[CodeTable, list[Any]]:
+        """What tables need that is made for a number of rows, see :meth:`CodeTable.late`.
+
+        Args:
+            rows: of the device's batch.
+        """
+        return {table: table.late(rows) for table in self.late_tables}
+
+    @functools.cached_property
+    def late_tables(self) -> list[CodeTable]:
+        """Those for which :meth:`late` makes something."""
+        tables = (item.table for item in self.order if isinstance(item, Piece))
+        return [table for table in tables if table.made]
+
+    def finish(
+        self,
+        memory: np.ndarray[Any, Any],
+        inner: int,
+        lasting: Sequence[int],
+        steps: Sequence[Step],
+        rows: Counts,
+        late: Mapping[CodeTable, Sequence[Any]],
+    ) -> list[Step]:
+        """The steps of a task, when there is memory for its values.
+
+        Args:
+            memory: the arena.
+            inner: where the block begins in it that only this code uses.
+            lasting: where each of the lasting buffers begins.
+            steps: of the task, which is this one or one of another device.
+            rows: of the device's batch, if sizes depend on them.
+            late: what :meth:`late` made for them.
+        """
+        place = CodeMemory(self, memory, inner, lasting, rows, late)
+
+        def own(step: Step) -> Step:
+            return steps[self._positions[id(step.node)]]
+
+        return [
+            Step(own(item).node, own(item).call, item.drops)
+            if isinstance(item, Step)
+            else CodeRun(place, item, own).step(tuple(item.drops))
+            for item in self.order
+        ]
+
+    @functools.cached_property
+    def _positions(self) -> dict[int, int]:
+        """Of every step, by the identity of its node."""
+        return {id(step.node): position for position, step in enumerate(self.steps)}
+
+
+def _attrs(op: Operator, lower: lowering.Lowering) -> dict[str, Any]:
+    attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
+    if "rng" in attrs:
+        attrs["rng"] = random_stream(op)
+    return attrs
