@@ -63,8 +63,12 @@ def test_distances_count_over_batches():
 
 def test_loops_have_no_evaluators():
     layers, (found, right) = fluid.layers, variables()
-    loop = layers.While(layers.less_than(layers.zeros([1], "int64"), layers.ones([1], "int64")))
+    step, last = layers.zeros([1], "int64"), layers.ones([1], "int64")
+    going = layers.less_than(step, last)
+    loop = layers.While(going)
     warned = pytest.warns(UserWarning, match="deprecated")
     refused = pytest.raises(ValueError, match="outside of loops")
-    with loop.block(), warned, refused:
-        fluid.evaluator.EditDistance(found, right)
+    with loop.block():
+        layers.less_than(layers.increment(step), last, cond=going)
+        with warned, refused:
+            fluid.evaluator.EditDistance(found, right)

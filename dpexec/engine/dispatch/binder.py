@@ -17,9 +17,9 @@ from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.memory import Memory
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import on_gpus
 from dpexec.engine.feeds.splitting import Feeds
@@ -60,7 +60,7 @@ class Binder:
         self._here = here
         self._opens = bool(compilation.native) and not graph.bodies and on_cpus
         self._rules = Rules()
-        self._families: Kept[Any, _Family] = Kept(_FAMILIES_KEPT)
+        self._families: LimitedCache[Any, _Family] = LimitedCache(_FAMILIES_KEPT)
 
     def bind(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding:
         """What to run for a batch, if all that can be known before says that it will run.

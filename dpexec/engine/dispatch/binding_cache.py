@@ -13,7 +13,7 @@ from dpexec.engine.compile.plans.plan import Plan, PlanKey
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.core import flags
-from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.dispatch.binder import Binder
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
@@ -47,9 +47,9 @@ class BindingCache:
         self._compilation = compilation
         self._replicas = replicas
         self._binder = Binder(graph, compilation, replicas, here)
-        self._plans: Kept[PlanKey, Plan] = Kept(_PLANS_KEPT)
+        self._plans: LimitedCache[PlanKey, Plan] = LimitedCache(_PLANS_KEPT)
         self._kept: dict[Any, Binding] = {}
-        self._rows: Kept[Any, dict[int, int]] = Kept(_SIGNATURES_KEPT)
+        self._rows: LimitedCache[Any, dict[int, int]] = LimitedCache(_SIGNATURES_KEPT)
 
     @property
     def kept(self) -> list[Binding]:

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from dpexec.engine.compile.plans.partition import Task
 
-__all__ = ["Stretch", "helpers", "side_by_side", "stretches"]
+__all__ = ["Phase", "helpers", "phases", "side_by_side"]
 
-Stretch = list[list[int]]
+Phase = list[list[int]]
 """Lists of tasks, by their numbers; the lists may be worked through at the same time."""
 
 
-def stretches(tasks: Iterable[Task]) -> list[Stretch]:
+def phases(tasks: Iterable[Task]) -> list[Phase]:
     """What comes one after another: a collective, or what devices do between two of them.
 
     Args:
@@ -43,25 +43,25 @@ def helpers(lists: int, threads: int) -> ThreadPoolExecutor | None:
 
 
 def side_by_side(
-    run: Callable[[Sequence[int]], None], stretch: Stretch, pool: ThreadPoolExecutor | None
+    run: Callable[[Sequence[int]], None], phase: Phase, pool: ThreadPoolExecutor | None
 ) -> None:
-    """Work through a stretch; all of it has ended when this returns or raises.
+    """Work through a phase; all of it has ended when this returns or raises.
 
     Args:
         run: works through one list.
-        stretch: the lists.
+        phase: the lists.
         pool: threads that help.
 
     Raises:
         BaseException: what the first list that failed raised.
     """
-    if pool is None or len(stretch) == 1:
-        for numbers in stretch:
+    if pool is None or len(phase) == 1:
+        for numbers in phase:
             run(numbers)
         return
-    others = [pool.submit(run, numbers) for numbers in stretch[1:]]
+    others = [pool.submit(run, numbers) for numbers in phase[1:]]
     try:
-        run(stretch[0])
+        run(phase[0])
     finally:
         wait(others)
     for other in others:

@@ -25,7 +25,7 @@ from dpexec.engine.exchange.wire import Tag
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.code_step import CodeStep
-    from dpexec.engine.threads.crew import Peers
+    from dpexec.engine.threads.thread_team import Peers
 
 __all__ = ["READY", "PlanSums", "Rooms", "StepSums", "step_sums"]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.dispatch.engine import Engine
@@ -64,7 +64,7 @@ class CompiledProgram:
         self._engine: Engine | None = None
         self._first = AS_IT_IS
         self._is_usual = False  # whether the first run was one of the whole program as it is
-        self._others: Kept[Variant, Engine] = Kept(_VARIANTS_KEPT)
+        self._others: LimitedCache[Variant, Engine] = LimitedCache(_VARIANTS_KEPT)
         self._scope: Scope | None = None
         self._place: Place | None = None
 

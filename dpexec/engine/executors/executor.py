@@ -8,8 +8,8 @@ from weakref import WeakSet
 
 import numpy as np
 
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.errors import EOFException
-from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.tensors import LoDTensor
@@ -51,7 +51,7 @@ class Executor:
             raise TypeError(f"Executor takes a place such as CPUPlace(), but received {place!r}")
         self.place = place
         self._closed = False
-        self._engines: Kept[Any, Engine] = Kept(_ENGINES_KEPT)
+        self._engines: LimitedCache[Any, Engine] = LimitedCache(_ENGINES_KEPT)
         self._servers: set[Servers] = set()
         self._compiled: WeakSet[Engine] = WeakSet()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.lod import ROWS_SUFFIX
 from dpexec.engine.feeds.splitting import Feeds, even_rows
 from dpexec.engine.ir.block import Block
@@ -67,8 +67,8 @@ class Splitter:
         self._split = split
         self._block = block
         self._by_shape = not any(name.endswith(ROWS_SUFFIX) for name in block.vars)
-        self._known: Kept[Any, _Cuts] = Kept(_KEYS_KEPT)
-        self._open: Kept[Any, _Cuts] = Kept(_KEYS_KEPT)  # for any number of rows
+        self._known: LimitedCache[Any, _Cuts] = LimitedCache(_KEYS_KEPT)
+        self._open: LimitedCache[Any, _Cuts] = LimitedCache(_KEYS_KEPT)  # for any number of rows
 
     def __call__(self, feed: Any) -> Feeds:
         """The feeds of all devices; raises what the function raises."""

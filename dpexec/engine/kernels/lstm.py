@@ -12,7 +12,7 @@ from dpexec.engine.kernels.generate import compiled
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.loop import Loop, further, place, unknowns
 from dpexec.engine.kernels.machine import Kernel
-from dpexec.engine.ops._lstm import Kept, LstmCell, Projection, run, run_back
+from dpexec.engine.ops._lstm import LimitedCache, LstmCell, Projection, run, run_back
 from dpexec.engine.ops._recurrent import LOGISTIC, Loops, unbounded
 from dpexec.engine.ops._steps import Steps
 
@@ -303,7 +303,7 @@ def backward_loop(
 def _all_steps_back(
     unit: LstmCell,
     steps: Steps,
-    kept: Kept,
+    kept: LimitedCache,
     weight: _Array,
     d_results: _Array,
     projection: Projection | None = None,

@@ -181,7 +181,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class Kept:
+class LimitedCache:
     """What the forward pass leaves for the gradient, for all rows of the steps.
 
     Args:
@@ -202,7 +202,7 @@ class Kept:
 def run_back(
     unit: LstmCell,
     steps: Steps,
-    kept: Kept,
+    kept: LimitedCache,
     weight: Any,
     d_results: Any,
     projection: Projection | None = None,
@@ -244,7 +244,7 @@ def run_back(
 ON_ARRAYS = Loops(run, run_back)
 
 
-def bias_grad(unit: LstmCell, steps: Steps, kept: Kept, d_gates: Any) -> Any:
+def bias_grad(unit: LstmCell, steps: Steps, kept: LimitedCache, d_gates: Any) -> Any:
     """The gradient of the bias, of which the peepholes are the end.
 
     Args:

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from dpexec.engine.ops._totals import Deferred, Total
 
-__all__ = ["Rounds"]
+__all__ = ["Iterations"]
 
 
-class Rounds(Deferred, Protocol):
+class Iterations(Deferred, Protocol):
     """Runs a block among the values around the operator."""
 
     def __call__(

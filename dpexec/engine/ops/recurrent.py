@@ -8,7 +8,7 @@ from typing import Any
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Spec, op, require
 from dpexec.engine.ir.roles import grad_name
-from dpexec.engine.ops._rounds import Rounds
+from dpexec.engine.ops._rounds import Iterations
 from dpexec.engine.ops._totals import Deferred
 
 Values = Mapping[str, Any]
@@ -59,7 +59,7 @@ def recurrent(
     initial_states: list[Any],
     parameters: list[Any],
     *,
-    body: Rounds,
+    body: Iterations,
     names: Mapping[str, Sequence[str]],
     differentiated: bool = False,
     ex_states: Sequence[str],
@@ -159,7 +159,7 @@ def recurrent_grad(
     scopes: Sequence[Values],
     d_scopes: Any,
     *,
-    body: Rounds,
+    body: Iterations,
     names: Mapping[str, Sequence[str]],
     needs: tuple[Sequence[bool], ...],
     ex_states: Sequence[str] = (),

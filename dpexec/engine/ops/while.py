@@ -9,7 +9,7 @@ from dpexec.engine.core.arrays import TensorArray
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Spec, op, require
 from dpexec.engine.ir.roles import EMPTY, grad_name, variable_name
-from dpexec.engine.ops._rounds import Rounds
+from dpexec.engine.ops._rounds import Iterations
 from dpexec.engine.ops._totals import dense
 
 Round = Mapping[str, Any]
@@ -38,7 +38,7 @@ def while_(
     x: list[Any],
     condition: Any,
     *,
-    body: Rounds,
+    body: Iterations,
     names: Mapping[str, Sequence[str]],
     is_test: bool = False,
     differentiated: bool = False,
@@ -93,7 +93,7 @@ def while_grad(
     d_outputs: list[Any],
     rounds: list[Round],
     *,
-    body: Rounds,
+    body: Iterations,
     names: Mapping[str, Sequence[str]],
     original_output_grad: Sequence[str] = (),
 ) -> list[Any]:

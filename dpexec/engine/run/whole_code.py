@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.sums import Joined
     from dpexec.engine.exchange.step_sums import PlanSums
     from dpexec.engine.run.parts import AgreedExchange
-    from dpexec.engine.threads.crew import Crew
     from dpexec.engine.threads.prepared import Threads
+    from dpexec.engine.threads.thread_team import ThreadTeam
     from dpexec.engine.trace.live import Keeper
 
 __all__ = ["WholeCode"]
@@ -56,7 +56,7 @@ class WholeCode:
         self.joined: Sequence[Joined] = ()
         self._store, self._exchange = store, exchange
         self._threads, self._most = threads, most
-        self._crews: dict[int, Crew] = {}
+        self._teams: dict[int, ThreadTeam] = {}
 
     def run(
         self,
@@ -77,10 +77,10 @@ class WholeCode:
         code = self._code(binding, feeds, sums)
         if code is None:
             return None
-        replicas, plan, crew = self._store.replicas, code.plan, self._crew(code.plan)
+        replicas, plan, team = self._store.replicas, code.plan, self._team(code.plan)
         notes = code.notes
         if recorders is not (() if notes is None else notes.recorders):
-            notes = _make_room(binding, code, crew, recorders)
+            notes = _make_room(binding, code, team, recorders)
         began = 0 if notes is None else time.perf_counter_ns()
         held = code.bring(feeds, replicas)  # until the end of the run
         if held is None:
@@ -92,7 +92,7 @@ class WholeCode:
         try:
             with Uninterrupted() as interrupts:  # code ends by itself, and the step is whole
                 peers = None if sums is None else sums.sums.peers(code, interrupts)
-                if not crew.run(code.schedule, peers):
+                if not team.run(code.schedule, peers):
                     code.note(None)
                     code.check_begun()
                     return None
@@ -121,30 +121,30 @@ class WholeCode:
         if not known or (code is not None and code.exchange is not sums):
             from dpexec.engine.compile.bindings.code_step import code_step
 
-            code = code_step(binding, feeds, self._crew(binding.plan).size, sums)
+            code = code_step(binding, feeds, self._team(binding.plan).size, sums)
             self.made[home] = code
         if code is not None and binding.rows:
             code.resize(binding)
         return code
 
-    def _crew(self, plan: Plan) -> Crew:
+    def _team(self, plan: Plan) -> ThreadTeam:
         """As many threads as find something to do."""
         size = min(self._most, plan.width)
-        if size not in self._crews:
-            from dpexec.engine.threads.crew import Crew
+        if size not in self._teams:
+            from dpexec.engine.threads.thread_team import ThreadTeam
 
-            self._crews[size] = Crew(self._threads, size)
-        return self._crews[size]
+            self._teams[size] = ThreadTeam(self._threads, size)
+        return self._teams[size]
 
 
 def _make_room(
-    binding: Binding, code: CodeStep, crew: Crew, recorders: tuple[Keeper, ...]
+    binding: Binding, code: CodeStep, team: ThreadTeam, recorders: tuple[Keeper, ...]
 ) -> CodeNotes | None:
     """Let runs of code note something for other recorders, or where there is room."""
     code.note(None)
     if not recorders:
         return None
-    notes = binding.recording.room(code, crew)
+    notes = binding.recording.room(code, team)
     notes.follow(recorders)
     code.note(notes)
     return notes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.cache import LimitedCache
 
 WAYS = {
     "item": lambda kept, key: kept.__setitem__(key, -key),
@@ -14,14 +14,14 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_oldest_are_forgotten(way):
-    kept = Kept(2)
+    kept = LimitedCache(2)
     for key in range(10):
         WAYS[way](kept, key)
     assert dict(kept) == {8: -8, 9: -9}
 
 
 def test_what_was_used_is_kept_longer():
-    kept = Kept(2)
+    kept = LimitedCache(2)
     kept[1], kept[2] = "one", "two"
     assert kept.used(1) == "one"
     kept[3] = "three"

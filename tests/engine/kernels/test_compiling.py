@@ -13,7 +13,7 @@ from dpexec.engine.kernels import compiling
 RUN = """
 import sys
 import numpy as np
-from dpexec.engine.kernels import collectives, crew, machine
+from dpexec.engine.kernels import collectives, machine, thread_team
 
 a, out = np.ones((2, 3), np.float32)
 words = np.array([3, out.ctypes.data, a.ctypes.data, a.ctypes.data])

@@ -70,7 +70,8 @@ def test_images_of_eight_bits_need_the_library_that_takes_them():
     block = fluid.default_main_program().global_block()
     out = block.create_var(name="o")
     with pytest.raises(fluid.core.EnforceNotMet, match="int8 or uint8 where use_mkldnn is set"):
-        block.append_op("pool2d", {"X": [image]}, {"Out": [out]}, {"ksize": [2, 2]})
+        attrs = {"ksize": [2, 2], "pooling_type": "max"}
+        block.append_op("pool2d", {"X": [image]}, {"Out": [out]}, attrs)
 
 
 def test_scales_are_one_or_one_for_each_filter():

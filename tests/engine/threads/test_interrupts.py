@@ -12,7 +12,7 @@ from dask._task_spec import Task, TaskRef
 
 import dpexec as fluid
 from dpexec.engine import kernels
-from dpexec.engine.compile.plans import step_binding as steps
+from dpexec.engine.compile.regions import step as steps
 from dpexec.engine.threads.interrupts import InterruptGate
 from dpexec.engine.threads.prepared import PreparedGraph, Threads
 from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, persistables, strategies

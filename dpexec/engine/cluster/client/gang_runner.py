@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from distributed import Future
 
+from dpexec.engine.cluster.client.binding_registry import News
 from dpexec.engine.cluster.client.gang_calls import GangCalls
 from dpexec.engine.cluster.client.gang_lines import GangLines, hang_up
-from dpexec.engine.cluster.client.made import Made, Wanted
-from dpexec.engine.cluster.client.told_bindings import News
+from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
 from dpexec.engine.cluster.gang_messages import GangStep, Order, Outcome, Part
 from dpexec.engine.cluster.worker.gang import open_door
 from dpexec.engine.compile.bindings.binding import Binding
@@ -68,7 +68,9 @@ class GangRunner:
         """How many of some steps go into one order: all."""
         return len(bindings)
 
-    def run(self, steps: Sequence[Wanted], first: int, recorded: bool, news: News) -> Made:
+    def run(
+        self, steps: Sequence[StepRequest], first: int, recorded: bool, news: News
+    ) -> StepOutcome:
         """Make some steps.
 
         Args:
@@ -86,12 +88,14 @@ class GangRunner:
         except GangError as error:
             missing = self._lines.missing if self._lines is not None else {}
             self.part()
-            return Made(0, [], error=error, missing=missing)
+            return StepOutcome(0, [], error=error, missing=missing)
         except BaseException:
             self.part()  # a member may have half an order
             raise
 
-    def _run(self, steps: Sequence[Wanted], first: int, recorded: bool, news: News) -> Made:
+    def _run(
+        self, steps: Sequence[StepRequest], first: int, recorded: bool, news: News
+    ) -> StepOutcome:
         once, holders = _Once(), set[str]()
         orders: list[Order] = []
         blocks: list[list[Future]] = []
@@ -111,7 +115,7 @@ class GangRunner:
         orders: Sequence[Order],
         blocks: Sequence[Sequence[Future]],
         holders: Collection[str],
-    ) -> Made:
+    ) -> StepOutcome:
         """What becomes of orders."""
         way: GangLines | GangCalls
         if self._lines is not None and not any(blocks):
@@ -132,7 +136,7 @@ class GangRunner:
     def _part_of(
         self,
         member: Member,
-        steps: Sequence[Wanted],
+        steps: Sequence[StepRequest],
         first: int,
         recorded: bool,
         once: _Once,
@@ -200,7 +204,7 @@ class GangRunner:
 
     def _put_together(
         self, way: GangLines | GangCalls, outcomes: Sequence[Outcome | None], held: bool
-    ) -> Made:
+    ) -> StepOutcome:
         devices = sum(len(member.devices) for member in self._members)
         fetched: list[dict[str, Any]] = [{} for _ in range(devices)]
         noted: list[Noted | None] = [None] * devices
@@ -217,7 +221,7 @@ class GangRunner:
                 self._calls.find_cut_off()  # so that the next attempt knows
         done = min((outcome.done for outcome in there), default=0)
         sent = sum(outcome.bytes_sent for outcome in there)
-        return Made(done, fetched, noted, sent, error, way.missing)
+        return StepOutcome(done, fetched, noted, sent, error, way.missing)
 
     def _error(self, outcomes: Sequence[Outcome | None]) -> BaseException | None:
         """What went wrong first: an operator's error before those of members that heard of it."""

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from dpexec.engine.cluster.client.binding_registry import BINDINGS_KEPT, BindingRegistry
 from dpexec.engine.cluster.client.gang_runner import GangRunner
 from dpexec.engine.cluster.client.lifetime import begin_run, end_run, forget
-from dpexec.engine.cluster.client.made import Made, Wanted
 from dpexec.engine.cluster.client.recovery import Recovery
 from dpexec.engine.cluster.client.replica_group import ReplicaGroup
+from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
 from dpexec.engine.cluster.client.task_runner import TaskRunner
-from dpexec.engine.cluster.client.told_bindings import BINDINGS_KEPT, ToldBindings
 from dpexec.engine.cluster.client.units import home_of
 from dpexec.engine.cluster.client.variables import Variables
 from dpexec.engine.cluster.messages import BindingKey
@@ -32,8 +32,8 @@ from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.env import Shard
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.errors import ClusterError, WorkerLostError
-from dpexec.engine.core.kept import Kept
 from dpexec.engine.dask.waiting import Contact
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.program import Program
@@ -90,11 +90,11 @@ class ClusterRunner:
             raise
         runner = GangRunner if spec.collectives == "gang" else TaskRunner
         self._runner = runner(self._contact, self.group)
-        self._told = ToldBindings(self.group)
+        self._told = BindingRegistry(self.group)
         self._recovery = Recovery(self.group, self._told.forget)
         self.variables = Variables(self.group, self._recovery, replicas)
         self.fetched: Sequence[Mapping[str, Any]] = []
-        self._recordings: Kept[Binding, ClusterRecording] = Kept(BINDINGS_KEPT)
+        self._recordings: LimitedCache[Binding, ClusterRecording] = LimitedCache(BINDINGS_KEPT)
 
     @property
     def address(self) -> list[str]:
@@ -187,7 +187,7 @@ class ClusterRunner:
         steps: Sequence[BoundBatch],
         shards: Sequence[Sequence[Shard]],
         recording: ClusterRecording | None,
-    ) -> tuple[Made, int]:
+    ) -> tuple[StepOutcome, int]:
         """Make some steps, whatever workers are lost; how many were completed.
 
         They may have ended early: by an operator's error, an interrupt, or a ``ClusterError``.
@@ -196,7 +196,7 @@ class ClusterRunner:
         recovery.give_up()
         bindings = [binding for binding, _ in steps]
 
-        def rest() -> Made:
+        def rest() -> StepOutcome:
             nonlocal done
             done += recovery.made_before_failure()
             fed = frozenset[str]().union(*(feeds.persistable for _, feeds in steps))
@@ -214,7 +214,7 @@ class ClusterRunner:
             except BaseException as failed:
                 recovery.see_what_was_made(failed)
                 done += recovery.made_before_failure()
-                made = Made(0, [], error=failed)
+                made = StepOutcome(0, [], error=failed)
             for binding, feeds in steps[:done]:
                 self.variables.defer(binding, feeds)
         return made, done
@@ -224,13 +224,13 @@ class ClusterRunner:
         steps: Sequence[BoundBatch],
         shards: Sequence[Sequence[Shard]],
         recording: ClusterRecording | None,
-    ) -> Made:
+    ) -> StepOutcome:
         """Make steps by one graph, or by the members of a gang."""
         news = self._told.news([binding for binding, _ in steps])
         if recording is not None or not self._runner.tells:  # who records asks about the binding
             news = self._told.tell(news)
         wanted = [
-            Wanted(binding, key, feeds, parts)
+            StepRequest(binding, key, feeds, parts)
             for (binding, feeds), key, parts in zip(steps, news.keys, shards, strict=True)
         ]
         self._connect(recording, wanted[0].key)

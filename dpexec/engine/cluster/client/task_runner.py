@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 
 import dask
 
+from dpexec.engine.cluster.client.binding_registry import News
 from dpexec.engine.cluster.client.jobs import Jobs, jobs_of
 from dpexec.engine.cluster.client.links import link_between
-from dpexec.engine.cluster.client.made import Made, Wanted
 from dpexec.engine.cluster.client.step_graph import StepGraph
-from dpexec.engine.cluster.client.told_bindings import News
+from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
 from dpexec.engine.cluster.messages import StepOf
 from dpexec.engine.cluster.worker.exports import how_exchanged
 from dpexec.engine.compile.bindings.binding import Binding
@@ -61,7 +61,9 @@ class TaskRunner:
     def part(self) -> None:
         """Nothing is left on workers between graphs."""
 
-    def run(self, steps: Sequence[Wanted], first: int, recorded: bool, news: News) -> Made:
+    def run(
+        self, steps: Sequence[StepRequest], first: int, recorded: bool, news: News
+    ) -> StepOutcome:
         """Make some steps.
 
         Args:
@@ -93,7 +95,9 @@ class TaskRunner:
         futures, what = self._send(graphs), f"to make step {first}"
         returned = self._contact.gather(futures, group.homes.workers, what, holders)
         ended = returned[: len(graphs[-1].ends)]  # mirrors have nothing to tell
-        return Made(len(graphs), [fetched for fetched, _ in ended], [noted for _, noted in ended])
+        return StepOutcome(
+            len(graphs), [fetched for fetched, _ in ended], [noted for _, noted in ended]
+        )
 
     def _jobs_of(self, plan: Plan) -> Jobs:
         """The jobs of a plan while replicas keep their homes."""

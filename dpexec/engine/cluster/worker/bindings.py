@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from dpexec.engine.compile.bindings.binding import Binding
-from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.ir.sizes import Counts, NeedsNumber
 
@@ -28,7 +28,7 @@ class WorkerBinding:
 
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
-        self._sizes: Kept[tuple[Counts, ...], Binding] = Kept(_SIZES_KEPT)
+        self._sizes: LimitedCache[tuple[Counts, ...], Binding] = LimitedCache(_SIZES_KEPT)
         self._lock = threading.Lock()
         rows = binding.open_rows
         if rows is None:

@@ -15,7 +15,7 @@ from dpexec.engine.cluster.worker.recording import noted_on_worker
 from dpexec.engine.cluster.worker.version_store import VersionStore
 from dpexec.engine.cluster.worker.versions import Versions
 from dpexec.engine.compile.regions.env import Env
-from dpexec.engine.exchange.side_by_side import Stretch, side_by_side
+from dpexec.engine.exchange.side_by_side import Phase, side_by_side
 from dpexec.engine.run.parts import Tasks
 from dpexec.engine.run.step_runner import StepRunner
 from dpexec.engine.trace.recorder import Notes, OpenNotes, Steps
@@ -77,14 +77,14 @@ class _SideBySide:
         self._run(self._bound.after, tasks)
         return tasks.fetch() if self._fetches else []
 
-    def _run(self, parts: Sequence[Sequence[Stretch]], tasks: Tasks) -> None:
+    def _run(self, parts: Sequence[Sequence[Phase]], tasks: Tasks) -> None:
         def run(numbers: Sequence[int]) -> None:
             for number in numbers:
                 tasks.run(number)
 
         for part in parts:
-            for stretch in part:
-                side_by_side(run, stretch, self._pool)
+            for phase in part:
+                side_by_side(run, phase, self._pool)
             self._bound.finish()
 
 

@@ -13,7 +13,7 @@ from dpexec.engine.exchange.buckets import Bucket, bucket_of
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.nccl_sums import ByNccl, divided
 from dpexec.engine.exchange.reducers import Reducer, reducer_of
-from dpexec.engine.exchange.side_by_side import Stretch, stretches
+from dpexec.engine.exchange.side_by_side import Phase, phases
 from dpexec.engine.exchange.staged import Staged
 from dpexec.engine.exchange.wire import Tag
 
@@ -91,7 +91,7 @@ class BoundPlan:
         if base is not self._base:
             self._base, self.binding = base, base.calling(self.collectives)
 
-    def _parts(self, tasks: Sequence[Task]) -> list[list[Stretch]]:
+    def _parts(self, tasks: Sequence[Task]) -> list[list[Phase]]:
         """What this member does of some tasks; all members divide them at the same ones."""
         nccl = self.group.nccl is not None
         parts: list[list[Task]] = [[]]
@@ -104,7 +104,7 @@ class BoundPlan:
             begun |= {task.id} if nccl and task.is_collective else set()
         mine = self.group.members[self.group.rank].devices
         return [
-            stretches(task for task in part if task.is_collective or task.device in mine)
+            phases(task for task in part if task.is_collective or task.device in mine)
             for part in parts
         ]
 

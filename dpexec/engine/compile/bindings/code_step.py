@@ -23,12 +23,12 @@ from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.code_run import is_array, result_of, word_of
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core import tensors
-from dpexec.engine.core.kept import Kept
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.splitting import Feeds
-from dpexec.engine.kernels.crew import Schedule
 from dpexec.engine.kernels.located import OF_ADDRESS, word_at
+from dpexec.engine.kernels.thread_team import Schedule
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.notes import CodeNotes
@@ -105,7 +105,7 @@ class CodeStep:
         self._numbered = False
         self._rows = tuple(binding.rows)
         self._extent: Any = None
-        self._told: Kept[Any, list[int]] = Kept(_ROWS_KEPT)
+        self._told: LimitedCache[Any, list[int]] = LimitedCache(_ROWS_KEPT)
         self._written: dict[str, LoDTensor] = {}
         fetched = itertools.product(range(len(made.computed)), plan.fetch)
         self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]

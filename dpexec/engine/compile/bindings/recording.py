@@ -39,7 +39,7 @@ from dpexec.engine.trace.live import Keeper
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.compile.bindings.code_step import CodeStep
-    from dpexec.engine.threads.crew import Crew
+    from dpexec.engine.threads.thread_team import ThreadTeam
 
 __all__ = ["Recording"]
 
@@ -123,16 +123,16 @@ class Recording:
         self._stamps[first : first + len(ends)] = ends
         self._ran[number] = start, ends[-1], lane
 
-    def room(self, code: CodeStep, crew: Crew) -> CodeNotes:
+    def room(self, code: CodeStep, team: ThreadTeam) -> CodeNotes:
         """Where the next runs of the step's code can note something.
 
         Args:
             code: the step.
-            crew: the threads that run it.
+            team: the threads that run it.
         """
-        crew.idents[0] = threading.get_ident()
+        team.idents[0] = threading.get_ident()
         if self._room is None or self._room.count == self._room.most:
-            self._room = CodeNotes(self.binding, self.layout, self.lives, code, crew.idents)
+            self._room = CodeNotes(self.binding, self.layout, self.lives, code, team.idents)
         self._ran = []
         return self._room
 

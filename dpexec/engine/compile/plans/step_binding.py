@@ -16,7 +16,7 @@ import numpy as np
 from dpexec.engine import kernels
 from dpexec.engine.compile.plans.finite import checking_results
 from dpexec.engine.compile.plans.half_precision import computes_in_single, rounding, widening
-from dpexec.engine.compile.regions.bodies import Body, Rounds
+from dpexec.engine.compile.regions.bodies import Body, Iterations
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import Call, random_stream
 from dpexec.engine.core.dtypes import to_numpy
@@ -149,7 +149,7 @@ def _arguments_of_env(
         own = written in op.block.vars  # not one of that name around
         found["before"] = lambda env: env.get(written) if own else env.find(written)
     if "body" in asked:
-        found["body"] = partial(Rounds, _body(op, module_of, checked, native))
+        found["body"] = partial(Iterations, _body(op, module_of, checked, native))
     if op.definition.is_random:
         stream = random_stream(op)
         found["rng"] = lambda env: env.draw(stream)
@@ -168,9 +168,9 @@ def _body(op: Operator, module_of: ModuleOf, checked: bool, native: bool) -> Bod
         return Body(op, bind)
     kernels.load()
     from dpexec.engine.compile.regions.deferred import DeferredCalls
-    from dpexec.engine.compile.regions.stretch import stretches
+    from dpexec.engine.compile.regions.region import regions_of
 
-    return Body(op, bind, stretches, DeferredCalls)
+    return Body(op, bind, regions_of, DeferredCalls)
 
 
 def _wanted(name: str) -> bool:

@@ -16,7 +16,7 @@ from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.roles import grad_name
 from dpexec.engine.ops._totals import Deferred, Total
 
-__all__ = ["Body", "BodyError", "DeferredWork", "Plain", "Rounds", "Runnable"]
+__all__ = ["Body", "BodyError", "DeferredWork", "Iterations", "Plain", "Runnable"]
 
 Call = Callable[[Env], None]
 
@@ -200,7 +200,7 @@ class Body:
         return replace(shard, run=(shard.run + 1) * 1_000_003 + number * 8191 + self._number)
 
 
-class Rounds:
+class Iterations:
     """What a kernel gets to run the block of its operator, once per round.
 
     Args:

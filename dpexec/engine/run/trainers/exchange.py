@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.variable_values import with_sequences, write
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.group import Group
@@ -98,7 +98,7 @@ class TrainerExchange:
         self._shared = False
         self._told: weakref.WeakKeyDictionary[Binding, _Told] = weakref.WeakKeyDictionary()
         self._wide: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
-        self._sums: Kept[int, StepSums] = Kept(_SUMS_KEPT)
+        self._sums: LimitedCache[int, StepSums] = LimitedCache(_SUMS_KEPT)
         self._agreed: deque[_Step] = deque()
         self._step: _Step
 

@@ -181,14 +181,14 @@ def started(net, places, feeds, **options):
 
 def on_crew(trainer, act):
     """Let a trainer do something instead of running its next step of code."""
-    (crew,) = trainer.compiled._engine.runner.code._crews.values()
-    usual = crew.run
+    (team,) = trainer.compiled._engine.runner.code._teams.values()
+    usual = team.run
 
     def run(*args):
-        crew.run = usual
+        team.run = usual
         return act(lambda: usual(*args))
 
-    crew.run = run
+    team.run = run
 
 
 def check_all_go_on(trainers, before, feed):

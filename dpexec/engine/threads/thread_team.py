@@ -1,4 +1,4 @@
-"""Threads that run a whole step of code together (:mod:`dpexec.engine.kernels.crew`)."""
+"""Threads that run a whole step of code together (:mod:`dpexec.engine.kernels.thread_team`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dpexec.engine.kernels import crew
+from dpexec.engine.kernels import thread_team
 from dpexec.engine.threads.prepared import Threads, nap
 
 if TYPE_CHECKING:
-    from dpexec.engine.kernels.crew import Schedule
+    from dpexec.engine.kernels.thread_team import Schedule
 
-__all__ = ["Crew", "Peers"]
+__all__ = ["Peers", "ThreadTeam"]
 
 _PATIENCE = 10_000
 """Turns of spinning, of about 25 ns each: most gaps between two steps of a small net are shorter
@@ -43,7 +43,7 @@ class Peers(Protocol):
         """
 
 
-class Crew:
+class ThreadTeam:
     """The calling thread and some others that help it.
 
     Args:
@@ -80,7 +80,7 @@ class Crew:
             if self._idle:
                 self._call_for_help()
             began = time.perf_counter()
-            while not crew.lead(self._address, schedule.address, patience):
+            while not thread_team.lead(self._address, schedule.address, patience):
                 if peers is None or not peers.look():
                     nap(began)
         except BaseException:
@@ -108,7 +108,7 @@ class Crew:
         """
         self.idents[number] = threading.get_ident()
         began = time.perf_counter()
-        while crew.attend(self._address, number, _PATIENCE):
+        while thread_team.attend(self._address, number, _PATIENCE):
             nap(began)
         self._idle.append(number)
         if self._board[0]:  # a run began, perhaps before it could see that this thread is idle
@@ -118,9 +118,9 @@ class Crew:
 class _Attendance:
     """What a helping thread gets to do."""
 
-    def __init__(self, crew: Crew, number: int) -> None:
-        self._crew = crew
+    def __init__(self, team: ThreadTeam, number: int) -> None:
+        self._team = team
         self._number = number
 
     def work(self) -> None:
-        self._crew.attend(self._number)
+        self._team.attend(self._number)

@@ -250,10 +250,10 @@ def interrupted_step(run, feed, position):
 
 
 def test_items_start_after_those_that_they_wait_for():
-    from dpexec.engine.kernels.crew import Schedule
     from dpexec.engine.kernels.machine import count, integers, kernel
-    from dpexec.engine.threads.crew import Crew
+    from dpexec.engine.kernels.thread_team import Schedule
     from dpexec.engine.threads.prepared import Threads
+    from dpexec.engine.threads.thread_team import ThreadTeam
 
     @kernel
     def see(p):
@@ -273,10 +273,10 @@ def test_items_start_after_those_that_they_wait_for():
     ]
     tables = [np.array([[see.address, word.ctypes.data]], np.int64) for word in words]
     schedule = Schedule(tables, before, [number % 3 for number in range(80)])
-    crew = Crew(Threads(2), 3)
+    team = ThreadTeam(Threads(2), 3)
     for _ in range(200):
         done.fill(0)
-        assert crew.run(schedule)
+        assert team.run(schedule)
         assert done.tolist() == [1 + len(needed) for needed in before]
 
 

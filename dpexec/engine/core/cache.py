@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeVar
 
-__all__ = ["Kept"]
+__all__ = ["LimitedCache"]
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class Kept(OrderedDict[_K, _V]):
+class LimitedCache(OrderedDict[_K, _V]):
     """A dict that forgets what was added first when it has too much, however it was added.
 
     Args:
         limit: how many entries it keeps.
 
     Example:
-        >>> squares = Kept(2)
+        >>> squares = LimitedCache(2)
         >>> for number in range(4):
         ...     squares[number] = number**2
         >>> dict(squares)

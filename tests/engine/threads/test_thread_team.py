@@ -12,9 +12,9 @@ if not kernels.available():
     pytest.skip("needs numba", allow_module_level=True)
 
 from dpexec.engine.kernels import collectives
-from dpexec.engine.kernels.crew import Schedule
-from dpexec.engine.threads.crew import Crew
+from dpexec.engine.kernels.thread_team import Schedule
 from dpexec.engine.threads.prepared import Threads
+from dpexec.engine.threads.thread_team import ThreadTeam
 
 WORDS = 4
 LINE = 8
@@ -46,7 +46,7 @@ class Steps:
         wanted = {item: [address(self.words[item])] for item in range(WORDS)}
         threads = [item % size for item in range(WORDS)]
         self.schedule = Schedule(tables, before, threads, wanted, address(self.turn))
-        self.crew = Crew(Threads(size - 1) if size > 1 else None, size)
+        self.team = ThreadTeam(Threads(size - 1) if size > 1 else None, size)
 
     @property
     def done(self):
@@ -84,7 +84,7 @@ def test_items_wait_for_words(size):
 
     for turn in (1, 2, 5):
         steps.turn[0], seen[:] = turn, []
-        assert steps.crew.run(steps.schedule, Peers(let_go_on))
+        assert steps.team.run(steps.schedule, Peers(let_go_on))
         assert seen[:2] == [0, 1]
         assert steps.done == WORDS
 
@@ -100,7 +100,7 @@ def test_words_come_from_another_thread(size):
 
     other = threading.Thread(target=write)
     other.start()
-    assert steps.crew.run(steps.schedule)
+    assert steps.team.run(steps.schedule)
     other.join()
     assert steps.done == WORDS
 
@@ -109,7 +109,7 @@ def test_words_come_from_another_thread(size):
 def test_an_item_refuses_while_others_wait(size):
     steps = Steps(size, refuses=1)
     steps.words[:2] = 1
-    assert not steps.crew.run(steps.schedule)
+    assert not steps.team.run(steps.schedule)
     assert steps.schedule.refused == 2
     assert steps.done == 1
 
@@ -126,11 +126,11 @@ def test_what_looking_raises_stops_the_schedule(size, error):
         return False
 
     with pytest.raises(error):
-        steps.crew.run(steps.schedule, Peers(fail, urgent=False))
+        steps.team.run(steps.schedule, Peers(fail, urgent=False))
     steps.words[:] = 1
     time.sleep(0.01)
     assert steps.done == 1
-    assert steps.crew.run(steps.schedule)  # it is as good as new
+    assert steps.team.run(steps.schedule)  # it is as good as new
     assert steps.done == WORDS
 
 
@@ -142,7 +142,7 @@ def test_lacking_names_the_words_that_are_due():
         steps.words[len(found) - 1] = 1
         return True
 
-    assert steps.crew.run(steps.schedule, Peers(look))
+    assert steps.team.run(steps.schedule, Peers(look))
     assert found[:WORDS] == [[address(word)] for word in steps.words]
 
 
@@ -166,7 +166,7 @@ def test_withheld_items_do_not_begin_until_they_are_released():
 
     steps.words[1] = 0
     peers = Peers(hold)
-    assert steps.crew.run(steps.schedule, peers)
+    assert steps.team.run(steps.schedule, peers)
     assert len(looks) >= 3
     assert steps.done == WORDS
     assert not steps.schedule.withhold(2)

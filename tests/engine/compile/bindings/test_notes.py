@@ -9,7 +9,7 @@ from dpexec.engine import kernels
 from dpexec.engine.compile.bindings import notes
 from dpexec.engine.compile.bindings.code_step import CodeStep
 from dpexec.engine.trace import Recorder
-from tests.engine.compile.code.test_step import Training
+from tests.engine.compile.bindings.test_step import Training
 from tests.engine.run.nets import AllReduce, Reduce, batches, word_batches
 
 if not kernels.available():

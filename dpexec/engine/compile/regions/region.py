@@ -1,7 +1,7 @@
 """Operators of a body that run in one call of machine code: in loops, over and over.
 
 What a block does with arrays and counters only Python knows; what lies between is arithmetic.
-Operators one after another that have a lowering are a *stretch*. It becomes code when the shapes
+Operators one after another that have a lowering are a *region*. It becomes code when the shapes
 of what it reads are known, which is when it runs: the same calls as in
 :mod:`dpexec.engine.compile.regions.task`, but what it reads and what it leaves lies in arrays,
 which
@@ -22,11 +22,11 @@ import numpy as np
 from dpexec.engine.compile.regions.bodies import Plain, Runnable
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.passing import passing
-from dpexec.engine.compile.regions.round import Fit, Fits, StretchCode
+from dpexec.engine.compile.regions.region_code import OpenRegion, RegionCode, SizedRegion
 from dpexec.engine.compile.regions.step import Step
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.kept import Kept
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import CPUPlace
@@ -37,10 +37,10 @@ from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.ir.spec import Spec, array_spec
 from dpexec.engine.kernels import lowering
 
-__all__ = ["Stretch", "stretches"]
+__all__ = ["Region", "regions_of"]
 
 _Shapes = tuple[tuple[int, ...], ...]
-_Runner = Fits | Sequence[Runnable]
+_Runner = OpenRegion | Sequence[Runnable]
 """Code, or operators and codes of parts of them."""
 
 _FITS_KEPT = 512
@@ -49,10 +49,10 @@ _LEAST = 2
 """Operators: for fewer a call costs more than it saves."""
 
 
-def stretches(parts: Sequence[Plain], shown: Collection[str]) -> list[Runnable]:
+def regions_of(parts: Sequence[Plain], shown: Collection[str]) -> list[Runnable]:
     """Put operators together that may become code.
 
-    Within a stretch a name stands for one value, since its shape is known by name.
+    Within a region a name stands for one value, since its shape is known by name.
 
     Args:
         parts: the operators of a block.
@@ -70,13 +70,13 @@ def stretches(parts: Sequence[Plain], shown: Collection[str]) -> list[Runnable]:
             seen = set()
         groups[-1].append(part)
         seen.update(part.op.reads, part.op.writes)
-    made = [p for group in groups for p in ([Stretch(group)] if _pays(group) else group)]
+    made = [p for group in groups for p in ([Region(group)] if _pays(group) else group)]
     return passing(made, _late(made), shown)
 
 
 def _late(parts: Sequence[Runnable]) -> set[str]:
     """Names of what code makes."""
-    return {name for part in parts if isinstance(part, Stretch) for name in part.results}
+    return {name for part in parts if isinstance(part, Region) for name in part.results}
 
 
 def _may_be_code(op: Operator) -> bool:
@@ -98,7 +98,7 @@ def _pays(parts: Sequence[Plain]) -> bool:
     )
 
 
-class Stretch:
+class Region:
     """Operators one after another, as code or, for shapes that cannot be code, on NumPy.
 
     Args:
@@ -128,9 +128,11 @@ class Stretch:
         own = {id(part.op) for part in parts}
         others = [op for op in self._block.ops if id(op) not in own]
         self._own = self.results.difference(*(o.reads for o in others), *(o.writes for o in others))
-        self._codes: Kept[Any, list[tuple[Rows, _Runner | None]]] = Kept(_CODES_KEPT)
+        self._codes: LimitedCache[Any, list[tuple[Rows, _Runner | None]]] = LimitedCache(
+            _CODES_KEPT
+        )
         self._axes: dict[tuple[int, ...], list[tuple[int, int] | None]] = {}
-        self._fits: Kept[Any, Fit | Sequence[Runnable]] = Kept(_FITS_KEPT)
+        self._fits: LimitedCache[Any, SizedRegion | Sequence[Runnable]] = LimitedCache(_FITS_KEPT)
 
     def run(self, env: Env) -> None:
         """Run the operators on the values of a round.
@@ -148,7 +150,7 @@ class Stretch:
             fit = self._parts
         if fit is None:
             fit = self._fitted(arrays)
-        if not isinstance(fit, Fit):
+        if not isinstance(fit, SizedRegion):
             env.deferred.finish()
             for part in fit:
                 part.run(env)
@@ -171,7 +173,7 @@ class Stretch:
 
     # ---- code for shapes
 
-    def _fitted(self, arrays: list[Any]) -> Fit | Sequence[Runnable]:
+    def _fitted(self, arrays: list[Any]) -> SizedRegion | Sequence[Runnable]:
         """What to run for arrays of these shapes."""
         if not all(_is_plain(a) or n in self._empty for n, a in enumerate(arrays)):
             return self._parts
@@ -179,7 +181,7 @@ class Stretch:
         self._fits[shapes] = found = self._fit(arrays, shapes)
         return found
 
-    def _fit(self, arrays: list[Any], shapes: _Shapes) -> Fit | Sequence[Runnable]:
+    def _fit(self, arrays: list[Any], shapes: _Shapes) -> SizedRegion | Sequence[Runnable]:
         open_axes = self._open_axes(tuple(map(len, shapes)))
         numbers: dict[int, int] = {}
         form = tuple(
@@ -202,7 +204,11 @@ class Stretch:
             for rows, runner in known:
                 if runner is not None and counts in rows:
                     with suppress(NeedsNumber):  # a primitive needs more memory than for others
-                        return Fit(runner, counts) if isinstance(runner, Fits) else runner
+                        return (
+                            SizedRegion(runner, counts)
+                            if isinstance(runner, OpenRegion)
+                            else runner
+                        )
         return self._closed(arrays)
 
     def _open_axes(self, ranks: tuple[int, ...]) -> list[tuple[int, int] | None]:
@@ -226,7 +232,7 @@ class Stretch:
         return found
 
     @no_cycles_sought()
-    def _closed(self, arrays: list[Any]) -> Fit | Sequence[Runnable]:
+    def _closed(self, arrays: list[Any]) -> SizedRegion | Sequence[Runnable]:
         """What runs arrays of these shapes, and no others."""
         inputs = self._specs(arrays)
         try:
@@ -234,7 +240,7 @@ class Stretch:
         except EnforceNotMet:  # rules of shapes are broken: the operators know what to say
             return self._parts
         runner = self._runner(self._code(specs, None), inputs, ())
-        return Fit(runner, ()) if isinstance(runner, Fits) else runner
+        return SizedRegion(runner, ()) if isinstance(runner, OpenRegion) else runner
 
     def _specs(self, arrays: list[Any]) -> dict[str, Spec]:
         return dict(zip(self._reads, map(array_spec, arrays), strict=True))
@@ -277,7 +283,7 @@ class Stretch:
                 return None
             raise RuntimeError("shape rules take numbers of rows, but not open ones") from error
 
-    def _code(self, specs: Mapping[str, Spec], rows: Rows | None) -> StretchCode:
+    def _code(self, specs: Mapping[str, Spec], rows: Rows | None) -> RegionCode:
         graph = SSAGraph(self._block.program, [CPUPlace()], "all_reduce")
         for part in self._parts:
             graph.add_compute(part.op, 0)
@@ -285,13 +291,13 @@ class Stretch:
             Step(node, part.run, tuple(part.drops))
             for node, part in zip(graph.ops, self._parts, strict=True)
         ]
-        return StretchCode(steps, specs, self.results, rows)
+        return RegionCode(steps, specs, self.results, rows)
 
-    def _runner(self, code: StretchCode, inputs: Mapping[str, Spec], counts: Counts) -> _Runner:
+    def _runner(self, code: RegionCode, inputs: Mapping[str, Spec], counts: Counts) -> _Runner:
         """What runs code; where not all operators could be put together, parts of them."""
         if code.whole is None:
             return self._divided(code.pieces)
-        return Fits(code, code.whole, inputs, counts, self._own)
+        return OpenRegion(code, code.whole, inputs, counts, self._own)
 
     def _divided(self, pieces: Sequence[int]) -> list[Runnable]:
         """The operators, where not all of them can be put together."""
@@ -299,7 +305,7 @@ class Stretch:
         found: list[Runnable] = []
         for number, group in groups:
             members = [part for _, part in group]
-            found += [Stretch(members)] if number >= 0 and len(members) >= _LEAST else members
+            found += [Region(members)] if number >= 0 and len(members) >= _LEAST else members
         return passing(found, _late(found), ())
 
 

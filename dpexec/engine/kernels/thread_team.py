@@ -3,7 +3,7 @@
 A *schedule* is a list of items, each a table of (kernel, arguments) as :func:`machine.run` takes
 it, and the numbers of the items that must have ended before it starts. Whoever is free takes the
 first item that is ready; what comes out does not depend on who does what. The thread that leads
-opens the schedule on the crew's *board*, works until all is done, and closes it; the others attend:
+opens the schedule on the team's *board*, works until all is done, and closes it; the others attend:
 they wait for a schedule there and work on it. Waiting is spinning, for a bounded number of turns,
 since waking a thread takes longer (about 0.05 ms) than most of the gaps.
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.regions.env import Shard
     from dpexec.engine.feeds.splitting import Feeds
 
-__all__ = ["Made", "Wanted"]
+__all__ = ["StepOutcome", "StepRequest"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StepRequest:
     """A step that is to be made.
 
     Args:
@@ -36,7 +36,7 @@ class Wanted:
 
 
 @dataclass
-class Made:
+class StepOutcome:
     """Steps that were made, and what the last of them gave.
 
     Args:

@@ -1,4 +1,4 @@
-"""The code of a stretch of operators, and what calls it on the arrays of a round."""
+"""The code of a region of operators, and what calls it on the arrays of a round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpexec.engine.kernels.located import address, locate
 from dpexec.engine.kernels.lowering import Buffer, Value
 from dpexec.engine.kernels.machine import run
 
-__all__ = ["Fit", "Fits", "StretchCode"]
+__all__ = ["OpenRegion", "RegionCode", "SizedRegion"]
 
 
 _Array = np.ndarray[Any, Any]
@@ -32,8 +32,8 @@ _Form = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and type of an array."""
 
 
-class StretchCode:
-    """The code of a stretch, for all numbers of rows that behave alike.
+class RegionCode:
+    """The code of a region, for all numbers of rows that behave alike.
 
     Args:
         steps: the operators.
@@ -74,8 +74,8 @@ class StretchCode:
         return [numbers.get(id(step), -1) for step in self.task.steps]
 
 
-class Fits:
-    """The code of a stretch, for inputs of any shapes that differ in numbers it left open.
+class OpenRegion:
+    """The code of a region, for inputs of any shapes that differ in numbers it left open.
 
     Args:
         code: the code.
@@ -87,7 +87,7 @@ class Fits:
 
     def __init__(
         self,
-        code: StretchCode,
+        code: RegionCode,
         piece: Piece,
         inputs: Mapping[str, Spec],
         counts: Counts,
@@ -175,7 +175,7 @@ class Shapes:
         return [tuple(sizes[part]) for part in self._parts]
 
 
-class Fit:
+class SizedRegion:
     """Code for inputs of some shapes, called on the arrays of one round after another.
 
     Args:
@@ -186,7 +186,7 @@ class Fit:
         NeedsNumber: it needs more memory than for other numbers.
     """
 
-    def __init__(self, fits: Fits, counts: Counts) -> None:
+    def __init__(self, fits: OpenRegion, counts: Counts) -> None:
         self._late = fits.late(counts)
         sizes = fits.sizes.flat(counts)
         self._varying = np.concatenate([sizes, np.array([*map(word_of, self._late)], np.int64)])

@@ -14,16 +14,16 @@ layers = fluid.layers
 @pytest.fixture
 def made(monkeypatch):
     """Whether the numbers of rows were left open, of all code that is made."""
-    from dpexec.engine.compile.regions import stretch
+    from dpexec.engine.compile.regions import region
 
     found = []
 
-    class Noted(stretch.StretchCode):
+    class Noted(region.RegionCode):
         def __init__(self, steps, specs, results, rows):
             super().__init__(steps, specs, results, rows)
             found.append(rows is not None)
 
-    monkeypatch.setattr(stretch, "StretchCode", Noted)
+    monkeypatch.setattr(region, "RegionCode", Noted)
     return found
 
 
@@ -122,15 +122,15 @@ def test_offsets_of_sequences_are_values_of_code(made):
 
 def test_whole_rounds_of_a_decoder_are_one_stretch():
     from dpexec.engine.compile.regions.bodies import Plain
-    from dpexec.engine.compile.regions.stretch import Stretch, stretches
+    from dpexec.engine.compile.regions.region import Region, regions_of
 
     attention()
     forward, backward = fluid.default_main_program().blocks[1:3]
     found = [
         [
             part
-            for part in stretches([Plain(op, print, ()) for op in block.ops], ())
-            if isinstance(part, Stretch)
+            for part in regions_of([Plain(op, print, ()) for op in block.ops], ())
+            if isinstance(part, Region)
         ]
         for block in (forward, backward)
     ]
@@ -138,7 +138,7 @@ def test_whole_rounds_of_a_decoder_are_one_stretch():
 
 
 def test_what_follows_a_dynamic_rnn_is_code(monkeypatch):
-    from dpexec.engine.compile.plans import step_binding as steps
+    from dpexec.engine.compile.regions import step as steps
 
     on_numpy, run_step = [], steps._run_step
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
     from dpexec.engine.compile.bindings.binding import Binding
 
-__all__ = ["BINDINGS_KEPT", "News", "ToldBindings"]
+__all__ = ["BINDINGS_KEPT", "BindingRegistry", "News"]
 
 BINDINGS_KEPT = 64
 """How many bindings of a run are remembered; more only if the steps of one run need more."""
@@ -45,7 +45,7 @@ class News(NamedTuple):
         return self.new, self.kept
 
 
-class ToldBindings:
+class BindingRegistry:
     """Tells workers of bindings, and which ones to forget.
 
     Args:
