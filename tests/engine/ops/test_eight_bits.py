@@ -69,8 +69,8 @@ def test_images_of_eight_bits_need_the_library_that_takes_them():
     image = fluid.data("x", [None, 3, 10, 10], "int8")
     block = fluid.default_main_program().global_block()
     out = block.create_var(name="o")
+    attrs = {"ksize": [2, 2], "pooling_type": "max"}
     with pytest.raises(fluid.core.EnforceNotMet, match="int8 or uint8 where use_mkldnn is set"):
-        attrs = {"ksize": [2, 2], "pooling_type": "max"}
         block.append_op("pool2d", {"X": [image]}, {"Out": [out]}, attrs)
 
 
