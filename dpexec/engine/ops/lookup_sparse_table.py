@@ -68,8 +68,8 @@ def lookup_sparse_table(
     places = last_places(rows, numbers)
     if is_test:
         found = table.value.take(xp.asarray(np.maximum(places, 0)), axis=0)
-        found[xp.asarray(places < 0)] = 0
-        return found, table
+        known = xp.asarray(places >= 0)[:, None]
+        return xp.where(known, found, found.dtype.type(0)), table
     new, first = np.unique(numbers[places < 0], return_index=True)
     if len(new):
         rows = np.concatenate([rows, new[np.argsort(first)]])
