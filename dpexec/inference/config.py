@@ -40,7 +40,7 @@ class NativeConfig:
         self._threads = 1
 
     def set_cpu_math_library_num_threads(self, number: int) -> None:
-        """LimitedCache; the numbers of threads come from the environment (``OMP_NUM_THREADS``)."""
+        """Kept; the numbers of threads come from the environment (``OMP_NUM_THREADS``)."""
         self._threads = number
 
     def cpu_math_library_num_threads(self) -> int:
@@ -209,7 +209,7 @@ class AnalysisConfig:
     # ---- kept for fluid's sake
 
     def switch_ir_optim(self, x: bool = True) -> None:
-        """LimitedCache: the program runs as it was saved."""
+        """Kept: the program runs as it was saved."""
         self._ir_optim = bool(x)
 
     def ir_optim(self) -> bool:
@@ -232,7 +232,7 @@ class AnalysisConfig:
         """Accepted: ``fluid.profiler`` and ``fluid.dashboard`` see what predictors run."""
 
     def disable_glog_info(self) -> None:
-        """LimitedCache: predictors write nothing."""
+        """Kept: predictors write nothing."""
         self._silent = True
 
     def glog_info_disabled(self) -> bool:
@@ -240,7 +240,7 @@ class AnalysisConfig:
         return self._silent
 
     def set_cpu_math_library_num_threads(self, number: int) -> None:
-        """LimitedCache; the numbers of threads come from the environment (``OMP_NUM_THREADS``)."""
+        """Kept; the numbers of threads come from the environment (``OMP_NUM_THREADS``)."""
         self._threads = number
 
     def cpu_math_library_num_threads(self) -> int:
@@ -248,7 +248,7 @@ class AnalysisConfig:
         return self._threads
 
     def enable_mkldnn(self) -> None:
-        """LimitedCache: oneDNN is used where it is installed and faster."""
+        """Kept: oneDNN is used where it is installed and faster."""
         self._mkldnn = True
 
     def mkldnn_enabled(self) -> bool:

@@ -14,7 +14,7 @@ KINDS = VarDesc.VarType
 STEPS = 4
 
 
-class LimitedCache:
+class Kept:
     """A program, with what a user puts into the scope and feeds before every step.
 
     Args:
@@ -137,7 +137,7 @@ def rows_of_a_user():
         if step in (0, 2):
             put_rows(scope, "grad", [4, 1, 4][step:], numbers(step, 3 - step, 2))
 
-    return LimitedCache(build, put)
+    return Kept(build, put)
 
 
 def table_of_rows():
@@ -158,7 +158,7 @@ def table_of_rows():
             put_rows(scope, "grad", [5, 3, 5], numbers(2, 3, 2))
             put_tensor(scope, "rate", np.array([0.5], "float32"))
 
-    return LimitedCache(build, put, lambda step: {"ids": np.array([[5], [3], [0], [5]])})
+    return Kept(build, put, lambda step: {"ids": np.array([[5], [3], [0], [5]])})
 
 
 def gradient_of_a_table():
@@ -173,7 +173,7 @@ def gradient_of_a_table():
         return [loss]
 
     ids = np.array([[4], [1], [4], [2], [0], [1]])
-    return LimitedCache(
+    return Kept(
         build, feed=lambda step: {"ids": np.roll(ids, step)[: 6 - step % 2]}, loss="loss.tmp_0"
     )
 
@@ -200,7 +200,7 @@ def array_of_parts():
             layers.less_than(begin, end, cond=holds)
         return [layers.array_length(array), layers.array_read(doubled, end)]
 
-    return LimitedCache(build, feed=lambda step: {"x": numbers(step, 4 + step, 2)})
+    return Kept(build, feed=lambda step: {"x": numbers(step, 4 + step, 2)})
 
 
 def array_that_grows():
@@ -216,7 +216,7 @@ def array_that_grows():
         layers.increment(step)
         return [length, first]
 
-    return LimitedCache(build, feed=lambda step: {"x": numbers(step, 5, 2)})
+    return Kept(build, feed=lambda step: {"x": numbers(step, 5, 2)})
 
 
 def array_of_a_user():
@@ -237,7 +237,7 @@ def array_of_a_user():
         if step == 2:
             array[0].set(numbers(7, 2, 2), fluid.CPUPlace())
 
-    return LimitedCache(build, put)
+    return Kept(build, put)
 
 
 def sequences(step, lengths):
@@ -257,7 +257,7 @@ def rank_tables():
         array.persistable = table.persistable = True
         return [layers.array_length(array)]
 
-    return LimitedCache(build, feed=lambda step: {"x": sequences(step, LENGTHS[step])})
+    return Kept(build, feed=lambda step: {"x": sequences(step, LENGTHS[step])})
 
 
 # ---- sequences
@@ -276,7 +276,7 @@ def sequences_of_a_user():
             lengths = LENGTHS[step]
             put_tensor(scope, "words", numbers(step, sum(lengths), 1), lengths)
 
-    return LimitedCache(build, put)
+    return Kept(build, put)
 
 
 def fed_sequences():
@@ -290,7 +290,7 @@ def fed_sequences():
     def feed(step):
         return {} if step % 2 else {"words": sequences(step, LENGTHS[step])}
 
-    return LimitedCache(build, feed=feed)
+    return Kept(build, feed=feed)
 
 
 def computed_sequences():
@@ -307,7 +307,7 @@ def computed_sequences():
         if step == 0:
             put_tensor(scope, "words", numbers(9, 4, 1), [1, 3])
 
-    return LimitedCache(build, put, lambda step: {"text": sequences(step, LENGTHS[step])})
+    return Kept(build, put, lambda step: {"text": sequences(step, LENGTHS[step])})
 
 
 PROGRAMS = {

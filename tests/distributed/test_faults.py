@@ -14,6 +14,7 @@ from tests.distributed.clusters import Workers, workers
 from tests.distributed.faults import die, disturbed, fill_memory
 from tests.distributed.nets import NETS
 from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train, word_batches, words
+from tests.waiting import until
 
 STEPS = 6
 COMMIT = "dpexec.engine.cluster.worker.versions:Versions.commit"
@@ -128,11 +129,17 @@ def test_joining_worker_gets_replicas(mortals, undisturbed, monkeypatch, mode, c
 def test_connection_to_the_scheduler_is_lost_and_comes_back(mortals, undisturbed, collectives):
     connections = set()
 
+    def is_new():
+        held = mortals.client.scheduler_comm
+        return held is not None and not held.comm.closed() and held.comm not in connections
+
     def cut():
+        until(is_new)  # steps of a gang go on without the scheduler
         connections.add(mortals.client.scheduler_comm.comm)
         mortals.client.loop.add_callback(mortals.client.scheduler_comm.comm.abort)
 
     run = survives(mortals, {2: cut, 4: cut}, Reduce, collectives)
+    until(is_new)
     assert_same_bits(run, undisturbed)
     assert len(connections) == 2
     assert mortals.client.scheduler_comm.comm not in connections

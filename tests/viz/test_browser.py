@@ -127,7 +127,7 @@ def test_fold_then_expand_is_the_same_graph(page):
     page.tab(tabs(page)[1])
     show(page, "operators")
     page.wait("document.querySelector('.graph .canvas > canvas').width > 300")
-    page.button("SizedRegion", ".graph")
+    page.button("Fit", ".graph")
     page.js("return new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
     before, said = page.js(IMAGE), page.text(".graph .summary")
     assert said.startswith("All ") and said.endswith("nothing folded.")
@@ -138,11 +138,11 @@ def test_fold_then_expand_is_the_same_graph(page):
         int(n.replace(",", "")) for n in re.findall(r"[\d,]+(?= operators| boxes)", folded)
     )
     assert boxes < shown
-    page.button("SizedRegion", ".graph")
+    page.button("Fit", ".graph")
     page.js("return new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
     assert page.js(IMAGE) != before
     show(page, "operators")
-    page.button("SizedRegion", ".graph")
+    page.button("Fit", ".graph")
     page.js("return new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
     assert page.text(".graph .summary") == said
     assert page.js(IMAGE) == before

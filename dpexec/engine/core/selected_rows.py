@@ -93,7 +93,7 @@ class SelectedRows:
         return 0 if self.value is None else int(self.value.size)
 
     def sync_index(self) -> None:
-        """LimitedCache for fluid's sake: there is no separate index that could be out of step."""
+        """Kept for fluid's sake: there is no separate index that could be out of step."""
 
     # ---- as the value of a variable of a scope, see LoDTensor
 

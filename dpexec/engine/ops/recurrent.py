@@ -8,7 +8,7 @@ from typing import Any
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Spec, op, require
 from dpexec.engine.ir.roles import grad_name
-from dpexec.engine.ops._rounds import Iterations
+from dpexec.engine.ops._iterations import Iterations
 from dpexec.engine.ops._totals import Deferred
 
 Values = Mapping[str, Any]

@@ -9,7 +9,7 @@ from dpexec.engine.core.arrays import TensorArray
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Spec, op, require
 from dpexec.engine.ir.roles import EMPTY, grad_name, variable_name
-from dpexec.engine.ops._rounds import Iterations
+from dpexec.engine.ops._iterations import Iterations
 from dpexec.engine.ops._totals import dense
 
 Round = Mapping[str, Any]
