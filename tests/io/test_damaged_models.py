@@ -365,3 +365,12 @@ def test_misspelt_attributes_are_warned_of_once(tmp_path):
     assert "softmax" not in text
     with pytest.warns(UserWarning, match="these bytes: attributes that are unknown"):
         fluid.Program.parse_from_string(data)
+
+
+@pytest.mark.parametrize("name", ["gone", "a\udcff"])
+def test_a_variable_that_nobody_declares_is_told(name):
+    out = fluid.layers.relu(fluid.data("x", [None, 2]))
+    fluid.default_main_program().global_block().ops[-1].inputs["X"] = [name]
+    with pytest.raises(EnforceNotMet, match=r"relu: variable .+ is not declared") as error:
+        fluid.Executor().run(feed={"x": np.ones((1, 2), "float32")}, fetch_list=[out])
+    str(error.value).encode()

@@ -238,7 +238,9 @@ def _either(old: Spec | None, new: Spec) -> Spec:
 def _stored_spec(
     op: Operator, name: str, device: int, replicas: Replicas, known: Mapping[str, Spec]
 ) -> Spec:
-    var = op.block._var_recursive(name)
+    var = op.block._find_var_recursive(name)
+    if var is None:  # as in damaged files, whose names may hold any bytes
+        raise op_error(op, f"variable {name!r} is not declared", known)
     if var.type in _LISTS:  # without entries until something is written
         return var.spec
     found = replicas.spec(device, name) if var.persistable else None
