@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpexec.engine.compile.bindings.binding import Binding
-from dpexec.engine.compile.bindings.exchanged import ExchangedSums, fits
+from dpexec.engine.compile.bindings.exchanged_sums import ExchangedSums, fits
 from dpexec.engine.compile.bindings.exchanges import Exchange, TaskExchange
 from dpexec.engine.compile.bindings.outside import Outside
 from dpexec.engine.compile.bindings.records import NodeRows

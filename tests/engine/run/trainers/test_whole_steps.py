@@ -179,7 +179,7 @@ def started(net, places, feeds, **options):
     return trainers
 
 
-def on_crew(trainer, act):
+def on_team(trainer, act):
     """Let a trainer do something instead of running its next step of code."""
     (team,) = trainer.compiled._engine.runner.code._teams.values()
     usual = team.run
@@ -234,7 +234,7 @@ def test_a_step_that_begins_as_code_may_go_on_task_by_task(places):
         item[:2] = before
         return False
 
-    on_crew(trainers[0], refuse)
+    on_team(trainers[0], refuse)
     together(trainers, [[rows_of(feed, rank, 2) for feed in feeds[3:]] for rank in range(2)])
     assert [trainer.error for trainer in trainers] == [None, None]
     alone = train(net, feeds, 4)
@@ -251,7 +251,7 @@ def test_a_trainer_that_fails_in_the_middle(places):
     def fail(run):
         raise RuntimeError("out of order")
 
-    on_crew(trainers[1], fail)
+    on_team(trainers[1], fail)
     together(trainers, [[rows_of(feeds[3], rank, 2)] for rank in range(2)])
     assert "out of order" in str(trainers[1].error)
     assert isinstance(trainers[0].error, GangError)
@@ -268,7 +268,7 @@ def test_a_trainer_that_stops_for_too_long(places):
         time.sleep(2.5)
         return run()
 
-    on_crew(trainers[1], sleep)
+    on_team(trainers[1], sleep)
     began = time.monotonic()
     together(trainers, [[rows_of(feeds[3], rank, 2)] for rank in range(2)])
     assert time.monotonic() - began < 6
@@ -288,7 +288,7 @@ def test_a_trainer_that_is_interrupted_while_it_waits(places):
         late.wait(30)
         return run()
 
-    on_crew(trainers[1], wait)
+    on_team(trainers[1], wait)
     parts = [rows_of(feeds[3], rank, 2) for rank in range(2)]
     other = threading.Thread(target=trainers[1].run, args=([parts[1]],))
     other.start()
