@@ -2,7 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := -m pip install --quiet --disable-pip-version-check
+# Without bytecode: most of what is installed is never imported, and the rest is compiled then,
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
+# once: without bytecode, each of the hundreds of processes that tests start would compile it.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Of tests: one more than cores, as many tests wait for other processes.
+PROCESSES = $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 
 # CUDA's major version that the driver has, and the GPU peers of the benchmarks for it.
 DRIVER = $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA.*Version: *\([0-9]*\).*/\1/p')
@@ -11,7 +17,7 @@ PEER_torch ?= torch
 PEER_jax ?= "jax[cuda$(CUDA)]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test gpu gpubench notebooks browser page pictures lint format chaos bench clean
+.PHONY: help demo lab test tests style types gpu gpubench notebooks browser page pictures lint format chaos bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -23,8 +29,11 @@ lab: $(VENV)/notebook.stamp ## open the notebooks in JupyterLab; e.g. ARGS="--no
 	cd notebooks && ../$(BIN)/jupyter trust *.ipynb >/dev/null  # else JupyterLab hides their pictures
 	cd notebooks && ../$(BIN)/jupyter lab $(ARGS) 01_quickstart.ipynb
 
-test: lint browser ## lint, types and tests
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+test: style browser ## lint, types and tests
+	+@$(MAKE) --no-print-directory -j2 types tests
+
+tests: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 gpu: $(VENV)/test.stamp $(VENV)/cuda.stamp ## test what needs a GPU; says what it skipped
 	$(BIN)/python -m pytest -rs tests/gpu || [ $$? = 5 ]  # 5: without a GPU there is no test
@@ -33,9 +42,13 @@ gpubench: $(VENV)/cuda.stamp $(VENV)-torch/stamp $(VENV)-jax/stamp ## compare wi
 	DPEXEC_PEER_TORCH=$(VENV)-torch/bin/python DPEXEC_PEER_JAX=$(VENV)-jax/bin/python \
 	  $(BIN)/python -m tests.benchmarks --device gpu $(ARGS)
 
-lint: $(VENV)/test.stamp ## ruff and mypy
+lint: style types ## ruff and mypy
+
+style: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/test.stamp
 	$(BIN)/mypy
 
 notebooks: $(VENV)/test.stamp ## run the notebooks and store what they show
@@ -59,7 +72,7 @@ format: $(VENV)/test.stamp ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-chaos: $(VENV)/test.stamp ## kill workers while they train; e.g. ARGS="--kills 100 --steps 1000"
+chaos: $(VENV)/test.stamp ## train in a storm of faults; e.g. ARGS="--kills 200 --steps 2000"
 	$(BIN)/python -m tests.distributed.chaos $(ARGS)
 
 bench: $(VENV)/test.stamp ## compare with other frameworks; e.g. ARGS="W1 --against torch-ddp"

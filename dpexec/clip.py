@@ -11,7 +11,7 @@ from dpexec import layers
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.callsite import name_scope
 from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Parameter, Variable
 

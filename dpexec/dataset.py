@@ -13,6 +13,7 @@ from dpexec.compat.absent import KNOWN
 from dpexec.data_feed_desc import FeedDescription, SlotDescription
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.feeds.coming import hand_out
 from dpexec.engine.ir.variable import Variable
 from dpexec.reading.multislot import Sample, Slot, feed_of, parse, without_zeros
 from dpexec.reading.piped_files import items_of_files, lines_of
@@ -131,13 +132,18 @@ class DatasetBase:
         return str(self._description)
 
     def _feeds(
-        self, threads: int, drop_last: bool = False
+        self, threads: int, drop_last: bool = False, devices: int = 1
     ) -> Generator[dict[str, LoDTensor], None, None]:
-        """The batches, made in a thread, with up to ``threads`` files read at once."""
+        """The batches, made in a thread, with up to ``threads`` files read at once.
+
+        So many as there are ``devices`` are fed together.
+        """
         batches = partial(self._batches, threads, drop_last)
         ahead = Prefetch(batches, _BATCHES_AHEAD, name="dpexec-batches")
         try:
-            yield from ahead
+            for number, batch in enumerate(ahead):
+                hand_out(batch, ahead, number % devices, devices)
+                yield batch
         finally:
             ahead.close()
 

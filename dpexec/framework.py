@@ -22,7 +22,7 @@ from dpexec.engine.graph.nodes import IrOpNode as IrOpNode
 from dpexec.engine.graph.nodes import IrVarNode as IrVarNode
 from dpexec.engine.ir.arguments import as_dtype
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.guards import device_guard, name_scope
+from dpexec.engine.ir.callsite import device_guard, name_scope
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import (
     Program,

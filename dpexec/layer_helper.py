@@ -204,7 +204,8 @@ class LayerHelper:
         if isinstance(attr, WeightNormParamAttr):
             from dpexec.weight_norm import create_normalized_weight  # made of layers
 
-            return create_normalized_weight(self, attr, shape, dtype)
+            programs = self.startup_program, self.main_program
+            return create_normalized_weight(self.name, programs, attr, shape, dtype)
         self.startup_program.global_block().create_parameter(
             dtype=dtype, shape=shape, type=type, **attr._to_kwargs(with_initializer=True)
         )

@@ -17,6 +17,7 @@ from pathlib import Path
 import dpexec.engine.ops  # noqa: F401 - registers all operators
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef, SampleRng
+from dpexec.engine.kernels.implementations import backends_of
 from dpexec.engine.ops import _differences
 from dpexec.engine.ops._absent import ABSENT, here, paddle_types
 
@@ -38,18 +39,19 @@ def coverage() -> str:
     known = opdef.registered()
     width = max(map(len, known)) + 2
     wanted, theirs = tier1(), set(paddle_types())
-    columns = f"{'kernel':<8}{'gradient':<10}{'samples':<9}{'ulps':<15}{'Paddle':<8}tier 1"
+    columns = f"{'kernels':<15}{'gradient':<10}{'samples':<9}{'ulps':<15}{'Paddle':<8}tier 1"
     lines = [f"{'operator':<{width}}{columns}"]
     for name in sorted(known):
         sampled, shared = _samples(known[name]), "yes" if name in theirs else "no"
-        cells = (
-            f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}{_ulps(known[name]):<15}{shared:<8}"
-        )
+        given = f"{_kernels(name):<15}{_gradient(known[name]):<10}{sampled:<9}"
+        cells = f"{given}{_ulps(known[name]):<15}{shared:<8}"
         lines.append(f"{name:<{width}}{cells}{'yes' if name in wanted else ''}".rstrip())
     absent = missing(wanted)
     lines += [
         "",
         f"{len(known)} operators; 'by x' samples: the numeric gradients of operator x check it.",
+        "kernels beside the declared one, which runs on NumPy and CuPy: 'code' is a lowering to "
+        "machine code, 'host' is called from Python on processors, 'gpu' on GPUs.",
         "ulps: by how many units in the last place results may differ from the exact ones; 'of "
         "operands': as much as operands that differ by one unit change them, so many times.",
         *_compared(),
@@ -70,6 +72,10 @@ def _compared() -> list[str]:
         f"{len(absent)} are not; {more} here are of GPUs, later versions, or dpexec's own",
         *(f"  {name:<{width}}{ABSENT.get(name, 'no reason is known')}" for name in absent),
     ]
+
+
+def _kernels(type: str) -> str:
+    return "+".join(backends_of(type)) or "-"
 
 
 def _gradient(definition: OpDef) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.callsite import name_scope
 from dpexec.engine.ir.variable import Parameter, Variable
 
 __all__ = [

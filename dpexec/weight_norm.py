@@ -9,22 +9,27 @@ from typing import Any
 from dpexec import layers
 from dpexec.engine.core import unique_name
 from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
-from dpexec.layer_helper import LayerHelper
 from dpexec.param_attr import WeightNormParamAttr
 
 __all__ = ["create_normalized_weight"]
 
 
 def create_normalized_weight(
-    helper: LayerHelper, attr: WeightNormParamAttr, shape: Sequence[int], dtype: Any
+    layer: str,
+    programs: tuple[Program, Program],
+    attr: WeightNormParamAttr,
+    shape: Sequence[int],
+    dtype: Any,
 ) -> Variable:
     """Make the parameters ``<name>_g`` and ``<name>_v`` and, from them, the weight of a layer.
 
     The startup program initialises v as the weight would be, and g with its norm.
 
     Args:
-        helper: of the layer.
+        layer: name of the layer.
+        programs: startup program and main program.
         attr: with a name and an initializer.
         shape: of the weight.
         dtype: of the weight.
@@ -42,18 +47,18 @@ def create_normalized_weight(
     g_attr, v_attr = copy.deepcopy(attr), copy.deepcopy(attr)
     g_attr.name, v_attr.name = f"{attr.name}_g", f"{attr.name}_v"
 
-    startup = helper.startup_program.global_block()
+    startup, main = (program.global_block() for program in programs)
     make = startup.create_parameter
     g = make(dtype=dtype, shape=lengths, **g_attr._to_kwargs())
     v = make(dtype=dtype, shape=shape, **v_attr._to_kwargs(with_initializer=True))
-    maker = _Norm(startup, helper.name, dtype)
+    maker = _Norm(startup, layer, dtype)
     maker.norm(v, dim, g)
     maker.op("reshape", g, g, {"shape": lengths})
 
-    make = helper.main_program.global_block().create_parameter
+    make = main.create_parameter
     g = make(dtype=dtype, shape=lengths, **g_attr._to_kwargs())
     v = make(dtype=dtype, shape=shape, **v_attr._to_kwargs())
-    maker = _Norm(helper.main_program.current_block(), helper.name, dtype)
+    maker = _Norm(programs[1].current_block(), layer, dtype)
     norm = maker.norm(v, dim, maker.temporary("norm"))
     scale = layers.elementwise_div(g, norm)
     if dim is None:

@@ -1,9 +1,12 @@
 """What no test may find, and none may leave to others."""
 
+import collections
 import contextlib
 import gc
+import os
 import random
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +27,77 @@ settings.register_profile(
     derandomize=True,
 )
 settings.load_profile("decisive")
+
+HERE = Path(__file__).parent
+LONGEST = [  # take 10 s or more; files that wait stand among files that compute
+    "distributed/test_parted.py",
+    "parity/test_layer_values.py",
+    "distributed/test_same_bits.py",
+    "distributed/test_faults.py",
+    "engine/ops/test_operand_accuracy.py",
+    "engine/kernels/test_lowerings.py",
+    "test_notebooks.py",
+    "checkpoint/test_checkpoints.py",
+    "engine/passes/test_auto_fusion.py",
+    "distributed/test_hosts.py",
+    "distributed/test_epochs.py",
+    "test_benchmarks.py",
+    "dashboard/test_scheduler.py",
+    "distributed/test_divided.py",
+    "distributed/test_gang.py",
+    "distributed/test_lifetime.py",
+    "distributed/test_resident.py",
+    "distributed/test_chaos.py",
+    "engine/formats/test_wire.py",
+    "commands/test_launch.py",
+    "engine/run/test_random_programs.py",
+    "engine/run/test_without_asserts.py",
+    "distributed/test_nccl.py",
+    "distributed/test_gpus.py",
+    "viz/test_browser.py",
+    "engine/autodiff/test_recompute.py",
+    "engine/gpu/test_training.py",
+    "distributed/test_kept_values.py",
+    "dashboard/test_server.py",
+    "engine/run/test_every_optimizer.py",
+    "viz/test_draw.py",
+]
+"""These come first, or one process would still run one of them when the others are done."""
+
+IN_REAL_TIME = [
+    "commands/test_launch.py",
+    "dashboard",
+    "distributed",
+    "engine/cluster",
+    "engine/exchange",
+    "engine/run/trainers",
+    "test_benchmarks.py",
+    "test_notebooks.py",
+    "viz/test_browser.py",
+]
+"""Their tests wait for other processes, some of which must answer within seconds. Beside other
+tests one may be late: what fails there runs once more, and the summary counts it as a rerun."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Where processes share the tests, files that take long come first, then those with many."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    late = [HERE / name for name in IN_REAL_TIME]
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in late):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+    place = {HERE / name: number for number, name in enumerate(LONGEST)}
+    many = collections.Counter(item.path for item in items)
+    items.sort(key=lambda item: (place.get(item.path, len(place)), -many[item.path]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    """The tests themselves are no garbage: without them, a search for cycles takes no 0.5 s."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

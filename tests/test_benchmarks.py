@@ -11,7 +11,7 @@ import pytest
 
 import dpexec as fluid
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import gpu_kernels, model, prediction, registry, report, scaling
+from tests.benchmarks import cluster, gpu_kernels, model, prediction, registry, report, scaling
 from tests.benchmarks.driver import measure
 from tests.benchmarks.peers.workloads import WORKLOADS
 from tests.benchmarks.registry import AbsentError, Entry
@@ -97,6 +97,22 @@ def test_summary_compares_with_the_best():
     text = report.table("title", run)
     assert "torch failed: out of memory" in " ".join(text.split()) and "VOID" not in text
     assert text.index("jax") < text.index("dpexec ") < text.index("torch-ddp")
+
+
+def test_cluster_is_compared_with_trainers_and_threads():
+    names = ("dpexec", "dpexec-cluster", "dpexec-trainers", "torch-ddp")
+    measured = [result(name, ms) for name, ms in zip(names, (1.0, 2.0, 1.5, 8.0), strict=True)]
+    text = cluster.verdict(report.summarize(measured, "mlp"))
+    assert "cluster: 2.000 ms; trainers +0.50 ms" in text
+    assert "2.00 x dpexec;" in text and "0.25 x torch-ddp" in text
+    assert "failed" in cluster.verdict(report.summarize([result("dpexec", 1.0)], "mlp"))
+
+
+def test_replicas_in_other_processes_have_the_loss_of_threads(no_lock):
+    spec = WORKLOADS["W1"] | {"batch": 8, "inputs": 16, "hidden": [8]}
+    names = ("dpexec", "dpexec-trainers", "dpexec-cluster")
+    threads, *others = measure([Entry(name, spec) for name in names], 1, 0.01)
+    assert [o["loss"] for o in others] == pytest.approx([threads["loss"]] * 2, rel=1e-6)
 
 
 def test_summary_says_when_the_machine_was_busy():

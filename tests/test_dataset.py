@@ -277,7 +277,7 @@ def test_what_is_wrong_is_said(model):
 
 
 def test_the_guide_runs(tmp_path, monkeypatch, capsys):
-    generator, training = programs("docs/datasets.md")
+    generator, training, _ = programs("docs/datasets.md")
     (tmp_path / "clicks.py").write_text(generator)
     for day in (1, 2):
         (tmp_path / f"day-{day}.txt").write_text("3 1 4 1\n5 9 0\n")

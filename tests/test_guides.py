@@ -50,6 +50,16 @@ def test_questions(trained, monkeypatch, capsys):
         assert [p.name for p in trained["main"].all_parameters()] == ["fc_0.w_0", "fc_0.b_0"]
 
 
+def test_dask_graphs(capsys):
+    names: dict = {}
+    for program in programs("docs/dask-graphs.md"):
+        exec(program, names)
+    best, *layers = capsys.readouterr().out.splitlines()
+    found = [float(np.mean(loss.compute())) for loss in names["losses"]]
+    assert float(best) == pytest.approx(min(found)) and found == sorted(found, reverse=True)
+    assert {"all_reduce 1", "optimizer_dev0 1", "optimizer_dev1 1"} <= {*layers}
+
+
 def test_checkpoints(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (program,) = programs("docs/checkpoints.md")
@@ -85,4 +95,4 @@ def test_viz(trained, tmp_path, monkeypatch):
     )
     trained["exe"].run(replicas, feed=trained["feed"], fetch_list=[trained["loss"]])
     exec(tail, trained | {"replicas": replicas})
-    assert viz.timeline("trace.json").svg == viz.timeline(replicas).svg
+    assert viz.timeline("trace.json.gz").svg == viz.timeline(replicas).svg

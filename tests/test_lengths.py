@@ -1,8 +1,11 @@
-"""Files and functions fit in the head."""
+"""Files, functions and folders fit in the head."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.conftest import LONGEST
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,6 +30,14 @@ def test_files_have_400_lines_at_most():
     assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
+def test_folders_have_25_files_at_most():
+    """But for lists of many alike, and the root, whose names are fluid's."""
+    long = {"dpexec", "dpexec/engine/kernels", "dpexec/engine/ops", "dpexec/layers"}
+    modules = [path for room in ("dpexec", "viz") for path in (ROOT / room).rglob("*.py")]
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in modules)
+    assert {folder for folder, count in counts.items() if count > 25} == long
+
+
 def test_functions_have_40_lines_at_most():
     paths = [path for room in ("dpexec", "viz") for path in (ROOT / room).rglob("*.py")]
     read = (path.read_text(encoding="utf-8") for path in paths)
@@ -37,3 +48,7 @@ def test_functions_have_40_lines_at_most():
         if length > 40
     ]
     assert long == []
+
+
+def test_files_of_tests_that_take_long_exist():
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).exists()] == []

@@ -6,6 +6,7 @@ import pytest
 import dpexec as fluid
 from dpexec import viz
 from dpexec.engine import trace
+from dpexec.engine.dispatch.traces import trace_of
 from dpexec.engine.trace import profile
 from tests.engine.run import nets
 
@@ -152,10 +153,10 @@ def test_recorder_of_the_strategy_goes_on(capsys, tmp_path):
         compiled, run = compiled_net(trace=True)
         run()
         engine = compiled._compile(fluid.global_scope(), fluid.CPUPlace())
-        before = len(engine.trace)
+        before = len(trace_of(engine, engine.recorder))
         with fluid.profiler.profiler("CPU", profile_path=str(tmp_path / "trace")):
             run()
-        assert len(engine.trace) == 2 * before
+        assert len(trace_of(engine, engine.recorder)) == 2 * before
     assert len(trace.load(tmp_path / "trace")) == before
 
 

@@ -9,16 +9,20 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from dpexec.viz.compare_svg import render
 from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import CompareData
-from dpexec.viz.pages.units import counted, percent, seconds_text
+from dpexec.viz.pages.plot import MARGIN, Canvas, text_width
+from dpexec.viz.pages.units import counted, cut, percent, seconds_text, time_ticks
 from dpexec.viz.pages.view import View
 
 from dpexec.engine.trace import Trace
 
 _Key = tuple[Any, ...]
+
+_RELATED = 0.1
+"""The part of all operators that two runs of one network have in common at least."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,13 @@ class Comparison(View):
     def notes(self) -> list[str]:
         """Sentences that say what the figures are, and the result."""
         before, after = self.steps
+        same, all_ = len(self.changes), len(self.changes) + len(self.only_before)
+        if same < _RELATED * (all_ + len(self.only_after)):
+            return [
+                f"These seem to be runs of different networks: of {counted(all_, 'operator')} of "
+                f"{self.names[0]} and {same + len(self.only_after)} of {self.names[1]} "
+                f"{same} do the same, by what they make and where. Their steps are not compared."
+            ]
         notes = [
             "Time per step, medians over the steps of each run; what noise does not explain comes "
             "first. Operators meet by what they make and where."
@@ -132,8 +143,8 @@ class Comparison(View):
         if before:
             change = percent(abs(after / before - 1))
             more = "less" if after < before else "more"
-            same = before == after
-            notes.insert(0, f"A step takes {'as long' if same else f'{change} {more} time'}.")
+            took = "as long" if before == after else f"{change} {more} time"
+            notes.insert(0, f"A step takes {took}.")
         lone = len(self.only_before), len(self.only_after)
         if any(lone):
             notes.append(
@@ -170,17 +181,21 @@ class Comparison(View):
 
     def __str__(self) -> str:
         lines = [self.title, *self.notes, ""]
-        width = max((len(change.label) for change in self.changes[:20]), default=0)
-        for change in self.changes[:20]:
+        labels = [cut(change.label, _LONGEST) for change in self.changes[:_ROWS]]
+        width = max(map(len, labels), default=0)
+        for change, label in zip(self.changes, labels, strict=False):
             ratio = "" if change.ratio is None else f"  ×{change.ratio:.2f}"
             lines.append(
-                f"{change.label:<{width}}  {seconds_text(change.before):>9} → "
+                f"{label:<{width}}  {seconds_text(change.before):>9} → "
                 f"{seconds_text(change.after):>9}{ratio}"
             )
-        if len(self.changes) > 20:
-            lines.append(f"and {len(self.changes) - 20} more")
+        lines += _rest(self.changes)
         for name, lone in zip(self.names, (self.only_before, self.only_after), strict=True):
-            lines += [f"only in {name}: {x.label}, {seconds_text(x.seconds)}" for x in lone]
+            lines += [
+                f"only in {name}: {cut(x.label, _LONGEST)}, {seconds_text(x.seconds)}"
+                for x in lone[:_ROWS]
+            ]
+            lines += _rest(lone)
         return "\n".join(lines)
 
 
@@ -229,12 +244,9 @@ def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
 
 
 def _change(key: _Key, one: _Times, other: _Times) -> Change:
-    medians = statistics.median(one.seconds), statistics.median(other.seconds)
-    spread = [
-        statistics.median(abs(value - middle) for value in times.seconds)
-        for times, middle in zip((one, other), medians, strict=True)
-    ]
-    return Change(one.name, one.device, *medians, sum(spread), tuple(one.nodes))
+    before, after = Typical.of(one.seconds), Typical.of(other.seconds)
+    noise = before.spread + after.spread
+    return Change(one.name, one.device, before.median, after.median, noise, tuple(one.nodes))
 
 
 def _lone(mine: dict[_Key, _Times], other: dict[_Key, _Times]) -> tuple[Lone, ...]:
@@ -244,6 +256,11 @@ def _lone(mine: dict[_Key, _Times], other: dict[_Key, _Times]) -> tuple[Lone, ..
         if key not in other
     ]
     return tuple(sorted(found, key=lambda lone: -lone.seconds))
+
+
+def _rest(rows: Sequence[Any]) -> list[str]:
+    """A line that says how many rows are not shown, if there are any."""
+    return [f"and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []
 
 
 def compare(before: Any, after: Any, *, names: Sequence[str] | None = None) -> Comparison:
@@ -275,3 +292,64 @@ def _names(sources: Iterable[Any]) -> list[str]:
         for path, default in zip(paths, ("before", "after"), strict=True)
     ]
     return found if found[0] != found[1] else ["before", "after"]
+
+
+_WIDTH = 1100.0
+_ROWS = 20
+_BAR = 9.0
+_LONGEST = 52  # characters of a label
+_FIGURES = 190.0  # pixels right of the bars
+
+
+def render(found: Comparison) -> str:
+    """Return a comparison as the text of an SVG document."""
+    shown = found.changes[:_ROWS]
+    canvas = Canvas(found.title, _WIDTH, found.notes)
+    canvas.y += 4
+    canvas.legend([("feed", found.names[0]), ("backward", found.names[1])])
+    _bars(canvas, shown)
+    if len(found.changes) > len(shown):
+        canvas.y += 16
+        canvas.text(MARGIN, canvas.y, f"and {len(found.changes) - len(shown)} more", "faint")
+    for name, lone in zip(found.names, (found.only_before, found.only_after), strict=True):
+        _alone(canvas, name, lone)
+    return canvas.svg()
+
+
+def _bars(canvas: Canvas, shown: Sequence[Change]) -> None:
+    labels = [cut(change.label, _LONGEST) for change in shown]
+    left = MARGIN + max((text_width(label, 11) for label in labels), default=0.0) + 12
+    width = _WIDTH - left - MARGIN - _FIGURES
+    highest = max((max(c.before, c.after) for c in shown), default=0.0)
+    if highest:
+        height = len(shown) * (2 * _BAR + 10)
+        canvas.lane(left, canvas.y, width, height)
+        for change, label in zip(shown, labels, strict=True):
+            y = canvas.y + 5
+            canvas.text(left - 8, y + _BAR + 4, label, "tick end")
+            for place, (seconds, role) in enumerate(
+                ((change.before, "feed"), (change.after, "backward"))
+            ):
+                bar = seconds / highest * width
+                canvas.bar(left, y + place * _BAR, bar, _BAR, role, seconds_text(seconds))
+            ratio = "" if change.ratio is None else f"  ×{change.ratio:.2f}"
+            figures = f"{seconds_text(change.before)} → {seconds_text(change.after)}{ratio}"
+            canvas.text(left + width + 10, y + _BAR + 4, figures, "tick")
+            canvas.y += 2 * _BAR + 10
+        places = [(at / highest, label) for at, label in time_ticks(highest, 8)]
+        canvas.axis_below(left, width, places)
+
+
+def _alone(canvas: Canvas, name: str, lone: Sequence[Lone]) -> None:
+    """Operators of one run that the other one does not have."""
+    if not lone:
+        return
+    canvas.y += 26
+    canvas.text(MARGIN, canvas.y, f"only in {name}", "lane-name")
+    for item in lone[:_ROWS]:
+        canvas.y += 17
+        text = f"{cut(item.label, _LONGEST)}, {seconds_text(item.seconds)}"
+        canvas.text(MARGIN + 12, canvas.y, text, "tick")
+    if len(lone) > _ROWS:
+        canvas.y += 17
+        canvas.text(MARGIN + 12, canvas.y, f"and {len(lone) - _ROWS} more", "faint")

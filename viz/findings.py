@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from dpexec.viz.findings_svg import render
 from dpexec.viz.measured.analysis import Analysis, analysis_of
+from dpexec.viz.measured.grouping import By
+from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import BarData, FigureData, SectionData, SentenceData, TextData
-from dpexec.viz.pages.units import counted, percent, seconds_text
+from dpexec.viz.pages.units import counted, percent, seconds_text, spread_text
 from dpexec.viz.pages.view import View
 from dpexec.viz.pages.words import PARTS
 
 from dpexec.engine.trace import Trace
 
 _WAITS = 8
+_EFFECTS = 6
+_LEAST = 0.005
+"""The share of a step that a type or a layer must be worth to be listed."""
 
 
 class Findings(View):
@@ -34,18 +41,19 @@ class Findings(View):
 
     def __init__(self, trace: Trace | Schedule, steps: Iterable[int] | None = None) -> None:
         schedule = Schedule.of(trace, steps)
+        self._replays = what_if(schedule)
         self.analysis: Analysis = analysis_of(schedule)
         self.notes = schedule.left_out
         count = len(self.analysis.steps) - self.analysis.left_out
         self.title = (
             f"Where the time goes · {counted(count, 'step')}, "
-            f"median {seconds_text(self.analysis.median)}"
+            f"median {seconds_text(self.analysis.median)}{spread_text(self.analysis.spread)}"
         )
 
     @cached_property
     def svg(self) -> str:
         """The findings as an SVG document."""
-        return render(self.analysis, self.title, self.notes)
+        return render(self.analysis, self.title, [*self._facts(), *self.notes])
 
     def to_json(self) -> dict[str, Any]:
         """Return the analysis as plain JSON values."""
@@ -58,7 +66,7 @@ class Findings(View):
             {
                 "label": f"device {use.device}",
                 "unit": "fraction",
-                "parts": [(PARTS[name], value) for name, value in use.parts.items() if value],
+                "parts": [(PARTS[name], value, name) for name, value in use.parts.items() if value],
             }
             for use in found.devices
         ]
@@ -66,17 +74,17 @@ class Findings(View):
             {"text": one.text, "tone": "warn", "nodes": list(one.nodes)} for one in found.advice
         ]
         waits: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._waits()]
-        facts: list[SentenceData] = [
-            {"text": self._path(), "tone": "plain", "nodes": list(found.path.nodes)}
-        ]
-        if found.traffic.total:
-            facts.append({"text": str(found.traffic), "tone": "plain"})
+        worth = [_worth(effect, self._replays.seconds) for effect in self._effects()]
+        facts: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._facts()]
+        facts[0]["nodes"] = list(found.path.nodes)
         sections: list[SectionData] = [
             {"heading": "Steps", "figures": self._figures(), "sentences": facts},
             {"heading": "What each device did", "bars": bars},
         ]
         if advice:
             sections.append({"heading": "What to change", "sentences": advice})
+        if worth:
+            sections.append({"heading": "How much shorter a step would be", "bars": worth})
         if waits:
             sections.append({"heading": "Longest waits", "sentences": waits})
         return {
@@ -90,9 +98,19 @@ class Findings(View):
         found = self.analysis
         uses = found.devices
         figures: list[FigureData] = [
-            {"label": "median step", "value": found.median, "unit": "seconds"},
+            {
+                "label": "median step",
+                "value": found.median,
+                "unit": "seconds",
+                "hint": spread_text(found.spread).strip(),
+            },
             {"label": "steps", "value": len(found.steps) - found.left_out, "unit": "count"},
-            {"label": "critical path", "value": found.path.seconds, "unit": "seconds"},
+            {
+                "label": "if scheduling were free",
+                "value": found.path.unhindered,
+                "unit": "seconds",
+                "hint": f"step {found.path.step} without the delays on its critical path",
+            },
         ]
         if uses:
             mean = sum(use.compute for use in uses) / len(uses)
@@ -106,13 +124,39 @@ class Findings(View):
             figures.append({"label": "moved a step", "value": total, "unit": "bytes"})
         return figures
 
-    def _path(self) -> str:
-        path = self.analysis.path
-        return (
-            f"The critical path of step {path.step} is {seconds_text(path.seconds)} of "
-            f"{seconds_text(path.step_seconds)} ({percent(path.share)}): {len(path.slices)} "
-            "pieces of work that had to happen one after another."
-        )
+    def _facts(self) -> list[str]:
+        traffic = self.analysis.traffic
+        return [*path_sentences(self.analysis.path), *([str(traffic)] if traffic.total else [])]
+
+    def _effects(self) -> list[Effect]:
+        """The types and layers that are worth most, first types."""
+        effects = self.analysis.effects
+        least = _LEAST * self._replays.seconds
+        known = [one for one in effects if one.none > least and (one.by == "type" or one.nodes)]
+        return [
+            effect
+            for by in ("type", "layer")
+            for effect in islice((one for one in known if one.by == by), _EFFECTS)
+        ]
+
+    def what_if(self, name: str, faster: float, *, by: By = "type") -> float:
+        """Return the seconds of a step in which something is faster: recorded steps, replayed.
+
+        What waits for what stays as it was recorded, and so does what runs on which thread.
+
+        Args:
+            name: A type of operator, or what `by` says.
+            faster: How many times as fast; below 1 it is slower, infinity is no time at all.
+            by: What the name is of: "type", "node" (an operator, as `viz.table` calls it), "layer",
+                "task" or "role".
+
+        Returns:
+            The median over the steps.
+
+        Raises:
+            ValueError: The trace has nothing of that name; `faster` is not above 0.
+        """
+        return self._replays.step_if(by, name, faster)
 
     def _waits(self) -> list[str]:
         longest = [wait for wait in self.analysis.waits if wait.share >= 0.001][:_WAITS]
@@ -122,9 +166,23 @@ class Findings(View):
             for wait in longest
         ]
 
+    def _table(self) -> list[str]:
+        """What types and layers are worth, as lines."""
+        effects = self._effects()
+        if not effects:
+            return []
+        width = max(len(effect.name) for effect in effects)
+        rows = [
+            f"{effect.name:<{width}}  {seconds_text(effect.path):>12}  "
+            f"{_shorter(effect.half, self._replays.seconds):>15}  "
+            f"{_shorter(effect.none, self._replays.seconds):>10}"
+            for effect in effects
+        ]
+        head = f"{'':<{width}}  {'on the path':>12}  {'twice as fast':>15}  {'no time':>10}"
+        return ["", "How much shorter a step would be:", head.rstrip(), *rows]
+
     def __str__(self) -> str:
-        moved = [str(self.analysis.traffic)] if self.analysis.traffic.total else []
-        lines = [self.title, *self.notes, self._path(), *moved, ""]
+        lines = [self.title, *self.notes, *self._facts(), ""]
         for use in self.analysis.devices:
             parts = sorted(use.parts.items(), key=lambda item: -item[1])
             texts = [f"{percent(value)} {PARTS[name]}" for name, value in parts if value >= 0.0005]
@@ -134,7 +192,22 @@ class Findings(View):
         if self.analysis.advice:
             lines += ["", "What to change:"]
             lines += [f"- {one}" for one in self.analysis.advice]
+        lines += self._table()
         return "\n".join(lines)
+
+
+def _shorter(seconds: float, step: float) -> str:
+    return f"-{percent(seconds / step)}" if step and seconds else "0%"
+
+
+def _worth(effect: Effect, step: float) -> BarData:
+    """What a type or layer is worth, as shares of a step."""
+    half, none = effect.half / step, effect.none / step
+    return {
+        "label": effect.name,
+        "unit": "fraction",
+        "parts": [("twice as fast", half, "half"), ("no time at all", none - half, "none")],
+    }
 
 
 def analyse(trace: Any, *, steps: Iterable[int] | None = None) -> Findings:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpexec.viz.measured.analysis import Analysis, DeviceUse, StepTime
+from dpexec.viz.measured.analysis import Analysis
+from dpexec.viz.measured.shares import DeviceUse, StepTime
+from dpexec.viz.pages.looks import role_of
 from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width, wrap
 from dpexec.viz.pages.units import percent, seconds_text, time_ticks
-from dpexec.viz.pages.words import COLOURS, PARTS
+from dpexec.viz.pages.words import PARTS
 
 _WIDTH = 1000.0
 _LEFT = 96.0
@@ -19,16 +21,10 @@ _STEPS_SHOWN = 200
 
 def render(found: Analysis, title: str, notes: Sequence[str]) -> str:
     """Return an analysis as the text of an SVG document."""
-    path = found.path
-    note = (
-        f"The critical path of step {path.step} is {percent(path.share)} of it: "
-        f"{seconds_text(path.seconds)} of work that had to happen one after another."
-    )
-    moved = [str(found.traffic)] if found.traffic.total else []
-    canvas = Canvas(title, _WIDTH, [note, *moved, *notes])
+    canvas = Canvas(title, _WIDTH, notes)
     canvas.y += 4
     used = {name for use in found.devices for name, value in use.parts.items() if value}
-    canvas.legend([(COLOURS[name], PARTS[name]) for name in PARTS if name in used])
+    canvas.legend([(role_of(name), PARTS[name]) for name in PARTS if name in used])
     for use in found.devices:
         _device(canvas, use)
     if found.devices:
@@ -60,12 +56,12 @@ def _device(canvas: Canvas, use: DeviceUse) -> None:
             continue
         part = value * width
         hint = f"{PARTS[name]}: {percent(value)}"
-        canvas.bar(x + 0.5, canvas.y + 0.5, part - 1, _BAR - 1, COLOURS[name], hint)
+        canvas.bar(x + 0.5, canvas.y + 0.5, part - 1, _BAR - 1, role_of(name), hint)
         label = percent(value)
         if part > text_width(label, 10) + 8:
             half = text_width(label, 10) / 2 + 2
-            if name == "communication":  # figures on hatching would be hard to read
-                canvas.box(x + part / 2 - half, canvas.y + 4, 2 * half, _BAR - 8, "lane")
+            # Figures on patterns and dark colours would be hard to read.
+            canvas.box(x + part / 2 - half, canvas.y + 4, 2 * half, _BAR - 8, "lane")
             canvas.text(x + part / 2, canvas.y + _BAR / 2 + 3.5, label, "small middle")
         x += part
     canvas.y += _BAR + 8

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from dpexec.viz.measured.memory_use import DeviceMemory, Peak
 from dpexec.viz.measured.schedule import Schedule, Step
 from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width
 from dpexec.viz.pages.units import bytes_text, cut, percent, size_ticks, time_ticks
-
-if TYPE_CHECKING:
-    from dpexec.viz.memory import DeviceMemory, Peak
 
 _WIDTH = 1180.0
 _LEFT = 96.0
@@ -38,7 +36,7 @@ def render(schedule: Schedule, devices: Sequence[DeviceMemory], title: str) -> s
     used = [kind for kind in _COLOUR if any(d.kinds[kind].any() for d in devices)]
     canvas.y += 4
     canvas.legend([(_COLOUR[kind], kind) for kind in used])
-    highest = float(max(max(d.peak.bytes, d.reserved.max(initial=0)) for d in devices))
+    highest = float(max(max(d.peak.bytes, d.work_area.max(initial=0)) for d in devices))
     for device in devices:
         _chart(canvas, device, step, max(1.0, highest))
         _parts(canvas, device.peak)
@@ -57,9 +55,9 @@ def _chart(canvas: Canvas, used: DeviceMemory, step: Step, highest: float) -> No
     """Draw a device during a step; all devices have the same scale."""
     canvas.y += 16
     canvas.text(MARGIN, canvas.y, f"device {used.device}", "lane-name")
-    reserved = int(used.reserved.max(initial=0))
-    if reserved:
-        text = f"dashed: {bytes_text(reserved)} reserved for machine code, its values included"
+    area = int(used.work_area.max(initial=0))
+    if area:
+        text = f"dashed: {bytes_text(area)} work area of machine code, without parameters and feeds"
         canvas.text(MARGIN + _LEFT, canvas.y, text, "faint")
     canvas.y += 12
     left, width = MARGIN + _LEFT, _WIDTH - 2 * MARGIN - _LEFT
@@ -74,9 +72,9 @@ def _chart(canvas: Canvas, used: DeviceMemory, step: Step, highest: float) -> No
         canvas.text(left - 8, y + 4, label, "tick end")
     xs = left + times * width
     frame = left, width, bottom, per_byte
-    _stack(canvas, used, (xs, columns), frame, reserved * per_byte if reserved else -1.0)
-    if reserved:
-        course = _steps(xs, left + width, bottom - used.reserved[columns] * per_byte)
+    _stack(canvas, used, (xs, columns), frame, area * per_byte if area else -1.0)
+    if area:
+        course = _steps(xs, left + width, bottom - used.work_area[columns] * per_byte)
         canvas.path("M" + course, "curve dashed c-feed")
     canvas.y = bottom
     _peak_mark(canvas, used.peak, step, frame)

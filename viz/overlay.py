@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.activities import activities_of
+from dpexec.viz.measured.critical_path import CriticalPath, critical_path
+from dpexec.viz.measured.memory_use import memory_of
 from dpexec.viz.measured.schedule import Schedule, Slice
-from dpexec.viz.memory import memory_of
-from dpexec.viz.pages.page_data import OverlayData
+from dpexec.viz.measured.typical import Typical
+from dpexec.viz.pages.page_data import OverlayData, ReplayData
 
+_NANO = 1e9
 _MADE_IN_A_STEP = ("gradient", "temporary")
 
 
@@ -17,32 +20,65 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
         schedule: A trace.
 
     Returns:
-        Columns by position of the node in the trace's graph: seconds per step, where a kernel that
-        stands for several operators is shared out evenly, and what blocks run belongs to the
-        operator that runs them; slack in the typical step; bytes of outputs that are alive at their
+        Columns by position of the node in the trace's graph: seconds per step and seconds of it on
+        the critical path, medians over the steps, where a kernel that stands for several operators
+        is shared out evenly, and what blocks run belongs to the operator that runs them; slack in
+        the typical step, which the page can replay; bytes of outputs that are alive at their
         device's peak. None for a trace without a graph.
     """
     graph = schedule.trace.graph
     if graph is None:
         return None
     position = {node["id"]: index for index, node in enumerate(graph["nodes"])}
-    time: list[float | None] = [None] * len(position)
-    slack: list[float | None] = [None] * len(position)
-    path = critical_path(schedule)
-    steps = schedule.counted
-    for piece in (schedule.by_id[index] for step in steps for index in step.slices):
-        nodes = [position[node] for node in _nodes(schedule, piece)]
-        for index in nodes:
-            share = piece.own / len(nodes) / len(steps)
-            time[index] = (time[index] or 0.0) + share
-            spare = path.slack.get(piece.id)
-            if spare is not None:
-                known = slack[index]
-                slack[index] = spare if known is None else min(spare, known)
-    overlay: OverlayData = {"time": time, "slack": slack, "critical": list(path.nodes)}
+    count, typical = len(position), critical_path(schedule)
+    found = _PerStep(), _PerStep()
+    for step in schedule.counted:
+        path = critical_path(schedule, step.number)
+        for index in step.slices:
+            piece = schedule.by_id[index]
+            nodes = [position[node] for node in _nodes(schedule, piece)]
+            for column, seconds in zip(found, (piece.own, path.times.get(index, 0.0)), strict=True):
+                for node in nodes:
+                    column.add(node, step.number, seconds / len(nodes))
+    time, effect = (column.typical(count) for column in found)
+    overlay: OverlayData = {
+        "time": [one and one.median for one in time],
+        "spread": [one and one.spread for one in time],
+        "slack": _slack(schedule, typical, position),
+        "effect": [one and one.median for one in effect],
+        "critical": list(typical.nodes),
+        "replay": _replay(schedule, position),
+    }
     if schedule.trace.memory:
         overlay["memory"] = _memory(schedule, position)
     return overlay
+
+
+class _PerStep:
+    """Seconds of operators by step."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, dict[int, float]] = {}
+
+    def add(self, node: int, step: int, seconds: float) -> None:
+        steps = self._sums.setdefault(node, {})
+        steps[step] = steps.get(step, 0.0) + seconds
+
+    def typical(self, count: int) -> list[Typical | None]:
+        """Of each operator over the steps in which it ran; None for those that never did."""
+        return [
+            Typical.of(list(self._sums[node].values())) if node in self._sums else None
+            for node in range(count)
+        ]
+
+
+def _slack(schedule: Schedule, path: CriticalPath, position: dict[int, int]) -> list[float | None]:
+    found: list[float | None] = [None] * len(position)
+    for index, spare in path.slack.items():
+        for node in _nodes(schedule, schedule.by_id[index]):
+            known = found[position[node]]
+            found[position[node]] = spare if known is None else min(spare, known)
+    return found
 
 
 def _nodes(schedule: Schedule, piece: Slice) -> tuple[int, ...]:
@@ -51,6 +87,24 @@ def _nodes(schedule: Schedule, piece: Slice) -> tuple[int, ...]:
         return ()
     around = schedule.node_of(piece)
     return schedule.nodes_of(piece) or (() if around is None else (around,))
+
+
+def _replay(schedule: Schedule, position: dict[int, int]) -> ReplayData:
+    """The typical step, for the page to replay."""
+    activities = activities_of(schedule, schedule.typical)
+    owners: dict[tuple[int, ...], int] = {}
+    owner = []
+    for one in activities.all:
+        nodes = tuple(position[node] for node in _nodes(schedule, one.piece) if node in position)
+        owner.append(owners.setdefault(nodes, len(owners)))
+    return {
+        "step": round(schedule.typical.seconds * _NANO),
+        "time": [round((one.stop - one.start) * _NANO) for one in activities.all],
+        "delay": [round(delay * _NANO) for delay in activities.delays],
+        "before": activities.before,
+        "owner": owner,
+        "owners": list(owners),
+    }
 
 
 def _memory(schedule: Schedule, position: dict[int, int]) -> list[int | None]:

@@ -15,6 +15,7 @@ from dpexec.viz.pages.style import ROLE_NAMES
 from dpexec.viz.pages.units import counted, tally
 from dpexec.viz.pages.view import View
 
+from dpexec.engine.graph.kinds import KINDS
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.strategy.strategies import BuildStrategy
 from dpexec.engine.trace import Trace
@@ -165,8 +166,8 @@ def _recorded(data: Mapping[str, Any]) -> tuple[list[Member], list[Stage]]:
 def _named(number: int, label: str) -> Member:
     name, _, rest = label.partition(" -> ")
     written, _, where = rest.partition(" on ")
-    kind = name.removeprefix("fused_")
-    collective = kind in ("all_reduce", "reduce", "broadcast", "all_sum", "split", "merge")
+    kind = KINDS.get(name.removeprefix("fused_"))
+    collective = kind is not None and kind.is_collective
     role = "collective" if collective else "backward" if name.endswith("_grad") else "forward"
     device = where.removeprefix("device ")
     place = None if collective else int(device) if device.isdigit() else 0

@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from dpexec.viz.measured.predict import REASONS, Link, Mode, Model, Prediction, Reason
+from dpexec.viz.measured.predict import REASONS, Link, Model, Prediction, Reason
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.template import templates
 from dpexec.viz.pages.load import as_trace
@@ -30,6 +30,7 @@ from dpexec.viz.pages.units import bytes_text, counted, percent, seconds_text
 from dpexec.viz.pages.view import View
 from dpexec.viz.simulate_svg import render
 
+from dpexec.engine.graph.kinds import ALL_REDUCE, MODES
 from dpexec.engine.trace import Trace
 
 SCANNED = (1, 2, 4, 8, 16, 32, 64)
@@ -58,14 +59,15 @@ class Simulation(View):
         self,
         trace: Trace,
         devices: int | None,
-        mode: Mode | None,
+        mode: str | None,
         link: Link,
         cores: int | None,
     ) -> None:
         schedule = Schedule(trace)
         recorded = len(schedule.devices)
         self.recorded_devices = recorded
-        self.recorded_mode: Mode = "reduce" if trace.meta.get("mode") == "reduce" else "all_reduce"
+        told = trace.meta.get("mode")
+        self.recorded_mode = told if told in MODES else ALL_REDUCE.name
         self.devices, self.mode = devices or recorded, mode or self.recorded_mode
         self.link = link
         threads = _threads(trace)
@@ -81,7 +83,8 @@ class Simulation(View):
                 "a trace of one device does not tell how fast devices aggregate gradients: give a "
                 "bandwidth in bytes per second"
             )
-        own = Model(self.recorded_mode, self.recorded_mode, Link(), recorded_cores, threads)
+        kind = MODES[self.recorded_mode]
+        own = Model(kind, kind, Link(), recorded_cores, threads)
         self.replayed = own.step(self._templates, recorded)
         self.title = (
             f"What if · {counted(self.devices, 'device')}, {self.mode}: step "
@@ -105,8 +108,8 @@ class Simulation(View):
         alone = self.recorded_devices == 1 and self.link.bandwidth is None
         numbers = [1] if alone else sorted({*SCANNED, self.devices})
         model = Model(
-            self.recorded_mode,
-            self.mode,
+            MODES[self.recorded_mode],
+            MODES[self.mode],
             self.link,
             self.cores,
             self._threads,
@@ -268,7 +271,7 @@ def simulate(
     trace: Any,
     *,
     devices: int | None = None,
-    mode: Mode | None = None,
+    mode: str | None = None,
     latency: float = 0.0,
     bandwidth: float | None = None,
     cores: int | None = None,
@@ -294,8 +297,8 @@ def simulate(
     """
     if devices is not None and devices < 1:
         raise ValueError(f"devices must be at least 1, not {devices}")
-    if mode not in (None, "all_reduce", "reduce"):
-        raise ValueError(f"mode must be 'all_reduce' or 'reduce', not {mode!r}")
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"mode must be {' or '.join(map(repr, MODES))}, not {mode!r}")
     if latency < 0 or (bandwidth is not None and bandwidth <= 0):
         raise ValueError(f"impossible link: latency {latency}, bandwidth {bandwidth}")
     if latency and bandwidth is None:

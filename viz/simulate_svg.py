@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from dpexec.viz.measured.predict import Prediction
 from dpexec.viz.pages.plot import MARGIN, Canvas, number
 from dpexec.viz.pages.units import percent, seconds_text, time_ticks
-
-if TYPE_CHECKING:
-    from dpexec.viz.simulate import Prediction
 
 _WIDTH = 1100.0
 _LEFT = 76.0

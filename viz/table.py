@@ -5,19 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, get_args
 
 from dpexec.viz import table_figures as figures
 from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.grouping import BETWEEN, By, namer
 from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import ColumnData, TableData, Unit
 from dpexec.viz.pages.units import counted, figure_text
 from dpexec.viz.pages.view import View
-from dpexec.viz.table_figures import By
 from dpexec.viz.table_svg import render
 
 from dpexec.engine.trace import Trace
@@ -30,7 +31,8 @@ _UNITS: dict[str, tuple[str, Unit]] = {
     "device": ("device", "text"),
     "calls": ("calls", "count"),
     "total": ("total", "seconds"),
-    "mean": ("mean", "seconds"),
+    "median": ("median", "seconds"),
+    "spread": ("spread", "seconds"),
     "min": ("min", "seconds"),
     "max": ("max", "seconds"),
     "share": ("share", "fraction"),
@@ -40,13 +42,11 @@ _UNITS: dict[str, tuple[str, Unit]] = {
     "critical": ("critical", "fraction"),
 }
 
-_DISPENSABLE = ("min", "max", "bytes", "role", "gflops")
+_DISPENSABLE = ("min", "max", "bytes", "role", "gflops", "spread")
 """What a text leaves out for its lines to fit, the first one first."""
 _GAP = "  "
 _ROOM = 110
 """Characters of a line where there is no terminal: JupyterLab breaks longer ones."""
-
-_BETWEEN = "between operators"
 
 COLUMNS = tuple(_UNITS)
 """Names of the columns, by which `Table.sorted` sorts."""
@@ -62,7 +62,8 @@ class Row:
         device: The device, or "all".
         calls: How often it ran.
         total: Seconds, parts that are listed by themselves excepted.
-        mean: Per call.
+        median: Seconds of a call.
+        spread: How far calls lie from that, the median distance.
         min: The shortest call.
         max: The longest call.
         share: Of the total of all rows.
@@ -78,7 +79,8 @@ class Row:
     device: str
     calls: int
     total: float
-    mean: float
+    median: float
+    spread: float
     min: float
     max: float
     share: float
@@ -232,7 +234,7 @@ def table(
         per_device: Whether devices have rows of their own; nodes and tasks always do.
 
     Returns:
-        The table, largest total first: `print` it, `.sorted("max")`, `.csv`, `.json`.
+        The table, largest total first: `print` it, `.sorted("median")`, `.csv`, `.json`.
 
     Raises:
         FileError: The file is damaged, empty, or no trace.
@@ -255,11 +257,7 @@ def table_of(
         ValueError: layers are asked for, and the trace has no graph.
     """
     schedule = Schedule.of(trace, steps)
-    if by == "layer" and schedule.facts is None:
-        raise ValueError("the trace holds no graph, which would say what layer an operator is of")
-    critical = {
-        index for step in schedule.counted for index in critical_path(schedule, step.number).slices
-    }
+    critical = _critical(schedule, by)
     groups: dict[tuple[str, str, str], list[Slice]] = {}
     key_of = _keys(schedule, by, per_device)
     pieces = [schedule.by_id[index] for step in schedule.counted for index in step.slices]
@@ -269,37 +267,33 @@ def table_of(
         groups.setdefault(key_of(piece), []).append(piece)
     whole = sum(piece.event.duration for piece in pieces if piece.depth == 0)
     rows = [_row(schedule, key, group, whole, critical, by) for key, group in groups.items()]
-    rows = [row for row in rows if row.total > 0 or row.name != _BETWEEN]
+    rows = [row for row in rows if row.total > 0 or row.name != BETWEEN]
     count = len(schedule.counted)
     title = f"Time by {by} · {counted(count, 'step')}"
     return Table(rows, title, notes=schedule.left_out).sorted("total")
 
 
 def _keys(schedule: Schedule, by: By, per_device: bool) -> Callable[[Slice], tuple[str, str, str]]:
-    facts = schedule.facts
+    name_of = namer(schedule, by)
+    apart = per_device or by in ("node", "task")
 
     def key_of(piece: Slice) -> tuple[str, str, str]:
-        event = piece.event
-        own_device = "all" if event.device is None else str(event.device)
-        device = own_device if per_device or by in ("node", "task") else ""
-        if by == "task":
-            return event.key, schedule.role_of(piece), own_device
-        if not piece.is_leaf_work:
-            return _BETWEEN, "", device
-        role = schedule.role_of(piece)
-        if by == "role":
-            return role, role, device
-        node = schedule.node_of(piece)
-        known = facts is not None and node in facts.by_id
-        if by == "layer":
-            assert facts is not None
-            name = facts.by_id[node]["layer"] if known and node is not None else ""
-            return name or event.name, "", device
-        if by == "node" and known and facts is not None and node is not None:
-            return facts.label(node), role, device
-        return event.name, role, device
+        device = "all" if piece.event.device is None else str(piece.event.device)
+        return *name_of(piece), device if apart else ""
 
     return key_of
+
+
+def _critical(schedule: Schedule, by: By) -> dict[int, float]:
+    """Seconds on the critical paths of the steps by slice; of tasks, with all that is in them."""
+    found: dict[int, float] = {}
+    for step in schedule.counted:
+        for index, seconds in critical_path(schedule, step.number).times.items():
+            at = schedule.by_id[index]
+            while by == "task" and at.parent is not None:
+                at = schedule.by_id[at.parent]
+            found[at.id] = found.get(at.id, 0.0) + seconds
+    return found
 
 
 def _row(
@@ -307,19 +301,13 @@ def _row(
     key: tuple[str, str, str],
     group: Sequence[Slice],
     whole: float,
-    critical: set[int],
+    critical: Mapping[int, float],
     by: By,
 ) -> Row:
     name, role, device = key
     times = figures.times(group, by)
-    total = sum(times)
-    on_path = sum(piece.own for piece in group if piece.id in critical)
-    if by == "task":
-        tasks = {piece.id for piece in group}
-        on_path = sum(
-            piece.own for piece in schedule.slices
-            if piece.id in critical and (piece.parent in tasks or piece.id in tasks)
-        )  # fmt: skip
+    total, usual = sum(times), Typical.of(times)
+    on_path = sum(critical.get(piece.id, 0.0) for piece in group)
     nodes = dict.fromkeys(node for piece in group for node in schedule.nodes_of(piece))
     if not device:
         devices = {piece.event.device for piece in group}
@@ -331,7 +319,8 @@ def _row(
         device=device,
         calls=len(times),
         total=total,
-        mean=total / len(times),
+        median=usual.median,
+        spread=usual.spread,
         min=min(times),
         max=max(times),
         share=total / whole if whole else 0.0,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from dpexec.viz.measured import traffic
-from dpexec.viz.measured.flops import flops
+from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.schedule import Schedule, Slice
-
-By = Literal["type", "node", "layer", "task", "role"]
 
 
 def times(group: Sequence[Slice], by: By) -> list[float]:
@@ -68,9 +65,9 @@ def gflops(schedule: Schedule, group: Sequence[Slice], seconds: float) -> float 
         if node is None:
             return None
         if node not in known:
-            parts = [flops(facts, part) for part in schedule.nodes_of(piece)]
-            products = [part for part in parts if part is not None]
-            known[node] = sum(products) if products else None
+            parts = [facts.by_id[part].get("flops") for part in schedule.nodes_of(piece)]
+            counted = [part for part in parts if part is not None]
+            known[node] = sum(counted) if counted else None
         one = known[node]
         if one is None:
             return None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.memory_use import live_counters
+from dpexec.viz.measured.path_text import waited
 from dpexec.viz.measured.runs import runs_of
 from dpexec.viz.measured.schedule import Schedule, Slice
-from dpexec.viz.memory import live_counters
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import SlicesData, TimelineData
 from dpexec.viz.pages.style import ROLE_NAMES
@@ -72,6 +73,7 @@ class Timeline(View):
             "names": names,
             "roles": roles,
             "slices": slices,
+            "typical": schedule.typical.number,
             "flows": [(position[a], position[b]) for a, b in _flows(schedule)],
             "critical": [
                 position[index]
@@ -79,12 +81,22 @@ class Timeline(View):
                 for index in critical_path(schedule, step.number).slices
             ],
             "counters": live_counters(schedule.trace),
-            "details": {
-                str(position[piece.id]): dict(piece.event.args)
-                for piece in order
-                if piece.event.args and piece.event.kind != "op"
-            },
+            "details": self._details(order, position),
         }
+
+    def _details(
+        self, order: Sequence[Slice], position: Mapping[int, int]
+    ) -> dict[str, dict[str, Any]]:
+        """Further facts: what was recorded besides, and why a slice of the path began so late."""
+        found = {
+            str(position[piece.id]): dict(piece.event.args)
+            for piece in order
+            if piece.event.args and piece.event.kind != "op"
+        }
+        for step in self._schedule.steps:
+            for index, text in waited(critical_path(self._schedule, step.number)).items():
+                found.setdefault(str(position[index]), {})["began"] = text
+        return found
 
     def _columns(
         self, order: Sequence[Slice], names: Sequence[str], roles: Sequence[str]

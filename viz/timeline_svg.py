@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from dpexec.viz.measured.analysis import DeviceUse, device_uses
+from dpexec.viz.measured.analysis import device_uses
 from dpexec.viz.measured.critical_path import critical_path
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
+from dpexec.viz.measured.shares import DeviceUse
 from dpexec.viz.pages.plot import MARGIN, Canvas, text_width
 from dpexec.viz.pages.style import ROLE_NAMES
 from dpexec.viz.pages.units import percent, seconds_text, time_ticks

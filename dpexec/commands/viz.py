@@ -131,11 +131,12 @@ def _load(path: Path) -> Any:
     from dpexec.engine.core.errors import EnforceNotMet
     from dpexec.engine.graph.describe import FORMAT
     from dpexec.engine.ir.program import Program
+    from dpexec.engine.trace.files import unpacked
     from dpexec.viz.pages.load import FileError, as_graph, as_trace
 
     if path.is_dir():
         raise CommandError(f"{path} is a folder; the program of a saved model is its __model__")
-    data = path.read_bytes()
+    data = unpacked(path)
     if not data.strip():
         raise CommandError(f"{path.name} is empty")
     if data.lstrip()[:1] not in (b"{", b"["):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dpexec import layers
-from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.callsite import name_scope
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable

@@ -4,7 +4,8 @@ On a cluster nothing has to be done: with ``ExecutionStrategy.scheduler = client
 dashboard gets the page ``/dpexec``, JupyterLab's dask extension its panels, ``/metrics`` the
 counters, and ``distributed.performance_report`` a summary of training. All dask tasks are named
 after what they do and where, ``forward_dev0`` or ``all_reduce``, so that dask's own pages group
-them. ``dask scheduler --preload dpexec.dashboard`` has the page from the start.
+them; members of gangs tell of theirs. ``dask scheduler --preload dpexec.dashboard`` has the page
+from the start.
 
 On threads, serve the page from the training process::
 
@@ -18,9 +19,9 @@ Both are drawn by a process of their own. It asks the one that trains for what i
 processors that training leaves, and ends with it.
 
 The page shows at most twice a second: the tasks of a step with what runs, what is done and what
-takes longer than usual; what each device did in the latest recorded step; loss, samples and bytes
-per second; memory per process. Recording costs a few counters a step; only while a page is open
-about one step a second is recorded operator by operator.
+takes longer than usual; what steps consist of; what each device did in the latest recorded step;
+loss, samples and bytes per second; memory per process. Recording costs a few counters a step; only
+while a page is open about one step a second is recorded operator by operator.
 
 Pages need bokeh and metrics need prometheus_client: ``pip install 'dpexec[dashboard]'``.
 """

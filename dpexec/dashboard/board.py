@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
 from statistics import median
 
+from dpexec.dashboard.groups import Member
 from dpexec.dashboard.reports import Box, Current, Report, Sample
 
 __all__ = ["Board", "Boards", "Series"]
@@ -54,9 +56,10 @@ class Board:
             ``samples_a_second`` and ``bytes_a_second``.
         step_seconds: what a step took of those that the latest report added; the first steps, in
             which kernels are made, are not in it for ever.
-        sample: the latest step that was recorded.
+        sample: the latest step that was recorded, and at ``sampled`` it came.
         current: the step that runs, if it takes long.
         memory: (bytes, limit or None) by process; it is set by who shows the board.
+        members: what each worker's steps consist of, by address; it is set by who knows.
     """
 
     def __init__(self) -> None:
@@ -77,8 +80,9 @@ class Board:
         self.sample: Sample | None = None
         self.current: Current | None = None
         self.memory: dict[str, tuple[int, int | None]] = {}
+        self.members: Mapping[str, Member] = {}
         self.durations: dict[str, deque[float]] = {}
-        self.first = self.updated = self.last_step = 0.0
+        self.first = self.updated = self.last_step = self.sampled = 0.0
 
     def apply(self, report: Report) -> None:
         """Take a report in; one of another run starts afresh.
@@ -93,8 +97,9 @@ class Board:
         self.devices, self.mode = list(report["devices"]), report["mode"]
         self.trains, self.loss_name = report["trains"], report["loss_name"]
         if report["graph"] is not None:
+            if _keys(report["graph"]) != _keys(self.boxes):  # else a batch of another size came
+                self.durations.clear()
             self.boxes = report["graph"]
-            self.durations.clear()
         self._rates(report)
         self.steps, self.failed = report["steps"], report["failed"]
         self.samples, self.bytes = report["samples"], report["bytes"]
@@ -119,13 +124,15 @@ class Board:
             self.bytes_a_second.add(x, (report["bytes"] - self.bytes) / elapsed)
         self.last_step = report["time"]
 
-    def take_sample(self, sample: Sample) -> None:
+    def take_sample(self, sample: Sample, instead: bool = True) -> None:
         """Show another recorded step.
 
         Args:
             sample: the step; durations of its tasks count for medians.
+            instead: whether it is shown in the place of the one before.
         """
-        self.sample = sample
+        if instead:
+            self.sample, self.sampled = sample, time.time()
         for _, _, kind, _, key, start, stop in sample["slices"]:
             if kind == "task":
                 kept = self.durations.setdefault(key, deque(maxlen=_DURATIONS))
@@ -218,6 +225,11 @@ class Boards(OrderedDict[str, Board]):
     def latest(self) -> Board:
         """The board of the run that reported last; an empty one before the first report."""
         return next(reversed(self.values()), None) or Board()
+
+
+def _keys(boxes: Sequence[Box]) -> list[list[str]]:
+    """What tells the tasks of a plan from those of others."""
+    return [box["keys"] for box in boxes]
 
 
 def _touch(one: Box, other: Box) -> bool:

@@ -50,7 +50,7 @@ def _box(tasks: list[Any], row: int, binding: Any) -> Box:
     first = tasks[0]
     roles = list(dict.fromkeys(role for task in tasks for role in _roles(task)))
     ops = Counter(node.name for task in tasks for node in task.nodes)
-    label = first.nodes[0].kind.replace("_", "-") if first.is_collective else " + ".join(roles)
+    label = first.nodes[0].does.text if first.is_collective else " + ".join(roles)
     return {
         "keys": [task_key(task) for task in tasks],
         "label": label.replace("lr_sched", "learning rate").replace("optimize", "update"),
@@ -87,5 +87,5 @@ def loss_names(plan: Any) -> set[str]:
     Args:
         plan: a ``Plan``; without gradients it has none.
     """
-    seeds = (node for node in plan.graph.ops if node.kind == "scale_loss_grad")
+    seeds = (node for node in plan.graph.ops if node.does.seeds)
     return {var.name.removesuffix("@GRAD") for node in seeds for var in node.outputs}

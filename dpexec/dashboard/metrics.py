@@ -59,6 +59,24 @@ class Collector:
                 loss.add_metric(label, board.loss.points[-1][1])
         yield took
         yield loss
+        yield from _groups(boards)
+
+
+def _groups(boards: Iterable[Board]) -> Iterator[Any]:
+    """The groups of tasks that steps consist of, by worker."""
+    from prometheus_client.core import CounterMetricFamily
+
+    labels = ["run", "worker", "group"]
+    what = "of each group of tasks, as far as measured steps tell"
+    runs = CounterMetricFamily("dpexec_group_runs", f"Runs {what}", labels=labels)
+    seconds = CounterMetricFamily("dpexec_group_seconds", f"Seconds {what}", labels=labels)
+    for board in boards:
+        for member in board.members.values():
+            for name, group in member.groups.items():
+                runs.add_metric([board.run, member.name, name], group.runs)
+                seconds.add_metric([board.run, member.name, name], group.seconds)
+    yield runs
+    yield seconds
 
 
 def publish(plugin: _Plugin) -> None:

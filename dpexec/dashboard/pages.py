@@ -21,7 +21,7 @@ REQUIREMENT = "bokeh is not installed in this environment: pip install 'dpexec[d
 
 PLOTS = {
     f"dpexec {name}": f"/individual-dpexec-{name}"
-    for name in ("figures", "graph", "lanes", "loss", "throughput", "bytes", "memory")
+    for name in ("figures", "graph", "groups", "lanes", "loss", "throughput", "bytes", "memory")
 }
 """Pages of single panels by the name that dask-labextension shows."""
 
@@ -102,9 +102,9 @@ def _page(drawings: Drawings, _server: Any, extra: dict[str, Any], doc: Any) -> 
         body = f"{{% block extra_resources %}}{_BODY}{{% endblock %}}"
         doc.template = env.from_string(f'{{% extends "simple.html" %}}{body}')
         doc.template_variables.update(extra)
-    panels = _panels(drawings, doc, ["figures", "graph", *_CURVES, "lanes"])
+    panels = _panels(drawings, doc, ["figures", "graph", "groups", *_CURVES, "lanes"])
     side = column(*(panels[name] for name in _CURVES), sizing_mode="stretch_width")
-    main = column(panels["graph"], panels["lanes"], sizing_mode="stretch_width")
+    main = column(panels["graph"], panels["groups"], panels["lanes"], sizing_mode="stretch_width")
     for part, grows in ((side, 0), (main, 1)):  # in a narrow window one below the other
         part.styles = {"flex": f"{grows} 1 {_WIDTH}px", "min-width": f"min({_WIDTH}px, 100%)"}
     upper = row(main, side, sizing_mode="stretch_width", spacing=24, styles={"flex-wrap": "wrap"})

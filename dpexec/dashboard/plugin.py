@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.protocol.pickle import dumps
 from tornado import web
 
 from dpexec.dashboard import metrics, pages
 from dpexec.dashboard.board import Board, Boards
+from dpexec.dashboard.groups import Members, show_in_task_stream, show_time_by_prefix
 from dpexec.dashboard.reports import Report, Sample, Slice
+from dpexec.engine.cluster.worker.step_groups import TOPIC, tell_all
 from dpexec.engine.core.hooks import draw_panel
 
 __all__ = ["NAME", "DashboardPlugin"]
@@ -22,6 +28,8 @@ _REPORT = """
 body { overflow-x: hidden; }
 .to-dpexec { position: fixed; top: 6px; right: 28px; font: 13px sans-serif; }
 """
+_ANSWER = 3.0  # seconds in which workers say what they have not told yet
+_FRESH = 5.0  # seconds in which a recorded step with operators gives way to none without
 _LONG = 0.25  # seconds: a step that runs for longer is shown while it runs
 _DEVICE = re.compile(r"_dev(\d+)")
 _COUNT = re.compile(r"-\d+$")
@@ -74,6 +82,9 @@ class DashboardPlugin(SchedulerPlugin):
         self.boards = Boards()
         self._steps: dict[str, _Steps] = {}
         self._tokens: dict[str, str] = {}
+        self._members = Members(scheduler)
+        self._unheard: set[str] = set()  # workers that are to tell all that they have
+        self._heard = asyncio.Event()
         self._report = scheduler.handlers.get("performance_report")
         scheduler.handlers["dpexec_report"] = self.report
         scheduler.handlers["performance_report"] = self.performance_report
@@ -92,7 +103,8 @@ class DashboardPlugin(SchedulerPlugin):
         run = report["run"]
         self._tokens[token] = run
         self._steps.setdefault(run, _Steps())
-        self.boards.take({**report, "current": None})
+        board = self.boards.take({**report, "current": None})
+        board.members = self._members.of(token)
         self._steps = {r: steps for r, steps in self._steps.items() if r in self.boards}
         self._tokens = {t: r for t, r in self._tokens.items() if r in self.boards}
         return {"viewers": self.viewers}
@@ -107,7 +119,10 @@ class DashboardPlugin(SchedulerPlugin):
             args: nothing that matters here.
             kwargs: among others ``startstops``, when it was computed.
         """
-        run = self._run_of(key) if finish == "memory" and start == "processing" else None
+        ended = finish == "memory" and start == "processing"
+        if ended and isinstance(key, tuple):
+            self._members.count(key, kwargs)
+        run = self._run_of(key) if ended else None
         if run is None:
             return
         steps, tag = self._steps[run], key[1]
@@ -120,6 +135,57 @@ class DashboardPlugin(SchedulerPlugin):
             steps.rows.append((tasks[0], span["start"], span["stop"]))
         steps.done.extend(tasks)
 
+    # ---- what members of gangs tell
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Take in what a member of a gang tells.
+
+        Args:
+            topic: of the event; others are passed over.
+            msg: see :meth:`StepGroups.take`, and who tells.
+        """
+        if topic != TOPIC:
+            return
+        if msg.get("all"):
+            self._unheard.discard(msg["worker"])
+            if not self._unheard:
+                self._heard.set()
+        else:
+            self._take(msg["worker"], msg)
+
+    def _take(self, worker: str, told: Mapping[str, Any]) -> None:
+        show_in_task_stream(self.scheduler, worker, told)
+        show_time_by_prefix(self.scheduler, told["groups"])
+        run = self._tokens.get(told["tag"])
+        for sample in self._members.take(worker, told):
+            if run is not None:
+                self.boards[run].take_sample(sample, instead=not self._has_operators(run))
+
+    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
+        """Called by the scheduler when a worker has left it, or was lost.
+
+        Args:
+            scheduler: who calls.
+            worker: its address.
+            kwargs: nothing that matters here.
+        """
+        self._members.leave(worker)
+
+    async def _hear_all(self) -> None:
+        """Let members tell what they have not told yet."""
+        message = {"op": "run", "function": dumps(tell_all), "args": dumps(()), "wait": True}
+        message["kwargs"] = dumps({})
+        self._unheard = set(self.scheduler.workers)
+        self._heard.clear()
+
+        async def hear() -> None:
+            await self.scheduler.broadcast(msg=message, on_error="ignore")
+            if self._unheard:
+                await self._heard.wait()
+
+        with contextlib.suppress(TimeoutError):  # who is silent is left out of what is shown
+            await asyncio.wait_for(hear(), _ANSWER)
+
     def _run_of(self, key: Any) -> str | None:
         if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str)):
             return None
@@ -127,12 +193,18 @@ class DashboardPlugin(SchedulerPlugin):
 
     def _finish_step(self, run: str) -> None:
         """Show what the scheduler saw of a step, unless the trainer sends steps with operators."""
-        board, steps = self.boards[run], self._steps[run]
-        with_ops = board.sample and any(row[2] == "op" for row in board.sample["slices"])
-        sample = None if with_ops or steps.shown else steps.sample()
+        steps = self._steps[run]
+        sample = None if self._has_operators(run) or steps.shown else steps.sample()
         steps.shown = True
         if sample is not None:
-            board.take_sample(sample)
+            self.boards[run].take_sample(sample)
+
+    def _has_operators(self, run: str) -> bool:
+        """Whether the latest recorded step of a run has operators, and is no old one."""
+        board = self.boards[run]
+        if board.sample is None or time.time() - board.sampled > _FRESH:
+            return False
+        return any(row[2] == "op" for row in board.sample["slices"])
 
     # ---- what pages show
 
@@ -159,8 +231,12 @@ class DashboardPlugin(SchedulerPlugin):
         ]
         elapsed = time.time() - steps.since
         board.current = None
+        long = [member.running for member in board.members.values() if member.running is not None]
         if not running:
             self._finish_step(board.run)
+            if long:
+                number, since = max(long, key=lambda step: step[1])
+                board.current = {"step": number + 1, "since": since, "done": None, "running": None}
         elif elapsed > _LONG:
             number = int(steps.tag.rpartition("-")[2]) + 1
             board.current = {
@@ -214,6 +290,8 @@ class DashboardPlugin(SchedulerPlugin):
     async def performance_report(self, **options: Any) -> str:
         """The report of dask, with a summary of training."""
         assert self._report is not None
+        if self.boards:
+            await self._hear_all()
         html: str = await self._report(**options)
         if not self.boards:
             return html
@@ -222,7 +300,9 @@ class DashboardPlugin(SchedulerPlugin):
 
     def _summary(self) -> str:
         board = self.refresh()
-        panels = [draw_panel(board, name) for name in ("figures", "graph", "lanes", "loss")]
+        panels = [
+            draw_panel(board, name) for name in ("figures", "groups", "graph", "lanes", "loss")
+        ]
         return (
             f"<style>{draw_panel(None, 'style')}\n.dpl {{ margin: 16px; }}\n{_REPORT}</style>\n"
             f'<a class="to-dpexec" href="#dpexec">Training with dpexec ↓</a>\n'

@@ -11,10 +11,10 @@ from typing import Any
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.formats import streams
+from dpexec.engine.ir.attributes import warn_of_unknown_attributes
 from dpexec.engine.ir.desc import parse
 from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops, without_feed_and_fetch
 from dpexec.engine.ir.program import Program
-from dpexec.engine.ir.unknown_attributes import warn_of_unknown_attributes
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.atomic import stored, write_files
 from dpexec.io.variables import (

@@ -14,7 +14,7 @@ import numpy as np
 from dpexec.compiler import CompiledProgram
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.core.lod import LoDRankTable
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray

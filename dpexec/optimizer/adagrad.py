@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dpexec.clip import GradientClipBase
 from dpexec.engine.ir.variable import Variable
-from dpexec.optimizer.base import Optimizer, State
+from dpexec.optimizer.base import Optimizer, State, require_given
 from dpexec.regularizer import WeightDecayRegularizer
 
 
@@ -39,10 +39,7 @@ class AdagradOptimizer(Optimizer):
         name: str | None = None,
         initial_accumulator_value: float = 0.0,
     ) -> None:
-        if learning_rate is None:
-            raise AssertionError("Adagrad needs a learning_rate")
-        if epsilon is None:
-            raise AssertionError("Adagrad needs an epsilon")
+        require_given("Adagrad", learning_rate=learning_rate, epsilon=epsilon)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._states = (State("moment", "Moment", "MomentOut", initial_accumulator_value),)
         self._attrs = {"epsilon": epsilon}
@@ -77,12 +74,7 @@ class DecayedAdagradOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        if learning_rate is None:
-            raise AssertionError("DecayedAdagrad needs a learning_rate")
-        if decay is None:
-            raise AssertionError("DecayedAdagrad needs a decay")
-        if epsilon is None:
-            raise AssertionError("DecayedAdagrad needs an epsilon")
+        require_given("DecayedAdagrad", learning_rate=learning_rate, decay=decay, epsilon=epsilon)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._states = (State("moment", "Moment", "MomentOut"),)
         self._attrs = {"epsilon": epsilon, "decay": decay}

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpexec.clip import GradientClipBase
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.callsite import name_scope
 from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, ParamGrad, State
 from dpexec.regularizer import WeightDecayRegularizer

@@ -16,7 +16,7 @@ from dpexec import layers
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.callsite import name_scope
 from dpexec.engine.ir.program import Program, default_main_program, program_guard
 from dpexec.engine.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer

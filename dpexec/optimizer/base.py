@@ -13,7 +13,7 @@ from dpexec.engine.autodiff.backward import append_backward, variable_names
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.guards import name_scope
+from dpexec.engine.ir.callsite import name_scope
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program, default_main_program, program_guard
 from dpexec.engine.ir.undo import note
@@ -22,7 +22,7 @@ from dpexec.initializer import Constant
 from dpexec.layer_helper import LayerHelper
 from dpexec.regularizer import WeightDecayRegularizer, append_regularization_ops
 
-__all__ = ["Optimizer", "State"]
+__all__ = ["Optimizer", "State", "require_given"]
 
 ParamGrad = tuple[Any, Any]
 
@@ -44,6 +44,13 @@ class State:
     output: str | None
     fill: float = 0.0
     scalar: bool = False
+
+
+def require_given(optimizer: str, **arguments: Any) -> None:
+    """Raise an AssertionError that names the first of the arguments that is None."""
+    for name, value in arguments.items():
+        if value is None:
+            raise AssertionError(f"{optimizer} needs a{'n' * (name[0] in 'aeiou')} {name}")
 
 
 def _dynamic_only(name: str) -> Any:

@@ -14,7 +14,7 @@ from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import default_main_program
 from dpexec.engine.ir.variable import Variable
-from dpexec.optimizer.base import Optimizer, ParamGrad
+from dpexec.optimizer.base import Optimizer, ParamGrad, require_given
 from dpexec.regularizer import (
     L1DecayRegularizer,
     WeightDecayRegularizer,
@@ -72,10 +72,7 @@ class DGCMomentumOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        if learning_rate is None:
-            raise AssertionError("DGCMomentum needs a learning_rate")
-        if momentum is None:
-            raise AssertionError("DGCMomentum needs a momentum")
+        require_given("DGCMomentum", learning_rate=learning_rate, momentum=momentum)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         if rampup_begin_step < 0:
             raise AssertionError("rampup_begin_step must >= 0")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dpexec.clip import GradientClipBase
 from dpexec.engine.ir.variable import Variable
-from dpexec.optimizer.base import Optimizer, State
+from dpexec.optimizer.base import Optimizer, State, require_given
 from dpexec.regularizer import WeightDecayRegularizer
 
 _STATES = (State("velocity", "Velocity", "VelocityOut"),)
@@ -41,10 +41,7 @@ class MomentumOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        if learning_rate is None:
-            raise AssertionError("Momentum needs a learning_rate")
-        if momentum is None:
-            raise AssertionError("Momentum needs a momentum")
+        require_given("Momentum", learning_rate=learning_rate, momentum=momentum)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._states = _STATES
         self._attrs = {"mu": momentum, "use_nesterov": bool(use_nesterov)}
@@ -81,10 +78,7 @@ class LarsMomentumOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        if learning_rate is None:
-            raise AssertionError("LarsMomentum needs a learning_rate")
-        if momentum is None:
-            raise AssertionError("LarsMomentum needs a momentum")
+        require_given("LarsMomentum", learning_rate=learning_rate, momentum=momentum)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._states = _STATES
         self._attrs = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dpexec.clip import GradientClipBase
 from dpexec.engine.ir.variable import Variable
-from dpexec.optimizer.base import Optimizer
+from dpexec.optimizer.base import Optimizer, require_given
 from dpexec.regularizer import WeightDecayRegularizer
 
 
@@ -35,8 +35,7 @@ class SGDOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        if learning_rate is None:
-            raise AssertionError("SGD needs a learning_rate")
+        require_given("SGD", learning_rate=learning_rate)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
 
 

@@ -38,7 +38,8 @@ class DatasetLoader:
         Raises:
             What ``Executor.train_from_dataset`` raises of the data.
         """
-        with closing(self._dataset._feeds(self._dataset.thread_num, self._drop_last)) as batches:
+        how = self._dataset.thread_num, self._drop_last, self._devices
+        with closing(self._dataset._feeds(*how)) as batches:
             while len(step := list(itertools.islice(batches, self._devices))) == self._devices:
                 yield step
 

@@ -11,6 +11,7 @@ from dpexec.data_feeder import DataFeeder
 from dpexec.engine.core.errors import EnforceNotMet, EOFException
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
 from dpexec.engine.core.unique_name import UniqueNameGenerator
+from dpexec.engine.feeds.coming import hand_out
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.program import default_main_program
 from dpexec.engine.ir.variable import Variable
@@ -19,9 +20,8 @@ from dpexec.reading.decorators import batch
 from dpexec.reading.operators import append_read, create_double_buffer, create_reader
 from dpexec.reading.prefetch import Prefetch
 from dpexec.reading.processes import in_process
-from dpexec.reading.queue import BatchQueue
 
-__all__ = ["GeneratorLoader", "Reader"]
+__all__ = ["BatchQueue", "GeneratorLoader", "Reader"]
 
 Reader = Callable[[], Iterable[Any]]
 
@@ -267,4 +267,49 @@ class GeneratorLoader:
 
     def _take(self, batches: Prefetch, devices: int) -> list[dict[str, Any]]:
         feeds = list(itertools.islice(batches, devices))
+        for device, each in enumerate(feeds):
+            hand_out(each, batches, device, devices)
         return [] if self._drop_last and len(feeds) < devices else feeds
+
+
+class BatchQueue:
+    """Batches that a loader has read ahead; programs look at its size, or fill it themselves.
+
+    Args:
+        loader: whose batches they are.
+    """
+
+    def __init__(self, loader: GeneratorLoader) -> None:
+        self._loader = loader
+
+    def size(self) -> int:
+        """How many batches wait; 0 while nothing is read."""
+        reading = self._loader._started
+        return 0 if reading is None else reading.waiting()
+
+    def capacity(self) -> int:
+        """How many batches may wait."""
+        return self._loader._capacity
+
+    def push(self, tensors: Iterable[Any]) -> bool:
+        """Add a batch behind those that wait; waits for room.
+
+        A loader that was not started takes what is pushed alone, as its program runs.
+
+        Args:
+            tensors: an array or LoDTensor for each variable of the loader.
+
+        Returns:
+            False: the queue was closed, the batch is dropped.
+
+        Raises:
+            AssertionError: the loader is iterable, and nobody iterates over it.
+            EnforceNotMet: there is another number of tensors than of variables.
+        """
+        return self._loader._reading().push(feed(self._loader.feed_names, list(tensors)))
+
+    def close(self) -> None:
+        """Read and take no more batches: when those that wait are used up, the data end."""
+        self._loader._reading().complete()
+
+    kill = close

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -54,6 +55,11 @@ class _Buffer:
         with self._changed:
             self.closed = True
             self._changed.notify_all()
+
+    def first(self, count: int) -> list[Any]:
+        with self._changed:
+            items = itertools.islice(() if self.closed else self._items, count)
+            return [value for kind, value in items if kind == "item"]
 
     def waiting(self) -> int:
         with self._changed:
@@ -111,6 +117,15 @@ class Prefetch(Iterator[Any]):
     def waiting(self) -> int:
         """Number of items that were read ahead and not consumed."""
         return self._buffer.waiting()
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more items can be consumed."""
+        return self._buffer.closed
+
+    def peek(self, count: int) -> list[Any]:
+        """The next items, as many of some as were read ahead; they stay."""
+        return self._buffer.first(count)
 
     def push(self, item: Any) -> bool:
         """Add an item behind those that were read; waits for room.

@@ -18,9 +18,6 @@ from dpexec.transpiler.updates import Updates
 
 __all__ = ["ServerSource", "server_program", "server_startup"]
 
-_SHAPED = {"fill_constant", "gaussian_random", "truncated_gaussian_random", "uniform_random"}
-"""Initializers that make a block as well as the whole."""
-
 
 @dataclass(frozen=True)
 class ServerSource:
@@ -100,7 +97,7 @@ def server_startup(source: ServerSource, endpoint: str, program: Program) -> Pro
             _initialize_block(block, op, shard)
         elif outputs[0] in known:
             attrs = dict(op.attrs)
-            if op.type in _SHAPED:
+            if op.definition.fills:
                 attrs["shape"] = list(known[outputs[0]].shape)
             block.append_op(op.type, op.inputs, op.outputs, attrs)
     return made
@@ -109,7 +106,7 @@ def server_startup(source: ServerSource, endpoint: str, program: Program) -> Pro
 def _initialize_block(block: Block, op: Operator, shard: Shard) -> None:
     """Make a block of a parameter: by itself, or cut out of the whole."""
     attrs = dict(op.attrs)
-    if op.type in _SHAPED:
+    if op.definition.fills:
         block.append_op(
             op.type, op.inputs, {"Out": shard.param}, {**attrs, "shape": list(shard.shape)}
         )

@@ -19,9 +19,6 @@ from dpexec.transpiler.updates import Updates
 
 __all__ = ["Shard", "Split", "rows_of_blocks", "split_parameters"]
 
-_NEED_THE_WHOLE = {"dgc_momentum", "lamb", "lars_momentum"}
-"""Optimizers that look at norms: blocks by themselves would be updated otherwise."""
-
 
 @dataclass(frozen=True)
 class Shard:
@@ -136,7 +133,7 @@ def _rows(
     tables: frozenset[str],
 ) -> list[int]:
     """How many rows of a parameter the blocks have."""
-    if optimizer.type in _NEED_THE_WHOLE:
+    if optimizer.definition.updates == "whole":
         if var.name in tables:
             raise op_error(optimizer, "it needs the whole of a table with is_distributed=True", {})
         return [var.shape[0]]

@@ -13,9 +13,6 @@ from dpexec.transpiler.shards import Split
 
 __all__ = ["distributed_tables", "fetch_rows"]
 
-_LOOKUPS = {"lookup_table", "lookup_table_v2"}
-_READERS = _LOOKUPS | {f"{lookup}_grad" for lookup in _LOOKUPS}
-
 
 def distributed_tables(program: Program, config: DistributeTranspilerConfig) -> frozenset[str]:
     """The tables of a program that no trainer shall hold.
@@ -38,7 +35,9 @@ def distributed_tables(program: Program, config: DistributeTranspilerConfig) -> 
 
 
 def _check(op: Operator) -> None:
-    if op.type not in _READERS or not op.attrs.get("is_distributed"):
+    definition = op.definition
+    reads = (definition.forward or definition).looks_up
+    if not reads or not op.attrs.get("is_distributed"):
         raise op_error(op, "it reads a table with is_distributed=True, which no trainer holds", {})
     if not op.attrs.get("is_sparse"):
         raise op_error(op, "is_distributed=True needs is_sparse=True", {})
@@ -56,7 +55,7 @@ def fetch_rows(program: Program, startup: Program, splits: Sequence[Split], numb
     block, first = program.global_block(), startup.global_block()
     for split in splits:
         for op in block.ops:
-            if op.type in _LOOKUPS and op.input("W") == [split.param]:
+            if op.definition.looks_up and op.input("W") == [split.param]:
                 op._set_attr("epmap", [shard.endpoint for shard in split.shards])
                 op._set_attr("table_names", [shard.param for shard in split.shards])
                 op._set_attr("height_sections", split.rows)

@@ -18,9 +18,10 @@ import numpy as np
 import dpexec.engine.ops
 from dpexec.engine.core.places import CUDAPlace, array_module, is_compiled_with_cuda, why_no_gpu
 from dpexec.engine.ir import opdef
-from dpexec.engine.kernels.gpu import convolutions, kernel_of
+from dpexec.engine.kernels.gpu import convolutions
 from dpexec.engine.kernels.gpu.bfloat16 import rounded
 from dpexec.engine.kernels.gpu.products import PRECISIONS, products
+from dpexec.engine.kernels.implementations import kernel_of
 
 assert dpexec.engine.ops
 Shapes: TypeAlias = "list[tuple[int, ...]]"
@@ -53,7 +54,7 @@ def both(xp: Any, type: str, *values: Any, **attrs: Any) -> dict[str, Work]:
     """An operator as it is declared, and as dpexec computes it."""
     definition = opdef.get(type)
     given = definition.kernel_attrs({**definition.attrs, **attrs})
-    general, special = definition.kernel, kernel_of(type, definition.kernel)
+    general, special = definition.kernel, kernel_of(type, definition.kernel, "gpu")
     return {
         "CuPy": lambda: general(xp, *values, **given),
         "dpexec": lambda: special(xp, *values, **given),

@@ -41,6 +41,8 @@ _BOTH = ("cpu", "gpu")
 KINDS = {
     "dpexec": Kind("train_fluid.py", "parallel", "dpexec", parallel=True, devices=_BOTH),
     "dpexec-single": Kind("train_fluid.py", "single", "dpexec", devices=_BOTH),
+    "dpexec-cluster": Kind("train_fluid.py", "cluster", "dpexec", parallel=True),
+    "dpexec-trainers": Kind("train_fluid.py", "trainers", "dpexec", parallel=True, processes=True),
     "paddle18": Kind("train_fluid.py", "parallel", "paddle.fluid", parallel=True),
     "paddle18-single": Kind("train_fluid.py", "single", "paddle.fluid"),
     "torch": Kind("train_torch.py", "eager", "torch", devices=_BOTH),
@@ -54,6 +56,10 @@ KINDS = {
     "products": Kind("products.py", "numpy", "numpy"),
     "torch-products": Kind("products.py", "torch", "torch", devices=_BOTH),
     "torch-traffic": Kind("products.py", "traffic", "torch", devices=("gpu",)),
+    "dask-tasks": Kind("pass_values.py", "tasks", "distributed", parallel=True),
+    "dask-actors": Kind("pass_values.py", "actors", "distributed", parallel=True),
+    "ray-actors": Kind("pass_values.py", "ray actors", "ray", parallel=True),
+    "ray-graph": Kind("pass_values.py", "ray graph", "ray", parallel=True),
 }
 ALL = [
     "paddle18",
@@ -185,7 +191,8 @@ class Entry:
         gpus = visible.split(",")[: self.shares] if self.device == "gpu" else ["-1"]
         chosen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         if self.kind.script == "train_fluid.py":
-            chosen["CPU_NUM"] = str(self.shares)
+            elsewhere = self.kind.mode in ("cluster", "trainers")  # a replica in each process
+            chosen["CPU_NUM"] = "1" if elsewhere else str(self.shares)
         if self.kind.package == "paddle.fluid":
             chosen |= {"OMP_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
             chosen["FLAGS_initial_cpu_memory_in_mb"] = "16"  # else memory says nothing below 500 MB

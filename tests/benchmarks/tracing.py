@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import dpexec as fluid
+from dpexec.engine.dispatch.traces import trace_of
 
 BATCH = 64
 WARM_UP = 50
@@ -83,7 +84,7 @@ def pairs(name: str, number: int, devices: int) -> list[tuple[float, float]]:
                 step()
                 took[on] = statistics.median(step() for _ in range(BLOCK))
             found.append((took[False], took[True]))
-        print(f"{name}: {len(engine.trace)} events are kept", end="; ")
+        print(f"{name}: {len(trace_of(engine, engine.recorder))} events are kept", end="; ")
     return found
 
 

@@ -286,9 +286,9 @@ def test_a_write_after_resuming_reaches_all_replicas(tmp_path, place, request):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_rows_arrays_tables_and_sequences_are_state(tmp_path, name, clusters):
     """Written on threads and in mode gang, read there and in mode tasks."""
-    threads, tasks = {"scheduler": "threads"}, {"scheduler": clusters[0]}
+    threads, cluster = {"scheduler": "threads"}, {"scheduler": clusters[0]}
+    tasks, gang = ({**cluster, "collectives": how} for how in ("tasks", "gang"))
     whole = PROGRAMS[name]().run(2, **threads)
-    gang = {**tasks, "collectives": "gang"}
     for number, (first, second) in enumerate([(threads, tasks), (gang, threads)]):
         found = []
         for begin, end, options in ((0, 2, first), (2, STEPS, second)):

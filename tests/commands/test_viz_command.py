@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import dpexec as fluid
-from dpexec import cli
+from dpexec import cli, viz
 from dpexec.engine.trace import Trace, save
 from tests.viz.traces import straggling
 
@@ -57,10 +57,22 @@ def test_a_trace_is_printed_with_its_figures(trace_file, capsys):
     assert "Time by type · 3 steps" in out and "mul_grad" in out
 
 
+def test_packed_files_are_opened(trace_file, tmp_path, capsys):
+    packed = save(straggling(3), tmp_path / "trace.json.gz")
+    assert run(capsys, str(packed)) == run(capsys, trace_file)
+    assert viz.analyse(packed).title == viz.analyse(trace_file).title
+    packed.write_bytes(packed.read_bytes()[:100])
+    code, _, err = run(capsys, str(packed))
+    assert code == 2 and "trace.json.gz is damaged, or was cut off" in err
+    with pytest.raises(viz.FileError, match="is damaged, or was cut off"):
+        viz.analyse(packed)
+
+
 def test_json_holds_the_same_figures(trace_file, capsys):
     data = json.loads(run(capsys, trace_file, "--json", "--by", "role")[1])
     assert data["analysis"]["devices"][0]["straggler"] == pytest.approx(0.4)
-    assert data["analysis"]["critical_path"]["seconds"] == pytest.approx(9.5)
+    assert data["analysis"]["critical_path"]["seconds"] == pytest.approx(10.0)
+    assert data["analysis"]["critical_path"]["unhindered"] == pytest.approx(9.5)
     assert data["table"]["rows"][0]["name"] == "backward"
     assert data["memory"] == []
 

@@ -28,6 +28,16 @@ def test_rates_are_those_between_two_reports():
     assert board.bytes_a_second.points[0] == (4.0, 20 * 4096 / 4)
 
 
+def test_batch_of_another_size_leaves_what_is_known_of_the_same_tasks():
+    board = full_board()
+    known = dict(board.durations)
+    larger = [{**box, "bytes": 2 * box["bytes"]} for box in BOXES]
+    board.apply(report(9, 109.0, graph=larger))
+    assert known and board.durations == known and board.boxes == larger
+    board.apply(report(10, 110.0, graph=BOXES[:1]))
+    assert not board.durations
+
+
 def test_what_a_step_takes_forgets_that_the_first_ones_were_slow():
     board = Board()
     board.apply(report(2, 100.0) | {"seconds": 30.0})  # kernels were made

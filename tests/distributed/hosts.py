@@ -59,6 +59,8 @@ class Host:
         self._inside = f"{network}i{number}"
         self._network, self._megabits, self._delay = network, megabits, delay
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._worker: subprocess.Popen[bytes]
+        self._scheduler: Path
 
     def build(self) -> None:
         """Make the host and its link."""
@@ -96,16 +98,39 @@ class Host:
 
     def start(self, scheduler: Path) -> None:
         """Start the worker of the scheduler that a file names."""
+        self._scheduler = scheduler
         options = ["--host", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
         # who imports it later, in the middle of a step, may seem silent
         options += ["--preload", "dpexec.engine.compile.bindings.native"]
         inside = ("ip", "netns", "exec", self.name)
-        worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
-        self._processes.append(worker)
+        self._worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
+        self._processes.append(self._worker)
+
+    def start_again(self) -> None:
+        """Start another worker in the place of one that has ended."""
+        self._processes.remove(self._worker)
+        self.start(self._scheduler)
+
+    @property
+    def works(self) -> bool:
+        """Whether the process of its worker is there."""
+        return self._worker.poll() is None
+
+    def end(self) -> None:
+        """Kill the worker."""
+        _kill(self._worker)
+
+    def signal(self, number: int) -> None:
+        """Send the process of the worker a signal, if it is there."""
+        self._worker.send_signal(number)
 
     def cut(self) -> None:
         """Cut the link: nobody is told."""
         _ip("link", "set", self.link, "down")
+
+    def mend(self) -> None:
+        """Join what was cut."""
+        _ip("link", "set", self.link, "up")
 
     def lose(self, other: "Host") -> None:
         """Send nothing to another host any more: its frames go to nobody, who does not say so."""

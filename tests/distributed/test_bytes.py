@@ -73,7 +73,8 @@ def test_dense_gradients_go_through_sockets_between_hosts(sockets):
 
 
 def test_transfers_of_tasks_say_what_they_brought(pair):
-    trace = train(*NETS["mlp"](), 2, scheduler=pair, trace=True).compiled.trace
+    options = {"scheduler": pair, "collectives": "tasks", "trace": True}
+    trace = train(*NETS["mlp"](), 2, **options).compiled.trace
     moved = [event.args["bytes"] for event in trace if event.kind == "transfer"]
     gradients = sum(e.args["bytes"] for e in trace if e.kind == "collective")
     assert sum(moved) >= gradients  # those of the other replica come, and the sums go back
@@ -83,7 +84,8 @@ def test_transfers_of_tasks_say_what_they_brought(pair):
 def test_replicas_of_a_worker_are_added_up_before_a_sum_travels(pair, monkeypatch, mode):
     monkeypatch.setattr(links, "TASKS", Link(0.0, 1e9))  # as if only bytes took time
     net, feeds = NETS["mlp"]()
-    run = train(net, feeds, 6, mode, scheduler=pair, trace=True)
+    options = {"scheduler": pair, "collectives": "tasks", "trace": True}
+    run = train(net, feeds, 6, mode, **options)
     assert_same_bits(run, train(net, feeds, 6))
     trace = run.compiled.trace
     came = [e for e in trace if e.kind == "transfer" and e.step == trace.steps[-1]]
@@ -97,5 +99,6 @@ def test_replicas_of_a_worker_are_added_up_before_a_sum_travels(pair, monkeypatc
 def test_large_parameters_come_without_advice_to_load_them_with_dask(pair):
     table = 12e6
     feed = {"x": np.zeros((2, 4), "int64"), "y": np.zeros((2, 1), "int64")}
-    run = train(words(vocabulary=int(table / (5 * 4))), [feed], 2, scheduler=pair)
+    net, options = words(vocabulary=int(table / (5 * 4))), {"collectives": "tasks"}
+    run = train(net, [feed], 2, scheduler=pair, **options)
     assert max(value.nbytes for value in run.state.values()) >= table

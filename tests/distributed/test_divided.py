@@ -7,7 +7,8 @@ from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.compile.plans.bucket_size import Link
 from tests.distributed.faults import die
 from tests.distributed.nets import NETS
-from tests.engine.run.nets import assert_same_bits, train
+from tests.engine.run.nets import assert_same_bits
+from tests.engine.run.nets import train as train_there
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +17,10 @@ def apart(monkeypatch):
     hosts = property(lambda homes: [devices[0] for devices in homes.workers.values()])
     monkeypatch.setattr(HomeTable, "hosts", hosts)
     monkeypatch.setattr(task_runner, "link_between", lambda *_: Link(0.0, 1e9))
+
+
+def train(net, feeds, devices, **options):
+    return train_there(net, feeds, devices, collectives="tasks", **options)
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -79,6 +79,6 @@ def test_what_stays_on_gpus_is_added_up_there(gpu, monkeypatch, name, mode):
     monkeypatch.setattr("dpexec.engine.cluster.worker.exports._stays_on_gpu", lambda *where: True)
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
     with Client(**options, dashboard_address=":0", set_as_default=False) as client:
-        run = trained(name, client, 2, mode)
+        run = trained(name, client, 2, mode, collectives="tasks")
     assert_same_bits(run, expected(name, 2))
     assert "by UCX" in run.compiled.plan.describe()

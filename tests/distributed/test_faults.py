@@ -1,24 +1,38 @@
 """Workers are killed, stopped, started and cut off: training goes on with the same bits."""
 
 import os
+import threading
 import time
 
+import dask
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.cluster.client import replica_group
+from dpexec.engine.cluster.client import recovery, replica_group
 from dpexec.engine.cluster.client.replica_group import ReplicaGroup
 from dpexec.engine.core.errors import ClusterError, SchedulerLostError, StateLostError
 from tests.distributed.clusters import Workers, workers
 from tests.distributed.faults import die, disturbed, fill_memory
 from tests.distributed.nets import NETS
-from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train, word_batches, words
+from tests.engine.run.nets import (
+    AllReduce,
+    Reduce,
+    assert_same_bits,
+    strategies,
+    train,
+    word_batches,
+    words,
+)
 from tests.waiting import until
 
 STEPS = 6
 COMMIT = "dpexec.engine.cluster.worker.versions:Versions.commit"
-KERNELS = "dpexec.engine.cluster.worker.gpus:run_steps"
+WORK = {
+    "tasks": ("dpexec.engine.cluster.worker.gpus:run_steps", 3),
+    "gang": ("dpexec.engine.threads.thread_team:ThreadTeam.run", 1),
+}
+"""What works on a step, and at which call it is in the middle of it."""
 
 both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
@@ -57,7 +71,7 @@ def test_killed_when_others_have_made_the_step(mortals, undisturbed, mode, colle
 @both_collectives
 def test_killed_in_a_step(mortals, undisturbed, collectives):
     lost = mortals.addresses()[0]
-    faults = {2: lambda: die(mortals, lost, KERNELS, calls=3)}
+    faults = {2: lambda: die(mortals, lost, *WORK[collectives])}
     assert_same_bits(survives(mortals, faults, Reduce, collectives), undisturbed)
     assert lost not in mortals.addresses()
 
@@ -145,10 +159,12 @@ def test_connection_to_the_scheduler_is_lost_and_comes_back(mortals, undisturbed
     assert mortals.client.scheduler_comm.comm not in connections
 
 
+@both_collectives
 @both_modes
-def test_operator_that_fails_is_an_error_and_no_lost_worker(mortals, mode):
+def test_operator_that_fails_is_an_error_and_no_lost_worker(mortals, mode, collectives):
     net, feeds = words(fluid.optimizer.Adam(0.01)), word_batches(3)
-    run = train(net, feeds[:1], 2, mode, scheduler=mortals.client)
+    options = {"scheduler": mortals.client, "collectives": collectives}
+    run = train(net, feeds[:1], 2, mode, **options)
     pids = set(mortals.client.run(os.getpid).values())
     bad = {**feeds[1], "x": feeds[1]["x"].copy()}
     bad["x"][-1, 0] = 50  # on the last replica alone
@@ -161,7 +177,66 @@ def test_operator_that_fails_is_an_error_and_no_lost_worker(mortals, mode):
     assert set(mortals.client.run(os.getpid).values()) == pids
 
 
-def test_state_that_nobody_has_is_an_error_that_names_checkpoints(mortals):
+@pytest.mark.parametrize(("mode", "collectives"), [(AllReduce, "auto"), (Reduce, "tasks")], ids=str)
+def test_second_kill_moments_later_loses_nothing(mortals, undisturbed, mode, collectives):
+    """While one worker is left, the client has a copy of what nobody else could mirror."""
+    first, second = mortals.addresses()
+
+    def lose_the_other():
+        mortals.lose(second)
+        mortals.wait_for(2)
+
+    faults = {2: lambda: mortals.lose(first), 4: lose_the_other}
+    assert_same_bits(survives(mortals, faults, mode, collectives), undisturbed)
+
+
+def test_what_is_written_while_one_worker_is_left_is_kept(mortals):
+    """It is part of the copy that the client has, and reaches the worker that comes then."""
+    net, feeds = NETS["images"](STEPS)
+    first, second = mortals.addresses()
+
+    def losses(where, faults):
+        scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+        compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, *strategies(Reduce, scheduler=where), places=fluid.cpu_places(2)
+        )
+
+        def write():
+            rate = next(n for n in net.main.global_block().vars if n.startswith("learning_rate"))
+            scope.find_var(rate).get_tensor().set(np.array([0.02], "float32"), fluid.CPUPlace())
+
+        exe.run(net.startup, scope=scope)
+        found = []
+        for step, feed in enumerate(disturbed(feeds, faults)):
+            if step == 4:
+                write()
+            found += exe.run(compiled, feed=feed, fetch_list=[net.loss], scope=scope)
+        return [loss.tolist() for loss in found]
+
+    def lose_the_other_soon():
+        die(mortals, second, *WORK["gang"])
+        comes.start()
+
+    comes = threading.Timer(1.0, mortals.wait_for, (2,))
+    faults = {2: lambda: mortals.lose(first), 4: lose_the_other_soon}
+    assert losses(mortals.client, faults) == losses("threads", {})
+    comes.join()
+
+
+def test_rolling_restarts_lose_nothing(nursed, undisturbed):
+    """All workers, one by one, with a step between them."""
+
+    def restart(number):
+        found = nursed.wait_for(2)
+        nursed.client.restart_workers([found[number]], timeout=30)
+
+    faults = {1 + number: lambda n=number: restart(n % 2) for number in range(4)}
+    assert_same_bits(survives(nursed, faults, Reduce, "auto"), undisturbed)
+
+
+def test_state_that_nobody_has_is_an_error_that_names_checkpoints(mortals, monkeypatch):
+    monkeypatch.setattr(recovery, "_HANDED_ON", 0.5)
+
     def lose_all():
         for address in mortals.addresses():
             mortals.lose(address)
@@ -184,7 +259,8 @@ def test_no_worker_is_left(mortals, fault, collectives):
 
 @both_collectives
 def test_scheduler_that_ends_is_named_at_once(collectives):
-    with workers(2) as found:
+    short = {"distributed.comm.timeouts.connect": "5s"}  # who ends later looks for it that long
+    with dask.config.set(short), workers(2) as found:
         ended = []
 
         def end():

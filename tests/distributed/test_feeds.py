@@ -1,6 +1,7 @@
 """Dask collections feed the replicas on their workers, and do not pass through the client."""
 
 import contextlib
+from contextvars import ContextVar
 
 import dask.array as da
 import dask.bag as db
@@ -8,11 +9,14 @@ import dask.dataframe as dd
 import numpy as np
 import pandas
 import pytest
+from distributed import Client
+from distributed.comm import tcp
 from distributed.comm.tcp import TCP
-from distributed.sizeof import sizeof
+from distributed.deploy.subprocess import SubprocessCluster
+from distributed.utils import nbytes
 
 import dpexec as fluid
-from dpexec.engine.dask.held import BlockRows, HeldRows
+from dpexec.engine.dask.held import BlockRows, HeldBlocks, HeldRows
 from dpexec.engine.exchange.wire import Channel
 from tests.engine.run.nets import assert_same_bits, batches, classifier, train
 
@@ -68,10 +72,14 @@ def test_list_of_feeds(pair):
 
 
 @contextlib.contextmanager
-def bytes_through_this_process(monkeypatch):
-    """Counts what the client, and the scheduler in its process, send and receive."""
+def bytes_through_this_process(monkeypatch, scheduler=""):
+    """Counts what the client, and the scheduler in its process, send and receive.
+
+    With the address of the scheduler, the client alone.
+    """
     counted = {"bytes": 0}
     write, read, send, receive = TCP.write, TCP.read, Channel.send, Channel.receive
+    unpack, is_counted = tcp.from_frames, ContextVar("is_counted", default=False)
 
     def counting_send(self, buffers):
         sent = send(self, buffers)
@@ -85,17 +93,21 @@ def bytes_through_this_process(monkeypatch):
 
     async def counting_write(self, *args, **kwargs):
         sent = await write(self, *args, **kwargs)
-        counted["bytes"] += sent
+        counted["bytes"] += sent * (self.local_address != scheduler)
         return sent
 
     async def counting_read(self, *args, **kwargs):
-        message = await read(self, *args, **kwargs)
-        counted["bytes"] += sizeof(message)
-        return message
+        is_counted.set(self.local_address != scheduler)
+        return await read(self, *args, **kwargs)
+
+    async def counting_unpack(frames, *args, **kwargs):
+        counted["bytes"] += sum(map(nbytes, frames)) * is_counted.get()
+        return await unpack(frames, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(TCP, "write", counting_write)
         patch.setattr(TCP, "read", counting_read)
+        patch.setattr(tcp, "from_frames", counting_unpack)
         patch.setattr(Channel, "send", counting_send)
         patch.setattr(Channel, "receive", counting_receive)
         yield counted
@@ -124,8 +136,9 @@ def test_rows_do_not_come_to_the_client(pair, monkeypatch, collectives):
 
 
 def test_slices_take_rows_of_the_blocks_where_they_lie():
-    pieces = [BlockRows(name, rows, 0, rows) for name, rows in (("a", 4), ("b", 3), ("c", 5))]
-    part = HeldRows(pieces, (12, 2), np.dtype("f4"))[3:8]
+    sizes = ("a", 4), ("b", 3), ("c", 5)
+    blocks = HeldBlocks(BlockRows(name, rows, 0, rows) for name, rows in sizes)
+    part = HeldRows(blocks, 0, (12, 2), np.dtype("f4"))[3:8]
     assert part.shape == (5, 2)
     assert [(p.future, p.first, p.end) for p in part.pieces] == [
         ("a", 3, 4),
@@ -147,3 +160,32 @@ def test_wrong_type_is_named_before_anything_runs(pair):
     lazy = da.ones((12, 8), chunks=4)
     with pytest.raises(ValueError, match="'float32', but received 'float64'"):
         train(classifier(), [{"x": lazy, "y": np.zeros((12, 1), "int64")}], 2, scheduler=pair)
+
+
+def test_scheduler_that_has_to_import_dpexec_first_does_not_seem_silent():
+    def import_slowly():
+        import sys
+        import time
+
+        class Slow:
+            def find_spec(self, name, path=None, target=None):
+                if name == "dpexec":
+                    sys.meta_path.remove(self)
+                    time.sleep(4)
+
+        sys.meta_path.insert(0, Slow())
+        return "dpexec" in sys.modules
+
+    (feed,) = batches(1)
+    feeds = [{name: da.from_array(value, chunks=-1) for name, value in feed.items()}]
+    options = {
+        "scheduler_kwargs": {"dashboard": False},
+        "worker_kwargs": {"preload": ["dpexec.engine.ops"]},
+    }
+    with (
+        SubprocessCluster(worker_class="distributed.Worker", n_workers=1, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        assert client.run_on_scheduler(import_slowly) is False
+        run = train(classifier(), feeds, 2, scheduler=client, collective_timeout=2)
+    assert_same_bits(run, train(classifier(), [feed], 2))

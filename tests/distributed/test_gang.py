@@ -79,13 +79,70 @@ def mapped():
     return "".join([*files, Path("/proc/self/maps").read_text()]).count("dpexec-gang")
 
 
-def test_gang_that_lost_a_worker_in_a_step_leaves_nothing(mortals):
+CODE_STEP = "dpexec.engine.compile.bindings.code_step:CodeStep"
+BOUND, COPIED = f"{CODE_STEP}.bring", f"{CODE_STEP}.results"
+
+
+def whole_steps():
+    """How many plans a worker runs as whole steps of code."""
+    from dpexec.engine.cluster.worker import gang
+
+    made = [seat._steps._runner.code.made for seat in gang._seats.values() if seat._steps]
+    return sum(code is not None for codes in made for code in codes.values())
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+@pytest.mark.parametrize("name", NETS)
+def test_members_run_whole_steps_of_code(name, mode, pair, expected):
+    run = gang(name, pair, 3, mode)
+    assert all(number > 0 for number in pair.run(whole_steps).values())
+    assert_same_bits(run, expected(name, 3))
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+@pytest.mark.parametrize("where", [BOUND, COPIED])
+def test_worker_killed_in_a_step_of_code(where, mode, mortals):
     net, feeds = NETS["mlp"]()
-    run = train(net, feeds[:1], 2, scheduler=mortals.client, collectives="gang")
+    feeds = [*feeds, *feeds]
+    run = train(net, feeds[:3], 2, mode, scheduler=mortals.client, collectives="gang")
     survivor, lost = run.compiled._engine._cluster.address
-    die(mortals, lost, "dpexec.engine.exchange.divided:DividedInMemory.run")
+    die(mortals, lost, where)
+    losses = []
     with fluid.scope_guard(run.scope):
         exe = fluid.Executor(fluid.CPUPlace())
-        exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])
+        for feed in feeds[3:]:
+            losses += exe.run(run.compiled, feed=feed, fetch_list=[net.loss])
+        state = persistables(net.main, run.scope)
+    alone = train(net, feeds, 2, mode)
+    np.testing.assert_array_equal(losses, alone.losses[3:])
+    for name, value in alone.state.items():
+        np.testing.assert_array_equal(state[name], value, err_msg=name)
     assert lost not in mortals.addresses()
     assert mortals.client.run(mapped, workers=[survivor]) == {survivor: 0}
+
+
+def test_variables_that_nobody_reads_are_deferred_once(pair, monkeypatch):
+    net, feeds = NETS["mlp"]()
+    name = net.main.all_parameters()[0].name
+    deferred, defer = [], fluid.LoDTensor.defer
+    monkeypatch.setattr(fluid.LoDTensor, "defer", lambda *a: deferred.append(a) or defer(*a))
+
+    def states(**options):
+        """A parameter after 4 steps; after it was read, and written, one more step each."""
+        run = train(net, feeds[:1], 2, **options)  # which reads all
+        exe, counts, values = fluid.Executor(fluid.CPUPlace()), [], []
+        with fluid.scope_guard(run.scope):
+            tensor = run.scope.find_var(name).get_tensor()
+            for steps in (4, 1, 1):
+                deferred.clear()
+                for _ in range(steps):
+                    exe.run(run.compiled, feed=feeds[0], fetch_list=[net.loss])
+                counts.append(len(deferred))
+                values.append(np.array(tensor))
+                if steps == 1:
+                    tensor.set(values[-1] + 1, fluid.CPUPlace())
+        return counts, values
+
+    counts, values = states(scheduler=pair, collectives="gang")
+    assert counts[0] > 0 and counts == counts[:1] * 3
+    np.testing.assert_array_equal(values, states()[1])

@@ -76,7 +76,7 @@ def test_the_speed_of_links_is_measured(narrow):
 def test_hosts_divide_sums_whose_bytes_take_longer_than_more_tasks(network):
     client, _ = network
     net, feeds = wide(), batches(2)
-    run = train(net, feeds, 2, scheduler=client, trace=True)
+    run = train(net, feeds, 2, scheduler=client, collectives="tasks", trace=True)
     assert_same_bits(run, train(net, feeds, 2))
     came = {key for e in run.compiled.trace if e.kind == "transfer" for key in e.args["keys"]}
     assert {name.partition("-")[0] for name in came} == {

@@ -10,6 +10,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from distributed import Client
 
 import dpexec as fluid
 from tests.distributed.nets import NETS
@@ -75,7 +76,7 @@ def test_closed_executor_brings_values_home(pair, expected, collectives):
         for feed in feeds:
             exe.run(compiled, feed=feed)
         exe.close()
-    assert all_held(pair) == NOTHING
+    until(lambda: all_held(pair) == NOTHING)  # tasks of a gang end when they see that it is over
     for name, value in expected("mlp", 2).state.items():
         np.testing.assert_array_equal(persistables(net.main, scope)[name], value)
 
@@ -92,6 +93,17 @@ def test_killed_client_leaves_nothing(pair):
         os.kill(trainer.pid, signal.SIGKILL)
         trainer.wait()
         until(lambda: all_held(pair) == NOTHING)
+
+
+@both_collectives
+def test_closed_cluster_of_this_process_leaves_nothing(collectives):
+    before = held()
+    options = {"threads_per_worker": 1, "dashboard_address": ":0", "set_as_default": False}
+    with Client(n_workers=2, processes=False, **options) as client:
+        run = train(*NETS["mlp"](), 2, scheduler=client, collectives=collectives)
+        assert held()[0] == before[0] + 2
+    until(lambda: held() == before)
+    assert run.compiled._engine._cluster is not None
 
 
 ENDING = """

@@ -10,6 +10,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.checkpoint import Checkpoints
+from dpexec.checkpoint.files import Folder
 from dpexec.engine.core.errors import StateLostError
 from tests.distributed.faults import disturbed
 from tests.engine.run.nets import (
@@ -69,6 +70,41 @@ def test_training_goes_on_from_a_checkpoint(mortals, alone, tmp_path):
         state = persistables(net.main, fluid.global_scope())
     for name, value in alone.state.items():
         np.testing.assert_array_equal(state[name], value, err_msg=name)
+
+
+def test_checkpoints_of_workers_are_written_beside_the_training(
+    mortals, alone, tmp_path, monkeypatch
+):
+    """Also when a worker is lost meanwhile; threads go on from the latest."""
+    net, feeds, write, may_end = adam(), batches(STEPS, rows=11), Folder.write, threading.Event()
+    written = []
+
+    def slow(self, step, content):
+        assert may_end.wait(60)
+        write(self, step, content)
+
+    def end():
+        written.append(saved.steps)
+        may_end.set()
+
+    monkeypatch.setattr(Folder, "write", slow)
+    exe = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(net.startup)
+        program = compiled(net, 2, Reduce, scheduler=mortals.client)
+        with Checkpoints(exe, tmp_path, program, every=2) as saved:
+            faults = {2: lambda: mortals.lose(mortals.addresses()[1]), 3: end}
+            for feed in disturbed(feeds[:5], faults):
+                exe.run(program, feed=feed, fetch_list=[net.loss])
+                saved.step()
+    assert written == [[]]  # a step was made before the first was written
+    with fluid.scope_guard(fluid.Scope()):
+        program = compiled(net, 2, Reduce)
+        with Checkpoints(exe, tmp_path, program, every=2) as saved:
+            start = saved.resume().step
+            losses = [exe.run(program, feed=f, fetch_list=[net.loss])[0] for f in feeds[start:]]
+    assert start == 4
+    np.testing.assert_array_equal(losses, alone.losses[start:])
 
 
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])

@@ -43,6 +43,7 @@ def _patient(request):
     """Nobody rests in the middle of a test because the machine is busy."""
     if "pair" in request.fixturenames:
         client = request.getfixturevalue("pair")
+        gc.collect()  # gangs of the tests before end with their engines
         stay(client, 60.0)
         yield
         stay(client, 1.0)
@@ -179,20 +180,20 @@ def test_programs_of_several_threads_train_on_the_same_workers(pair):
 def test_client_that_does_not_reach_workers_sends_steps_through_the_scheduler(
     pair, monkeypatch, caplog
 ):
-    connect = rendezvous._connect
+    connect = rendezvous.connect
 
-    def unreachable(member, host, security, role, timeout):
+    def unreachable(where, security, role, timeout):
         if role == "client":
             raise OSError("no route to host")
-        return connect(member, host, security, role, timeout)
+        return connect(where, security, role, timeout)
 
-    monkeypatch.setattr(rendezvous, "_connect", unreachable)
+    monkeypatch.setattr(rendezvous, "connect", unreachable)
     caplog.set_level(logging.WARNING, "dpexec")
     before = residents(pair)
     run = gang(batches(3), scheduler=pair)
     assert_same_bits(run, train(classifier(), batches(3), 2))
     assert "orders go through dask's scheduler: no way to worker" in caplog.text
-    assert set(residents(pair)) <= set(before)
+    until(lambda: set(residents(pair)) <= set(before))  # before a task that stays would rest
 
 
 def test_scheduler_may_close_workers_that_train_but_not_for_being_idle(mortals, monkeypatch):
@@ -214,6 +215,33 @@ def test_scheduler_may_close_workers_that_train_but_not_for_being_idle(mortals, 
     assert found["idle"] == []
     assert_same_bits(run, train(classifier(), batches(STEPS), 2))
     assert run.compiled._engine._cluster.address.count(found["wanted"]) == 0
+
+
+def test_dashboard_names_a_lost_worker_and_shows_who_goes_on(mortals):
+    def members(dask_scheduler):
+        found = dask_scheduler.plugins["dpexec"].refresh().members.values()
+        return [(member.left is None, member.running, set(member.groups)) for member in found]
+
+    def shown(*there):
+        states = mortals.client.run_on_scheduler(members)
+        return states if sorted(found[0] for found in states) == list(there) else None
+
+    lost = mortals.addresses()[1]
+
+    def lose():
+        until(lambda: shown(True, True))
+        mortals.lose(lost)
+
+    run = gang(disturbed(batches(STEPS), {3: lose}), scheduler=mortals.client)
+    assert_same_bits(run, train(classifier(), batches(STEPS), 2))
+
+    def all_there():
+        states = shown(False, True)
+        return states and {"optimizer_dev0", "optimizer_dev1"} <= states[1][2] | states[0][2]
+
+    until(all_there)
+    states = mortals.client.run_on_scheduler(members)
+    assert [running for _, running, _ in states] == [None, None]
 
 
 def test_workers_that_others_keep_are_not_offered():

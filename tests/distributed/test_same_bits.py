@@ -86,7 +86,7 @@ def test_workers_of_one_process(expected, name, mode, collectives):
 
 
 def test_the_guide(pair):
-    (program,) = programs("docs/cluster.md")
+    program, _ = programs("docs/cluster.md")
     net, exe = classifier(), fluid.Executor(fluid.CPUPlace())
     exe.run(net.startup)
     names = {"fluid": fluid, "main": net.main, "loss": net.loss, "exe": exe, "batch": batches(1)[0]}

@@ -7,12 +7,17 @@ import dpexec as fluid
 from dpexec.engine.cluster.client import task_runner
 from tests.distributed.faults import fail
 from tests.distributed.nets import NETS
-from tests.engine.run.nets import AllReduce, Reduce, persistables, train
+from tests.engine.run.nets import AllReduce, Reduce, persistables
+from tests.engine.run.nets import train as train_there
 
 RUN = 10
 RUN_STEPS = "dpexec.engine.cluster.worker.gpus:run_steps"
 
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+
+
+def train(net, feeds, devices, mode=AllReduce, **options):
+    return train_there(net, feeds, devices, mode, collectives="tasks", **options)
 
 
 def one_by_one(net, feed, steps):

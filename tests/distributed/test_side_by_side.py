@@ -5,7 +5,7 @@ import threading
 import pytest
 from distributed import Client
 
-from dpexec.engine.exchange.side_by_side import helpers, side_by_side
+from dpexec.engine.cluster.worker.side_by_side import helpers, side_by_side
 from tests.distributed.nets import NETS
 from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train
 

@@ -28,12 +28,12 @@ def test_updates_that_begin_together_have_the_same_copies(client, expected, mode
         return copied(self, name, value)
 
     monkeypatch.setattr(Versions, "copied", slow)
-    options = {"scheduler": client, "task_granularity": "op"}
+    options = {"scheduler": client, "collectives": "tasks", "task_granularity": "op"}
     run = train(*NETS["mlp"](), 2, mode, **options)
     assert_same_bits(run, expected("mlp", 2))
 
 
-def trained(scheduler, mode, order):
+def trained(scheduler, mode, order, collectives):
     """What programs of so many replicas compute that train one after another, and parameters."""
     main, startup = fluid.Program(), fluid.Program()
     main.random_seed = startup.random_seed = 3
@@ -44,7 +44,8 @@ def trained(scheduler, mode, order):
     executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
     executor.run(startup, scope=scope)
     build, execution = fluid.BuildStrategy(), fluid.ExecutionStrategy()
-    build.reduce_strategy, execution.scheduler = mode, scheduler
+    build.reduce_strategy = mode
+    execution.scheduler, execution.collectives = scheduler, collectives
     programs = {
         count: fluid.CompiledProgram(main).with_data_parallel(
             loss.name, build, execution, places=[fluid.CPUPlace()] * count
@@ -59,10 +60,13 @@ def trained(scheduler, mode, order):
     return [*found, np.array(scope.find_var("w").get_tensor())]
 
 
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
 @pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 @pytest.mark.parametrize("order", [(3, 2, 3, 2, 2, 3), (0, 2, 3, 0, 2, 3)], ids=str)
-def test_programs_on_one_scope_see_the_updates_of_each_other(client, mode, order):
+def test_programs_on_one_scope_see_the_updates_of_each_other(client, mode, order, collectives):
     for found, wanted in zip(
-        trained(client, mode, order), trained("threads", mode, order), strict=True
+        trained(client, mode, order, collectives),
+        trained("threads", mode, order, collectives),
+        strict=True,
     ):
         np.testing.assert_array_equal(found, wanted)

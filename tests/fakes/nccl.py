@@ -22,6 +22,7 @@ _TYPES = {
     "NCCL_INT32": 2,
     "NCCL_INT64": 4,
 }
+_COMBINE = (np.add, np.multiply, np.maximum, np.minimum)
 _KINDS = {6: "f2", 7: "f4", 8: "f8", 2: "i4", 4: "i8"}
 
 
@@ -58,7 +59,6 @@ class _Clique:
         """One collective: the calls of all ranks."""
         (what,) = {call[1] for call in calls}
         name, count, kind, op, root = what
-        assert op == self.nccl.NCCL_SUM
         machine, dtype = self.nccl.machine, self.nccl.dtypes[kind]
         streams = [machine.stream_at(call[4]) for call in calls]
         assert [stream.device for stream in streams] == self.gpus
@@ -69,7 +69,7 @@ class _Clique:
                 machine.enqueue(name, reads=[given[rank][1]], stream=streams[rank])
             value = given[sources[0]][0].copy()
             for rank in list(sources)[:0:-1]:  # an order of its own
-                value = value + given[rank][0]
+                value = _COMBINE[op](value, given[rank][0])
             for rank in range(len(calls)) if name != "reduce" else [root]:
                 for source in sources:  # what comes from there has been computed
                     streams[rank].clock.join(streams[source].clock)
@@ -89,7 +89,7 @@ class Nccl:
     """
 
     available = True
-    NCCL_SUM = 0
+    NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN = range(4)
 
     def __init__(self, machine):
         self.machine, self.done = machine, []

@@ -13,8 +13,8 @@ import dpexec as fluid
 from dpexec.engine.core.places import array_module, is_compiled_with_cuda, why_no_gpu
 from dpexec.engine.core.runs import add_at
 from dpexec.engine.gpu.nccl import library
-from dpexec.engine.kernels.gpu import kernel_of
 from dpexec.engine.kernels.gpu.products import products
+from dpexec.engine.kernels.implementations import kernel_of
 from tests.engine.gpu.programs import (
     NETS,
     assert_same_bits,
@@ -41,7 +41,7 @@ KERNEL, STEPS = 1e-4, 1e-3
 @pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])
 def test_kernel_gives_what_it_gives_on_processors(type):
     def choose(type, general):
-        kernel = kernel_of(type, general)
+        kernel = kernel_of(type, general, "gpu")
         return lambda xp, *values, **attrs: kernel(products(xp), *values, **attrs)
 
     compared(type, array_module(fluid.CUDAPlace(0)), KERNEL, choose)
@@ -123,7 +123,7 @@ def test_rounded_products_are_close(precision, tolerance):
 @pytest.mark.parametrize("type", ["conv2d", "depthwise_conv2d", "matmul", "mul"])
 def test_rounded_operands_are_close(type, precision, tolerance):
     def choose(type, general):
-        kernel = kernel_of(type, general)
+        kernel = kernel_of(type, general, "gpu")
         return lambda xp, *values, **attrs: kernel(products(xp, precision), *values, **attrs)
 
     compared(type, array_module(fluid.CUDAPlace(0)), tolerance, choose)

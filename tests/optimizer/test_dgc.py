@@ -70,13 +70,13 @@ def test_idle_devices_take_part_in_updates():
 @pytest.mark.parametrize("rows", [1, 7, 12])
 def test_devices_exchange_few_elements_and_stay_equal(rows, monkeypatch):
     seen = []
-    add = collectives.add_in_order
+    combined = collectives.combined
 
-    def watched(values, *args):
+    def watched(how, values, *args):
         seen.extend(value for value in values if isinstance(value, SelectedRows))
-        return add(values, *args)
+        return combined(how, values, *args)
 
-    monkeypatch.setattr(collectives, "add_in_order", watched)
+    monkeypatch.setattr(collectives, "combined", watched)
     devices = min(rows, 3)
     run = train(network(dgc(1, sparsity=[0.999])), feeds(4, rows), 3)
     assert [value.numel() for value in seen] == [20] * (3 * devices)
@@ -104,15 +104,17 @@ def test_fetched_gradient_is_the_sum_of_what_devices_exchanged():
     np.testing.assert_array_equal(first, second)
 
 
-def test_same_bits_on_a_cluster():
+@pytest.mark.parametrize("collectives", ["gang", "tasks"])
+@pytest.mark.parametrize("begin", [1, 3])
+def test_same_bits_on_a_cluster(begin, collectives):
     from distributed import Client
 
     with Client(
         processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0"
     ) as client:
-        net = network(dgc(1, sparsity=[0.99]))
-        found = train(net, feeds(3), 2, scheduler=client)
-        assert_same_bits(train(net, feeds(3), 2), found)
+        net = network(dgc(begin, sparsity=[0.99]))
+        found = train(net, feeds(5), 2, scheduler=client, collectives=collectives)
+        assert_same_bits(train(net, feeds(5), 2), found)
 
 
 def kernel(u, v, grad, step=5.0, share=1.0, **attrs):

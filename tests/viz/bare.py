@@ -36,7 +36,7 @@ def _data():
         {
             "type": "timeline", "span": [0, 0], "names": ["relu"], "roles": ["forward"],
             "tracks": [{"name": "thread 0", "group": "device 0", "device": 0}],
-            "slices": slices, "flows": [], "critical": [], "counters": [],
+            "slices": slices, "typical": 0, "flows": [], "critical": [], "counters": [],
         },
         {"type": "table", "columns": [{"label": "name", "unit": "text"}], "rows": []},
         {

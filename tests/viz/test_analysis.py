@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from dpexec.viz.measured.analysis import CAUSES, analysis_of
+from dpexec.viz.measured.analysis import analysis_of
+from dpexec.viz.measured.shares import CAUSES
 from hypothesis import given, settings
 
 from tests.viz.test_schedule import any_events
@@ -35,8 +36,13 @@ def test_a_straggler_is_named_with_what_it_costs():
     assert str(found.advice[0]).startswith(
         "device 0 waits 30% of the step for device 1, whose forward_backward_dev1 takes 2.0 times"
     )
-    assert str(found.advice[-1]).startswith("mul_grad alone is 40% of the step")
-    assert [one.nodes for one in found.advice[:: len(found.advice) - 1]] == [(2, 3), (3,)]
+    assert str(found.advice[0]).endswith("; without that a step takes 30% less")
+    assert str(found.advice[1]) == (
+        "mul_grad takes 4.00 s of the critical path; twice as fast, it makes a step 20% shorter "
+        "(8.00 s)"
+    )
+    assert [one.nodes for one in found.advice[:2]] == [(2, 3), (1, 3)]
+    assert [one.share for one in found.advice] == sorted(a.share for a in found.advice)[::-1]
     assert [step.seconds for step in found.steps] == [10.0, 10.0]
     assert [step.gap for step in found.steps] == [0.0, None]
     json.dumps(found.to_json())
@@ -54,8 +60,9 @@ def test_an_operator_that_was_interrupted_once_is_not_worth_changing():
             event("mul", "op", 0, key, start, middle, node=0, step=step),
             event("relu", "op", 0, key, middle, stop, node=1, step=step),
         ]
-    (found,) = analysis_of(trace(events, graph)).advice
-    assert str(found).startswith("mul alone is 70% of the step")
+    mul, relu = analysis_of(trace(events, graph)).advice
+    assert str(mul).startswith("mul takes 7.00 s of the critical path; twice as fast")
+    assert (mul.share, relu.share) == pytest.approx((0.35, 0.15))
 
 
 def reduce_graph():

@@ -10,6 +10,7 @@ from tests.engine.run.nets import batches, classifier, train
 from tests.viz import bare, big
 from tests.viz.browser import BROWSER, DRIVER, MISSING, browser
 from tests.viz.graphs import mlp
+from tests.viz.traces import straggling
 
 pytest.importorskip("selenium", reason="no headless browser: selenium is not installed")
 if not (BROWSER and DRIVER):
@@ -161,6 +162,38 @@ def test_a_node_finds_its_slices_and_back(page):
     page.button("Show in graph", ".timeline .details")
     assert page.text("[role=tab][aria-selected=true]") == tabs(page)[1]
     assert page.text(".graph .details h2") == name
+
+
+def test_a_slider_says_what_the_step_would_take(window, tmp_path):
+    window.open(viz.report(straggling(3)).save(tmp_path / "what-if.html"))
+    window.tab(tabs(window)[1])
+    said = {}
+    for place in (1, 2):  # device 0, which has slack, and device 1, which all wait for
+        search(window, "mul_grad")
+        window.find(f".graph [role=option]:nth-of-type({place})").click()
+        said[place] = [window.text(".what-if")]
+        for position in (10, 1):
+            window.js(
+                "const s = document.querySelector('.what-if input'); s.value = arguments[0];"
+                "s.dispatchEvent(new Event('input'))",
+                position,
+            )
+            said[place].append(window.text(".what-if"))
+    assert said[1][:2] == [
+        "2 times as fast: step 10.0 s, as it was",
+        "no time at all: step 10.0 s, as it was",
+    ]
+    assert said[2] == [
+        "2 times as fast: step 8.00 s, −20%",
+        "no time at all: step 7.00 s, −30%",
+        "0.5 times as fast: step 14.0 s, +40%",
+    ]
+    show(window, "operators")
+    options = window.js(
+        "return [...document.querySelectorAll('.graph select')].flatMap(s => [...s.options])"
+        ".map(o => o.value)"
+    )
+    assert "effect" in options and window.log() == []
 
 
 def test_a_node_tells_what_its_blocks_run(window, tmp_path):

@@ -49,6 +49,23 @@ def test_nothing_ranks_first_that_noise_explains():
     assert [change.difference for change in found.changes] == [1.0, 1.5]
 
 
+def test_two_networks_that_have_nothing_in_common_are_said_to_be_unrelated():
+    other = [event(f"op{n}", "op", 0, "x", n, n + 0.5) for n in range(30)]
+    found = compare(straggling(2), trace(other), names=["one", "two"])
+    assert found.notes == [
+        "These seem to be runs of different networks: of 7 operators of one and 30 of two 0 do the "
+        "same, by what they make and where. Their steps are not compared."
+    ]
+    text = str(found).splitlines()
+    assert "and 10 more" in text and found.notes[0] in text
+    assert len([line for line in text if line.startswith("only in two")]) == 20
+
+
+def test_names_of_operators_are_cut_in_the_text_as_in_the_picture():
+    long = [event("x" * 300, "op", 0, "a", 0, 1)]
+    assert max(map(len, str(compare(trace(long), trace(long))).splitlines())) < 200
+
+
 def test_operators_without_a_partner_are_listed():
     one = straggling(2)
     without = Trace(tuple(e for e in one if "optimizer" not in e.key), {}, one.graph)

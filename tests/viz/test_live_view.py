@@ -14,6 +14,7 @@ from dpexec.viz import live
 from dpexec.viz.live_panels import live_view
 
 from dpexec.dashboard.board import Board
+from dpexec.dashboard.groups import Member
 from dpexec.engine.trace import live as watching
 from tests.dashboard.reports import BOXES, full_board, report
 from tests.dashboard.test_monitor import Trainer
@@ -61,12 +62,56 @@ def test_panel_is_well_formed_and_inside_its_picture(name):
 
 @pytest.mark.parametrize("name", live_view.PANELS)
 def test_texts_do_not_overlap(name):
-    for found in re.findall(r"<svg.*?</svg>", live_view.panel(full_board(), name), re.S):
+    board = with_members("0", "1")
+    for found in re.findall(r"<svg.*?</svg>", live_view.panel(board, name), re.S):
         placed = list(boxes_of_texts(ElementTree.fromstring(found)))
         for i, (left, right, y, one) in enumerate(placed):
             for left2, right2, y2, other in placed[i + 1 :]:
                 apart = right <= left2 or right2 <= left or abs(y - y2) >= 11
                 assert apart, f"{one!r} lies on {other!r}"
+
+
+def with_members(*names):
+    """A board that workers have told of their steps."""
+    board = full_board()
+    groups = {"forward_backward_dev0": (0.02, 10), "all_reduce": (0.01, 10)}
+    board.members = {name: Member(name, every=4) for name in names}
+    for now in (time.time() - 5, time.time()):
+        for member in board.members.values():
+            member.add(10, groups, now)
+    return board
+
+
+def test_groups_of_every_worker_are_shown():
+    shown = " ".join(texts(live_view.panel(with_members("0", "1"), "groups")))
+    assert "worker 1: 20 steps, 500 ms each" in shown and "Measured in one of 4 steps." in shown
+    assert shown.count("2.00 ms a step, 0%") == shown.count("1.00 ms a step, 0%") == 2
+    assert "this process: 8 steps" in live_view.panel(full_board(), "groups")
+
+
+def test_worker_that_has_left_is_named_and_its_groups_are_gone():
+    board = with_members("0", "1")
+    board.members["1"].left = time.time() - 4
+    shown = live_view.panel(board, "groups")
+    assert "Worker 1 has left 4.00 s ago." in shown
+    assert "worker 0" in shown and "worker 1" not in shown
+
+
+def test_worker_that_is_silent_while_others_train_is_named():
+    board = with_members("0", "1")
+    board.members["1"].at -= 12
+    board.last_step = time.time()
+    assert "Worker 1 was last heard of 12.0 s ago." in live_view.panel(board, "groups")
+
+
+def test_many_workers_and_groups_stay_a_picture():
+    board = with_members(*map(str, range(20)))
+    more = {f"forward_backward_dev{number}": (0.1, 1) for number in range(1, 31)}
+    board.members["1"].add(0, more, time.time())
+    shown = live_view.panel(board, "groups")
+    assert "21 further groups" in shown
+    assert "12 further workers are not drawn." in shown
+    assert shown.count(" a step, ") < 50
 
 
 def test_graph_says_what_is_slow_and_what_runs():

@@ -3,7 +3,8 @@
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from dpexec.viz.memory import KINDS, memory, memory_of, thinned
+from dpexec.viz.measured.memory_use import KINDS, memory_of, thinned
+from dpexec.viz.memory import memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def test_memory_equals_a_replay_to_the_byte(rows):
             at = list(used.times).index(time)
             assert {kind: used.kinds[kind][at] for kind in KINDS} == sums[time]
             reserved = sum(row.bytes for row in until if row.kind == "arena")
-            assert used.reserved[at] == reserved
+            assert used.work_area[at] == reserved
         highest = max(sum(kinds.values()) for kinds in sums.values())
         assert used.peak.bytes == highest == used.alive.max()
         assert sum(sums[used.peak.time].values()) == highest
@@ -73,19 +74,19 @@ def test_the_peak_is_attributed_to_variables():
     assert (one.peak.time, one.peak.bytes) == (3.0, 10 << 20)
     assert [part.name for part in one.peak.parts] == ["fc_0.w_0", "fc_0.w_0@GRAD", "fc_0.tmp_0"]
     assert other.peak.bytes == 4 << 20
-    assert one.to_json()["reserved"] == 8 << 20
+    assert one.to_json()["work_area"] == 8 << 20
     assert view.title == "Memory · peak 10.0 MiB on device 0"
     assert "device 0: peak 10.0 MiB\n    4.00 MiB  parameter  fc_0.w_0" in str(view)
     data = view.payload()["devices"][0]
     assert data["kinds"]["temporary"] == [0, 2 << 20, 2 << 20, 0]
-    assert data["reserved"] == [8 << 20] * 4
+    assert data["work_area"] == [8 << 20] * 4
     assert data["peak"]["time"] == 3_000_000_000
 
 
 def test_the_picture_names_areas_peak_and_variables():
     svg = memory(with_memory(ROWS)).svg
     ElementTree.fromstring(svg)
-    for text in ("peak 10.0 MiB", "4.00 MiB, 40%, parameter", ">gradient<", "reserved"):
+    for text in ("peak 10.0 MiB", "4.00 MiB, 40%, parameter", ">gradient<", "work area"):
         assert text in svg
 
 

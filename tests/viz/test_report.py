@@ -15,7 +15,7 @@ from dpexec import viz
 from dpexec.engine import trace as traces
 from dpexec.engine.trace import Allocation, Trace
 from tests.engine.run.nets import batches, classifier, train
-from tests.viz.traces import looping, straggling, trace
+from tests.viz.traces import GraphFile, event, looping, straggling, task, trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -84,9 +84,38 @@ def test_the_graph_is_coloured_by_what_was_measured():
     overlay = overlay_of(Schedule(straggling(steps=2)))
     # nodes: mul, mul_grad of device 0; of device 1; all_reduce; sgd of both
     assert overlay["time"] == pytest.approx([1, 2, 2, 4, 1, 2, 2.5])
-    assert overlay["slack"] == pytest.approx([3, 3, 0, 0, 0, 0.5, 0])
+    assert overlay["slack"] == pytest.approx([3, 3, 0, 0, 0, 1, 0])
+    assert overlay["effect"] == pytest.approx([0, 0, 2, 4, 1, 0, 2.5])
     assert overlay["critical"] == [2, 3, 4, 6]
+    replay = overlay["replay"]
+    stops = []
+    for time, delay, before in zip(*(replay[c] for c in ("time", "delay", "before")), strict=True):
+        stops.append(max((stops[at] for at in before), default=0) + delay + time)
+    assert max(stops) == replay["step"] == 10_000_000_000
+    owners = [replay["owners"][owner] for owner in replay["owner"]]
+    assert sorted(owners) == [(0,), (1,), (2,), (3,), (4,), (5,), (6,)]
     assert "memory" not in overlay
+
+
+def test_one_slice_that_was_interrupted_changes_no_figure_of_an_operator():
+    graph = GraphFile(1)
+    graph.task("t-0", 0, [graph.op("mul", 0, ["x"], ["h"]), graph.op("relu", 0, ["h"], ["y"])])
+    events = []
+    for step, mul in enumerate((1.0, 1.25, 3.5, 0.75, 1.0)):
+        start = 1000.0 * step
+        stop = start + mul + 2
+        events += [
+            task("t-0", 0, start, stop, step=step),
+            event("mul", "op", 0, "t-0", start, start + mul, node=0, step=step),
+            event("relu", "op", 0, "t-0", start + mul, stop, node=1, step=step),
+        ]
+    made = trace(events, graph)
+    overlay = overlay_of(Schedule(made))
+    assert overlay["time"] == overlay["effect"] == [1.0, 2.0]
+    assert overlay["spread"] == [0.25, 0.0]
+    row = next(row for row in viz.table(made).rows if row.name == "mul")
+    assert (row.median, row.spread, row.max) == (1.0, 0.25, 3.5)
+    assert viz.analyse(made).title == "Where the time goes · 5 steps, median 3.00 s ± 250 ms"
 
 
 def test_a_loop_is_coloured_by_all_that_it_runs():

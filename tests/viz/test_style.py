@@ -3,7 +3,9 @@
 from itertools import combinations
 
 import pytest
-from dpexec.viz.pages import style
+from dpexec.viz.pages import looks, style
+from dpexec.viz.pages.looks import LOOKS
+from dpexec.viz.pages.words import PARTS
 
 # Machado, Oliveira, Fernandes (2009): colours as people without one kind of cones see them
 DEFICIENCIES = {
@@ -70,6 +72,23 @@ def test_the_roles_of_a_graph_differ_for_all_eyes(theme, eyes):
     for one, other in combinations(shown, 2):
         difference = distance(roles[one][0], roles[other][0], DEFICIENCIES.get(eyes))
         assert difference > 11, (one, other, difference)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_parts_of_time_are_told_apart_in_grey(theme):
+    for bar in (list(PARTS), ["half", "none"]):
+        for one, other in combinations([LOOKS[name] for name in bar], 2):
+            lightness = [lab(linear(getattr(look, theme)))[0] for look in (one, other)]
+            apart = abs(lightness[0] - lightness[1]) > 15
+            assert apart or one.pattern != other.pattern, (one, other)
+
+
+def test_a_meaning_looks_the_same_in_page_and_picture():
+    page, picture = looks.page_rules(), "".join(looks.picture_rules(dark=False))
+    for name, look in LOOKS.items():
+        assert f".is-{name}{{--part:{look.light};" in page
+        assert f"rect.back-{name} {{ fill: {look.light};" in picture
+        assert f'id="dpx-is-{name}"' in looks.patterns()
 
 
 def test_every_role_has_a_sign_of_its_own():

@@ -4,11 +4,13 @@ import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
 import pytest
+from dpexec.viz.findings import analyse
+from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.plot import text_width
 from dpexec.viz.timeline import timeline
 
 from dpexec.engine.trace import Event, Trace
-from tests.viz.traces import event, straggling, trace
+from tests.viz.traces import event, straggling, trace, warming_up
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -34,6 +36,12 @@ def test_payload_holds_every_slice_with_what_was_recorded():
         ("all_reduce", "optimizer_dev0"),
         ("all_reduce", "optimizer_dev1"),
     }
+
+
+def test_the_page_opens_at_the_step_that_figures_are_of():
+    made = warming_up()
+    assert timeline(made).payload()["typical"] == Schedule(made).typical.number
+    assert analyse(made).analysis.path.step == Schedule(made).typical.number != 0
 
 
 def test_steps_can_be_chosen():

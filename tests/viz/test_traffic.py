@@ -6,7 +6,7 @@ import pytest
 from dpexec.viz.findings import analyse
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.traffic import traffic
-from dpexec.viz.table import table
+from dpexec.viz.table import COLUMNS, table
 
 from tests.viz.traces import event, straggling, task, trace
 
@@ -73,7 +73,7 @@ def test_tables_add_up_to_what_a_step_moved(by):
     made = moving(*pieces, ("broadcast", "collective", {"bytes": KIB}))
     found = table(made, by=by)
     assert found.moved == moved(made).total == 5 * KIB
-    assert found.payload()["totals"][10] == 5 * KIB
+    assert found.payload()["totals"][COLUMNS.index("moved")] == 5 * KIB
     rows = {row.name: row.moved for row in found.rows}
     if by == "type":
         assert rows == {"forward": None, "reduce": 4 * KIB, "broadcast": KIB}

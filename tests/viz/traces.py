@@ -7,6 +7,9 @@ from dataclasses import replace
 
 from dpexec.engine.trace import Event, Trace
 
+_FLOPS = {"mul": 2 * 4**3, "mul_grad": 2 * 4**3}
+"""Of operators on matrices of four rows and columns."""
+
 
 class GraphFile:
     """A graph file, built one operator after another."""
@@ -47,7 +50,9 @@ class GraphFile:
         self._latest[name, device] = len(self.data["vars"]) - 1
         return self._latest[name, device]
 
-    def op(self, name, device, ins=(), outs=(), role="forward", kind="compute", task=None) -> int:
+    def op(
+        self, name, device, ins=(), outs=(), role="forward", kind="compute", task=None, flops=None
+    ) -> int:
         """Add an operator; ins and outs are names, or (name, device), or (name, device, shape)."""
         node = len(self.data["nodes"])
         places = [(v, device) if isinstance(v, str) else v for v in ins]
@@ -70,6 +75,7 @@ class GraphFile:
                 "inputs": inputs,
                 "outputs": outputs,
                 "task": task,
+                "flops": _FLOPS.get(name) if flops is None else flops,
             }
         )
         return node

@@ -220,7 +220,7 @@ def _origin(node: OpNode) -> Any:
 
 
 def _plain(node: OpNode) -> bool:
-    return node.kind == "compute" and node.op is not None and node.name == node.op.type
+    return node.does.computes and node.op is not None and node.name == node.op.type
 
 
 def _operator_edges(op: Operator) -> Hashable:

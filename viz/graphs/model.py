@@ -14,6 +14,8 @@ from dpexec.viz.pages.load import FileError, GraphData
 from dpexec.viz.pages.style import ROLE_NAMES
 from dpexec.viz.pages.units import bytes_text, counted, few, tally
 
+from dpexec.engine.graph.kinds import KINDS
+
 Value = Mapping[str, Any]
 """A version of a variable on a device, as a graph file has it."""
 
@@ -258,7 +260,8 @@ def _box(node: Mapping[str, Any], values: Sequence[Value]) -> Box:
         detail += f", {bytes_text(size)}"
     reaches = tuple(sorted({value["device"] for value in outputs})) if collective else ()
     label = node["name"]
-    if node["kind"] == "reduce" and len(reaches) == 1:
+    kind = KINDS.get(node["kind"])
+    if kind is not None and kind.combines and kind.has_root and len(reaches) == 1:
         label += f" to device {reaches[0]}"
     return Box(
         node["id"],

@@ -10,6 +10,8 @@ from typing import Any
 from dpexec.viz.live_panels.live_parts import fit, more, number, rect, svg
 from dpexec.viz.pages.units import bytes_text, counted, round_steps, seconds_text, size_ticks
 
+from dpexec.engine.graph.kinds import MODES
+
 __all__ = ["figures", "loss", "memory", "moved", "throughput"]
 
 _WIDTH, _HEIGHT = 460.0, 190.0
@@ -42,7 +44,7 @@ def figures(board: Any) -> str:
     if board.failed:
         tiles.append(("failed steps", f"{board.failed:,}"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in tiles)
-    mode = {"all_reduce": "AllReduce", "reduce": "Reduce"}.get(board.mode, board.mode)
+    mode = MODES[board.mode].title if board.mode in MODES else board.mode
     devices = counted(len(board.devices), "device")
     ops, tasks = sum(b["ops"] for b in board.boxes), sum(len(b["keys"]) for b in board.boxes)
     folded = f", drawn as {len(board.boxes)} phases" if tasks > len(board.boxes) else ""

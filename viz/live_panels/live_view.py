@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dpexec.viz.live_panels.live_figures import figures, loss, memory, moved, throughput
+from dpexec.viz.live_panels.live_groups import groups
 from dpexec.viz.live_panels.live_parts import css
 from dpexec.viz.live_panels.live_tasks import graph, lanes
 
@@ -24,6 +25,7 @@ __all__ = ["PANELS", "LiveView", "css", "live", "panel"]
 PANELS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "figures": ("Training with dpexec", figures),
     "graph": ("The tasks of a step", graph),
+    "groups": ("What steps consist of", groups),
     "loss": ("Loss", loss),
     "throughput": ("Samples per second", throughput),
     "bytes": ("Bytes per second that collectives read", moved),

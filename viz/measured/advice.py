@@ -1,25 +1,26 @@
-"""What to change, in sentences: the largest parts of a step that need not be there."""
+"""What to change, in sentences, by how much shorter the step would be: replays tell."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import TYPE_CHECKING
+from itertools import islice
 
 from dpexec.viz.measured import intervals
-from dpexec.viz.measured.schedule import Schedule, Slice
-from dpexec.viz.pages.units import percent
-
-if TYPE_CHECKING:
-    from dpexec.viz.measured.analysis import DeviceUse, StepTime, Wait
-    from dpexec.viz.measured.critical_path import CriticalPath
+from dpexec.viz.measured.activities import part_of
+from dpexec.viz.measured.replay import Replay, Times
+from dpexec.viz.measured.runs import Run
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait
+from dpexec.viz.measured.what_if import Effect, WhatIf
+from dpexec.viz.pages.units import percent, seconds_text
 
 WORTH_SAYING = 0.03
 """The share of a step from which on something is worth a sentence."""
 
-_AT_MOST = 6
+_AT_MOST = 8
 _OF_ONE_CAUSE = 2
+_OPERATORS = 3
 _FUSED = "machine code (the `fast` extra) and BuildStrategy.enable_auto_fusion make fewer of them"
 
 
@@ -30,7 +31,8 @@ class Advice:
     Args:
         text: A sentence.
         nodes: The operators of the graph that it speaks of, where it speaks of some.
-        share: Of the time of the steps: what there is to gain at most.
+        share: Of the time of a step: by how much replays of it are shorter with the change. What
+            cannot be replayed has the share that it takes.
     """
 
     text: str
@@ -46,58 +48,78 @@ def advice(
     steps: Sequence[StepTime],
     devices: Sequence[DeviceUse],
     waits: Sequence[Wait],
-    path: CriticalPath,
+    what_if: WhatIf,
+    effects: Sequence[Effect],
 ) -> tuple[Advice, ...]:
-    """Return what to change: what need not be there, largest first, then the longest operator.
+    """Return what to change, first what makes a step shortest.
 
-    Each sentence names its share of the time of the steps. Shares of different sentences may
-    overlap: what one device waits for, another one does.
+    Each change is replayed by itself; two of them together may save less than their sum.
+
+    Args:
+        schedule: The trace.
+        steps: The steps that count.
+        devices: What each device did in them.
+        waits: What was waited for, longest first.
+        what_if: Replays of steps.
+        effects: What types of operators are worth.
     """
     found = [
-        *_waits(waits, schedule),
-        *_devices(devices),
+        *_waits(waits, schedule, what_if),
+        *_devices(devices, what_if),
         *_between_steps(steps),
         *_too_few_cores(schedule, steps),
+        *_operators(effects, what_if),
     ]
-    found.sort(key=lambda one: -one.share)
-    found = [*found[:_AT_MOST], *_hot_spot(schedule, steps, path)]
-    return tuple(one for one in found if one.share >= WORTH_SAYING)
+    found = [one for one in found if one.share >= WORTH_SAYING]
+    return tuple(sorted(found, key=lambda one: -one.share)[:_AT_MOST])
 
 
-def _waits(waits: Sequence[Wait], schedule: Schedule) -> Iterator[Advice]:
+# ---- waits
+
+
+def _waits(waits: Sequence[Wait], schedule: Schedule, what_if: WhatIf) -> Iterator[Advice]:
     said: dict[str, int] = {}
     for wait in waits:
         said[wait.cause] = said.get(wait.cause, 0) + 1
-        if said[wait.cause] > _OF_ONE_CAUSE:
+        if said[wait.cause] > _OF_ONE_CAUSE or wait.share < WORTH_SAYING:
             continue
-        nodes = _nodes_of(wait, schedule)
-        who = f"device {wait.device} waits {percent(wait.share)} of the step"
-        where = "" if wait.on_device is None else f" of device {wait.on_device}"
-        if wait.cause == "straggler":
-            longer = (
-                f"takes {wait.ratio:.1f} times as long" if (wait.ratio or 0) > 1.05 else "is late"
-            )
-            text = (
-                f"{who} for device {wait.on_device}, whose {wait.task} {longer}: see what else "
-                "runs on its core, or whether it gets more samples"
-            )
-        elif wait.cause == "dependency":
-            text = f"{who} for {wait.task}{where}, whose result it needs"
-        elif wait.cause == "no_free_thread":
-            threads = schedule.trace.meta.get("num_threads")
-            now = f" (now {threads})" if threads else ""
-            text = (
-                f"{who} for a thread that could start {wait.task}: all are at work; raise "
-                f"ExecutionStrategy.num_threads{now}, if there are cores for them"
-            )
-        elif wait.cause == "scheduler":
-            text = (
-                f"{who} until {wait.task} starts, though it is ready and a thread is free: larger "
-                "batches make this smaller"
-            )
-        else:
-            continue
-        yield Advice(text, nodes, wait.share)
+        text = _text_of(wait, schedule)
+        if text:
+            saved = what_if.saved(_without(wait))
+            yield Advice(_worth(text, saved), _nodes_of(wait, schedule), saved)
+
+
+def _text_of(wait: Wait, schedule: Schedule) -> str:
+    who = f"device {wait.device} waits {percent(wait.share)} of the step"
+    where = "" if wait.on_device is None else f" of device {wait.on_device}"
+    if wait.cause == "straggler":
+        longer = f"takes {wait.ratio:.1f} times as long" if (wait.ratio or 0) > 1.05 else "is late"
+        return (
+            f"{who} for device {wait.on_device}, whose {wait.task} {longer}: see what else "
+            "runs on its core, or whether it gets more samples"
+        )
+    if wait.cause == "dependency":
+        return f"{who} for {wait.task}{where}, whose result it needs"
+    if wait.cause == "no_free_thread":
+        threads = schedule.trace.meta.get("num_threads")
+        now = f" (now {threads})" if threads else ""
+        change = f"raise ExecutionStrategy.num_threads{now}"
+        if schedule.trace.meta.get("scheduler") == "sync":
+            change = 'ExecutionStrategy.scheduler = "threads" has more than one'
+        return (
+            f"{who} for a thread that could start {wait.task}: all are at work; {change}, if there "
+            "are cores for them"
+        )
+    if wait.cause == "scheduler":
+        return (
+            f"{who} until {wait.task} starts, though it is ready and a thread is free: larger "
+            "batches make this smaller"
+        )
+    return ""
+
+
+def _worth(text: str, saved: float) -> str:
+    return f"{text}; without that a step takes {percent(saved)} less"
 
 
 def _nodes_of(wait: Wait, schedule: Schedule) -> tuple[int, ...]:
@@ -107,32 +129,95 @@ def _nodes_of(wait: Wait, schedule: Schedule) -> tuple[int, ...]:
     return tuple(node for nodes in named for node in nodes)
 
 
-def _devices(devices: Sequence[DeviceUse]) -> Iterator[Advice]:
+def _without(wait: Wait) -> Callable[[Replay], float]:
+    """What a step takes if nobody had to wait for that."""
+
+    def seconds(replay: Replay) -> float:
+        if wait.cause == "no_free_thread":
+            return Replay(replay.activities, free_threads=True).seconds()
+        runs = replay.activities.runs
+        times, delays = replay.recorded.copy(), list(replay.activities.delays)
+        for at, one in enumerate(replay.activities.all):
+            run = runs.runs[one.run]
+            if not _is_of(wait, run):
+                continue
+            if wait.cause == "dependency":
+                times[at] = 0.0
+                continue
+            delays[at] = min(0.0, delays[at])
+            if wait.cause == "straggler":
+                twin = runs.twin(run, wait.device)
+                took = run.stop - run.start
+                if twin is not None and took:
+                    times[at] *= min(1.0, (twin.stop - twin.start) / took)
+        return replay.seconds(times, delays)
+
+    return seconds
+
+
+def _is_of(wait: Wait, run: Run) -> bool:
+    return run.name == wait.task and run.piece.event.device == wait.on_device
+
+
+# ---- what devices do
+
+
+def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
     if not devices:
         return
     worst = max(devices, key=lambda use: use.communication)
-    share = worst.communication
     hidden = f" ({percent(worst.overlap)} of all its communication)" if worst.overlap else ""
-    yield Advice(
-        f"communication that no computation hides{hidden} takes {percent(share)} of the step of "
-        f"device {worst.device}: larger batches need it less often, and Reduce mode spreads it",
-        (),
-        share,
+    yield _part(
+        what_if,
+        "communication",
+        f"communication that no computation hides{hidden} takes {percent(worst.communication)} of "
+        f"the step of device {worst.device}: larger batches need it less often, and Reduce mode "
+        "spreads it",
     )
     worst = max(devices, key=lambda use: use.data)
-    yield Advice(
+    yield _part(
+        what_if,
+        "data",
         f"feeding and fetching take {percent(worst.data)} of the step of device {worst.device}: "
         "fetch less often, and let a DataLoader prepare batches",
-        (),
-        worst.data,
     )
     worst = max(devices, key=lambda use: use.overhead)
-    yield Advice(
+    yield _part(
+        what_if,
+        "overhead",
         f"device {worst.device} spends {percent(worst.overhead)} of the step between the operators "
         f"of its tasks: {_FUSED}",
-        (),
-        worst.overhead,
     )
+
+
+def _part(what_if: WhatIf, part: str, text: str) -> Advice:
+    def seconds(replay: Replay) -> float:
+        schedule = replay.activities.runs.schedule
+        times: Times = replay.recorded.copy()
+        for at, one in enumerate(replay.activities.all):
+            if part_of(schedule, one.piece) == part:
+                times[at] = 0.0
+        return replay.seconds(times)
+
+    saved = what_if.saved(seconds)
+    return Advice(_worth(text, saved), (), saved)
+
+
+def _operators(effects: Sequence[Effect], what_if: WhatIf) -> Iterator[Advice]:
+    """The types of operators that are worth most."""
+    operators = (effect for effect in effects if effect.kind == "op")
+    for effect in islice(operators, _OPERATORS):
+        share = effect.half / what_if.seconds if what_if.seconds else 0.0
+        yield Advice(
+            f"{effect.name} takes {seconds_text(effect.path)} of the critical path; twice as fast, "
+            f"it makes a step {percent(share)} shorter "
+            f"({seconds_text(what_if.seconds - effect.half)})",
+            effect.nodes,
+            share,
+        )
+
+
+# ---- what is no part of the replays
 
 
 def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
@@ -163,46 +248,3 @@ def _too_few_cores(schedule: Schedule, steps: Sequence[StepTime]) -> Iterator[Ad
         (),
         share,
     )
-
-
-def _hot_spot(
-    schedule: Schedule, steps: Sequence[StepTime], path: CriticalPath
-) -> Iterator[Advice]:
-    """The type of operator that takes longest on the critical path, in the time it usually takes.
-
-    What took long in this step alone was interrupted; there is nothing to save.
-    """
-    usual = _usual_times(schedule, {step.step for step in steps})
-    times: dict[str, float] = {}
-    made_by: dict[str, dict[int, None]] = {}
-    for index in path.slices:
-        piece = schedule.by_id[index]
-        if piece.event.kind == "op":
-            name = piece.event.name
-            times[name] = times.get(name, 0.0) + usual.get(_operator(piece), piece.own)
-            made_by.setdefault(name, {}).update(dict.fromkeys(schedule.nodes_of(piece)))
-    whole = median(step.seconds for step in steps) if steps else 0.0
-    if not times or not whole:
-        return
-    name = max(times, key=times.__getitem__)
-    share = times[name] / whole
-    yield Advice(
-        f"{name} alone is {percent(share)} of the step on the critical path: every millisecond "
-        "saved there is one of the step",
-        tuple(made_by[name]),
-        share,
-    )
-
-
-def _usual_times(schedule: Schedule, steps: Collection[int]) -> dict[Hashable, float]:
-    """Seconds of their own that operators take in some steps, in the median."""
-    found: dict[Hashable, list[float]] = {}
-    for piece in schedule.slices:
-        if piece.event.kind == "op" and piece.event.step in steps:
-            found.setdefault(_operator(piece), []).append(piece.own)
-    return {operator: median(times) for operator, times in found.items()}
-
-
-def _operator(piece: Slice) -> Hashable:
-    """What is the same in every step."""
-    return piece.event.name, piece.event.node, piece.event.device

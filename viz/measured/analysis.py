@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any
 
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.advice import Advice, advice
@@ -21,93 +21,12 @@ from dpexec.viz.measured.critical_path import CriticalPath, critical_path
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.runs import Run, StepRuns, runs_of
 from dpexec.viz.measured.schedule import COMMUNICATION, DATA, Schedule, Step
+from dpexec.viz.measured.shares import CAUSES, Cause, DeviceUse, StepTime, Wait
 from dpexec.viz.measured.traffic import Traffic, traffic
+from dpexec.viz.measured.typical import Typical
+from dpexec.viz.measured.what_if import Effect, what_if
 
 from dpexec.engine.trace import Trace
-
-Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unknown"]
-CAUSES: tuple[Cause, ...] = get_args(Cause)
-
-
-@dataclass(frozen=True)
-class DeviceUse:
-    """What a device did with the time of the steps, in fractions that add up to 1.
-
-    Args:
-        device: Index of the device.
-        compute: It ran operators.
-        communication: It took part in a collective or a transfer, and ran no operator.
-        data: It was fed or fetched from.
-        overhead: It was inside a task, between operators.
-        dependency: It waited for a result.
-        straggler: It waited for another device that took longer for the same.
-        no_free_thread: A task was ready, and all threads had work.
-        scheduler: A task was ready, a thread was free.
-        unknown: It waited; the trace holds no graph that says for what.
-        overlap: The share of its communication during which it also ran operators; None without
-            communication.
-    """
-
-    device: int
-    compute: float
-    communication: float
-    data: float
-    overhead: float
-    dependency: float
-    straggler: float
-    no_free_thread: float
-    scheduler: float
-    unknown: float
-    overlap: float | None
-
-    @property
-    def idle(self) -> float:
-        """The fraction that it waited."""
-        return sum(getattr(self, cause) for cause in CAUSES)
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """The fractions by name."""
-        names = ("compute", "communication", "data", "overhead", *CAUSES)
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Time that a device waited for one thing.
-
-    Args:
-        device: Who waited.
-        cause: Why.
-        seconds: How long, over all steps.
-        share: Of the time of all steps.
-        task: What it waited for: a task, or the name of an event.
-        on_device: Where that ran; None for what belongs to all devices.
-        ratio: For a straggler: how many times longer than the waiting device it took.
-    """
-
-    device: int
-    cause: Cause
-    seconds: float
-    share: float
-    task: str
-    on_device: int | None
-    ratio: float | None = None
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """How long a step took.
-
-    Args:
-        step: Its number.
-        seconds: From its first event to its last.
-        gap: Seconds until the next step began; None after the last one.
-    """
-
-    step: int
-    seconds: float
-    gap: float | None
 
 
 @dataclass(frozen=True)
@@ -118,20 +37,25 @@ class Analysis:
         steps: How long each step took.
         left_out: How many first steps count in nothing else, since they were slower.
         median: Seconds of the median step.
+        spread: How far the steps that count lie from that, the median distance.
         devices: What each device did.
         waits: What was waited for, longest first.
         path: The critical path of the typical step.
         traffic: What a step moved.
-        advice: What to change, most important first.
+        effects: What types of operators are worth, and layers where the trace tells of them: how
+            much shorter a step would be if they were faster.
+        advice: What to change, first what makes a step shortest.
     """
 
     steps: tuple[StepTime, ...]
     left_out: int
     median: float
+    spread: float
     devices: tuple[DeviceUse, ...]
     waits: tuple[Wait, ...]
     path: CriticalPath
     traffic: Traffic
+    effects: tuple[Effect, ...]
     advice: tuple[Advice, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -140,10 +64,12 @@ class Analysis:
             "steps": [asdict(step) for step in self.steps],
             "left_out": self.left_out,
             "median": self.median,
+            "spread": self.spread,
             "devices": [asdict(use) for use in self.devices],
             "waits": [asdict(wait) for wait in self.waits],
             "critical_path": self.path.to_json(),
             "traffic": self.traffic.to_json(),
+            "effects": [asdict(effect) for effect in self.effects],
             "advice": [asdict(one) for one in self.advice],
         }
 
@@ -164,17 +90,22 @@ def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> 
     total = sum(step.seconds for step in chosen)
     devices = _uses(schedule, found)
     waits = _waits(found, total)
-    path = critical_path(schedule)
     times = _step_times(schedule)
+    usual = Typical.of([step.seconds for step in chosen])
+    replays = what_if(schedule)
+    types = replays.effects("type")
+    layers = replays.effects("layer") if schedule.facts is not None else ()
     return Analysis(
         steps=times,
         left_out=len(times) - len(chosen),
-        median=statistics.median(step.seconds for step in chosen),
+        median=usual.median,
+        spread=usual.spread,
         devices=devices,
         waits=waits,
-        path=path,
+        path=critical_path(schedule),
         traffic=traffic(schedule),
-        advice=advice(schedule, times[-len(chosen) :], devices, waits, path),
+        effects=(*types, *layers),
+        advice=advice(schedule, times[-len(chosen) :], devices, waits, replays, types),
     )
 
 
@@ -210,7 +141,7 @@ def _waits(steps: Sequence[_StepAnalysis], total: float) -> tuple[Wait, ...]:
     sums: dict[tuple[int, Cause, str, int | None], list[tuple[float, float | None]]] = {}
     for step in steps:
         for device, cause, seconds, run, ratio in step.waits:
-            name = _name(run)
+            name = run.name if run else "the next task"
             key = (device, cause, name, run.piece.event.device if run else None)
             sums.setdefault(key, []).append((seconds, ratio))
     found = []
@@ -220,16 +151,6 @@ def _waits(steps: Sequence[_StepAnalysis], total: float) -> tuple[Wait, ...]:
         ratio = statistics.median(ratios) if ratios else None
         found.append(Wait(device, cause, seconds, seconds / total, name, other, ratio))
     return tuple(sorted(found, key=lambda wait: -wait.seconds))
-
-
-def _name(run: Run | None) -> str:
-    """What a run is called, whatever the number of its task."""
-    if run is None:
-        return "the next task"
-    name = run.piece.event.name
-    if run.is_transfer:
-        return f"the transfer of {name.split('-')[0]}"
-    return name if run.piece.event.kind != "task" else name.split("-")[0]
 
 
 def _threads(schedule: Schedule) -> int:

@@ -1,18 +1,57 @@
-"""The measured critical path: the longest chain of work that had to happen one after another.
+"""The measured critical path: what decided how long a step took.
 
-Operators are ordered by the graph's dependencies and by the threads they ran on; a chain is as
-long as its operators took. What it takes less than the step is waiting and scheduling.
+It is found backwards from what ended last: an activity began when the last of what it waited for
+had ended, and that one began for a reason, too, until the beginning of the step. So the path covers
+every moment of the step: with work, with time between operators, or with a delay during which all
+that was needed was there. Work that is not on the path has slack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
 
-from dpexec.viz.measured.runs import StepRuns, runs_of
-from dpexec.viz.measured.schedule import Schedule, Slice, Step
+from dpexec.viz.measured.activities import Activities, activities_of, part_of
+from dpexec.viz.measured.replay import Replay
+from dpexec.viz.measured.runs import Run
+from dpexec.viz.measured.schedule import Schedule, Step
+from dpexec.viz.measured.shares import PathPart
+
+Reason = Literal["data", "straggler", "thread", "order", "begin"]
+
+REASONS: tuple[Reason, ...] = get_args(Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An activity of the path, and why it began when it did.
+
+    Args:
+        slice: id of the slice that was at work.
+        start: Seconds; the link before ends `delay` seconds earlier.
+        stop: Where the next link or its delay begins.
+        part: What kind of work it is.
+        reason: Why the link before is the one that it waited for: "data", it needs its result;
+            "straggler", so it is, and another device had the same done earlier; "thread", its
+            thread did that before; "order", both are of one task; "begin", nothing came before.
+        delay: Seconds for which all of that was there and it did not begin.
+        lead: Seconds by which the link before ended later than all else that it waited for; 0
+            within a task.
+        device: Where it ran; None for what belongs to all devices.
+        name: Of the slice; of a task or transfer without its number.
+    """
+
+    slice: int
+    start: float
+    stop: float
+    part: PathPart
+    reason: Reason
+    delay: float
+    lead: float
+    device: int | None
+    name: str
 
 
 @dataclass(frozen=True)
@@ -21,89 +60,63 @@ class CriticalPath:
 
     Args:
         step: Number of the step.
-        seconds: How long its operators took together.
-        step_seconds: How long the step took.
-        slices: ids of its slices, in order.
-        nodes: Their operators in the graph, where known.
-        slack: By slice: the seconds that it may take longer without making the path longer.
+        seconds: How long the step took, which is how long the path is.
+        unhindered: How long it would have taken if nothing were delayed, with the same threads.
+        links: What decided that, in order.
+        activities: By link: the position of its activity among those of the step.
+        nodes: The operators of the graph at work on it, where known.
+        slack: By slice: the seconds for which it may go on without the step taking longer.
+        ordered: Whether the trace says what tasks wait for; without that, delays may be anything.
     """
 
     step: int
     seconds: float
-    step_seconds: float
-    slices: tuple[int, ...]
+    unhindered: float
+    links: tuple[Link, ...]
+    activities: tuple[int, ...]
     nodes: tuple[int, ...]
     slack: Mapping[int, float]
+    ordered: bool
+
+    @cached_property
+    def slices(self) -> tuple[int, ...]:
+        """Ids of the slices at work on it, in order."""
+        work = (link.slice for link in self.links if link.part != "overhead")
+        return tuple(dict.fromkeys(work))
+
+    @cached_property
+    def times(self) -> dict[int, float]:
+        """Seconds on the path by the id of the slice."""
+        found: dict[int, float] = {}
+        for link in self.links:
+            found[link.slice] = found.get(link.slice, 0.0) + link.stop - link.start
+        return found
+
+    @cached_property
+    def parts(self) -> dict[PathPart, float]:
+        """Seconds by what they were spent on; they add up to the step."""
+        found = dict.fromkeys(get_args(PathPart), 0.0)
+        for link in self.links:
+            found[link.part] += link.stop - link.start
+            found["scheduler" if self.ordered else "unknown"] += link.delay
+        return found
 
     @property
-    def share(self) -> float:
-        """Of the step: 1 means that nothing ever waited."""
-        return self.seconds / self.step_seconds if self.step_seconds else 0.0
+    def work(self) -> float:
+        """Seconds that are no waiting."""
+        return self.seconds - self.parts["scheduler"] - self.parts["unknown"]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
         return {
             "step": self.step,
             "seconds": self.seconds,
-            "step_seconds": self.step_seconds,
-            "share": self.share,
-            "slices": list(self.slices),
+            "unhindered": self.unhindered,
+            "parts": self.parts,
+            "links": [asdict(link) for link in self.links],
             "nodes": list(self.nodes),
             "slack": {str(index): value for index, value in self.slack.items()},
         }
-
-
-def longest_path(
-    durations: Sequence[float], before: Sequence[Sequence[int]]
-) -> tuple[list[int], list[float]]:
-    """Find the longest path of a graph of work, and how much longer everything may take.
-
-    Args:
-        durations: How long each piece of work takes.
-        before: By piece: those that must end before it starts.
-
-    Returns:
-        The pieces of a longest path in order, and for each piece the length of the longest path
-        less that of the longest path through it.
-
-    Raises:
-        ValueError: The pieces wait for each other in a circle.
-    """
-    order, after = _in_order(before)
-    until = [0.0] * len(durations)  # the longest path that ends with the piece
-    for index in order:
-        until[index] = durations[index] + max((until[s] for s in before[index]), default=0.0)
-    since = [0.0] * len(durations)  # the longest path that starts with it
-    for index in reversed(order):
-        since[index] = durations[index] + max((since[f] for f in after[index]), default=0.0)
-    longest = max(until, default=0.0)
-    slack = [
-        max(0.0, longest - (a + b - own)) for a, b, own in zip(until, since, durations, strict=True)
-    ]
-    path = []
-    at = max(order, key=until.__getitem__, default=None)
-    while at is not None:
-        path.append(at)
-        at = max(before[at], key=until.__getitem__, default=None)
-    return path[::-1], slack
-
-
-def _in_order(before: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """All pieces, each behind those it waits for, and by piece those that wait for it."""
-    after: list[list[int]] = [[] for _ in before]
-    waiting = [len(set(sources)) for sources in before]
-    for index, sources in enumerate(before):
-        for source in set(sources):
-            after[source].append(index)
-    order = [index for index, count in enumerate(waiting) if not count]
-    for index in order:
-        for following in after[index]:
-            waiting[following] -= 1
-            if not waiting[following]:
-                order.append(following)
-    if len(order) < len(before):
-        raise ValueError("the events contradict the graph of the trace: they wait in a circle")
-    return order, after
 
 
 def critical_path(schedule: Schedule, step: int | None = None) -> CriticalPath:
@@ -121,70 +134,81 @@ def critical_path(schedule: Schedule, step: int | None = None) -> CriticalPath:
 
 
 def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
-    work, before = _work(runs_of(schedule, step))
-    path, slack = longest_path([piece.own for piece in work], before)
-    nodes = (node for index in path for node in schedule.nodes_of(work[index]))
+    activities = activities_of(schedule, step)
+    positions, links = _back(activities)
+    replay = Replay(activities)
+    slack: dict[int, float] = {}
+    for one, spare in zip(activities.all, replay.slack(), strict=True):
+        if one.piece.is_leaf_work:
+            slack[one.piece.id] = min(spare, slack.get(one.piece.id, spare))
+    pieces = (schedule.by_id[link.slice] for link in links if link.part != "overhead")
+    nodes = (node for piece in pieces for node in schedule.nodes_of(piece))
     return CriticalPath(
         step=step.number,
-        seconds=sum(work[index].own for index in path),
-        step_seconds=step.seconds,
-        slices=tuple(work[index].id for index in path),
+        seconds=step.seconds,
+        unhindered=replay.seconds(delays=[min(0.0, delay) for delay in activities.delays]),
+        links=tuple(links),
+        activities=tuple(positions),
         nodes=tuple(dict.fromkeys(nodes)),
-        slack={piece.id: value for piece, value in zip(work, slack, strict=True)},
+        slack=slack,
+        ordered=activities.runs.is_ordered or schedule.facts is not None,
     )
 
 
-def _work(runs: StepRuns) -> tuple[list[Slice], list[list[int]]]:
-    """The pieces of work of a step in order of their start, and what each has to come after."""
-    schedule = runs.schedule
-    pieces = (schedule.by_id[index] for index in runs.step.slices)
-    work = [piece for piece in pieces if piece.is_leaf_work]
-    position = {piece.id: index for index, piece in enumerate(work)}
-    before: list[list[int]] = [[] for _ in work]
-    threads: dict[int, list[int]] = {}
-    for index, piece in enumerate(work):
-        threads.setdefault(piece.event.thread, []).append(index)
-    for row in threads.values():
-        for earlier, later in pairwise(row):
-            before[later].append(earlier)
-    for earlier, later in (*_data_order(schedule, work), *_task_order(runs, position)):
-        if earlier < later:  # clocks of several machines may say something else
-            before[later].append(earlier)
-    return work, before
+def _back(activities: Activities) -> tuple[list[int], list[Link]]:
+    """The path, from what ended last back to the beginning, in order of time."""
+    positions, found = [], []
+    at: int | None = max(range(len(activities.all)), key=lambda i: (activities.all[i].stop, i))
+    stop = activities.runs.step.stop
+    while at is not None:
+        one, source = activities.all[at], activities.waited[at]
+        ready = activities.runs.step.start if source is None else activities.all[source].stop
+        begun = min(one.start, stop)
+        ready = min(ready, begun)
+        positions.append(at)
+        run = activities.runs.runs[one.run]
+        found.append(
+            Link(
+                slice=one.piece.id,
+                start=begun,
+                stop=stop,
+                part=part_of(activities.runs.schedule, one.piece),
+                reason=_reason(activities, at, source),
+                delay=begun - ready,
+                lead=_lead(activities, at, source),
+                device=one.piece.event.device,
+                name=run.name if run.piece is one.piece else one.piece.event.name,
+            )
+        )
+        at, stop = source, ready
+    return positions[::-1], found[::-1]
 
 
-def _data_order(schedule: Schedule, work: Sequence[Slice]) -> list[tuple[int, int]]:
-    if schedule.facts is None:
-        return []
-    ends: dict[int, dict[int, tuple[int, int]]] = {}  # by operator and thread: first and last
-    for index, piece in enumerate(work):
-        node = schedule.node_of(piece)
-        if node is not None:
-            threads = ends.setdefault(node, {})
-            first, _ = threads.get(piece.event.thread, (index, index))
-            threads[piece.event.thread] = first, index
-    return [
-        (last, first)
-        for node, threads in ends.items()
-        for source in schedule.facts.before.get(node, ())
-        for _, last in ends.get(source, {}).values()
-        for first, _ in threads.values()
-    ]
+def _lead(activities: Activities, at: int, source: int | None) -> float:
+    """By how much what an activity waited for ended after everything else that had to."""
+    thread = activities.thread[at]
+    if source is None or (source == thread and not activities.is_first(at)):
+        return 0.0
+    ends = (activities.all[other].stop for other in activities.before[at] if other != source)
+    return activities.all[source].stop - max(ends, default=activities.runs.step.start)
 
 
-def _task_order(runs: StepRuns, position: Mapping[int, int]) -> list[tuple[int, int]]:
-    ends: dict[int, tuple[int, int]] = {}
-    for index, run in enumerate(runs.runs):
-        stack, inside = [run.piece], []
-        while stack:
-            part = stack.pop()
-            inside += [position[part.id]] if part.id in position else []
-            stack += runs.parts.get(part.id, ())
-        if inside:
-            ends[index] = min(inside), max(inside)
-    return [
-        (ends[source][1], ends[index][0])
-        for index, sources in enumerate(runs.before)
-        for source in sources
-        if index in ends and source in ends
-    ]
+def _reason(activities: Activities, at: int, source: int | None) -> Reason:
+    if source is None:
+        return "begin"
+    runs = activities.runs
+    run, before = runs.runs[activities.all[at].run], runs.runs[activities.all[source].run]
+    if run is before:
+        return "order"
+    if source not in activities.needs[at]:
+        return "thread"
+    return "straggler" if _is_late(activities, run, before) else "data"
+
+
+def _is_late(activities: Activities, run: Run, before: Run) -> bool:
+    """Whether another device that takes part had the same done earlier."""
+    runs = activities.runs
+    if before.piece.event.device is None:
+        return False
+    twins = (runs.twin(before, device) for device in run.devices - before.devices)
+    return any(twin is not None and twin.stop < before.stop for twin in twins)

@@ -74,8 +74,13 @@ class GraphFacts:
         return f"{op['name']} → {made[0]}{more}" if made else str(op["name"])
 
     def bytes_of(self, nodes: Iterable[int]) -> int | None:
-        """Bytes that operators read and write together; None if a dimension is unknown."""
+        """Bytes that operators read and write together; None if a dimension is unknown.
+
+        One operator alone may touch less than all it is given: see its declaration.
+        """
         members = [self.by_id[node] for node in nodes]
+        if len(members) == 1 and members[0].get("bytes") is not None:
+            return int(members[0]["bytes"])
         made = {var for op in members for var in op["outputs"]}
         read = {var for op in members for var in op["inputs"]} - made
         sizes = [self.vars[v]["bytes"] for v in made | read if self.vars[v]["kind"] == "var"]

@@ -11,7 +11,8 @@ from typing import Literal, get_args
 from dpexec.viz.measured.machine import Job, makespan
 from dpexec.viz.measured.template import Template, Work
 
-Mode = Literal["all_reduce", "reduce"]
+from dpexec.engine.graph.kinds import Kind
+
 Reason = Literal["link", "cores", "serial part", "stragglers"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -74,8 +75,8 @@ class Model:
         without: What costs nothing, to see what it costs.
     """
 
-    recorded: Mode
-    mode: Mode
+    recorded: Kind
+    mode: Kind
     link: Link
     cores: float
     threads: float
@@ -162,7 +163,7 @@ class _Jobs:
                 reached = [chain[min(bucket.after, len(chain)) - 1] for chain in segments if chain]
                 aggregated += self._aggregate(bucket.bytes, bucket.parts, reached)
         updates = self._updates(sources, (*ends, *aggregated))
-        if model.mode == "reduce" and devices > 1:
+        if model.mode.has_root and devices > 1:
             size = sum(bucket.bytes for bucket in now.buckets)
             self._broadcast(size, now.broadcasts, updates or ends)
 
@@ -182,7 +183,7 @@ class _Jobs:
         """Sum a bucket over the devices: a ring twice around, or once for an owner each."""
         before = tuple(after)
         if self.model.link.bandwidth is not None:
-            return self._transfer(size, 1 if self.model.mode == "reduce" else 2, before)
+            return self._transfer(size, 1 if self.model.mode.has_root else 2, before)
         more = (self.devices - 1) / max(1, self.recorded - 1)
         factor = 0.0 if self.model.without == "link" else more
         return [self._add(Job(part.seconds * factor, before, part.delay)) for part in parts]
@@ -199,9 +200,9 @@ class _Jobs:
         found = []
         for template, device in sources:
             seconds = template.updates[device].seconds
-            owners = self.model.recorded == "reduce"
+            owners = self.model.recorded.has_root
             whole = sum(work.seconds for work in template.updates) if owners else seconds
-            if self.model.mode == "all_reduce":
+            if not self.model.mode.has_root:
                 seconds = whole
             elif not owners or self.devices != self.recorded:
                 seconds = whole / self.devices

@@ -34,6 +34,14 @@ class Run:
         return self.piece.event.stop
 
     @property
+    def name(self) -> str:
+        """What it is called, whatever the number of its task."""
+        event = self.piece.event
+        if self.is_transfer:
+            return f"the transfer of {event.name.split('-')[0]}"
+        return event.name if event.kind != "task" else event.name.split("-")[0]
+
+    @property
     def is_transfer(self) -> bool:
         """Whether it brings values from another worker."""
         return self.piece.event.kind == "transfer"

@@ -6,6 +6,7 @@ Every view of a trace starts here, so that they all count the same slices.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -255,15 +256,19 @@ class Schedule:
         if node in self._roles:
             return self._roles[node]
         if event.kind == "task":
-            return self._planned_role(event.key) or self._task_roles.get(piece.id) or _guess(event)
+            planned = self._planned_roles.get(event.key)
+            return planned or self._task_roles.get(piece.id) or _guess(event)
         return _guess(event)
 
-    def _planned_role(self, key: str) -> str | None:
-        """The role that most operators of a task have, the same in every step."""
-        if self.facts is None or key not in self.facts.tasks:
-            return None
-        roles = [self._roles[node] for node in self.facts.tasks[key]["nodes"]]
-        return max(reversed(roles), key=roles.count)
+    @cached_property
+    def _planned_roles(self) -> dict[str, str]:
+        """The role that most operators of a task have, of equally frequent ones the last."""
+        found = {}
+        for key, task in self.facts.tasks.items() if self.facts else ():
+            roles = [self._roles[node] for node in task["nodes"]]
+            times = Counter(roles)
+            found[key] = max(reversed(roles), key=times.__getitem__)
+        return found
 
     @cached_property
     def _task_roles(self) -> dict[int, str]:

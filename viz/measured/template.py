@@ -18,9 +18,10 @@ from dpexec.viz.measured.runs import Run, StepRuns, runs_of
 from dpexec.viz.measured.schedule import Schedule
 
 from dpexec.engine.compile.plans.bucket_size import THREADS
+from dpexec.engine.graph.kinds import COMPUTE, KINDS, MODES, Kind
 
-_AGGREGATING = ("all_reduce", "reduce")
-_KINDS = (*_AGGREGATING, "broadcast", "compute", "scale_loss_grad")
+_MEETING = (*MODES, *(kind.name for kind in KINDS.values() if kind.copies))
+"""How devices may meet, in the order of what matters if a task does several."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,12 @@ def templates(schedule: Schedule, cores: float, threads: float) -> tuple[Templat
         raise ValueError(
             "the trace holds no tasks of a graph: what they wait for must be known to replay it"
         )
-    others = {node["kind"] for node in facts.nodes} - set(_KINDS)
+    kinds = {node["kind"] for node in facts.nodes}
+    others = kinds.difference(_MEETING, (k.name for k in KINDS.values() if not k.is_collective))
     if others:
         raise ValueError(
             f"a network with {', '.join(sorted(others))} cannot be replayed on other devices: "
-            "supported are those whose devices meet in all_reduce, reduce and broadcast only"
+            f"supported are those whose devices meet in {', '.join(_MEETING)} alone"
         )
     steps = [runs_of(schedule, step) for step in schedule.counted]
     whole = [step for step in steps if {run.key for run in step.runs} >= set(facts.tasks)]
@@ -129,9 +131,9 @@ class _Taken:
         self._places: dict[str, int] = {}  # by task, how many segments of its device end with it
         self._broadcasts: list[Work] = []
 
-    def _kind_of(self, key: str) -> str:
+    def _kind_of(self, key: str) -> Kind:
         kinds = [self.facts.by_id[node]["kind"] for node in self.facts.tasks[key]["nodes"]]
-        return next((kind for kind in (*_AGGREGATING, "broadcast") if kind in kinds), "compute")
+        return KINDS[next((kind for kind in _MEETING if kind in kinds), COMPUTE.name)]
 
     def _work(self, index: int) -> Work:
         """What a run took of a core, and how late it started."""
@@ -184,9 +186,9 @@ class _Taken:
         kind = None if run.key is None else self._kind[run.key]
         if run.is_data:
             self._feed, self._fetch = _add_data(self._feed, self._fetch, run, work)
-        elif run.key is not None and kind in _AGGREGATING:
+        elif run.key is not None and kind is not None and kind.of_gradients:
             self._aggregations.setdefault(run.key, []).append(work)
-        elif kind == "broadcast":
+        elif kind is not None and kind.copies:
             self._broadcasts.append(work)
         elif run.piece.event.device is not None:
             self._take_segment(run, run.piece.event.device, work)
@@ -222,7 +224,7 @@ class _Taken:
             size = sum(
                 self.facts.output_bytes(node)
                 for node in task["nodes"]
-                if self.facts.by_id[node]["kind"] in _AGGREGATING
+                if self.facts.by_id[node]["kind"] in MODES
             )
             after = max((self._places.get(key, 0) for key in task["after"]), default=0)
             bytes_, all_works = found.setdefault(after, (0, []))

@@ -15,6 +15,7 @@ from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir.program import Program
 from dpexec.engine.trace import Trace, TraceFormatError, from_chrome
 from dpexec.engine.trace.events import FORMAT as TRACE_FORMAT
+from dpexec.engine.trace.files import unpacked
 
 __all__ = ["FileError", "GraphData", "as_graph", "as_trace"]
 
@@ -45,6 +46,12 @@ _NODE: _Types = {
     "line": (str, type(None)),
     "inputs": (list, tuple),
     "outputs": (list, tuple),
+}
+_MAYBE: _Types = {  # of a node; files of before lack some
+    "flops": (int, type(None)),
+    "bytes": (int, type(None)),
+    "parts": (list, tuple),
+    "body": (list, tuple),
 }
 _TASK: _Types = {
     "key": (str,),
@@ -173,7 +180,10 @@ def _named(path: Path, take: Callable[[Any], _Made]) -> _Made:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = unpacked(path).decode(errors="replace")
+    except TraceFormatError as error:
+        raise FileError(str(error)) from error
     if not text.strip():
         raise FileError(f"{path.name} is empty")
     try:
@@ -221,6 +231,10 @@ def _check_fields(data: Mapping[str, Any]) -> None:
         for number, row in enumerate(rows):
             if not isinstance(row, dict) or not _has(row, fields):
                 raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
+    for number, node in enumerate(data["nodes"]):
+        known = {name: kinds for name, kinds in _MAYBE.items() if name in node}
+        if not _has(node, known):
+            raise FileError(f"nodes[{number}] of the graph file is damaged: {node!r:.80}")
     for number, var in enumerate(data["vars"]):
         if not all(isinstance(dim, int) for dim in var["shape"]):
             raise FileError(f"vars[{number}] of the graph file is damaged: its shape")

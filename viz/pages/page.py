@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Protocol
 
+from dpexec.viz.pages.looks import page_rules
 from dpexec.viz.pages.page_data import ViewData
 from dpexec.viz.pages.style import DARK, LIGHT, ROLE_NAMES
 
@@ -118,4 +119,4 @@ def _colours() -> str:
             f"--{role}-line:{line};--{role}-fill:{fill};" for role, (line, fill) in roles.items()
         )
 
-    return f":root{{{rules(LIGHT)}}}\n:root[data-theme=dark]{{{rules(DARK)}}}"
+    return f":root{{{rules(LIGHT)}}}\n:root[data-theme=dark]{{{rules(DARK)}}}\n{page_rules()}"

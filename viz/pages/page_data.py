@@ -30,12 +30,30 @@ class GroupData(TypedDict):
     folded: bool
 
 
+class ReplayData(TypedDict):
+    """The typical step as activities in an order in which each follows those it waited for.
+
+    An activity begins when all that are before it have ended, `delay` nanoseconds later; the first
+    ones wait for the beginning of the step. Its time belongs to its owners in equal parts.
+    """
+
+    step: int  # nanoseconds
+    time: Sequence[int]
+    delay: Sequence[int]
+    before: Sequence[Sequence[int]]
+    owner: Sequence[int]  # position in `owners`
+    owners: Sequence[Sequence[int]]  # positions of nodes; none: no operator's time
+
+
 class OverlayData(TypedDict, total=False):
     """Measured figures of nodes, each a list with one entry per node of the graph, by position."""
 
-    time: Sequence[float | None]  # seconds per step
+    time: Sequence[float | None]  # seconds per step, the median
+    spread: Sequence[float | None]  # how far steps lie from that, the median distance
     memory: Sequence[int | None]  # bytes of its outputs that are alive at the peak
     slack: Sequence[float | None]  # seconds it may be late without delaying the step
+    effect: Sequence[float | None]  # seconds on the critical path: 1% faster saves 1% of them
+    replay: ReplayData
     critical: Sequence[int]  # node ids of the critical path, in order
 
 
@@ -95,6 +113,7 @@ class TimelineData(TypedDict):
     names: Sequence[str]
     roles: Sequence[str]  # those of viz/pages/style.py
     slices: SlicesData
+    typical: int  # number of the step that the page opens at
     flows: Sequence[tuple[int, int]]  # positions of slices: what waited for what
     critical: Sequence[int]  # positions of slices, in order
     counters: Sequence[CounterData]
@@ -137,7 +156,7 @@ class DeviceMemoryData(TypedDict):
     name: str
     times: Sequence[int]
     kinds: Mapping[str, Sequence[int]]  # kind -> bytes at each time, bottom of the stack first
-    reserved: NotRequired[Sequence[int]]  # bytes reserved at each time, a line apart
+    work_area: NotRequired[Sequence[int]]  # of machine code, a line apart
     peak: PeakData
 
 
@@ -240,11 +259,11 @@ class FigureData(TypedDict):
 
 
 class BarData(TypedDict):
-    """A bar of parts that add up, e.g. where the time of a device went: name, value."""
+    """A bar of parts that add up, e.g. where the time of a device went: name, value, look."""
 
     label: str
     unit: Unit
-    parts: Sequence[tuple[str, float]]
+    parts: Sequence[tuple[str, float, str]]  # the look is one of viz/pages/looks.py
 
 
 class SentenceData(TypedDict):

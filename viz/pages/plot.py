@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from dpexec.viz.pages import looks
 from dpexec.viz.pages.style import DARK, LIGHT, css
 
 MARGIN = 24.0
@@ -154,7 +155,7 @@ class Canvas:
                 f'width="{w}" height="{h}" viewBox="0 0 {w} {h}">',
                 f"<title>{escape(self.title)}</title>",
                 f"<style>\n{css()}\n{_chart_css()}\n</style>",
-                f"<defs>{_hatch()}</defs>",
+                f"<defs>{_hatch()}{looks.patterns()}</defs>",
                 f'<rect class="page" width="{w}" height="{h}"/>',
                 *self.back,
                 *self.lines,
@@ -195,8 +196,10 @@ def _chart_css() -> str:
         ".dpx .area { stroke-width: 0.8; }",
         ".dpx .dashed { stroke-dasharray: 6 4; }",
         *_colours(LIGHT, "#1b2530", "#5c6975"),
+        *looks.picture_rules(dark=False),
         "@media (prefers-color-scheme: dark) {",
         *_colours(DARK, "#e7edf3", "#9aa7b4"),
+        *looks.picture_rules(dark=True),
         "}",
     ]
     return "\n".join(rules)
@@ -209,7 +212,6 @@ def _colours(roles: dict[str, tuple[str, str]], strong: str, faint: str) -> list
         f".dpx .grid {{ stroke: {faint}; }}",
         f".dpx .sentence {{ fill: {strong}; }}",
         f".dpx text.tick, .dpx text.small {{ fill: {strong}; }}",
-        f".dpx .r-idle {{ stroke: {faint}; fill: none; stroke-dasharray: 2 2; }}",
     ]
     for role, (line, fill) in roles.items():
         rules.append(f".dpx .r-{role} {{ stroke: {line}; fill: {fill}; }}")

@@ -32,6 +32,16 @@ def seconds_text(seconds: float) -> str:
     return f"{_digits(seconds / size)} {unit}"
 
 
+def spread_text(spread: float) -> str:
+    """Return how far values lie from a median, to stand behind it; "" where they do not differ.
+
+    Example:
+        >>> spread_text(0.0021), spread_text(0)
+        (' ± 2.10 ms', '')
+    """
+    return f" ± {seconds_text(spread)}" if spread else ""
+
+
 def bytes_text(size: float) -> str:
     """Return a size with its unit.
 

@@ -1,4 +1,4 @@
-"""What the parts of a device's time are called, and the roles whose colours they have."""
+"""What the parts of a device's time are called."""
 
 from __future__ import annotations
 
@@ -12,16 +12,4 @@ PARTS = {
     "no_free_thread": "waiting for a thread",
     "scheduler": "waiting for the scheduler",
     "unknown": "waiting",
-}
-
-COLOURS = {
-    "compute": "forward",
-    "communication": "collective",
-    "data": "feed",
-    "overhead": "lr_sched",
-    "dependency": "fetch",
-    "straggler": "backward",
-    "no_free_thread": "optimize",
-    "scheduler": "idle",
-    "unknown": "idle",
 }

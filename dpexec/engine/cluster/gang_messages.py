@@ -7,22 +7,33 @@ sends. Either side has shown before that it knows the secret of the run.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.protocol import pickle
 
 from dpexec.engine.cluster.messages import Epoch, NewBinding
 from dpexec.engine.compile.regions.env import Shard
-from dpexec.engine.dask.held import put_together
-from dpexec.engine.exchange.lines import Parts
+from dpexec.engine.dask.deliveries import StepRows
+from dpexec.engine.exchange.messages import joined, parted
 from dpexec.engine.exchange.rendezvous import Member
+from dpexec.engine.exchange.wire import GangError
 from dpexec.engine.ir.sizes import Counts
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.messages import Noted
 
-__all__ = ["GangStep", "Order", "Outcome", "Part", "Rest", "decode", "encode"]
+__all__ = [
+    "AlikeSteps",
+    "Batch",
+    "GangStep",
+    "Order",
+    "Outcome",
+    "Part",
+    "Rest",
+    "decode",
+    "encode",
+]
 
 
 class Part(NamedTuple):
@@ -51,6 +62,11 @@ class Part(NamedTuple):
         """The member."""
         return self.members[self.rank]
 
+    @property
+    def task_name(self) -> str:
+        """What groups the member's own tasks on dask's pages."""
+        return "gang_" + "_".join(f"dev{device}" for device in self.me.devices)
+
 
 class GangStep(NamedTuple):
     """A step of a gang, for one member.
@@ -60,7 +76,6 @@ class GangStep(NamedTuple):
         rows: the numbers of rows of every device's batch, if it leaves them open.
         number: of the step.
         values: what its devices are fed.
-        counts: of how many blocks the rest of that is put together, see :class:`Fed`.
         shards: their parts of the run.
         persistable: names of what is fed that also set a variable.
         recorded: whether to note when tasks run.
@@ -70,15 +85,72 @@ class GangStep(NamedTuple):
     rows: tuple[Counts, ...]
     number: int
     values: Mapping[int, Mapping[str, Any]]
-    counts: Mapping[int, Mapping[str, int]]
     shards: Mapping[int, Shard]
     persistable: frozenset[str]
     recorded: bool = False
 
-    def with_blocks(self, blocks: Iterator[Any]) -> GangStep:
-        """The step with all that its devices are fed."""
-        fed = {d: put_together(v, self.counts[d], blocks) for d, v in self.values.items()}
-        return self._replace(values=fed)
+    @property
+    def samples(self) -> list[int]:
+        """Of its devices."""
+        return [shard.samples for shard in self.shards.values()]
+
+
+class AlikeSteps(NamedTuple):
+    """Steps of a gang that follow each other and differ in their batches alone, for one member.
+
+    Args:
+        first: the first of them.
+        values: what the devices are fed in each, or the number of the :class:`Batch` that has it;
+            the rest lies on the worker.
+        held: where the rest lies, by device.
+        entropy: of the shards in each, see :class:`Shard`.
+    """
+
+    first: GangStep
+    values: Sequence[Mapping[int, Mapping[str, Any]] | int]
+    held: Mapping[int, Sequence[StepRows]]
+    entropy: Sequence[int]
+
+    @property
+    def last(self) -> int:
+        """The number of the last step."""
+        return self.first.number + len(self.entropy) - 1
+
+    def with_batches(self, batches: Mapping[int, Batch]) -> AlikeSteps:
+        """The steps with what came ahead of them, by number."""
+        found = [batches[each].values if isinstance(each, int) else each for each in self.values]
+        return self._replace(values=found)
+
+    def each(self, blocks: Sequence[Any]) -> Iterator[GangStep]:
+        """The steps; what came ahead of them is there.
+
+        Args:
+            blocks: with what lies on the worker.
+        """
+        held = {d: [each.batches(blocks) for each in found] for d, found in self.held.items()}
+        for ahead, (values, entropy) in enumerate(zip(self.values, self.entropy, strict=True)):
+            assert not isinstance(values, int)
+            fed = {d: dict(values[d]) for d in self.first.shards}
+            for device, found in held.items():
+                for batches in found:
+                    fed[device].update(next(batches))
+            shards = {
+                device: replace(shard, run=shard.run + ahead, entropy=entropy)
+                for device, shard in self.first.shards.items()
+            }
+            yield self.first._replace(number=self.first.number + ahead, values=fed, shards=shards)
+
+
+class Batch(NamedTuple):
+    """What the devices of a member are fed in later steps, which name it.
+
+    Args:
+        number: of this.
+        values: see :class:`GangStep`.
+    """
+
+    number: int
+    values: Mapping[int, Mapping[str, Any]]
 
 
 class Order(NamedTuple):
@@ -86,15 +158,55 @@ class Order(NamedTuple):
 
     Args:
         base: number of the step before the first, on whose values it works.
-        steps: which.
+        steps: which; those that are alike together.
         new: bindings that it does not know yet.
         kept: if there are some, numbers of all that it is to keep.
+        blocks: keys of what lies on its worker, of which feeds are rows.
+        over: numbers of batches that no later step names.
     """
 
     base: int
-    steps: Sequence[GangStep]
+    steps: Sequence[AlikeSteps]
     new: Sequence[NewBinding] = ()
     kept: Collection[int] = ()
+    blocks: Sequence[Any] = ()
+    over: Collection[int] = ()
+
+    def with_batches(self, batches: Mapping[int, Batch]) -> Order:
+        """The order with what came ahead of it.
+
+        Args:
+            batches: that, by number.
+        """
+        return self._replace(steps=[alike.with_batches(batches) for alike in self.steps])
+
+    def with_blocks(self, held: Mapping[Any, Any]) -> Order:
+        """The order with the blocks in the place of their keys.
+
+        Args:
+            held: what lies on the worker, by key.
+
+        Raises:
+            GangError: something does not lie there any more.
+        """
+        try:
+            return self._replace(blocks=[held[key] for key in self.blocks])
+        except KeyError as error:
+            raise GangError(f"fed rows {error} have left the worker") from error
+
+    def each(self) -> Iterator[GangStep]:
+        """The steps, with all that devices are fed."""
+        return (step for alike in self.steps for step in alike.each(self.blocks))
+
+    @property
+    def first(self) -> int | None:
+        """The number of the first step, if there is one."""
+        return self.steps[0].first.number if self.steps else None
+
+    @property
+    def last(self) -> int | None:
+        """The number of the last step, if there is one."""
+        return self.steps[-1].last if self.steps else None
 
 
 @dataclass(slots=True)
@@ -121,14 +233,14 @@ class Rest:
     """A member's task has ended: another one is needed for the next order."""
 
 
-def encode(message: Order | Outcome | Rest) -> Parts:
-    """The bytes of a message; its arrays must not change before these are sent."""
+def encode(message: Order | Batch | Outcome | Rest) -> list[memoryview]:
+    """The buffers of a message; its arrays must not change before these are sent."""
     buffers: list[Any] = []
     head = pickle.dumps(message, buffer_callback=buffers.append)
-    return [memoryview(head), *(buffer.raw() for buffer in buffers)]
+    return list(joined([memoryview(head), *(buffer.raw() for buffer in buffers)]))
 
 
-def decode(parts: Parts) -> Any:
+def decode(data: memoryview) -> Any:
     """The message in some bytes; its arrays use them."""
-    head, *buffers = parts
+    head, *buffers = parted(data)
     return pickle.loads(head, buffers=buffers)

@@ -11,6 +11,7 @@ import numpy as np
 from dpexec.engine.compile.bindings.records import Around, Moved, Ran
 from dpexec.engine.compile.plans.plan import PlanKey
 from dpexec.engine.compile.regions.env import Shard
+from dpexec.engine.dask.deliveries import StepRows
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.ir.spec import Spec
 
@@ -80,13 +81,13 @@ class Feeding(NamedTuple):
     Args:
         shard: the replica's part of the run.
         values: what came with the job, see :class:`Fed`.
-        counts: of how many blocks others are put together.
+        held: the rows of blocks that it takes, too.
         recorded: whether to note when tasks run.
     """
 
     shard: Shard
     values: Mapping[str, Any]
-    counts: Mapping[str, int]
+    held: Sequence[StepRows]
     recorded: bool
 
 

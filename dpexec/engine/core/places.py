@@ -1,4 +1,4 @@
-"""Places and device detection.
+"""Places, device detection, and how many threads a launch on a GPU has.
 
 ``CPU_NUM`` sets how many CPU devices (replicas on threads) there are and is read when a program
 is compiled, never written. ``CUDA_VISIBLE_DEVICES`` acts through the CUDA runtime and
@@ -29,6 +29,7 @@ __all__ = [
     "cuda_places",
     "get_cuda_device_count",
     "gpu_stream",
+    "grid",
     "is_compiled_with_cuda",
     "on_device",
     "on_gpus",
@@ -279,3 +280,11 @@ def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]
     if not is_compiled_with_cuda():
         raise AssertionError(f"Not compiled with CUDA: {why_no_gpu()}")
     return [CUDAPinnedPlace()] * len(cpu_places(device_count))
+
+
+_THREADS, _MOST_BLOCKS = 256, 4096
+
+
+def grid(n: int) -> tuple[tuple[int], tuple[int]]:
+    """Blocks and threads for a loop over ``n`` elements."""
+    return (min(-(-n // _THREADS), _MOST_BLOCKS),), (_THREADS,)

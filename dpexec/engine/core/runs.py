@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.launches import grid
+from dpexec.engine.core.places import grid
 
 __all__ = ["add_at", "add_runs"]
 

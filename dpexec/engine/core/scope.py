@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.core.lod import LoDRankTable
 from dpexec.engine.core.rings import Ring
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray, moved

@@ -53,10 +53,14 @@ class LoDTensor:
     ``array`` is None until something was stored. ``version`` grows with every write from outside
     a run; runtimes that replicate a tensor compare it to notice that their copies are stale.
     ``in_scope`` says whether it is a variable's: nobody keeps copies of others, such as feeds, so
-    what is written to these concerns no runtime.
+    what is written to these concerns no runtime. ``origin`` says which loader it came from, if any,
+    and ``lent`` whether somebody may write to its memory unseen.
     """
 
-    __slots__ = ("_array", "_dims", "_lod", "_source", "in_scope", "place", "version")
+    __slots__ = (
+        *("_array", "_dims", "_lod", "_source"),
+        *("in_scope", "lent", "origin", "place", "version"),
+    )
 
     def __init__(self) -> None:
         self._array: Any = None
@@ -64,7 +68,8 @@ class LoDTensor:
         self._lod: list[list[int]] = []
         self.place: Place = CPUPlace()
         self._source: Callable[[], Any] | None = None
-        self.in_scope = False
+        self.in_scope = self.lent = False
+        self.origin: Any = None
         self.version = 0
 
     @property
@@ -212,7 +217,7 @@ class LoDTensor:
 
     def _floats(self, offset: int) -> Any:
         """The elements one after another, if they are float32 and reach to ``offset``."""
-        array = self.array
+        self.lent, array = True, self.array
         if array is None or array.dtype != np.float32 or not 0 <= offset < array.size:
             raise EnforceNotMet(
                 f"element {offset} of a tensor of float32 numbers was asked for, but the tensor "
@@ -222,6 +227,7 @@ class LoDTensor:
 
     def _to_dlpack(self) -> Any:
         """A DLPack capsule that shares the memory."""
+        self.lent = True
         return self.array.__dlpack__()
 
     def _dtype(self) -> VarType:
@@ -239,6 +245,11 @@ class LoDTensor:
         Raises:
             ValueError: nothing is stored.
         """
+        self.lent = True
+        return self.on_host()
+
+    def on_host(self) -> np.ndarray[Any, Any]:
+        """The data on the host, for who does not write to it; see :meth:`numpy`."""
         array = self.array
         if array is None:
             raise ValueError("the tensor holds no data: it was never set nor computed")
@@ -247,7 +258,7 @@ class LoDTensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         # A copy, as in fluid: no aliasing of state. Without data it is empty: programs that rename
         # variables of a scope copy their tensors, whether they have some or not.
-        return np.array(self.numpy() if self._is_initialized() else (), dtype=dtype)
+        return np.array(self.on_host() if self._is_initialized() else (), dtype=dtype)
 
     def __len__(self) -> int:
         return self.shape()[0]
@@ -257,7 +268,7 @@ class LoDTensor:
         head = f"\tlod: {{{levels}}}\n\tdim: "
         if not self._is_initialized():
             return f"{head}0\n\tlayout: NCHW\n\tdtype: undefined\n\tdata: []\n"
-        array = self.numpy()
+        array = self.on_host()
         dims = ", ".join(map(str, array.shape))
         data = " ".join(f"{value:g}" for value in array.ravel())
         dtype = _CPP_NAMES.get(array.dtype.name, f"{array.dtype.name}_t")
@@ -274,7 +285,7 @@ class LoDTensor:
         Raises:
             IndexError: there is nothing there, or more is indexed than there are dimensions.
         """
-        array = self.numpy()
+        array = self.on_host()
         items = index if isinstance(index, tuple) else (index,)
         if len(items) > array.ndim:
             raise IndexError(f"{len(items)} indices of a tensor of shape {self.shape()}")

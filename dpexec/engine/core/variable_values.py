@@ -16,9 +16,8 @@ import numpy as np
 
 from dpexec.engine.core.arrays import Entry, TensorArray
 from dpexec.engine.core.copies import copy_on, with_arrays
-from dpexec.engine.core.lod import NO_SEQUENCES, Lod
+from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
 from dpexec.engine.core.places import CPUPlace, Place
-from dpexec.engine.core.rank_table import LoDRankTable
 from dpexec.engine.core.scope import ScopeVariable
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray

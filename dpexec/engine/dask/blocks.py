@@ -19,6 +19,9 @@ __all__ = [
     "check_columns",
     "computed",
     "computed_with",
+    "is_array",
+    "is_bag",
+    "is_frame",
     "matrix",
     "parts_of",
     "row_blocks",
@@ -75,17 +78,27 @@ def parts_of(value: Any) -> list[Any]:
     Args:
         value: an array, a dataframe, a bag, or anything else, which is one block.
     """
-    if hasattr(type(value), "rechunk") and value.ndim:
+    if is_array(value) and value.ndim:
         whole_rows = value.rechunk(dict.fromkeys(range(1, value.ndim), -1))
         return list(whole_rows.to_delayed(optimize_graph=False).ravel())
-    if _is_frame(value):
+    if is_frame(value):
         return list(value.partitions)
-    if hasattr(type(value), "foldby"):  # a bag
+    if is_bag(value):
         return list(value.to_delayed(optimize_graph=False))
     return [value]
 
 
-def _is_frame(value: Any) -> bool:
+def is_array(value: Any) -> bool:
+    """Whether a value is a Dask array."""
+    return hasattr(type(value), "rechunk")
+
+
+def is_bag(value: Any) -> bool:
+    """Whether a value is a Dask bag."""
+    return hasattr(type(value), "foldby")
+
+
+def is_frame(value: Any) -> bool:
     """Whether a value is a Dask dataframe or a column of one."""
     return hasattr(type(value), "to_dask_array")
 
@@ -107,7 +120,7 @@ def computed_with(
     found: dict[int, Any] = {}
     blocks = [block for collection in parts for block in collection]
     for frames in (True, False):
-        chosen = [index for index, block in enumerate(blocks) if _is_frame(block) == frames]
+        chosen = [index for index, block in enumerate(blocks) if is_frame(block) == frames]
         if chosen:
             found.update(zip(chosen, compute([blocks[i] for i in chosen]), strict=True))
     numbers = itertools.count()
@@ -152,7 +165,7 @@ def rows_of_blocks(value: Any, sizes: Sequence[int]) -> Sequence[int]:
         value: the collection; of an array, what it says itself counts, and it may not know.
         sizes: what was found when they were computed.
     """
-    chunks = value.chunks if hasattr(type(value), "rechunk") else ()
+    chunks = value.chunks if is_array(value) else ()
     return list(chunks[0]) if chunks else sizes
 
 
@@ -166,7 +179,7 @@ def check_columns(name: str, value: Any) -> None:
     Raises:
         TypeError: its columns have different types.
     """
-    if not _is_frame(value) or value.ndim < 2:  # a column has one type
+    if not is_frame(value) or value.ndim < 2:  # a column has one type
         return
     columns = {str(dtype) for dtype in value.dtypes}
     if len(columns) > 1:

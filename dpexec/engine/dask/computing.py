@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dask._task_spec import Alias, convert_legacy_graph, fuse_linear_task_spec
 from dask.core import flatten
+from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
-from distributed import wait
+from dask.optimization import cull
 from distributed.client import futures_of
 
 from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.dask.blocks import brought, computed_with
+from dpexec.engine.dask.plugins import introduce
 from dpexec.engine.dask.reach import awaited
-from dpexec.engine.dask.waiting import DASK_GAVE_UP
 
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact
@@ -63,6 +65,8 @@ class Computing:
             SchedulerLostError: the scheduler is.
             Exception: what computing them raised.
         """
+        self._contact.workers()  # whether the scheduler is there
+        introduce(self._contact.client, self._contact.limit)
         while True:
             self._workers = self._contact.workers()
             known, self._pinned, self._made = self._known(), set(), []
@@ -92,7 +96,7 @@ class Computing:
         for workers, chosen in self._places(blocks).items():
             self._pinned.update(workers)
             where = {"workers": list(workers), "allow_other_workers": False} if workers else {}
-            made = [client.compute([blocks[index] for index in chosen], **where)]
+            made = [client.compute(_without_between([blocks[i] for i in chosen]), **where)]
             for step in self._steps:
                 made.append(client.map(step, made[-1], pure=not workers, **where))
             self._made += [future for futures in made for future in futures]
@@ -180,14 +184,7 @@ class Computing:
 
     def _ended(self, ends: Sequence[Any]) -> bool:
         """Whether all tasks have ended, or one has failed."""
-        with self._contact.client.as_current():
-            try:
-                wait(ends, timeout=_LOOK)
-            except TimeoutError:
-                return any(end.status == "error" for end in ends)
-            except DASK_GAVE_UP:
-                pass
-        return True
+        return self._contact.ended(ends, _LOOK) or any(end.status == "error" for end in ends)
 
     def _in_vain(self) -> str:
         """Which workers wait for others that they do not reach, are silent, or have left."""
@@ -211,6 +208,28 @@ class Computing:
     def _homes_of(self, ends: Sequence[Any]) -> Mapping[str, Sequence[int]]:
         found = self._contact.holders(ends).values()
         return dict.fromkeys([worker for holders in found for worker in holders], ())
+
+
+def _without_between(blocks: Sequence[Any]) -> Sequence[Any]:
+    """The same blocks with a task for what only one other needs, as long as that is all it needs.
+
+    So nothing in between is kept, and measured: dask asks every column of a dataframe for its
+    size. Nor does the graph of all blocks travel with some of them.
+    """
+    if not all(isinstance(block, Delayed) for block in blocks):
+        return blocks
+    known = dict(HighLevelGraph.merge(*(block.__dask_graph__() for block in blocks)))
+    keys = [block.key for block in blocks if block.key in known]
+    needed, _ = cull(known, keys)
+    tasks = fuse_linear_task_spec(convert_legacy_graph(needed), keys)
+    found = []
+    for block in blocks:
+        end = tasks.get(block.key)
+        if end is None:  # the scheduler has it: graphs hold a future of it, or nothing
+            found.append(block)
+        else:
+            found.append(Delayed(end.target if isinstance(end, Alias) else end.key, tasks))
+    return found
 
 
 def _same(value: Any) -> Any:

@@ -1,26 +1,19 @@
 """Dask collections as feeds of a cluster: they stay on the workers.
 
 A collection is computed block by block, where dask sees fit. The client learns shapes and types
-alone. Then each replica takes its rows: dask's workers hand them over among themselves, and what
-lies on the replica's worker already does not move.
+alone. Then each replica takes its rows, see :mod:`.deliveries`.
 """
 
 from __future__ import annotations
 
-import itertools
-import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from dask.base import is_dask_collection
 
-from dpexec.engine.core.copies import values_on
-from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.dask.blocks import (
     Blocks,
-    brought,
     check_columns,
     matrix,
     parts_of,
@@ -30,19 +23,16 @@ from dpexec.engine.dask.blocks import (
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact
 
-__all__ = ["BlockRows", "Fed", "HeldRows", "hold", "put_together"]
-
-_logger = logging.getLogger(__name__)
+__all__ = ["BlockRows", "HeldBlocks", "HeldRows", "held_arrays", "hold"]
 
 _Block = tuple[tuple[int, ...], np.dtype[Any]]
 
 
-@dataclass(frozen=True)
-class BlockRows:
+class BlockRows(NamedTuple):
     """Some rows of a block.
 
     Args:
-        future: the block.
+        future: the block: an array, or arrays by name.
         rows: how many it has.
         first: the first of them that is meant.
         end: the one behind the last.
@@ -53,25 +43,55 @@ class BlockRows:
     first: int
     end: int
 
-    def cut(self, start: int, stop: int) -> BlockRows:
-        """The rows of it that lie between two positions, counted from its first row."""
-        first = self.first + max(start, 0)
-        return BlockRows(self.future, self.rows, first, min(self.first + stop, self.end))
+
+class HeldBlocks:
+    """Rows of blocks that lie on workers, one after another.
+
+    Args:
+        pieces: the rows of each block.
+
+    Attributes:
+        pieces: the same.
+        begins: where each piece begins, and behind them where the last one ends.
+        on_way: ranges that go to workers, by what they are for and the worker; as long as this
+            exists.
+    """
+
+    def __init__(self, pieces: Iterable[BlockRows]) -> None:
+        self.pieces = tuple(pieces)
+        sizes = [piece.end - piece.first for piece in self.pieces]
+        self.begins = np.cumsum([0, *sizes])
+        self.on_way: dict[tuple[Hashable, str], Any] = {}
 
 
 class HeldRows:
     """Rows that lie on workers; what splits and checks feeds takes them for an array.
 
     Args:
-        pieces: one after another.
+        blocks: where they lie.
+        first: the first of the rows there that is meant.
         shape: of all of them together.
         dtype: of their numbers.
+        name: which array of the blocks is meant, if these have names.
     """
 
+    __slots__ = ("blocks", "dtype", "first", "name", "shape")
+
     def __init__(
-        self, pieces: Sequence[BlockRows], shape: tuple[int, ...], dtype: np.dtype[Any]
+        self,
+        blocks: HeldBlocks,
+        first: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        name: str | None = None,
     ) -> None:
-        self.pieces, self.shape, self.dtype = tuple(pieces), shape, dtype
+        self.blocks, self.first, self.shape, self.dtype = blocks, first, shape, dtype
+        self.name = name
+
+    @property
+    def end(self) -> int:
+        """The row behind the last."""
+        return self.first + self.shape[0]
 
     @property
     def ndim(self) -> int:
@@ -88,14 +108,34 @@ class HeldRows:
 
     def __getitem__(self, rows: slice) -> HeldRows:
         """Some rows, which stay where they are."""
-        start, stop, _ = rows.indices(len(self))
-        found, at = [], 0
-        for piece in self.pieces:
-            cut = piece.cut(start - at, stop - at)
-            if cut.first < cut.end:
-                found.append(cut)
-            at += piece.end - piece.first
-        return HeldRows(found, (max(stop - start, 0), *self.shape[1:]), self.dtype)
+        start, stop, _ = rows.indices(self.shape[0])
+        shape = max(stop - start, 0), *self.shape[1:]
+        return HeldRows(self.blocks, self.first + start, shape, self.dtype, self.name)
+
+    @property
+    def pieces(self) -> list[BlockRows]:
+        """The blocks, and which rows of them these are."""
+        found = []
+        for piece, begin in zip(self.blocks.pieces, self.blocks.begins.tolist(), strict=False):
+            first = piece.first + max(self.first - begin, 0)
+            end = min(piece.first + self.end - begin, piece.end)
+            if first < end:
+                found.append(piece._replace(first=first, end=end))
+        return found
+
+    @staticmethod
+    def joined(parts: Sequence[Mapping[str, HeldRows]]) -> dict[str, HeldRows]:
+        """Rows that follow each other, by name; types and shapes are the same, but for numbers."""
+        made: dict[str, HeldRows] = {}
+        known: dict[Any, HeldBlocks] = {}  # what lies in the same rows does so afterwards
+        for name, like in parts[0].items():
+            found = [part[name] for part in parts]
+            where = tuple((id(each.blocks), each.first, each.end) for each in found)
+            if where not in known:
+                known[where] = HeldBlocks(piece for each in found for piece in each.pieces)
+            shape = sum(map(len, found)), *like.shape[1:]
+            made[name] = HeldRows(known[where], 0, shape, like.dtype, like.name)
+        return made
 
 
 def hold(
@@ -145,81 +185,35 @@ def _put_together(name: str, blocks: Sequence[tuple[Any, _Block]]) -> HeldRows:
             f"shapes and types are {[(list(shape), str(dtype)) for _, (shape, dtype) in blocks]}"
         )
     ((rest, dtype),) = kinds
-    pieces = [BlockRows(future, shape[0], 0, shape[0]) for future, (shape, _) in blocks]
-    return HeldRows(pieces, (sum(piece.rows for piece in pieces), *rest), dtype)
+    found = HeldBlocks(_whole(future, shape) for future, (shape, _) in blocks)
+    return HeldRows(found, 0, (int(found.begins[-1]), *rest), dtype)
 
 
-@dataclass(frozen=True)
-class Fed:
-    """What a replica is fed, on its way to the replica's worker.
-
-    Args:
-        values: what travels with the task, by name.
-        counts: of how many blocks the rest is put together, by name.
-        blocks: futures of these, which the task depends on.
-        holders: the workers that have them.
-    """
-
-    values: Mapping[str, Any]
-    counts: Mapping[str, int]
-    blocks: Sequence[Any]
-    holders: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, contact: Contact, values: Mapping[str, Any], worker: str) -> Fed:
-        """Find out what travels how: whole blocks do, and rows cut out of others where they lie.
-
-        Args:
-            contact: how the cluster is talked to.
-            values: what the replica is fed; arrays and :class:`HeldRows`.
-            worker: that of the replica.
-
-        Raises:
-            SchedulerLostError: the scheduler does not say where they lie.
-        """
-        values = values_on(CPUPlace(), values)  # a loader may have put them on a GPU
-        held = {name: value for name, value in values.items() if isinstance(value, HeldRows)}
-        if not held:
-            return cls(values, {}, ())
-        pieces = [piece for value in held.values() for piece in value.pieces]
-        homes = contact.holders([piece.future for piece in pieces])
-        return cls(
-            {name: value for name, value in values.items() if name not in held},
-            {name: len(value.pieces) for name, value in held.items()},
-            [_rows_of(contact, p, homes.get(p.future.key, ()), worker) for p in pieces],
-            frozenset(itertools.chain.from_iterable(homes.values())),
-        )
+def _whole(future: Any, shape: Sequence[int]) -> BlockRows:
+    return BlockRows(future, shape[0], 0, shape[0])
 
 
-def _rows_of(contact: Contact, piece: BlockRows, holders: Sequence[str], worker: str) -> Any:
-    """A future of some rows, which lies where the worker of the replica reaches it."""
-    client, future = contact.client, piece.future
-    if holders and not any(contact.reachability.between(holder, worker) for holder in holders):
-        where, limit = holders[0], contact.limit
-        _logger.info("fed rows go from %s through the client to %s", where, worker)
-        args = future, piece.first, piece.end
-        rows = brought(contact, where, "to bring fed rows", _rows, *args)
-        return client.scatter(rows, workers=[worker], direct=False, hash=False, timeout=limit)
-    if piece.end - piece.first == piece.rows:
-        return future
-    workers, args = list(holders) or None, (future, piece.first, piece.end)
-    return client.submit(_rows, *args, workers=workers, allow_other_workers=workers is not None)
-
-
-def _rows(block: np.ndarray[Any, Any], first: int, end: int) -> np.ndarray[Any, Any]:
-    return block[first:end]
-
-
-def put_together(
-    values: Mapping[str, Any], counts: Mapping[str, int], blocks: Iterator[Any]
-) -> dict[str, Any]:
-    """On the worker: all values of a replica, see :class:`Fed`.
+def held_arrays(contact: Contact, parts: Sequence[Any]) -> list[dict[str, HeldRows]]:
+    """Compute Dask collections on a cluster, each of which gives arrays by name, and leave them.
 
     Args:
-        values: what came with the task.
-        counts: of how many blocks others are put together.
-        blocks: gives these, one after another.
+        contact: how the cluster is talked to.
+        parts: the collections.
+
+    Raises:
+        ClusterError: workers or the scheduler do not answer, or nobody reaches what is needed.
+        Exception: what computing them raised.
     """
-    found = {name: list(itertools.islice(blocks, count)) for name, count in counts.items()}
-    rows = {n: f[0] if len(f) == 1 else np.concatenate(f) for n, f in found.items()}
-    return {**values, **rows}
+    from dpexec.engine.dask.computing import Computing  # 20 MB, if there is a cluster
+
+    (futures,), (facts,) = Computing(contact, [parts], (_shapes_and_types,)).run()
+    made = []
+    for future, known in zip(futures, facts, strict=True):
+        ((shape, _), *_) = known.values()
+        blocks = HeldBlocks([_whole(future, shape)])  # all arrays have as many rows
+        made.append({n: HeldRows(blocks, 0, s, dtype, n) for n, (s, dtype) in known.items()})
+    return made
+
+
+def _shapes_and_types(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, _Block]:
+    return {name: _shape_and_type(array) for name, array in arrays.items()}

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-__all__ = ["install"]
+__all__ = ["install", "introduce"]
 
 _IMPORT = 30.0  # seconds in which a scheduler has imported dpexec; it does nothing else meanwhile
+
+
+def introduce(client: Any, limit: float) -> None:
+    """Let a scheduler import dpexec; later, it would seem silent meanwhile.
+
+    What is wrong with it, if anything is, says who needs it next.
+
+    Args:
+        client: a connected ``distributed.Client``.
+        limit: see :func:`install`.
+    """
+    with contextlib.suppress(ImportError, OSError, TimeoutError):
+        client.sync(client._run_on_scheduler, _nothing, callback_timeout=max(limit, _IMPORT))
+
+
+def _nothing() -> None:
+    """Imports dpexec where it is called."""
 
 
 def install(client: Any, plugin: Any, name: str, limit: float = 0.0) -> str:

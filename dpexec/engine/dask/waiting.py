@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import CancelledError, KilledWorker
+from distributed.client import _wait
 from distributed.comm import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
@@ -162,6 +163,20 @@ class Contact:
                 future.release()
             raise
         return results
+
+    def ended(self, futures: Sequence[Any], seconds: float) -> bool:
+        """Whether tasks have ended, or dask has given some up, after some seconds at most.
+
+        ``distributed.wait`` needs a current client, which changes settings of all threads.
+        """
+        try:
+            self._sync(_wait, list(futures), seconds)
+        except TimeoutError as error:  # its frames would hold the tasks until garbage is collected
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            return False
+        except DASK_GAVE_UP:
+            pass
+        return True
 
     def holders(self, futures: Sequence[Any]) -> Mapping[Any, Sequence[str]]:
         """The workers that hold the results of tasks, by the tasks' keys.

@@ -166,8 +166,9 @@ class _Member:
 
     def closed(self, counts: Sequence[Counts]) -> Binding | None:
         """The binding for some rows on every device; None if it is not right for them."""
-        if not all(count in self.rows for count in counts if any(count)):
-            return None
+        for count in counts:
+            if any(count) and count not in self.rows:
+                return None
         if counts == self.first.rows:
             return self.first
         try:
@@ -210,8 +211,11 @@ class _Family:
 
     def binding(self, counts: Sequence[Counts]) -> Binding | None:
         """A binding for some rows on every device, if there is one that is right for them."""
-        tried = (member.closed(counts) for member in self.members if member is not None)
-        return next((made for made in tried if made is not None), None)
+        for member in self.members:
+            made = None if member is None else member.closed(counts)
+            if made is not None:
+                return made
+        return None
 
 
 def _specs(feeds: Feeds) -> Specs:

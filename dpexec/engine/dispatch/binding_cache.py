@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +78,18 @@ class BindingCache:
         if key not in self._rows:
             self._rows[key] = count_rows(self._graph, feeds, self._replicas)
         return replace(feeds, rows=self._rows[key])
+
+    def of_each(
+        self, batches: Iterable[Feeds], fetch: tuple[str, ...], merged: bool
+    ) -> list[Binding]:
+        """What to run for each batch of a run, see :meth:`of`."""
+        found: list[Binding] = []
+        before: Feeds | None = None
+        for feeds in batches:
+            same = before and feeds.shapes is before.shapes and feeds.rows == before.rows
+            found.append(found[-1] if same else self.of(feeds, fetch, merged))
+            before = feeds
+        return found
 
     def of(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
         """What to run for a batch, if all that can be known before says that it will run.

@@ -10,29 +10,32 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import dask
+
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.compile.plans.kept_offsets import KeptOffsets
 from dpexec.engine.compile.plans.parallel_do import splitter
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.plans.replicas import Replicas
-from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.core import hooks
 from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
 from dpexec.engine.core.memory import keep_freed_memory
 from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.dispatch.binding_cache import BindingCache
-from dpexec.engine.dispatch.traces import trace_of
+from dpexec.engine.feeds.coming import Coming
+from dpexec.engine.feeds.loaders import loaded
 from dpexec.engine.feeds.splitter import Splitter
 from dpexec.engine.feeds.splitting import Feeds, single_feed, split_feed
 from dpexec.engine.graph.lods import with_offsets
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
 from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.prune import deleted_for_good
 from dpexec.engine.run.choice import make_runner
 from dpexec.engine.run.fetch import FetchedOffsets, in_sequences
-from dpexec.engine.run.shards import make_shards
+from dpexec.engine.run.shards import Shards
 from dpexec.engine.run.step_runner import StepRunner
 from dpexec.engine.strategy.placement import collectives_in_force, scheduler_in_force
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
@@ -43,7 +46,6 @@ from dpexec.engine.trace.recorder import Recorder
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.runner import ClusterRunner
     from dpexec.engine.dask.waiting import Contact
-    from dpexec.engine.trace.events import Trace
 
 __all__ = ["Engine"]
 
@@ -109,8 +111,9 @@ class Engine:
         self.recorder = self._make_recorder()
         self.plan: Plan | None = None
         self.runner = self._make_runner()
-        here = not self._on_cluster
-        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, here)
+        met = self.runner.agreement, not self._on_cluster
+        self._shards = Shards(self.graph, self.replicas.scope, self.label, build_strategy, *met)
+        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, met[1])
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
@@ -139,8 +142,7 @@ class Engine:
         if self.build_strategy is None:
             return Splitter(functools.partial(single_feed, block), block)
         partial = not self.is_training
-        contact = self._contact if self._on_cluster else None
-        return Splitter(lambda feed: split_feed(block, feed, devices, partial, contact), block)
+        return Splitter(lambda feed: split_feed(block, feed, devices, partial, self.contact), block)
 
     def feeds_of(self, feed: Any) -> Feeds:
         """The feeds of all devices, with the sequences of persistable variables in the scope.
@@ -156,6 +158,28 @@ class Engine:
             return self.split(feed)
         self._begin()  # trainers have the variables of the first one then
         return kept.add(self.split(feed))
+
+    def batches(self, program: Program, feed: Any) -> list[Feeds]:
+        """What every step of a run is fed; readers give each its own, or fewer at last.
+
+        Args:
+            program: whose readers are asked.
+            feed: what the user feeds.
+
+        Raises:
+            EOFException: a reader has no more data.
+        """
+        feeds_of = self.feeds_of if self._coming is None else self._coming.feeds_of
+        if not program._loaders:
+            return [feeds_of({} if feed is None else feed)] * self.steps_per_run
+        how = self.replica_places, self.prepare, self.steps_per_run
+        return loaded(program, feed, feeds_of, *how)
+
+    @functools.cached_property
+    def _coming(self) -> Coming | None:
+        """What knows batches of later runs; not if each run may change the offsets that it adds."""
+        known = self._on_cluster and not self._kept_offsets.names
+        return Coming(self.feeds_of, self.steps_per_run) if known else None
 
     def _begin(self) -> None:
         if self.runner.agreement is not None:
@@ -186,15 +210,8 @@ class Engine:
         threads = 0 if self.scheduler == "sync" else self.num_threads
         strategy = self.build_strategy
         alone = strategy is None or strategy.num_trainers == 1 or not self.is_training
-        return make_runner(
-            self.replicas,
-            self.label,
-            self.program,
-            self.execution_strategy,
-            threads,
-            None if alone else strategy,
-            self._on_cluster,
-        )
+        how = self.execution_strategy, threads, None if alone else strategy, self._on_cluster
+        return make_runner(self.replicas, self.label, self.program, *how)
 
     def _make_recorder(self) -> Recorder | None:
         """What keeps all steps, if the strategy asks for a trace."""
@@ -224,13 +241,16 @@ class Engine:
 
     # ---- running
 
-    def run(self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool = True) -> list[Any]:
+    def run(
+        self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool = True, wait: bool = True
+    ) -> list[Any]:
         """Run a step for each batch.
 
         Args:
             batches: arrays per device, for every step.
             fetch: names of variables to return.
             merged: concatenate the devices' values along axis 0.
+            wait: not only order the steps, where that can be.
 
         Returns:
             What the last step gave: per name an array, or a list with the array of every device.
@@ -241,19 +261,19 @@ class Engine:
         try:
             with self._busy:
                 if not self.shows_sequences:
-                    return self._run(batches, tuple(fetch), merged, {})
-                return self._run_sequences(batches, fetch, merged)
+                    return self._run(batches, tuple(fetch), merged, {}, wait)
+                return self._run_sequences(batches, fetch, merged, wait)
         except EnforceNotMet as error:  # it says all; what it came through, nothing
             raise error.with_traceback(None) from mistake_behind(error)
 
     def _run_sequences(
-        self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool
+        self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool, wait: bool
     ) -> list[Any]:
         """Run steps, and fetch the offsets of what holds sequences, too."""
         offsets = self.offsets.of(batches, fetch)
         kept = self.offsets.of(batches, self._kept_offsets.written)
         wanted = tuple(dict.fromkeys([*fetch, *offsets.values(), *kept.values()]))
-        results = self._run(batches, wanted, merged, kept)
+        results = self._run(batches, wanted, merged, kept, wait or bool(offsets or kept))
         found: dict[Any, Any] = dict(zip(wanted, results, strict=True))
         return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
 
@@ -263,6 +283,7 @@ class Engine:
         fetch: tuple[str, ...],
         merged: bool,
         kept: Mapping[str, str],
+        wait: bool,
     ) -> list[Any]:
         """Run steps; ``kept`` has the fetched offsets of variables whose sequences stay."""
         agreement = self.runner.agreement
@@ -270,10 +291,9 @@ class Engine:
             agreement.begin()
         if self.graph.bodies:
             batches = [self.bindings.with_inner(feeds) for feeds in batches]
-        ready = []
-        for feeds in batches:
-            binding = self.bindings.of(feeds, fetch, merged)
-            ready.append(binding if agreement is None else agreement.ready(binding, feeds))
+        ready = self.bindings.of_each(batches, fetch, merged)
+        if agreement is not None:
+            ready = [agreement.ready(b, feeds) for b, feeds in zip(ready, batches, strict=True)]
         self.plan = ready[-1].plan
         if self._dry_run:
             return [None for _ in fetch]
@@ -281,7 +301,7 @@ class Engine:
             if self._on_cluster:
                 steps = list(zip(ready, batches, strict=True))
                 runner = self._cluster_runner()
-                results = runner.run(steps, self._shards, merged)
+                results = runner.run(steps, self._shards, merged, wait)
                 self._kept_offsets.store(batches[-1], kept, runner.fetched)
             else:
                 for binding, feeds in zip(ready, batches, strict=True):
@@ -297,15 +317,7 @@ class Engine:
 
     @functools.cached_property
     def _deleted(self) -> list[str]:
-        """The persistable variables that operators ``delete_var`` take away for good."""
-        block = self.program.global_block()
-        gone: dict[str, None] = {}
-        for op in block.ops:
-            for name in op.writes:
-                gone.pop(name, None)
-            if op.type == "delete_var":
-                gone.update(dict.fromkeys(op.input_arg_names))
-        return [name for name in gone if block._var_recursive(name).persistable]
+        return deleted_for_good(self.program.global_block())
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         counter, recorders = self.observers.counter, self.observers.recorders
@@ -320,23 +332,11 @@ class Engine:
             if counter is not None:
                 counter.end(feeds.samples, results)
 
-    def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
-        agreement, samples = self.runner.agreement, [feeds.samples[d] for d in self.graph.replicas]
-        before, total = (0, sum(samples)) if agreement is None else agreement.extent(samples)
-        rings = {} if self._on_cluster else self.replicas.scope.rings()
-        run = self.replicas.scope.run_count(self.label) + ahead
-        return make_shards(self.graph, feeds, run, before, total, self._scaled, rings)
-
     @functools.cached_property
-    def _scaled(self) -> bool:
-        """Whether gradients are weighted by their device's share of the batch."""
-        strategy = self.build_strategy
-        one = BuildStrategy.GradientScaleStrategy.One
-        return strategy is None or strategy.gradient_scale_strategy != one
-
-    @functools.cached_property
-    def _contact(self) -> Contact:
-        """How the cluster is talked to; what it found out about workers counts for all runs."""
+    def contact(self) -> Contact | None:
+        """How the cluster is talked to, if there is one; all runs know what it has found out."""
+        if not self._on_cluster:
+            return None
         from dpexec.engine.dask.waiting import Contact  # 20 MB, if it is used
 
         assert self.execution_strategy is not None
@@ -344,22 +344,29 @@ class Engine:
 
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
-            assert self.execution_strategy is not None
+            assert self.execution_strategy is not None and self.contact is not None
             from dpexec.engine.cluster.client.runner import ClusterRunner  # 20 MB, if it is used
 
-            how = self._contact, self.compilation, self.execution_strategy
-            self._cluster = ClusterRunner(*how, self.replicas, self.label, self.observers)
-            key = self._cluster.token[:8]
-            hooks.show_on_dashboard(self.scheduler, self, key)  # it may count steps
+            how = self.contact, self.compilation, self.execution_strategy, self.replicas
+            self._cluster = ClusterRunner(*how, self.label, self.observers, self._coming)
+            hooks.show_on_dashboard(self.scheduler, self, self._cluster.token[:8])  # may count
         return self._cluster
 
-    @property
+    @functools.cached_property
     def num_threads(self) -> int:
-        """Size of the thread pool: as asked for, else 4 per device."""
-        asked = self.execution_strategy.num_threads if self.execution_strategy else 0
-        return asked or 4 * len(self.places)
+        """Size of the thread pool: as asked for, or as dask is told, else 4 per device."""
+        asked = getattr(self.execution_strategy, "num_threads", 0)
+        return int(asked or dask.config.get("num_workers", None) or 4 * len(self.places))
 
-    # ---- temporaries
+    def ahead(self, batches: Sequence[Feeds]) -> None:
+        """Let what workers lack of the next batches go there, while they work on others."""
+        if self._cluster is not None:
+            self._cluster.ahead(batches)
+
+    def settle(self) -> None:
+        """Wait for the steps that were only ordered; see :meth:`run` for errors."""
+        if self._cluster is not None:
+            self._cluster.settle()
 
     @property
     def needs_local_scopes(self) -> bool:
@@ -381,20 +388,7 @@ class Engine:
         """
         with self._busy:
             if self._cluster is not None and self._cluster.client.status == "running":
-                names = [var.name for var in self.program.list_vars() if var.persistable]
-                self._cluster.variables.values(names)
+                found = self.program.list_vars()
+                self._cluster.variables.values(var.name for var in found if var.persistable)
                 self._cluster.close()
             self._cluster = None
-
-    # ---- views
-
-    @property
-    def trace(self) -> Trace:
-        """What ran when, since the engine was made or :meth:`Recorder.clear` was called.
-
-        Raises:
-            RuntimeError: recording was not switched on.
-        """
-        if self.recorder is None:
-            raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
-        return trace_of(self, self.recorder)

@@ -16,6 +16,7 @@ from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.ir.spec import Spec
 
 __all__ = ["ArrayLayout", "Bucket", "Sum", "ValueSlice", "bucket_of"]
@@ -29,7 +30,7 @@ _LINE = 64  # bytes; where arrays begin
 
 @dataclass(frozen=True)
 class Sum:
-    """A value of some devices, added up in the order of the devices for some devices.
+    """A value of some devices, combined in the order of the devices for some devices.
 
     Args:
         name: of the value.
@@ -39,6 +40,9 @@ class Sum:
         dtype: of its numbers.
         shape: of a dense one; of sparse rows, that of the rows behind the first dimension.
         height: how many rows there would be if it were dense; None if it is dense.
+        reduction: how dense values become one.
+        elements: whether it may also come as ``SelectedRows`` of single elements, of which there
+            are ``height``; ``shape`` is that of a dense one.
     """
 
     name: str
@@ -48,6 +52,8 @@ class Sum:
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     height: int | None
+    reduction: Reduction
+    elements: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -104,11 +110,13 @@ class Bucket:
         number: in the plan.
         text: what people call it.
         sums: what it adds up.
+        late: whether it comes behind updates, so that everybody has made the step before.
     """
 
     number: int
     text: str
     sums: tuple[Sum, ...]
+    late: bool = False
 
     @functools.cached_property
     def key(self) -> Any:
@@ -153,18 +161,20 @@ def bucket_of(plan: Plan, task: Task, specs: Sequence[Mapping[str, Spec]]) -> Bu
         specs: of all values, per device.
 
     Raises:
-        EnforceNotMet: it splits or merges the batch of a ParallelDo.
+        EnforceNotMet: it moves rows, as those around a ParallelDo do.
     """
     sums = []
+    elements = _come_as_elements(plan)
     for node in task.nodes:
-        if node.kind in ("split", "merge"):
+        if node.does.moves_rows:
             raise EnforceNotMet(
-                "ExecutionStrategy.collectives = 'gang' does not run ParallelDo, which splits "
-                "batches inside of a step; leave it at 'tasks' for this program"
+                f"ExecutionStrategy.collectives = 'gang' does not run {node.name}, which moves "
+                "rows inside of a step, as ParallelDo does; leave it at 'auto' for this program"
             )
-        for name, sources, made, targets in sums_of(node, plan.missing):
+        for name, sources, made, targets, how in sums_of(node, plan.missing):
             spec = specs[sources[0]][name]
-            sparse = spec.kind == VarType.SELECTED_ROWS
+            sparse, picked = spec.kind == VarType.SELECTED_ROWS, name in elements
+            height = math.prod(spec.shape) if picked else int(spec.shape[0]) if sparse else None
             sums.append(
                 Sum(
                     name,
@@ -173,9 +183,19 @@ def bucket_of(plan: Plan, task: Task, specs: Sequence[Mapping[str, Spec]]) -> Bu
                     tuple(targets),
                     to_numpy(spec.dtype),
                     tuple(spec.shape[1:] if sparse else spec.shape),
-                    int(spec.shape[0]) if sparse else None,
+                    height,
+                    how,
+                    picked,
                 )
             )
     names = list(dict.fromkeys(total.name for total in sums))
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Bucket(task.id, f"{task.nodes[0].kind} of {shown} (task {task.id})", tuple(sums))
+
+
+def _come_as_elements(plan: Plan) -> set[str]:
+    """Names of dense values that come as ``SelectedRows`` of single elements in some steps."""
+    ops = {id(node.op): node.op for node in plan.nodes if node.op is not None}.values()
+    return {
+        name for op in ops for slot in op.definition.elements for name in op.outputs.get(slot, ())
+    }

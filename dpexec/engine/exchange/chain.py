@@ -18,7 +18,8 @@ import numpy as np
 
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.buckets import Bucket
-from dpexec.engine.exchange.payload import arrays_in, bytes_of, checked, hand_out
+from dpexec.engine.exchange.messages import bytes_of
+from dpexec.engine.exchange.payload import arrays_in, checked, hand_out
 from dpexec.engine.exchange.shared import Bytes
 from dpexec.engine.exchange.wire import Tag, into
 
@@ -107,6 +108,6 @@ class Chained:
             for index, value in enumerate(flat[number]):
                 mine = value[part].view(total.dtype)
                 if self._group.rank or index:
-                    np.add(out, mine, out=out)
+                    total.reduction.of(np, (out, mine), out)
                 else:
                     np.copyto(out, mine)

@@ -8,78 +8,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.engine.compile.regions.env import Env
-from dpexec.engine.exchange.buckets import Bucket, Sum
-from dpexec.engine.exchange.payload import PADDING, arrays_in, bytes_of, checked, hand_out, typed
+from dpexec.engine.core.reductions import Reduction
+from dpexec.engine.exchange.buckets import Bucket
+from dpexec.engine.exchange.messages import PADDING, bytes_of
+from dpexec.engine.exchange.payload import arrays_in, checked, hand_out
 from dpexec.engine.exchange.shared import Bytes
 from dpexec.engine.exchange.wire import Tag, into
 
 if TYPE_CHECKING:
     from dpexec.engine.exchange.group import Group
 
-__all__ = ["DividedByWire", "DividedInMemory", "add_up"]
+__all__ = ["DividedByWire", "add_up"]
 
 _BLOCK = 1 << 16  # bytes; what is added up at once, so that it stays in the cache
 
-_Addition = Sequence[np.ndarray[Any, Any]]
-"""Where a sum goes, and what is added up, in order."""
+_Addition = tuple[Reduction, Sequence[np.ndarray[Any, Any]]]
+"""How values become one, where that goes, and the values, in order."""
 
 _Flat = Mapping[int, Sequence[Bytes]]
 """By device, the bytes of every value."""
-
-
-class DividedInMemory:
-    """An all-reduce in memory that all members see.
-
-    The memory of every member holds the values of its devices; that of the first, the sums, too.
-
-    Args:
-        group: the gang, on one host.
-        bucket: what.
-    """
-
-    def __init__(self, group: Group, bucket: Bucket) -> None:
-        self._group, self._bucket = group, bucket
-        self._mine = group.members[group.rank].devices
-        self._inputs: list[tuple[Sum, int, np.ndarray[Any, Any]]] = []
-        self._additions: list[_Addition] = []
-        self._results: list[np.ndarray[Any, Any]] = []
-
-    def run(self, envs: Sequence[Env], tag: Tag) -> None:
-        """Add up the bucket, see :meth:`Reducer.run`."""
-        group = self._group
-        if not self._results:
-            self._prepare(tag)
-        for total, device, target in self._inputs:
-            np.copyto(target, checked(envs[device], total, device))
-            group.moved_at(tag)["shared"] += total.nbytes
-        group.signal(tag, group.channels, group.channels)
-        add_up(self._additions)
-        group.signal(tag, group.channels, group.channels)
-        hand_out(self._bucket, self._results, envs, self._mine)
-
-    def _prepare(self, tag: Tag) -> None:
-        group, bucket = self._group, self._bucket
-        size = bucket.layout.size
-        sizes = {rank: size * len(m.devices) for rank, m in enumerate(group.members)}
-        sizes[0] += size
-        memory = group.memory(("divided", bucket.key), sizes, tag)
-        result = memory[0][-size:]
-        parts = {
-            device: memory[rank][size * place : size * (place + 1)]
-            for rank, member in enumerate(group.members)
-            for place, device in enumerate(member.devices)
-        }
-        starts = list(zip(bucket.sums, bucket.layout.starts, strict=True))
-        self._inputs = [(t, d, typed(parts[d], at, t)) for d in self._mine for t, at in starts]
-        low, high = bucket.layout.shares(len(group.members))[group.rank]
-        self._additions = [
-            [
-                array[place].view(total.dtype)
-                for array in (result, *(parts[d] for d in total.sources))
-            ]
-            for _, total, place, _ in bucket.pieces(low, high)
-        ]
-        self._results = arrays_in(result, bucket)
 
 
 class DividedByWire:
@@ -149,24 +96,20 @@ class DividedByWire:
                 else:
                     at = members[rank].devices.index(device) * (high - low) - low
                     arrays.append(came[rank][at + place.start : at + place.stop])
-            yield [array.view(total.dtype) for array in arrays]
+            yield total.reduction, [array.view(total.dtype) for array in arrays]
 
 
 def add_up(additions: Iterable[_Addition]) -> None:
-    """Sum arrays in order: of each list, all but the first into the first.
+    """Combine arrays in order: of each list, all but the first into the first.
 
     Args:
         additions: the lists.
     """
-    for result, first, *others in additions:
-        if not others:
-            np.copyto(result, first)
-        elif len(others) == 1:
-            np.add(first, others[0], out=result)
-        else:
-            block = _BLOCK // result.itemsize
-            for start in range(0, len(result), block):
-                part = slice(start, start + block)
-                out = np.add(first[part], others[0][part], out=result[part])
-                for other in others[1:]:
-                    np.add(out, other[part], out=out)
+    for how, (result, *values) in additions:
+        if len(values) == 1:
+            np.copyto(result, values[0])
+            continue
+        block = _BLOCK // result.itemsize if len(values) > 2 else max(len(result), 1)
+        for start in range(0, len(result), block):
+            part = slice(start, start + block)
+            how.of(np, [value[part] for value in values], result[part])

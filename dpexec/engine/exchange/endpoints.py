@@ -1,33 +1,46 @@
-"""Addresses at which processes of a run listen, and connections between them.
+"""Addresses at which processes of a run listen, the sockets that connect them, and their secret.
 
-A server lets others in with :func:`listen`; a client comes with :func:`visit`. Where dask's
-configuration requires encryption, its TLS settings hold for these connections, too.
+Processes of one host may meet at a Unix socket in the abstract namespace, which leaves no file
+behind; others meet over TCP, encrypted by TLS if dask's settings say so. By the secret they tell
+each other from strangers.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import secrets
 import socket
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import dask
 
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.exchange.reception import Reception, knock
-from dpexec.engine.exchange.wire import Channel, GangError
 
-__all__ = ["Endpoint", "encryption", "listen", "parse_endpoints", "visit"]
+__all__ = [
+    "SECRET",
+    "Endpoint",
+    "Where",
+    "connect",
+    "encryption",
+    "listener",
+    "parse_endpoints",
+    "secret_of",
+]
+
+_BACKLOG = 512  # of connections that the system keeps for us
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """Where a process listens.
+class Endpoint(NamedTuple):
+    """Where a process listens over TCP.
 
     Args:
         host: name or number of the interface.
-        port: number.
+        port: number; 0: any that is free.
     """
 
     host: str
@@ -54,6 +67,10 @@ class Endpoint:
         return cls(host, port)
 
 
+Where: TypeAlias = Endpoint | str
+"""An address: an endpoint, or the name of a Unix socket in the abstract namespace."""
+
+
 def parse_endpoints(text: str) -> list[Endpoint]:
     """The endpoints of a list like ``127.0.0.1:6170,127.0.0.1:6171``.
 
@@ -66,27 +83,6 @@ def parse_endpoints(text: str) -> list[Endpoint]:
     return found
 
 
-def listen(reception: Reception, endpoint: Endpoint) -> None:
-    """Let others come in at an endpoint, encrypted where dask's configuration says so.
-
-    Args:
-        reception: asks them who they are; it is closed if there is an error.
-        endpoint: where.
-
-    Raises:
-        GangError: that is not possible; the message names the endpoint.
-    """
-    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-    security = encryption()
-    context = None if security is None else security.get_listen_args("worker")["ssl_context"]
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        reception.listen(listener, (endpoint.host, endpoint.port), context)
-    except OSError as error:
-        reception.close()
-        raise GangError(f"cannot listen at {endpoint}: {error}") from error
-
-
 def encryption() -> Any:
     """A ``distributed.Security``; None: dask's configuration does not ask for encryption."""
     if not dask.config.get("distributed.comm.require-encryption", None):
@@ -96,30 +92,133 @@ def encryption() -> Any:
     return Security()
 
 
-def visit(endpoint: Endpoint, secret: bytes, rank: int, limit: float, name: str) -> Channel:
-    """Connect to who listens, or will soon listen, at an endpoint.
+def listener(where: Where, security: Any) -> tuple[socket.socket, ssl.SSLContext | None]:
+    """A socket at which others may connect; it does not block.
 
     Args:
-        endpoint: where.
-        secret: of the run.
-        rank: which visitor this is.
-        limit: seconds.
-        name: of who listens, as people know it.
+        where: its address.
+        security: a ``distributed.Security`` that encrypts what goes over TCP; None: nothing does.
+
+    Returns:
+        The socket, and what encrypts its connections.
 
     Raises:
-        GangError: nobody who knows the secret answered within the limit; it names the endpoint.
+        OSError: nobody can listen there.
     """
-    return knock(partial(_connect, endpoint), secret, rank, limit, f"{name} at {endpoint}")
-
-
-def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
-    sock = socket.create_connection((endpoint.host, endpoint.port), timeout)
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        security = encryption()
+    context = None
+    if isinstance(where, str):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
         if security is not None:
-            sock = security.get_connection_args("worker")["ssl_context"].wrap_socket(sock)
+            context = security.get_listen_args("worker").get("ssl_context")
+    try:
+        if isinstance(where, str):
+            sock.bind(f"\0{where}")
+        else:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(where)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock, context
+
+
+def connect(where: Where, security: Any, role: str, timeout: float) -> socket.socket:
+    """Connect to who listens at an address.
+
+    Args:
+        where: the address.
+        security: see :func:`listener`.
+        role: of this process, as ``security`` knows it.
+        timeout: seconds, for this and for whatever waits for the socket later.
+
+    Raises:
+        OSError: nobody is reached there.
+    """
+    if isinstance(where, str):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        sock = socket.create_connection(where, timeout)
+    try:
+        if isinstance(where, str):
+            sock.settimeout(timeout)
+            sock.connect(f"\0{where}")
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security is not None:
+                sock = security.get_connection_args(role)["ssl_context"].wrap_socket(sock)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+SECRET = "DPEXEC_SECRET"
+"""The environment variable with the secret of a run."""
+
+
+def secret_of(endpoints: Sequence[Endpoint]) -> bytes:
+    """The secret of a run: the environment variable ``DPEXEC_SECRET``.
+
+    Processes that all listen on the loopback interface may leave it unset: they share a random
+    secret in a file that only the user can read.
+
+    Args:
+        endpoints: where the processes of the run listen.
+
+    Raises:
+        EnforceNotMet: it is not set, and others could reach an endpoint.
+    """
+    given = os.environ.get(SECRET, "")
+    if given:
+        return given.encode()
+    for endpoint in endpoints:
+        if not _is_loopback(endpoint.host):
+            raise EnforceNotMet(
+                f"endpoint {endpoint} can be reached by others: set the environment variable "
+                f"{SECRET} to the same random text in all processes of the run, for example to "
+                "what `openssl rand -hex 32` prints"
+            )
+    return _secret_of_user()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _secret_of_user() -> bytes:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpexec"
+    path = folder / "secret"
+    try:
+        if not path.exists():
+            _write(path)
+        status = path.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise EnforceNotMet(
+                f"{path} must belong to this user alone; delete it, or set {SECRET}"
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise EnforceNotMet(f"no secret can be kept in {path} ({error}): set {SECRET}") from error
+
+
+def _write(path: Path) -> None:
+    """Make the file at once and whole: several processes may be the first."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"secret-{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_hex(32).encode())
+        os.link(draft, path)
+    except FileExistsError:
+        pass  # another process was first: its secret counts
+    finally:
+        draft.unlink()

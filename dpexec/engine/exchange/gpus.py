@@ -7,28 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from dpexec.engine.core.flags import asks_for_equal_runs
 from dpexec.engine.core.places import CUDAPlace, Place, array_module
+from dpexec.engine.exchange.rendezvous import Gpu, Member
 from dpexec.engine.gpu.nccl import library
 
-if TYPE_CHECKING:
-    from dpexec.engine.exchange.rendezvous import Member
-
-__all__ = ["Gpu", "gpu_of", "how_exchanged", "why_not_nccl"]
-
-
-class Gpu(NamedTuple):
-    """What others must know of a member's GPU.
-
-    Args:
-        slot: the PCI slot, by which NCCL tells GPUs of a host apart, too.
-        nccl: version of NCCL; 0: there is none.
-    """
-
-    slot: str
-    nccl: int
+__all__ = ["gpu_of", "how_exchanged", "why_not_nccl"]
 
 
 def gpu_of(place: Place) -> Gpu | None:

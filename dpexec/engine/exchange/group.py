@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dpexec.engine.exchange.rendezvous import Member
 from dpexec.engine.exchange.shared import Bytes, share_memory
 from dpexec.engine.exchange.wire import Channel, Place, Tag, exchange, into, say_goodbye
+from dpexec.engine.gpu.nccl import NcclCall
 
-if TYPE_CHECKING:
-    from dpexec.engine.exchange.nccl import Exchange
+__all__ = ["GpuExchange", "Group"]
 
-__all__ = ["Group"]
+
+class GpuExchange(Protocol):
+    """What exchanges values between the GPUs of members; see :class:`.nccl.Exchange`."""
+
+    def enqueue(self, calls: Sequence[NcclCall], tag: Tag) -> None:
+        """Let GPUs do something, behind what is on the current stream."""
+
+    def finish(self, step: int) -> None:
+        """Wait until all is done that was enqueued."""
+
+    def close(self) -> None:
+        """End what is still under way."""
 
 
 class Group:
@@ -46,10 +57,9 @@ class Group:
         self.moved: dict[int, dict[str, int]] = {}
         """What collectives of the latest step moved, by number: bytes that went through sockets,
         and that were put into memory which several members see."""
-        self.nccl: Exchange | None = None
+        self.nccl: GpuExchange | None = None
         """What exchanges values between GPUs, if it is not the members' processors."""
         self._step = -1
-        self._memory: dict[Any, dict[int, Bytes]] = {}
         self._own: dict[Any, Bytes] = {}
 
     def close(self, text: str = "") -> None:
@@ -64,7 +74,6 @@ class Group:
             channel.close()
         if self.nccl is not None:
             self.nccl.close()
-        self._memory.clear()
         self._own.clear()
 
     def interrupt(self) -> None:
@@ -110,30 +119,16 @@ class Group:
         """
         self.exchange(tag, dict.fromkeys(to, ()), dict.fromkeys(of, into()))
 
-    def watch(self, tag: Tag) -> None:
-        """Look whether all members are still there.
-
-        Args:
-            tag: what is waited for.
-
-        Raises:
-            GangError: one is gone, or says that the run ends.
-        """
-        for rank, channel in self.channels.items():
-            if channel.ends():
-                self.signal(tag, (), [rank])  # says why
-
     def moved_at(self, tag: Tag) -> dict[str, int]:
         """Where to count what a collective moves."""
         if tag.step != self._step:
             self._step, self.moved = tag.step, {}
         return self.moved.setdefault(tag.number, {"sent": 0, "received": 0, "shared": 0})
 
-    def memory(self, key: Any, sizes: dict[int, int], tag: Tag) -> dict[int, Bytes]:
-        """Memory that all members see; the same for a key.
+    def share(self, sizes: dict[int, int], tag: Tag) -> dict[int, Bytes]:
+        """New memory that all members see.
 
         Args:
-            key: names it; all members ask for it at the same time.
             sizes: how many bytes each member provides, by rank.
             tag: what it is for.
 
@@ -143,12 +138,6 @@ class Group:
         Raises:
             GangError: somebody did not answer.
         """
-        if key not in self._memory:
-            self._memory[key] = self.share(sizes, tag)
-        return self._memory[key]
-
-    def share(self, sizes: dict[int, int], tag: Tag) -> dict[int, Bytes]:
-        """New memory that all members see, see :meth:`memory`."""
         return share_memory(self.channels, sizes, self.rank, tag, self.limit)
 
     def own(self, key: Any, size: int) -> Bytes:

@@ -1,34 +1,31 @@
-"""Direct lines from a client to the members of a gang: messages of any number of parts.
+"""Direct lines between two processes: each sends messages when it likes, and takes them in turn.
 
-A message is its length, the sizes of its parts, and the parts, each of which begins where vector
-instructions like arrays to begin. Nobody reads a line before both ends have shown that they know
-the secret of the run (:mod:`.rendezvous`). Lines do not block, so that one thread can serve many.
+A message is a frame of :mod:`.wire` with a number that counts those of its direction. Nobody reads
+a line before both ends have shown that they know the secret of the run (:mod:`.rendezvous`). Lines
+do not block, so that one thread can serve many.
 """
 
 from __future__ import annotations
 
 import select
 import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-import numpy as np
+from dpexec.engine.exchange.messages import Room
+from dpexec.engine.exchange.wire import (
+    Channel,
+    GangError,
+    Receiving,
+    Sending,
+    Tag,
+    gone,
+    silent,
+)
 
-from dpexec.engine.exchange.wire import Channel, GangError
+__all__ = ["Line", "wait"]
 
-__all__ = ["Line", "Parts", "wait"]
-
-Parts = Sequence[memoryview]
-"""A message: bytes, in some parts."""
-
-_HEADER = struct.Struct("<4sIQ")  # magic, how many parts, bytes that follow
-_MAGIC = b"dpxL"
-_SIZE = np.dtype("<u8")
-_ALIGNMENT = 64  # bytes
-_PADDING = memoryview(bytes(_ALIGNMENT))
-_MOST_PARTS = 1 << 24
 _PROBES = 4  # of a peer that says nothing, before its connection is given up
 
 
@@ -47,12 +44,11 @@ class Line:
 
     def __init__(self, channel: Channel, limit: float) -> None:
         self._channel = channel
-        self.messages: deque[Parts] = deque()
+        self.messages: deque[memoryview] = deque()
         self.lost: GangError | None = None
-        self._sending: deque[memoryview] = deque()
-        self._header = memoryview(bytearray(_HEADER.size))
-        self._body = memoryview(b"")
-        self._room, self._count = self._header, 0  # what comes next, and of how many parts
+        self._sending: deque[Sending] = deque()
+        self._posted = self._came = 0
+        self._await_next()
         if channel.sock.family != socket.AF_UNIX:
             _notice_lost_hosts(channel.sock, limit)
 
@@ -61,74 +57,50 @@ class Line:
         """Who is at the other end, as people know it."""
         return self._channel.name
 
-    def post(self, parts: Parts) -> None:
+    def _await_next(self) -> None:
+        self._room = Room(self.name)
+        self._receiving = Receiving(_tag(self._came), self._room)
+
+    def post(self, buffers: Sequence[memoryview]) -> None:
         """Let a message go out with the next calls of :meth:`move`."""
-        sizes = np.array([part.nbytes for part in parts], _SIZE)
-        head = sizes.tobytes()
-        buffers: list[memoryview] = []
-        at = len(head)
-        for part in parts:
-            gap = -at % _ALIGNMENT
-            buffers += (_PADDING[:gap], part)
-            at += gap + part.nbytes
-        header = _HEADER.pack(_MAGIC, len(parts), at)
-        self._sending += (b for b in (memoryview(header + head), *buffers) if b.nbytes)
+        self._sending.append(Sending(_tag(self._posted), buffers))
+        self._posted += 1
 
-    def move(self) -> None:
-        """Send and receive as much as can be without waiting."""
-        try:
-            while self._sending and (count := self._channel.send(list(self._sending))):
-                self._sent(count)
-            while count := self._channel.receive(self._room):
-                self._room = self._room[count:]
-                if not self._room.nbytes:
-                    self._go_on()
-        except OSError as error:
-            self.lost = GangError(f"{self.name} is gone ({error})")
-        except GangError as error:
-            self.lost = error
+    @property
+    def is_sending(self) -> bool:
+        """Whether something that was posted can still go out."""
+        return bool(self._sending) and self.lost is None
 
-    def _sent(self, count: int) -> None:
-        while count:
-            first = self._sending.popleft()
-            if count < first.nbytes:
-                self._sending.appendleft(first[count:])
-                return
-            count -= first.nbytes
+    def move(self) -> bool:
+        """Send and receive as much as can be without waiting; returns whether there was any."""
+        moved = False
+        if self.lost is not None:
+            return False
+        for act in (self._send, self._receive):  # who takes no more may have said why
+            try:
+                while act():
+                    moved = True
+            except OSError as error:
+                self.lost = self.lost or gone(self.name, error, _tag(self._came))
+            except GangError as error:
+                self.lost = error
+        return moved
 
-    def _go_on(self) -> None:
-        """A header or a message is complete."""
-        if self._body.nbytes:
-            self.messages.append(self._parts())
-            self._room, self._body = self._header, memoryview(b"")
-            return
-        magic, count, nbytes = _HEADER.unpack(self._header)
-        if magic != _MAGIC or not 0 < count < _MOST_PARTS or nbytes < count * _SIZE.itemsize:
-            raise GangError(f"{self.name} sent something else than a message")
-        self._count, self._body = count, self._memory(nbytes)
-        self._room = self._body
+    def _send(self) -> bool:
+        if not self._sending or not self._sending[0].move(self._channel):
+            return False
+        if self._sending[0].done:
+            self._sending.popleft()
+        return True
 
-    def _memory(self, nbytes: int) -> memoryview:
-        try:
-            memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        except (MemoryError, ValueError) as error:
-            raise GangError(
-                f"{self.name} announces {nbytes} bytes, for which there is no memory"
-            ) from error
-        start = -memory.ctypes.data % _ALIGNMENT
-        return memory[start : start + nbytes].data
-
-    def _parts(self) -> Parts:
-        sizes = np.frombuffer(self._body, _SIZE, self._count)
-        at = sizes.nbytes
-        found = []
-        for size in sizes.tolist():
-            at += -at % _ALIGNMENT
-            found.append(self._body[at : at + size])
-            at += size
-        if at != self._body.nbytes:
-            raise GangError(f"{self.name} sent a message whose parts do not fit together")
-        return found
+    def _receive(self) -> bool:
+        if not self._receiving.move(self._channel):
+            return False
+        if self._receiving.done:
+            self.messages.append(self._room.data)
+            self._came += 1
+            self._await_next()
+        return True
 
     @property
     def events(self) -> tuple[socket.socket, int]:
@@ -140,7 +112,7 @@ class Line:
 
     # ---- one line alone
 
-    def take(self, seconds: float) -> Parts | None:
+    def take(self, seconds: float) -> memoryview | None:
         """The next message; None if none comes within some seconds.
 
         Raises:
@@ -153,18 +125,23 @@ class Line:
                 return None
         return self.messages.popleft()
 
-    def tell(self, parts: Parts, seconds: float) -> None:
+    def tell(self, buffers: Sequence[memoryview], limit: float) -> None:
         """Send a message.
 
+        Args:
+            buffers: what it holds.
+            limit: seconds in which nothing may happen.
+
         Raises:
-            GangError: the other end is gone, or does not take it within some seconds.
+            GangError: the other end is gone, or takes nothing.
         """
-        self.post(parts)
-        deadline = time.monotonic() + seconds
+        self.post(buffers)
+        deadline = time.monotonic() + limit
         while self._sending:
-            self.move()
-            if self._sending and not self._wait(deadline):
-                raise GangError(f"{self.name} did not take a message within {seconds:g} s")
+            if self.move():
+                deadline = time.monotonic() + limit
+            elif not self._wait(deadline):
+                raise silent([self.name], limit, _tag(self._posted - 1))
 
     def _wait(self, deadline: float) -> bool:
         """Wait until something can be sent or received; False if the deadline came first."""
@@ -188,6 +165,10 @@ def wait(lines: Iterable[Line], seconds: float) -> bool:
     for line in lines:
         poll.register(*line.events)
     return bool(poll.poll(seconds * 1000))
+
+
+def _tag(number: int) -> Tag:
+    return Tag(number, 0, f"message {number}")
 
 
 def _notice_lost_hosts(sock: socket.socket, limit: float) -> None:

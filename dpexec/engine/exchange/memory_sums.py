@@ -23,38 +23,23 @@ from dpexec.engine.compile.bindings.code_step import CodeStep
 from dpexec.engine.compile.bindings.exchanges import Addition, Signs, TaskExchange
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.divided import add_up
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.payload import checked, typed
 from dpexec.engine.exchange.reducers import reducer_of
-from dpexec.engine.exchange.shared import Bytes
+from dpexec.engine.exchange.shared import Bytes, Places
 from dpexec.engine.exchange.step_sums import READY, Rooms, StepSums
 from dpexec.engine.exchange.wire import GangError, Tag, look_after
-from dpexec.engine.exchange.words import LINE, lacking, read, wait_for, write
+from dpexec.engine.exchange.words import lacking, read, wait_for, write
 from dpexec.engine.kernels.located import address
 from dpexec.engine.threads.prepared import nap
 
 __all__ = ["MemorySums"]
 
 _LOOK = 1e-3  # seconds between looks at whether members are still there
-
-
-class _Places:
-    """Where things lie in the memory of a member."""
-
-    def __init__(self) -> None:
-        self._places: dict[Any, slice] = {}
-        self.size = 0
-
-    def add(self, key: Any, nbytes: int) -> None:
-        """Make room for something."""
-        self._places[key] = slice(self.size, self.size + nbytes)
-        self.size += -(-nbytes // LINE) * LINE
-
-    def __getitem__(self, key: Any) -> slice:
-        return self._places[key]
 
 
 class _Rows(NamedTuple):
@@ -82,14 +67,14 @@ class _Task:
         exchange: what code must know of it.
         dense: per dense sum, its slots by device of the group, and the sum.
         rows: per sparse sum.
-        additions: what falls to this member: where it goes, and what is added up.
+        additions: what falls to this member: how values become one, where it goes, and the values.
     """
 
     bucket: Bucket
     exchange: TaskExchange
     dense: list[tuple[Sum, dict[int, np.ndarray[Any, Any]], np.ndarray[Any, Any]]]
     rows: list[tuple[Sum, _Rows]]
-    additions: list[list[np.ndarray[Any, Any]]]
+    additions: list[tuple[Reduction, list[np.ndarray[Any, Any]]]]
 
 
 class MemorySums(StepSums):
@@ -114,8 +99,8 @@ class MemorySums(StepSums):
 
     # ---- memory
 
-    def _lay_out(self, rank: int) -> _Places:
-        places, home = _Places(), self.group.home
+    def _lay_out(self, rank: int) -> Places:
+        places, home = Places(), self.group.home
         places.add("ready", 8)
         for number, bucket in enumerate(self.buckets):
             if number in self.unknown:
@@ -128,7 +113,7 @@ class MemorySums(StepSums):
                         size = total.nbytes if total.height is None else 8
                         places.add((number, index, device), size)
                 room = sum(self.rooms[total.name]) if total.height is not None else 1
-                if rank == 0:
+                if rank == 0 and not _stays(bucket, total):
                     places.add((number, index, "value"), room * total.nbytes)
                     places.add((number, index, "rows"), 8 * room if total.height is not None else 0)
         return places
@@ -152,8 +137,9 @@ class MemorySums(StepSums):
         results: dict[str, Sequence[np.ndarray[Any, Any]]] = {}
         for index, total in enumerate(bucket.sums):
             parts = {d: self._bytes(home[d], (number, index, d)) for d in total.sources}
-            value = self._bytes(0, (number, index, "value"))
             if total.height is None:
+                first = parts[total.sources[0]]
+                value = first if _stays(bucket, total) else self._bytes(0, (number, index, "value"))
                 arrays = {d: typed(part, 0, total) for d, part in parts.items()}
                 result = typed(value, 0, total)
                 dense.append((total, arrays, result))
@@ -163,16 +149,19 @@ class MemorySums(StepSums):
                 found = self._rows(number, index, total, list(arrays.values()))
                 sparse.append((total, found))
                 results[total.name] = found.rows, found.value, found.total
-                first = next(i for i, d in enumerate(total.sources) if home[d] == mine)
-                counts[total.name] = [address(count) for count in found.counts], first
-            own = ((d, array) for d, array in arrays.items() if home[d] == mine)
-            slots.update({(d - self.first, total.name): array for d, array in own})
+                own = next((i for i, d in enumerate(total.sources) if home[d] == mine), 0)
+                counts[total.name] = [address(count) for count in found.counts], own
+            here = ((d, array) for d, array in arrays.items() if home[d] == mine)
+            slots.update({(d - self.first, total.name): array for d, array in here})
         additions = list(self._additions(bucket, dense))
         posted = self._signs((number, "posted"), bucket.text)
-        summed = self._signs((number, "summed"), bucket.text)
-        shares = [_addition(name, arrays) for name, arrays in additions]
-        exchange = TaskExchange(posted, summed, slots, shares, counts, results)
-        return _Task(bucket, exchange, dense, sparse, [arrays for _, arrays in additions])
+        stays = all(_stays(bucket, total) for total in bucket.sums)
+        summed = posted if stays else self._signs((number, "summed"), bucket.text)
+        shares = [_addition(total.name, arrays) for total, arrays in additions]
+        heights = self.heights(number)
+        exchange = TaskExchange(posted, summed, slots, shares, counts, results, heights)
+        combined = [(total.reduction, arrays) for total, arrays in additions]
+        return _Task(bucket, exchange, dense, sparse, combined)
 
     def _rows(
         self, number: int, index: int, total: Sum, counts: list[np.ndarray[Any, Any]]
@@ -186,8 +175,9 @@ class MemorySums(StepSums):
         self,
         bucket: Bucket,
         dense: Sequence[tuple[Sum, dict[int, np.ndarray[Any, Any]], np.ndarray[Any, Any]]],
-    ) -> Iterator[tuple[str, list[np.ndarray[Any, Any]]]]:
+    ) -> Iterator[tuple[Sum, list[np.ndarray[Any, Any]]]]:
         """The equal share of the bytes of dense sums that falls to this member."""
+        dense = [found for found in dense if not _stays(bucket, found[0])]
         alone = replace(bucket, sums=tuple(total for total, _, _ in dense))
         low, high = alone.layout.shares(len(self.group.members))[self.group.rank]
         for piece in alone.pieces(low, high):
@@ -195,7 +185,7 @@ class MemorySums(StepSums):
             step = total.dtype.itemsize
             part = slice(piece.part.start // step, piece.part.stop // step)
             arrays = [result, *(slots[device] for device in total.sources)]
-            yield total.name, [array.reshape(-1)[part] for array in arrays]
+            yield total, [array.reshape(-1)[part] for array in arrays]
 
     # ---- for steps of code
 
@@ -275,7 +265,8 @@ class MemorySums(StepSums):
         add_up(task.additions)
         for total, found in task.rows:
             moved["shared"] += self._place(total, found, envs)
-        self._meet(task.exchange.summed, number)
+        if task.exchange.summed is not task.exchange.posted:
+            self._meet(task.exchange.summed, number)
         results: dict[str, Any] = {total.name: result for total, _, result in task.dense}
         for total, found in task.rows:
             end = sum(int(count[0]) for count in found.counts)
@@ -329,6 +320,14 @@ class MemorySums(StepSums):
                 nbytes += count * (8 + total.nbytes)
             found[number] = {"sent": 0, "received": 0, "shared": nbytes}
         return found
+
+
+def _stays(bucket: Bucket, total: Sum) -> bool:
+    """Whether it is the value of one device, which all can read where that has put it.
+
+    Before updates, that device may put the next one there while others still use the last one.
+    """
+    return bucket.late and total.height is None and len(total.sources) == 1
 
 
 def _addition(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Addition:

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.places import CUDAPlace, array_module, on_device
-from dpexec.engine.exchange.wire import GangError, Tag, into
+from dpexec.engine.exchange.wire import GangError, Tag, into, look_after
 from dpexec.engine.gpu.nccl import NcclCall, library
 
 if TYPE_CHECKING:
@@ -173,10 +173,10 @@ class Exchange:
 
     def _wait(self, done: Callable[[], bool], tag: Tag) -> None:
         """Wait for something that may wait for other members."""
-        limit = self._group.limit
+        limit, others = self._group.limit, self._group.channels
         deadline = time.monotonic() + limit
         while not done():
-            self._group.watch(tag)
+            look_after(others, lambda: () if done() else others, None, limit, tag)
             try:
                 if self._communicator is not None:
                     self._communicator.check_async_error()

@@ -10,17 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.compile.plans.collectives import add_in_order
+from dpexec.engine.compile.plans.collectives import combined
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.places import CUDAPlace, array_module, on_device
 from dpexec.engine.exchange.buckets import Bucket, Sum
-from dpexec.engine.exchange.nccl import Exchange
 from dpexec.engine.exchange.payload import checked
 from dpexec.engine.exchange.wire import Tag
-from dpexec.engine.gpu.nccl import TYPES, NcclCall
+from dpexec.engine.gpu.nccl import TYPES, NcclCall, call_of
 
 if TYPE_CHECKING:
-    from dpexec.engine.exchange.group import Group
+    from dpexec.engine.exchange.group import GpuExchange, Group
     from dpexec.engine.exchange.reducers import Reducer
 
 __all__ = ["ByNccl", "divided"]
@@ -68,7 +67,7 @@ class ByNccl:
         self,
         group: Group,
         bucket: Bucket,
-        exchange: Exchange,
+        exchange: GpuExchange,
         place: CUDAPlace,
         rest: Reducer | None,
     ) -> None:
@@ -77,7 +76,7 @@ class ByNccl:
         self._mine = group.members[group.rank].devices
 
     def run(self, envs: Sequence[Env], tag: Tag) -> None:
-        """Begin to add up the bucket; the sums are there when :meth:`Exchange.finish` returns."""
+        """Begin to add up the bucket; its sums are there when the exchange has finished."""
         calls: list[NcclCall] = []
         with on_device(self._place):
             for total in self._bucket.sums:
@@ -95,14 +94,12 @@ class ByNccl:
         xp, rank = array_module(self._place), self._group.rank
         sources, targets = _ranks(total.sources, self._group), _ranks(total.targets, self._group)
         found = [checked(envs[d], total, d) for d in total.sources if d in self._mine]
-        given = xp.ascontiguousarray(add_in_order(found, xp)) if found else None
+        given = xp.ascontiguousarray(combined(total.reduction, found, xp)) if found else None
         if len(sources) == 1:
             if targets == sources:
                 return given
-            (root,), kind = sources, "broadcast"
             given = made = xp.empty(total.shape, total.dtype) if given is None else given
         else:
-            root, kind = min(targets), "reduce" if len(targets) == 1 else "allReduce"
             made = xp.empty_like(given) if rank in targets else None
-        calls.append(NcclCall(kind, given, made, root))
+        calls.append(NcclCall(given, made, *call_of(sources, targets, total.reduction)))
         return made

@@ -5,26 +5,21 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hmac
-import json
-import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.engine import kernels
-from dpexec.engine.core.variable_values import Flat, flat, value_of
-from dpexec.engine.exchange.endpoints import Endpoint, encryption
+from dpexec.engine.exchange.endpoints import Endpoint, encryption, secret_of
 from dpexec.engine.exchange.group import Group
+from dpexec.engine.exchange.messages import Message, bytes_of, talk
 from dpexec.engine.exchange.rendezvous import Door, Member, host_id
-from dpexec.engine.exchange.secret import secret_of
 from dpexec.engine.exchange.shared import share_memory
 from dpexec.engine.exchange.wire import (
     Channel,
-    GangError,
-    Room,
     Tag,
     exchange,
     into,
@@ -38,14 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Party", "part_all", "party_of"]
 
 _TALK = 1 << 33  # what talks have in place of a collective's number
-
-
-@dataclass(frozen=True)
-class _Here:
-    """What a door needs to know of this process."""
-
-    address: str
-    security: Any
 
 
 class Party:
@@ -96,9 +83,8 @@ class Party:
             secret = secret_of(self.endpoints)
             security = encryption()
             members = self._members(secret, security is not None)
-            here = _Here(members[self.rank].worker, security)
-            door = Door(here, secret, at=members[self.rank])
-            self._channels = door.meet(members, self.rank, limit)
+            me = members[self.rank]
+            self._channels = Door(me.worker, security, secret, me).meet(members, self.rank, limit)
             self.steps = self._talks = 0
             self._meetings += 1
             self._talk = self._through_memory(limit)
@@ -143,7 +129,7 @@ class Party:
         found = []
         for endpoint, host in zip(self.endpoints, self._hosts(), strict=True):
             address = f"{'tls://' if encrypted else ''}{endpoint}"
-            tcp = None if host else (endpoint.host, endpoint.port)
+            tcp = None if host else endpoint
             name = hmac.digest(secret, str(endpoint).encode(), "sha256").hex()[:32]
             unix = f"dpexec-{name}" if host else ""
             found.append(Member(address, (), host, unix, tcp))
@@ -162,15 +148,8 @@ class Party:
         Raises:
             GangError: somebody did not answer, is gone, or ended the run.
         """
-        said: dict[int, Any] = {self.rank: own}
-        words = memoryview(json.dumps(own).encode())
-        heard = {other: Room(self.name(other)) for other in self._channels}
-        self._exchange(text, {other: [words] for other in self._channels}, heard, limit)
-        for other, room in heard.items():
-            try:
-                said[other] = json.loads(bytes(room.data))
-            except (ValueError, RecursionError) as error:
-                raise GangError(f"{self.name(other)} said something else than {text}") from error
+        heard = self._say(Message(own), self._channels, self._channels, text, limit)
+        said = {rank: message.said for rank, message in heard.items()} | {self.rank: own}
         return [said[rank] for rank in range(self.size)]
 
     def tell_numbers(self, own: Sequence[int], text: str, limit: float) -> list[list[int]]:
@@ -202,24 +181,13 @@ class Party:
             limit: seconds that another may be silent.
 
         Raises:
-            GangError: see :meth:`tell`; or what came is no value.
+            GangError: see :meth:`tell`.
         """
-        own = {name: _contiguous(flat(v)) for name, v in values.items()} if self.rank == 0 else {}
-        forms = [
-            [name, value.kind, [[list(a.shape), a.dtype.str] for a in value.arrays]]
-            for name, value in own.items()
-        ]
-        told = self.tell(forms, "the first values of variables", limit)[0]
-        found = own or {n: Flat(kind, [_room(*form) for form in forms]) for n, kind, forms in told}
-        arrays = [array for value in found.values() for array in value.arrays]
-        buffers = [_bytes_of(array) for array in arrays if array.size]
-        sends = {} if self.rank else dict.fromkeys(self._channels, buffers)
-        places = {0: lambda _: buffers} if self.rank else {}
-        self._exchange("the values of trainer 0", sends, places, limit)
-        try:
-            return {name: value_of(*value) for name, value in found.items()}
-        except ValueError as error:
-            raise GangError(f"{self.name(0)} sent no values of variables: {error}") from error
+        text = "the first values of variables"
+        if self.rank == 0:
+            self._say(Message(values=values), self._channels, (), text, limit)
+            return {**values}
+        return dict(self._say(None, (), [0], text, limit)[0].values)
 
     def gather(
         self, array: np.ndarray[Any, Any], senders: Sequence[int], text: str, limit: float
@@ -236,10 +204,10 @@ class Party:
             GangError: see :meth:`tell`; or a trainer's array has another size.
         """
         found = {rank: np.empty_like(array, order="C") for rank in senders if rank != self.rank}
-        own = [_bytes_of(np.ascontiguousarray(array))]
+        own = [bytes_of(array).data]
         sends = dict.fromkeys(self._channels, own) if self.rank in senders else {}
-        places = {rank: into(_bytes_of(room)) for rank, room in found.items()}
-        self._exchange(text, sends, places, limit)
+        places = {rank: into(bytes_of(room).data) for rank, room in found.items()}
+        exchange(self._channels, self._next_tag(text), sends, places, limit)
         return [found.get(rank, array) for rank in senders]
 
     @contextlib.contextmanager
@@ -252,27 +220,24 @@ class Party:
                 self.part(last_words(self.name(self.rank), self.steps, error))
                 raise
 
-    def _exchange(self, text: str, sends: Any, places: Any, limit: float) -> None:
+    def _say(
+        self,
+        message: Message | None,
+        to: Iterable[int],
+        of: Iterable[int],
+        text: str,
+        limit: float,
+    ) -> dict[int, Message]:
+        """Say something to some, and listen to some; returns what they say."""
+        messages = {} if message is None else dict.fromkeys(to, message)
+        return talk(self._channels, self._next_tag(text), messages, of, limit)
+
+    def _next_tag(self, text: str) -> Tag:
         self._talks += 1
-        exchange(self._channels, self._tag(text), sends, places, limit)
+        return self._tag(text)
 
     def _tag(self, text: str) -> Tag:
         return Tag(self.steps + 1, _TALK + self._talks, text)
-
-
-def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
-
-
-def _contiguous(value: Flat) -> Flat:
-    return Flat(value.kind, [np.ascontiguousarray(array) for array in value.arrays])
-
-
-def _room(shape: Sequence[int], dtype: str) -> np.ndarray[Any, Any]:
-    kind = np.dtype(dtype)
-    if kind.hasobject or math.prod(shape) < 0:
-        raise GangError(f"values of type {dtype} and shape {list(shape)} cannot be sent")
-    return np.empty(shape, kind)
 
 
 _parties: dict[tuple[tuple[Endpoint, ...], int], Party] = {}

@@ -1,22 +1,20 @@
-"""Values as bytes: dense arrays, and sparse ones as the ids and numbers of their rows.
+"""The values of a collective as bytes: dense ones, and sparse ones as the ids and numbers of rows.
 
-A frame holds the numbers of rows of its sparse values, its dense arrays, and then ids and rows,
-each padded to a line of the cache. Shapes and types are those of the plan.
+A frame holds their parts in the order of the bucket; shapes and types are those of the plan.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.core.variable_values import flat, value_of
 from dpexec.engine.exchange.buckets import Bucket, Sum
+from dpexec.engine.exchange.messages import array_in, bytes_of, joined, parted
 from dpexec.engine.exchange.shared import Bytes
 from dpexec.engine.exchange.wire import GangError, Tag
 
@@ -24,19 +22,15 @@ if TYPE_CHECKING:
     from dpexec.engine.exchange.group import Group
 
 __all__ = [
-    "PADDING",
     "Found",
     "Item",
     "arrays_in",
-    "bytes_of",
-    "bytes_of_values",
     "checked",
     "hand_out",
     "packed",
     "swap",
     "typed",
     "unpacked",
-    "values_in",
 ]
 
 Item = tuple[Sum, int]
@@ -44,9 +38,6 @@ Item = tuple[Sum, int]
 
 Found = dict[tuple[str, int], Any]
 """Values by name and device."""
-
-PADDING = memoryview(bytes(64))
-"""What ends a line; slices of it fill what is left of one."""
 
 
 def typed(memory: Bytes, start: int, total: Sum) -> np.ndarray[Any, Any]:
@@ -64,11 +55,6 @@ def arrays_in(memory: Bytes, bucket: Bucket) -> list[np.ndarray[Any, Any]]:
     """The values of a bucket in memory that is laid out for them."""
     starts = bucket.layout.starts
     return [typed(memory, start, total) for total, start in zip(bucket.sums, starts, strict=True)]
-
-
-def bytes_of(array: np.ndarray[Any, Any]) -> Bytes:
-    """The bytes of an array; a view of it if it lies in one piece."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def checked(env: Env, total: Sum, device: int) -> Any:
@@ -138,7 +124,7 @@ def swap(
 
     group.exchange(
         tag,
-        {other: list(packed(items, envs)) for other, items in sends.items() if items},
+        {other: packed(items, envs) for other, items in sends.items() if items},
         {other: functools.partial(place, other) for other, items in takes.items() if items},
     )
     found: Found = {}
@@ -147,48 +133,20 @@ def swap(
     return found
 
 
-def packed(items: Sequence[Item], envs: Sequence[Env]) -> Iterator[memoryview]:
+def packed(items: Sequence[Item], envs: Sequence[Env]) -> list[memoryview]:
     """The buffers of a frame with some values."""
-    sparse = [(t, envs[d][t.name]) for t, d in items if t.height is not None]
-    counts = np.array([len(value.row_array) for _, value in sparse], np.int64)
-    yield from _padded(counts)
+    parts = []
     for total, device in items:
         if total.height is None:
-            yield from _padded(checked(envs[device], total, device))
-    for total, value in sparse:
-        yield from _padded(np.asarray(value.row_array, np.int64))
-        yield from _padded(np.asarray(value.value, total.dtype))
-
-
-def _padded(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
-    data = bytes_of(array).data
-    yield data
-    yield PADDING[: -len(data) % len(PADDING)]
-
-
-class _Reader:
-    """Takes arrays out of a frame.
-
-    Args:
-        memory: the frame.
-    """
-
-    def __init__(self, memory: Bytes) -> None:
-        self._memory, self._at = memory, 0
-
-    def take(self, dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """The next array."""
-        dtype = np.dtype(dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        first, self._at = self._at, self._at + -(-size // 64) * 64
-        if size < 0 or self._at > len(self._memory):
-            raise ValueError(f"{size} bytes for an array, but {len(self._memory) - first} are left")
-        return self._memory[first : first + size].view(dtype).reshape(shape)
-
-    @property
-    def at_end(self) -> bool:
-        """Whether all was taken."""
-        return self._at == len(self._memory)
+            parts.append(bytes_of(checked(envs[device], total, device)).data)
+        elif total.elements and not isinstance(envs[device][total.name], SelectedRows):
+            parts.append(memoryview(b""))  # no row numbers: all elements follow
+            parts.append(bytes_of(checked(envs[device], total, device)).data)
+        else:
+            value = envs[device][total.name]
+            parts.append(bytes_of(np.asarray(value.row_array, np.int64)).data)
+            parts.append(bytes_of(np.asarray(value.value, total.dtype)).data)
+    return list(joined(parts))
 
 
 def unpacked(items: Sequence[Item], memory: Bytes, name: str, tag: Tag) -> Found:
@@ -204,67 +162,27 @@ def unpacked(items: Sequence[Item], memory: Bytes, name: str, tag: Tag) -> Found
         GangError: it holds something else.
     """
     found: Found = {}
-    reader = _Reader(memory)
-    sparse = [(total, device) for total, device in items if total.height is not None]
+    expected = sum(1 if total.height is None else 2 for total, _ in items)
     try:
-        counts = reader.take(np.int64, (len(sparse),)).tolist()
+        parts = parted(memory.data)
+        if len(parts) != expected:
+            raise ValueError(f"{len(parts)} arrays, but {expected} were due")
+        left = iter(parts)
         for total, device in items:
             if total.height is None:
-                found[total.name, device] = reader.take(total.dtype, total.shape)
-        for (total, device), count in zip(sparse, counts, strict=True):
-            rows = reader.take(np.int64, (count,))
-            value = reader.take(total.dtype, (count, *total.shape))
-            found[total.name, device] = SelectedRows(rows, total.height or 0, value)
-        if not reader.at_end:
-            raise ValueError("more bytes than arrays")
+                found[total.name, device] = array_in(next(left), total.dtype, total.shape)
+            else:
+                found[total.name, device] = _sparse(total, next(left), next(left))
     except ValueError as error:
         raise GangError(f"{name} sent a frame that is no bucket of {tag}: {error}") from error
     return found
 
 
-# ---- values of any kind
-
-
-def bytes_of_values(values: Mapping[tuple[str, int], Any]) -> Iterator[memoryview]:
-    """The buffers of a frame with values of variables, whatever they are, and what says so.
-
-    Args:
-        values: by name and device, on the host.
-    """
-    found = [(name, device, *flat(value)) for (name, device), value in values.items()]
-    told = [
-        (name, device, kind, [(array.dtype.str, array.shape) for array in arrays])
-        for name, device, kind, arrays in found
-    ]
-    words = np.frombuffer(json.dumps(told).encode(), np.uint8)
-    for array in (np.array([len(words)]), words):
-        yield from _padded(array)
-    for *_, arrays in found:
-        for array in arrays:
-            yield from _padded(array)
-
-
-def values_in(memory: Bytes, name: str, tag: Tag) -> Found:
-    """The values in a frame that :func:`bytes_of_values` made.
-
-    Args:
-        memory: its bytes; plain arrays are views of them.
-        name: of the member that sent it.
-        tag: of the frame.
-
-    Raises:
-        GangError: it holds something else.
-    """
-    reader = _Reader(memory)
-
-    def value(kind: str, forms: Any) -> Any:
-        arrays = [reader.take(*form) for form in forms]
-        # who copies values takes it that offsets and tables never change
-        return value_of(kind, arrays if kind == "tensor" else [array.copy() for array in arrays])
-
-    try:
-        (size,) = reader.take(np.int64, (1,)).tolist()
-        told = json.loads(reader.take(np.uint8, (size,)).tobytes())
-        return {(variable, device): value(kind, forms) for variable, device, kind, forms in told}
-    except (ValueError, TypeError) as error:
-        raise GangError(f"{name} sent a frame that is no {tag}: {error}") from error
+def _sparse(total: Sum, rows: memoryview, value: memoryview) -> Any:
+    """A sparse value, or all elements of one that comes as elements in other steps."""
+    numbers = array_in(rows, np.int64, (-1,))
+    if total.elements and not len(numbers):
+        return array_in(value, total.dtype, total.shape)
+    behind = () if total.elements else total.shape
+    parts = array_in(value, total.dtype, (len(numbers), *behind))
+    return SelectedRows(numbers, total.height or 0, parts)

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from dpexec.engine.exchange.endpoints import Endpoint, Where, listener
 from dpexec.engine.exchange.handshake import Talk, admit, encrypt, introduce
 from dpexec.engine.exchange.wire import Channel, GangError
 
@@ -29,7 +30,6 @@ _PATIENCE = 5.0  # seconds that a stranger has to say who it is
 _STRANGERS = 128  # at once, at most; fewer where a process may have few descriptors
 _SHARE = 4  # strangers have this part of its descriptors: the rest of the process needs some
 _ROUNDS = 8  # in which those who are there are looked after, before all of them are new ones
-_BACKLOG = 512  # of connections that the system keeps for us
 _PAUSE = 0.05  # seconds without new connections after one could not be taken
 _RETRY = 0.02  # seconds between attempts to come in
 _ATTEMPT = 5.0  # seconds of one: who is not wanted any more learns it then
@@ -85,27 +85,27 @@ class Reception:
         few = descriptors // _SHARE if descriptors >= 0 else _STRANGERS  # negative: no limit
         self._most = max(1, min(_STRANGERS, few))
 
-    def listen(self, sock: socket.socket, where: Any, context: ssl.SSLContext | None) -> None:
+    def listen(self, where: Where, name: str, security: Any = None) -> Where:
         """Let others come in at an address.
 
         Args:
-            sock: a new socket, which is closed with the reception.
-            where: its address.
-            context: encrypts connections; None: they are not encrypted.
+            where: the address.
+            name: of it, as people know it.
+            security: a ``distributed.Security`` that encrypts what goes over TCP; None: nothing.
+
+        Returns:
+            The address, with the port that was free.
 
         Raises:
-            OSError: that is not possible.
+            GangError: that is not possible; nobody is let in any more.
         """
         try:
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(where)
-            sock.listen(_BACKLOG)
-            sock.setblocking(False)
-        except OSError:
-            sock.close()
-            raise
+            sock, context = listener(where, security)
+        except OSError as error:
+            self.close()
+            raise GangError(f"cannot listen at {name}: {error}") from error
         self._listeners.append((sock, context))
+        return where if isinstance(where, str) else Endpoint(*sock.getsockname()[:2])
 
     @property
     def is_open(self) -> bool:

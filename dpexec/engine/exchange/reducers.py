@@ -1,29 +1,31 @@
-"""How a bucket is added up: deterministic collectives between the members of a gang.
+"""How a bucket is added up through sockets: deterministic collectives between processes.
 
 Sums go in device order, ``((g0 + g1) + g2) + ...``, wherever they are computed, so they have the
 bits that they have in one process.
 
-| values | on one host | elsewhere |
-|---|---|---|
-| large, from all for all | `DividedInMemory` | `Chained` or `DividedByWire`, whichever sends less |
-| other large ones | `Direct`, through memory that all see | `Direct` |
-| small or sparse ones | `Direct` | `Direct` |
+| values | added up by |
+|---|---|
+| large, from all for all | `Chained` or `DividedByWire`, whichever sends less |
+| others | `Direct` |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+
+from dpexec.engine.compile.plans.collectives import combined
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.chain import Chained, sends_less
-from dpexec.engine.exchange.direct import Direct
-from dpexec.engine.exchange.divided import DividedByWire, DividedInMemory
+from dpexec.engine.exchange.divided import DividedByWire
 from dpexec.engine.exchange.group import Group
+from dpexec.engine.exchange.payload import Item, swap
 from dpexec.engine.exchange.wire import Tag
 
-__all__ = ["Reducer", "reducer_of"]
+__all__ = ["Direct", "Reducer", "reducer_of"]
 
 
 class Reducer(Protocol):
@@ -41,6 +43,49 @@ class Reducer(Protocol):
         """
 
 
+class Direct:
+    """Adds up small and sparse values, reduces to one device, and broadcasts.
+
+    Args:
+        group: the gang.
+        bucket: what.
+    """
+
+    def __init__(self, group: Group, bucket: Bucket) -> None:
+        self._group, self._bucket = group, bucket
+        me, home = group.rank, group.home
+        self._sums = [t for t in bucket.sums if any(home[d] == me for d in t.targets)]
+        self._buffers: dict[str, Any] = {}
+        self._to = {other: self._items(me, {other}) for other in group.channels}
+        self._from = {other: self._items(other, {me}) for other in group.channels}
+
+    def _items(self, source: int, targets: set[int]) -> list[Item]:
+        """What one member has that some others want."""
+        home = self._group.home
+        return [
+            (total, device)
+            for total in self._bucket.sums
+            if any(home[d] in targets for d in total.targets)
+            for device in total.sources
+            if home[device] == source
+        ]
+
+    def run(self, envs: Sequence[Env], tag: Tag) -> None:
+        """Add up the bucket, see :meth:`Reducer.run`."""
+        key = "came", self._bucket.key
+        came = swap(self._group, key, self._to, self._from, envs, tag)
+        me, home = self._group.rank, self._group.home
+        for total in self._sums:
+            values = [
+                envs[d][total.name] if home[d] == me else came[total.name, d] for d in total.sources
+            ]
+            result = combined(total.reduction, values, np, self._buffers.get(total.name))
+            self._buffers[total.name] = result if len(values) > 1 else None
+            for device in total.targets:
+                if home[device] == me:
+                    envs[device][total.made] = result
+
+
 def reducer_of(group: Group, bucket: Bucket) -> Reducer:
     """What adds up a bucket; all members choose the same.
 
@@ -50,9 +95,7 @@ def reducer_of(group: Group, bucket: Bucket) -> Reducer:
     """
     large = bucket.is_large and len(group.members) > 1
     if not (large and bucket.for_all(len(group.home))):
-        return Direct(group, bucket, shared=large and group.on_one_host)
-    if group.on_one_host:
-        return DividedInMemory(group, bucket)
+        return Direct(group, bucket)
     if sends_less([member.devices for member in group.members], bucket):
         return Chained(group, bucket)
     return DividedByWire(group, bucket)

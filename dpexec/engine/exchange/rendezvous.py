@@ -17,16 +17,29 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from dpexec.engine.exchange.gpus import Gpu
+from dpexec.engine.exchange.endpoints import Endpoint, connect
 from dpexec.engine.exchange.reception import Reception, knock
 from dpexec.engine.exchange.wire import Channel, GangError
 
-__all__ = ["CLIENT", "Door", "Member", "Visitor", "host_id"]
+__all__ = ["CLIENT", "Door", "Gpu", "Member", "Visitor", "host_id"]
 
+_SCHEMES = ("tcp", "tls", "ucx", "ucxx")  # UCX knows hosts by their address, too
 _LOOK = 0.02  # seconds between looks at whether the gang is given up
+
+
+class Gpu(NamedTuple):
+    """What others must know of a member's GPU.
+
+    Args:
+        slot: the PCI slot, by which NCCL tells GPUs of a host apart, too.
+        nccl: version of NCCL; 0: there is none.
+    """
+
+    slot: str
+    nccl: int
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,7 @@ class Member:
         devices: its replicas.
         host: what members of the same host have in common; empty: it meets all over TCP.
         unix: name of its Unix socket.
-        tcp: host and port of its TCP socket; None if its worker has no network address.
+        tcp: its TCP socket; None if its worker has no network address.
         role: what people call it.
         gpu: the GPU of its replicas; None: they are on processors.
     """
@@ -47,7 +60,7 @@ class Member:
     devices: tuple[int, ...]
     host: str
     unix: str
-    tcp: tuple[str, int] | None
+    tcp: Endpoint | None
     role: str = "worker"
     gpu: Gpu | None = None
 
@@ -57,6 +70,25 @@ class Member:
         plural = "s" if len(self.devices) > 1 else ""
         devices = f" (replica{plural} {', '.join(map(str, self.devices))})" if self.devices else ""
         return f"{self.role} {self.worker}{devices}"
+
+    def connect(self, host: str, security: Any, role: str, timeout: float) -> socket.socket:
+        """Connect to its door.
+
+        Args:
+            host: what processes of this host have in common.
+            security: a ``distributed.Security``.
+            role: of this process, as ``security`` knows it.
+            timeout: seconds.
+
+        Raises:
+            GangError: it has no door for other hosts.
+            OSError: it is not reached.
+        """
+        if host and self.host == host:
+            return connect(self.unix, None, role, timeout)
+        if self.tcp is None:
+            raise GangError(f"{self.name} cannot be reached from another host")
+        return connect(self.tcp, security if _encrypts(self.worker) else None, role, timeout)
 
 
 CLIENT = Member("of this run", (), "", "", None, role="the client")
@@ -71,11 +103,16 @@ def host_id() -> str:
     return f"{boot}-{os.readlink('/proc/self/ns/net')}-{os.getuid()}"
 
 
+def _encrypts(address: str) -> bool:
+    return address.startswith("tls:")
+
+
 class Door:
     """Where other members come in, until the gang is complete.
 
     Args:
-        worker: the dask worker of this process, or what else has an address and a ``Security``.
+        address: of the dask worker of this process, or where it listens itself.
+        security: a ``distributed.Security``, which encrypts if the address begins with ``tls``.
         secret: of the run.
         at: where the others expect it; None: wherever there is room.
 
@@ -83,51 +120,37 @@ class Door:
         GangError: others cannot come in there.
     """
 
-    def __init__(self, worker: Any, secret: bytes, at: Member | None = None) -> None:
-        self._secret = secret
-        self._security = worker.security
+    def __init__(
+        self, address: str, security: Any, secret: bytes, at: Member | None = None
+    ) -> None:
+        self._secret, self._security, self._address = secret, security, address
         self._reception = Reception(secret)
-        self._address = worker.address
-        self.host, self.unix, self.tcp = host_id(), "", None
+        self.host, self.unix = host_id(), ""
+        self.tcp: Endpoint | None = None
         if at is None:
-            parts = urlsplit(worker.address)
+            parts = urlsplit(address)
             if self.host:
                 self._open_unix(f"dpexec-{secrets.token_hex(16)}")
-            if parts.scheme in (
-                "tcp",
-                "tls",
-                "ucx",
-                "ucxx",
-            ):  # UCX knows hosts by their address, too
-                self._open_tcp(parts.hostname or "", 0)
+            if parts.scheme in _SCHEMES:
+                self._open_tcp(Endpoint(parts.hostname or "", 0))
         else:
             self.host = at.host
             if at.unix:
                 self._open_unix(at.unix)
             elif at.tcp is not None:
-                self._open_tcp(*at.tcp)
+                self._open_tcp(at.tcp)
         if not self._reception.is_open:
-            raise GangError(f"worker {worker.address} has no address that others could connect to")
+            raise GangError(f"worker {address} has no address that others could connect to")
 
     def _open_unix(self, name: str) -> None:
+        self._reception.listen(name, self._address)
         self.unix = name
-        self._open(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), f"\0{name}", None)
 
-    def _open_tcp(self, host: str, port: int) -> None:
-        context = None
-        if self._address.startswith("tls:"):
-            context = self._security.get_listen_args("worker").get("ssl_context")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        self._open(listener, (host, port), context)
-        self.tcp = listener.getsockname()[:2]
-
-    def _open(self, listener: socket.socket, where: Any, context: Any) -> None:
-        try:
-            self._reception.listen(listener, where, context)
-        except OSError as error:
-            self.close()
-            raise GangError(f"cannot listen at {self._address}: {error}") from error
+    def _open_tcp(self, where: Endpoint) -> None:
+        security = self._security if _encrypts(self._address) else None
+        found = self._reception.listen(where, self._address, security)
+        assert isinstance(found, Endpoint)
+        self.tcp = found
 
     def member(self, devices: Sequence[int], gpu: Gpu | None = None) -> Member:
         """What others must know of this member.
@@ -164,7 +187,7 @@ class Door:
             for other in range(rank):
                 member = members[other]
                 channels[other] = knock(
-                    functools.partial(self._connect, member),
+                    functools.partial(member.connect, self.host, self._security, "worker"),
                     self._secret,
                     rank,
                     limit,
@@ -180,9 +203,6 @@ class Door:
         finally:
             self.close()
         return channels
-
-    def _connect(self, member: Member, timeout: float) -> socket.socket:
-        return _connect(member, self.host, self._security, "worker", timeout)
 
     # ---- letting in
 
@@ -218,7 +238,7 @@ class Visitor:
     """
 
     def __init__(self, security: Any, secret: bytes) -> None:
-        self._host, self._security, self._secret = host_id(), security, secret
+        self._me, self._secret = (host_id(), security, "client"), secret
 
     def why_not(self, members: Sequence[Member], limit: float) -> str:
         """Why it cannot come in: it does not reach a member; empty if it reaches all.
@@ -229,7 +249,7 @@ class Visitor:
         """
         for member in members:
             try:
-                self._connect(member, limit).close()
+                member.connect(*self._me, limit).close()
             except (OSError, GangError) as error:
                 return f"{member.name}: {error}"
         return ""
@@ -251,50 +271,11 @@ class Visitor:
         rank, began = len(members), time.monotonic()
         try:
             for member in members:
-                connect = functools.partial(self._connect, member)
+                comes = functools.partial(member.connect, *self._me)
                 args = self._secret, rank, limit, member.name, still_wanted, began
-                channels.append(knock(connect, *args))
+                channels.append(knock(comes, *args))
         except BaseException:
             for channel in channels:
                 channel.close()
             raise
         return channels
-
-    def _connect(self, member: Member, timeout: float) -> socket.socket:
-        return _connect(member, self._host, self._security, "client", timeout)
-
-
-def _connect(member: Member, host: str, security: Any, role: str, timeout: float) -> socket.socket:
-    """Connect to a member's door.
-
-    Args:
-        member: whose.
-        host: what processes of this host have in common.
-        security: a ``distributed.Security``.
-        role: of this process, as ``security`` knows it.
-        timeout: seconds.
-
-    Raises:
-        GangError: it has no door for other hosts.
-        OSError: it is not reached.
-    """
-    if host and member.host == host:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(timeout)
-            sock.connect(f"\0{member.unix}")
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-    if member.tcp is None:
-        raise GangError(f"{member.name} cannot be reached from another host")
-    sock = socket.create_connection(member.tcp, timeout)
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if member.worker.startswith("tls:"):
-            sock = security.get_connection_args(role)["ssl_context"].wrap_socket(sock)
-    except BaseException:
-        sock.close()
-        raise
-    return sock

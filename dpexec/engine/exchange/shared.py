@@ -13,15 +13,32 @@ import select
 import socket
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from dpexec.engine.exchange.wire import Channel, GangError, Tag
+from dpexec.engine.exchange.wire import LINE, Channel, GangError, Tag, gone, silent
 
-__all__ = ["Bytes", "share_memory"]
+__all__ = ["Bytes", "Places", "share_memory"]
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _TOKEN = b"memory"
+
+
+class Places:
+    """Where things lie in the memory of a member."""
+
+    def __init__(self) -> None:
+        self._places: dict[Any, slice] = {}
+        self.size = 0
+
+    def add(self, key: Any, nbytes: int) -> None:
+        """Make room for something."""
+        self._places[key] = slice(self.size, self.size + nbytes)
+        self.size += -(-nbytes // LINE) * LINE
+
+    def __getitem__(self, key: Any) -> slice:
+        return self._places[key]
 
 
 def share_memory(
@@ -73,18 +90,18 @@ def _hand_over(channel: Channel, fd: int, tag: Tag) -> None:
     try:
         socket.send_fds(channel.sock, [_TOKEN], [fd])
     except OSError as error:
-        raise GangError(f"{channel.name} is gone ({error}) at {tag}") from error
+        raise gone(channel.name, error, tag) from error
 
 
 def _take(channel: Channel, tag: Tag, deadline: float, limit: float) -> int:
     poll = select.poll()
     poll.register(channel.sock, select.POLLIN)
     if not poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
-        raise GangError(f"{channel.name} did not answer for {limit:g} s at {tag}")
+        raise silent([channel.name], limit, tag)
     try:
         token, fds, _, _ = socket.recv_fds(channel.sock, len(_TOKEN), 1)
     except OSError as error:
-        raise GangError(f"{channel.name} is gone ({error}) at {tag}") from error
+        raise gone(channel.name, error, tag) from error
     if token != _TOKEN or len(fds) != 1:
         for fd in fds:
             os.close(fd)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.code_step import CodeStep
     from dpexec.engine.threads.thread_team import Peers
 
-__all__ = ["READY", "PlanSums", "Rooms", "StepSums", "step_sums"]
+_V = TypeVar("_V")
+
+__all__ = ["READY", "PlanSums", "Rooms", "StepSums"]
 
 Rooms = Mapping[str, Sequence[int]]
 """By name of a sparse value, how many rows each member has at most."""
@@ -49,6 +51,8 @@ class StepSums(ABC):
 
     Attributes:
         step: number of the step that runs.
+        carried: when the leading thread of the latest step of code carried values, by number of the
+            bucket: begin and end in nanoseconds.
         unknown: numbers of buckets with sparse values of which only a run tells how many rows they
             have; no code adds them up.
     """
@@ -56,6 +60,7 @@ class StepSums(ABC):
     def __init__(self, group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int) -> None:
         self.group, self.buckets, self.rooms, self.first = group, buckets, rooms, first
         self.step = 0
+        self.carried: dict[int, tuple[int, int]] = {}
         self.unknown = {
             bucket.number
             for bucket in buckets
@@ -73,6 +78,15 @@ class StepSums(ABC):
         """
         self.step = step
         self._turn[0] = step
+
+    def heights(self, number: int) -> dict[str, int]:
+        """How many rows the sparse sums of a bucket would have if they were dense, by name.
+
+        Args:
+            number: of the bucket.
+        """
+        sums = self.buckets[number].sums
+        return {total.name: total.height for total in sums if total.height is not None}
 
     def tag(self, number: int) -> Tag:
         """What a collective of the step is called.
@@ -158,28 +172,12 @@ class PlanSums:
     @property
     def moved(self) -> dict[int, dict[str, int]]:
         """What the latest step moved, by number of the task: bytes by how they went."""
-        found = self.sums.moved
+        return self._by_task(self.sums.moved)
+
+    @property
+    def carried(self) -> dict[int, tuple[int, int]]:
+        """When the leading thread carried values, by number of the task."""
+        return self._by_task(self.sums.carried)
+
+    def _by_task(self, found: Mapping[int, _V]) -> dict[int, _V]:
         return {task: found[number] for task, number in self.buckets.items() if number in found}
-
-
-def step_sums(group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int = 0) -> StepSums:
-    """The sums of a step among the members of a group; all of them make them at the same time.
-
-    Args:
-        group: the members.
-        buckets: what is added up, over the devices of all members; each with its place here as its
-            number.
-        rooms: of sparse values.
-        first: which device of the group is the first one of the plan.
-
-    Raises:
-        GangError: a member does not answer.
-        OSError: there is not enough memory.
-    """
-    if group.has_words:
-        from dpexec.engine.exchange.memory_sums import MemorySums  # needs numba
-
-        return MemorySums(group, buckets, rooms, first)
-    from dpexec.engine.exchange.wire_sums import WireSums
-
-    return WireSums(group, buckets, rooms, first)

@@ -13,24 +13,29 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 __all__ = [
+    "LINE",
     "Channel",
     "GangError",
     "Place",
-    "Room",
+    "Receiving",
+    "Sending",
     "Tag",
     "exchange",
+    "gone",
     "into",
     "last_words",
     "look_after",
     "say_goodbye",
+    "silent",
 ]
+
+LINE = 64
+"""Bytes of a line of the cache, where vector instructions like arrays to begin."""
 
 _HEADER = struct.Struct("<4sIQQQ")  # magic, kind, step, number, bytes that follow
 _MAGIC = b"dpxG"
@@ -46,32 +51,6 @@ Place = Callable[[int], Sequence[memoryview]]
 def into(*buffers: memoryview) -> Place:
     """The place of a frame that fills some memory; without any, of one that is just a sign."""
     return lambda nbytes: buffers
-
-
-class Room:
-    """The place of a frame of any size; :attr:`data` is what came.
-
-    Args:
-        sender: who sends it, as people know it.
-    """
-
-    def __init__(self, sender: str) -> None:
-        self.data = memoryview(b"")
-        self._sender = sender
-
-    def __call__(self, nbytes: int) -> Sequence[memoryview]:
-        """Take so many bytes.
-
-        Raises:
-            GangError: there is no memory for them.
-        """
-        try:
-            self.data = np.empty(nbytes, np.uint8).data  # not filled: it may never come
-        except (MemoryError, OverflowError, ValueError) as error:
-            raise GangError(
-                f"{self._sender} announces {nbytes} bytes, for which there is no memory"
-            ) from error
-        return [self.data]
 
 
 class GangError(RuntimeError):
@@ -167,10 +146,16 @@ class Channel:
         self.sock.close()
 
 
-class _Sending:
-    """What is left to send to a member."""
+class Sending:
+    """What is left to send of a frame.
 
-    def __init__(self, kind: int, tag: Tag, buffers: Sequence[memoryview]) -> None:
+    Args:
+        tag: what the frame belongs to.
+        buffers: what it holds.
+        kind: what it is.
+    """
+
+    def __init__(self, tag: Tag, buffers: Sequence[memoryview], kind: int = _DATA) -> None:
         nbytes = sum(len(buffer) for buffer in buffers)
         header = _HEADER.pack(_MAGIC, kind, tag.step, tag.number, nbytes)
         self._left = [memoryview(header), *(buffer for buffer in buffers if len(buffer))]
@@ -189,11 +174,17 @@ class _Sending:
 
     @property
     def done(self) -> bool:
+        """Whether all is sent."""
         return not self._left
 
 
-class _Receiving:
-    """What is still to come from a member."""
+class Receiving:
+    """What is still to come of a frame.
+
+    Args:
+        tag: what the frame belongs to.
+        place: where to put what it holds.
+    """
 
     def __init__(self, tag: Tag, place: Place) -> None:
         self._tag, self._place = tag, place
@@ -241,6 +232,7 @@ class _Receiving:
 
     @property
     def done(self) -> bool:
+        """Whether all has come."""
         return not self._left
 
 
@@ -263,29 +255,65 @@ def exchange(
     Raises:
         GangError: somebody did not answer, closed its connection, or ends the run.
     """
-    sending = {rank: _Sending(_DATA, tag, buffers) for rank, buffers in sends.items()}
-    receiving = {rank: _Receiving(tag, place) for rank, place in places.items()}
+    sending = {rank: Sending(tag, buffers) for rank, buffers in sends.items()}
+    receiving = {rank: Receiving(tag, place) for rank, place in places.items()}
+
+    def lost(rank: int, error: OSError) -> None:
+        if rank not in receiving:  # else it may have said why
+            raise gone(channels[rank].name, error, tag) from error
+
     deadline = time.monotonic() + limit
     while sending or receiving:
-        moved = False
-        for transfers in (sending, receiving):
-            for rank in list(transfers):
-                transfer: Any = transfers[rank]
-                try:
-                    moved |= transfer.move(channels[rank])
-                except OSError as error:
-                    if transfers is sending and rank in receiving:
-                        del sending[rank]  # who left may have said why
-                        continue
-                    name = channels[rank].name
-                    raise GangError(f"{name} is gone ({error}) at {tag}") from error
-                if transfer.done:
-                    del transfers[rank]
+        moved = _move(channels, sending, lost)
+        moved |= _move(channels, receiving, lost)
         if moved:
             deadline = time.monotonic() + limit
         elif not _wait([channels[rank] for rank in {*sending, *receiving}], deadline):
-            silent = [channels[rank].name for rank in sorted(receiving or sending)]
-            raise GangError(f"{', '.join(silent)} did not answer for {limit:g} s at {tag}")
+            raise silent((channels[rank].name for rank in sorted(receiving or sending)), limit, tag)
+
+
+def _move(
+    channels: Mapping[int, Channel],
+    transfers: dict[int, Any],
+    lost: Callable[[int, OSError], None],
+) -> bool:
+    """Go on with transfers by rank, and forget those that are done, or whose connection is lost.
+
+    Returns whether anything was moved.
+    """
+    moved = False
+    for rank in list(transfers):
+        try:
+            moved |= transfers[rank].move(channels[rank])
+        except OSError as error:
+            del transfers[rank]
+            lost(rank, error)
+        else:
+            if transfers[rank].done:
+                del transfers[rank]
+    return moved
+
+
+def gone(name: str, error: OSError, tag: Tag) -> GangError:
+    """What is raised when a member has closed its connection.
+
+    Args:
+        name: of the member.
+        error: what the system says.
+        tag: what was under way.
+    """
+    return GangError(f"{name} is gone ({error}) at {tag}")
+
+
+def silent(names: Iterable[str], limit: float, tag: Tag) -> GangError:
+    """What is raised when members do not answer.
+
+    Args:
+        names: of the members.
+        limit: seconds that were waited.
+        tag: for what.
+    """
+    return GangError(f"{', '.join(names)} did not answer for {limit:g} s at {tag}")
 
 
 def _wait(channels: Sequence[Channel], deadline: float) -> bool:
@@ -301,8 +329,8 @@ def _wait(channels: Sequence[Channel], deadline: float) -> bool:
 
 def look_after(
     channels: Mapping[int, Channel],
-    lacking: Callable[[], Sequence[int]],
-    since: float,
+    lacking: Callable[[], Collection[int]],
+    since: float | None,
     limit: float,
     tag: Tag,
 ) -> None:
@@ -311,7 +339,7 @@ def look_after(
     Args:
         channels: the connections, by rank.
         lacking: the ranks of those who have not come yet.
-        since: when the wait began, by ``time.perf_counter``.
+        since: when the wait began, by ``time.perf_counter``; None: it has no end.
         limit: seconds that it may take.
         tag: what is waited for.
 
@@ -321,10 +349,10 @@ def look_after(
     for rank in lacking():
         if channels[rank].ends() and rank in lacking():
             exchange(channels, tag, {}, {rank: into()}, limit)  # says why
-    if time.perf_counter() - since > limit:
-        silent = [channels[rank].name for rank in lacking()]
-        if silent:
-            raise GangError(f"{', '.join(silent)} did not answer for {limit:g} s at {tag}")
+    if since is not None and time.perf_counter() - since > limit:
+        names = [channels[rank].name for rank in lacking()]
+        if names:
+            raise silent(names, limit, tag)
 
 
 def last_words(name: str, step: int, error: BaseException) -> str:
@@ -349,18 +377,10 @@ def say_goodbye(channels: Mapping[int, Channel], text: str) -> None:
         text: why, for those who wait for an answer.
     """
     words = memoryview(text.encode()[:_TEXT_BYTES])
-    sending = {rank: _Sending(_ABORT, Tag(0, 0, ""), [words]) for rank in channels}
+    sending = {rank: Sending(Tag(0, 0, ""), [words], _ABORT) for rank in channels}
     deadline = time.monotonic() + _GRACE
     while sending:
-        moved = False
-        for rank in list(sending):
-            try:
-                moved |= sending[rank].move(channels[rank])
-            except OSError:
-                del sending[rank]
-                continue
-            if sending[rank].done:
-                del sending[rank]
+        moved = _move(channels, sending, lambda *_: None)
         if sending and not moved and not _wait([channels[r] for r in sending], deadline):
             break
     for channel in channels.values():

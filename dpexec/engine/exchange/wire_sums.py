@@ -6,6 +6,7 @@ there, it adds them up with the other members and says so by a word that code wa
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,11 @@ class WireSums(StepSums):
         self._words = np.zeros((len(buckets) + 1, 2), np.int64)  # what code says, and waits for
         self._results: dict[int, _Results] = {}
 
+    def begin(self, step: int) -> None:
+        """See :class:`StepSums`."""
+        super().begin(step)
+        self.carried = {}
+
     def _signs(self, number: int | None) -> Signs:
         own = self._words[_line(number)].ctypes.data
         return Signs(own, [own + 8])
@@ -54,7 +60,8 @@ class WireSums(StepSums):
             sums = self.buckets[number].sums
             self._results[number] = {total.name: self._room(total) for total in sums}
         signs = self._signs(number)
-        return TaskExchange(signs, signs, {}, (), {}, self._results[number])
+        found = self._results[number]
+        return TaskExchange(signs, signs, {}, (), {}, found, self.heights(number))
 
     def _room(self, total: Sum) -> list[np.ndarray[Any, Any]]:
         if total.height is None:
@@ -97,6 +104,7 @@ class WireSums(StepSums):
         if number is None:
             self.wait_for_all()
             return
+        begin = time.perf_counter_ns()
         bucket, home, mine = self.buckets[number], self.group.home, self.group.rank
         envs = [Env() for _ in code.plan.graph.places]
         for total in bucket.sums:
@@ -105,8 +113,10 @@ class WireSums(StepSums):
                 envs[here][total.name] = code.exchanged(task, here, total.name)
         self._reduce(number, envs)
         for total in bucket.sums:
-            here = next(d for d in total.targets if home[d] == mine) - self.first
-            _store(envs[here][total.made], self._results[number][total.name])
+            for device in [d for d in total.targets if home[d] == mine][:1]:
+                value = envs[device - self.first][total.made]
+                _store(value, self._results[number][total.name])
+        self.carried[number] = begin, time.perf_counter_ns()
         self._words[_line(number), 1] = self.step
 
     # ---- for tasks one by one

@@ -17,10 +17,7 @@ from dpexec.engine.exchange.wire import Channel, Tag, look_after
 from dpexec.engine.kernels.atomics import reached, read, write
 from dpexec.engine.threads.prepared import nap
 
-__all__ = ["LINE", "Talk", "lacking", "read", "wait_for", "write"]
-
-LINE = 64
-"""Bytes: no two words lie in one line of the cache."""
+__all__ = ["Talk", "lacking", "read", "wait_for", "write"]
 
 _PATIENCE = 10_000  # turns of spinning, some 0.2 ms
 _NUMBERS = 1022  # that a member can tell at once; with the word and their count, 8 KB

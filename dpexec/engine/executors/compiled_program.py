@@ -13,6 +13,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.dispatch.engine import Engine
+from dpexec.engine.dispatch.traces import trace_of
 from dpexec.engine.executors.variants import AS_IT_IS, Variant
 from dpexec.engine.graph.node_graph import Graph
 from dpexec.engine.graph.ssa import SSAGraph
@@ -240,8 +241,15 @@ class CompiledProgram:
 
     @property
     def trace(self) -> Trace:
-        """What ran when; needs ``ExecutionStrategy.trace``."""
-        return self._compiled.trace
+        """What ran when; needs ``ExecutionStrategy.trace``.
+
+        Raises:
+            RuntimeError: recording was not switched on.
+        """
+        engine = self._compiled
+        if engine.recorder is None:
+            raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
+        return trace_of(engine, engine.recorder)
 
 
 def _check_strategies(build_strategy: Any, exec_strategy: Any) -> None:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
 from dpexec.engine.core.cache import LimitedCache
-from dpexec.engine.core.errors import EOFException
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dispatch.engine import Engine
+from dpexec.engine.executors.collection_runs import Epochs, run_epochs
 from dpexec.engine.executors.compiled_program import CompiledProgram
 from dpexec.engine.executors.dataset_runs import Dataset, Feed, FetchHandler, run_dataset, watchers
+from dpexec.engine.executors.delayed_steps import Delaying
+from dpexec.engine.executors.steps import ProgramSteps
 from dpexec.engine.executors.variants import AS_IT_IS, Pruning, Variant, fed_levels, needed_feeds
-from dpexec.engine.feeds.loaders import with_loaders
-from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.feeds.partition_stream import PartitionStream
+from dpexec.engine.feeds.partitions import partitions_of
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Variable
 from dpexec.engine.parameter_server.client import Servers
 from dpexec.engine.parameter_server.remote import remote_of
 from dpexec.engine.parameter_server.server import serve
-from dpexec.engine.run.fetch import as_arrays, as_tensors, wanted
+from dpexec.engine.run.fetch import as_arrays, as_tensors, fetch_names, wanted
 from dpexec.engine.run.trainers.rings import set_up_rings
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 
@@ -34,7 +36,7 @@ __all__ = ["Executor"]
 _ENGINES_KEPT = 32
 
 
-class Executor:
+class Executor(Delaying):
     """Runs programs on one device, and compiled programs on theirs.
 
     Args:
@@ -77,12 +79,10 @@ class Executor:
                 Dask array or dataframe with a block of rows for each device is split at them.
             fetch_list: Variables or names to return. With operators of an optimizer in it (or what
                 ``minimize`` returned) only what these and the fetches need is run.
-            feed_var_name: accepted for fluid's sake.
-            fetch_var_name: accepted for fluid's sake.
+            feed_var_name, fetch_var_name, use_program_cache: accepted for fluid's sake.
             scope: where variables live; None takes the global scope.
-            return_numpy: arrays, else LoDTensors. Those of GPUs come at once, and are waited for
-                when somebody reads them: steps overlap with what is done in between.
-            use_program_cache: accepted; plans are always cached until the program changes.
+            return_numpy: arrays, else LoDTensors. Those of GPUs and clusters come at once, and are
+                waited for when read: what fails on a cluster is raised then, or by the next run.
             return_merged: concatenate the devices' values along axis 0, else a list per name.
             use_prune: run only what the fetches and the parameter updates need, and nothing that
                 computes what is fed.
@@ -97,16 +97,7 @@ class Executor:
             EOFException: a DataLoader of the program has no more data.
             EnforceNotMet: an operator cannot work on its inputs; nothing has changed then.
         """
-        if self._closed:
-            raise RuntimeError("Attempted to use a closed Executor")
-        scope = global_scope() if scope is None else scope
-        if not isinstance(scope, Scope):
-            raise TypeError(f"Executor.run takes a Scope, but received scope={scope!r}")
-        program = default_main_program() if program is None else program
-        if not isinstance(program, (Program, CompiledProgram)):
-            raise TypeError(
-                f"Executor requires Program as its Parameter. But you passed in {type(program)}"
-            )
+        program, scope = self._checked(program, scope)
         for name, kind, value in (
             ("feed_var_name", str, feed_var_name),
             ("fetch_var_name", str, fetch_var_name),
@@ -119,6 +110,22 @@ class Executor:
             program, feed, fetch_list, scope, return_numpy, return_merged, use_prune
         )
         return as_arrays(results) if return_numpy else as_tensors(results)
+
+    def _checked(
+        self, program: Program | CompiledProgram | None, scope: Scope | None
+    ) -> tuple[Program | CompiledProgram, Scope]:
+        """The program and the scope that are meant, if something can be run."""
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Executor")
+        scope = global_scope() if scope is None else scope
+        if not isinstance(scope, Scope):
+            raise TypeError(f"Executor.run takes a Scope, but received scope={scope!r}")
+        program = default_main_program() if program is None else program
+        if not isinstance(program, (Program, CompiledProgram)):
+            raise TypeError(
+                f"Executor requires Program as its Parameter. But you passed in {type(program)}"
+            )
+        return program, scope
 
     def _run(
         self,
@@ -145,12 +152,12 @@ class Executor:
             engine = self._engine_of(program, original, feed, scope, pruning)
         if pruning is not None:
             feed = needed_feeds(original, engine.program, feed)
-        batches = _batches(engine, original if compiled is None else engine.program, feed)
+        batches = engine.batches(original if compiled is None else engine.program, feed)
         if return_numpy and engine.shows_sequences:
             engine.offsets.refuse(batches, names)
         merged = return_merged or compiled is None or not compiled._is_data_parallel
         if remote is None:
-            return engine.run(batches, names, merged)
+            return engine.run(batches, names, merged, wait=return_numpy)
         self._servers.add(remote.servers)
         return remote.run(engine, batches, names, merged)
 
@@ -273,6 +280,8 @@ class Executor:
             return self.run(program, fed, names, scope=scope, return_numpy=False)
 
         run_dataset(run, dataset, thread, watching)
+        for engine in self._compiled:
+            engine.settle()
 
     def infer_from_dataset(
         self,
@@ -297,6 +306,83 @@ class Executor:
             *(fetch_list, fetch_info, print_period, fetch_handler),
         )
 
+    def train_from_dask(
+        self,
+        program: Program | CompiledProgram | None = None,
+        collection: Any = None,
+        feed: Any = None,
+        batch_size: int = 32,
+        epochs: int | Iterable[int] = 1,
+        shuffle: bool | int = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        scope: Scope | None = None,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+        progress: bool = False,
+        after_epoch: Callable[[int], object] | None = None,
+    ) -> None:
+        """Run a program with every batch of a Dask collection, epoch after epoch.
+
+        A batch has the next rows in the order of the partitions, whose borders it crosses; several
+        devices divide it. So results depend neither on where partitions lie nor on the number of
+        workers. On threads one partition is computed after another, the next one ahead. On a
+        cluster partitions are computed on the workers, and rows go from there to the replicas.
+        Rows get the type that a variable declares: floats are rounded, and what does not fit is an
+        error. Each epoch computes the partitions again: ``persist()`` what is dear, if it fits.
+
+        Args:
+            program: None takes the default main program; a compiled one runs on its devices.
+            collection: a Dask dataframe, array, bag or Delayed; a list of Delayed, a partition
+                each; or several of these with the same partitions, by the names of variables.
+                Bags and Delayed give arrays, tuples of them in the order of ``feed``, or arrays
+                by name.
+            feed: variables; None takes all data of the program. Of a dataframe columns by the
+                names of variables, or variables: these get the column of their name, and others
+                the rest in order, a column for each element of a row.
+            batch_size: rows of a batch, of all devices together.
+            epochs: how many; or their numbers, such as ``range(3, 10)`` to go on after three.
+            shuffle: mix rows of so many partitions, which are drawn at random; True: of all. The
+                order depends on seed, number of the epoch, and partitions.
+            seed: of the order.
+            drop_last: leave out the last batch of an epoch if it is smaller.
+            scope: where variables live; None takes the global scope.
+            debug: print how many batches a second run, every ``print_period`` batches.
+            fetch_list: variables that are printed.
+            fetch_info: what is printed before each; None: their names.
+            print_period: the last of every so many batches is printed.
+            fetch_handler: looks at variables from time to time.
+            progress: show a bar.
+            after_epoch: is called with the number of every epoch that has ended.
+
+        Raises:
+            TypeError: that is no collection, or a column holds no numbers.
+            ValueError: columns, partitions or numbers do not fit the variables.
+            EnforceNotMet: there are no rows, or an operator cannot work on its inputs.
+            ClusterError: workers were lost that cannot be replaced.
+        """
+        names = fetch_names(fetch_list)
+        infos = names if fetch_info is None else fetch_info
+        watching = watchers(names, infos, print_period, debug, fetch_handler)
+        program, scope = self._checked(program, scope)
+        original = program._original if isinstance(program, CompiledProgram) else program
+        parts = partitions_of(original.global_block(), collection, feed)
+        engine = self._engine_of(program, original, None, scope, None)
+        remote = remote_of(original)
+        if remote is not None:
+            self._servers.add(remote.servers)
+        mixed = len(parts) if shuffle is True else int(shuffle)
+        how = Epochs(
+            range(epochs) if isinstance(epochs, int) else epochs,
+            *(batch_size, drop_last, print_period if names or debug else 0),
+            *(progress, after_epoch),
+        )
+        stream = PartitionStream(parts, mixed, seed, engine.contact)
+        run_epochs(ProgramSteps(engine, remote), stream, how, watching)
+
     def close(self) -> None:
         """Release what the executor holds, here and on workers; it cannot run any more.
 
@@ -308,27 +394,7 @@ class Executor:
         self._closed = True
         for servers in self._servers:
             servers.complete()
-        self._servers.clear()
-        self._engines.clear()
         for engine in self._compiled:
             engine.close()
-        self._compiled.clear()
-
-
-def _batches(engine: Engine, program: Program, feed: Any) -> list[Feeds]:
-    """What every step of a run is fed; a program's readers give each its own, or fewer at last."""
-    batches: list[Feeds] = []
-    for _ in range(engine.steps_per_run):
-        values = {} if feed is None else feed
-        try:
-            if program._loaders:
-                values = with_loaders(program, feed, engine.replica_places, engine.prepare)
-        except EOFException:
-            if batches:
-                break
-            raise
-        if batches and values is feed:  # no reader gives anything
-            batches.append(batches[0])
-        else:
-            batches.append(engine.feeds_of(values))
-    return batches
+        for held in (self._servers, self._engines, self._compiled):
+            held.clear()

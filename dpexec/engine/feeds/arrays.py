@@ -87,7 +87,7 @@ def _offsets(var: Variable, value: LoDTensor, rows: int) -> Any:
 
 def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, LoDTensor):
-        return value.array if isinstance(value.place, CUDAPlace) else value.numpy()
+        return value.array if isinstance(value.place, CUDAPlace) else value.on_host()
     if isinstance(value, HeldRows):
         return value  # type: ignore[return-value]  # what an array is to those who split feeds
     if isinstance(value, (list, tuple)):
@@ -133,7 +133,9 @@ def check_array(
         dtype = as_var_type(array.dtype)
     except TypeError as error:
         raise TypeError(f"fed Variable {var.name!r}: {error}") from None
-    differs = any(want not in (-1, got) for want, got in zip(declared, shape, strict=False))
+    differs = False
+    for want, got in zip(declared, shape, strict=False):  # a loop, as every batch comes here
+        differs = differs or want not in (-1, got)
     if strict and len(shape) != len(declared):
         wrong = (
             f"fed Variable {var.name!r} should have {len(declared)} dimensions, shape = "

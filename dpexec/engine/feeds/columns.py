@@ -22,17 +22,12 @@ def with_columns(block: Block, feed: Any) -> Any:
     """
     if not isinstance(feed, Mapping):
         return feed
-    columns = {
-        name: value.to_frame()
-        for name, value in feed.items()
-        if _is_column(value) and name in block.vars and _takes_a_column(block.vars[name].shape)
-    }
+    columns = {}
+    for name, value in feed.items():
+        is_column = hasattr(type(value), "to_frame") and value.ndim == 1  # pandas may be missing
+        if is_column and name in block.vars and _takes_a_column(block.vars[name].shape):
+            columns[name] = value.to_frame()
     return {**feed, **columns} if columns else feed
-
-
-def _is_column(value: Any) -> bool:
-    """Whether a value is a Series; told by its methods, for pandas need not be installed."""
-    return hasattr(type(value), "to_frame") and value.ndim == 1
 
 
 def _takes_a_column(shape: tuple[int, ...]) -> bool:

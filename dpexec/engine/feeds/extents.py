@@ -40,15 +40,22 @@ def find_extents(values: Sequence[Mapping[str, Any]], samples: Sequence[int]) ->
     sizes = [list(samples)]  # each on all devices
     axes: dict[str, tuple[int, ...]] = {}
     known: list[tuple[list[Lod], tuple[int, ...]]] = []
-    names = dict.fromkeys(name for found in values for name in found)
-    for name in (name for name in names if lod_name(name) in names):
-        lods = [found.get(lod_name(name), _NONE) for found in values]
+    names: dict[str, None] = {}
+    for found in values:
+        names.update(dict.fromkeys(found))
+    for name in names:
+        offsets = lod_name(name)
+        if offsets not in names:
+            continue
+        lods = [found.get(offsets, _NONE) for found in values]
         own = next((numbers for before, numbers in known if before == lods), ())
         if not own:
-            own = tuple(_number(column, sizes) for column in _columns(lods))
+            own = tuple([_number(column, sizes) for column in _columns(lods)])
             known.append((lods, own))
-        axes[lod_name(name)], axes[name] = own[:-1], own[-1:]
-    for name in (n for n in names if n not in axes and not n.endswith(LOD_SUFFIX)):
+        axes[offsets], axes[name] = own[:-1], own[-1:]
+    for name in names:
+        if name in axes or name.endswith(LOD_SUFFIX):
+            continue
         shapes = [found[name].shape if name in found else (0,) for found in values]
         column = [shape[0] for shape in shapes if shape]
         if column in sizes:
@@ -69,8 +76,9 @@ def _number(column: list[int], sizes: list[list[int]]) -> int:
 
 def _columns(lods: Sequence[Lod]) -> list[list[int]]:
     """How many sequences there are on every device, for every level; then how many rows."""
-    depth = max(len(lod.levels) for lod in lods)
-    counts = [
-        (*(n - 1 for n in lod.shape), lod.rows) if lod else (0,) * (depth + 1) for lod in lods
-    ]
+    depth = max([len(lod.levels) for lod in lods])
+    counts = []
+    for lod in lods:
+        sequences = [len(level) - 1 for level in lod.levels]
+        counts.append([*sequences, lod.rows] if sequences else [0] * (depth + 1))
     return list(map(list, zip(*counts, strict=True)))

@@ -5,12 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dpexec.engine.core.errors import EOFException
 from dpexec.engine.core.places import Place
+from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.program import Program
 
-__all__ = ["with_loaders"]
+__all__ = ["loaded", "with_loaders"]
 
 Prepare = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def loaded(
+    program: Program,
+    feed: Any,
+    feeds_of: Callable[[Any], Feeds],
+    places: Sequence[Place],
+    prepare: Prepare | None,
+    steps: int,
+) -> list[Feeds]:
+    """What every step of a run is fed, see :func:`with_loaders`; fewer when the data end.
+
+    Args:
+        program: whose loaders are asked.
+        feed: what the user feeds.
+        feeds_of: makes what devices are fed of that.
+        places: the devices.
+        prepare: see :func:`with_loaders`.
+        steps: how many the run has.
+
+    Raises:
+        EOFException: there is nothing for the first step.
+    """
+    found: list[Feeds] = []
+    for _ in range(steps):
+        try:
+            values = with_loaders(program, feed, places, prepare)
+        except EOFException:
+            if not found:
+                raise
+            break
+        same = found and values is feed  # no reader gives anything
+        found.append(found[0] if same else feeds_of(values))
+    return found
 
 
 def with_loaders(

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.lod import ROWS_SUFFIX
+from dpexec.engine.dask.held import HeldRows
 from dpexec.engine.feeds.splitting import Feeds, even_rows
 from dpexec.engine.ir.block import Block
 
@@ -105,12 +106,12 @@ class Splitter:
 
 
 def _plain_arrays(feed: Any) -> Any:
-    """Names, shapes and types, if a feed is a dict of arrays that have rows; else None."""
+    """Names, shapes and types, if a feed is a dict of arrays, or rows held elsewhere; else None."""
     if type(feed) is not dict:
         return None
     found = []
     for name, array in feed.items():
-        if type(array) is not np.ndarray or not array.ndim:
+        if type(array) not in (np.ndarray, HeldRows) or not array.ndim:
             return None
         found.append((name, array.shape, array.dtype))
     return tuple(found)

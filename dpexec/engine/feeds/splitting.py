@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.lod import LOD_SUFFIX, ROWS_SUFFIX, Lod, lod_name, rows_name
+from dpexec.engine.core.lod import LOD_SUFFIX, ROWS_SUFFIX, Lod, rows_name
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dask.blocks import Blocks, computed, row_blocks
@@ -64,10 +64,10 @@ class Feeds:
     @functools.cached_property
     def shapes(self) -> Any:
         """Names, shapes and types of the values, as a key."""
-        return tuple(
-            tuple((name, a.shape, a.dtype.str) for name, a in values.items())
-            for values in self.values
-        )
+        found = []
+        for values in self.values:  # no generators: every new size of a batch comes here
+            found.append(tuple([(name, a.shape, a.dtype.str) for name, a in values.items()]))
+        return tuple(found)
 
     @functools.cached_property
     def extents(self) -> Extents:
@@ -78,23 +78,24 @@ class Feeds:
     def form(self) -> Any:
         """What remains of :attr:`shapes` without :attr:`extents`, as a key."""
         axes = self.extents.axes
-        return tuple(
-            tuple(
-                (name, axes.get(name), a.shape[len(axes.get(name, ())) :], a.dtype.str)
-                for name, a in values.items()
-            )
-            for values in self.values
-        )
+        found = []
+        for shapes in self.shapes:
+            own = []
+            for name, shape, dtype in shapes:
+                open_ones = axes.get(name)
+                own.append((name, open_ones, shape[len(open_ones or ()) :], dtype))
+            found.append(tuple(own))
+        return tuple(found)
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """What is fed, to any device."""
-        return frozenset(name for values in self.values for name in values)
+        return frozenset[str]().union(*self.values)
 
     @functools.cached_property
     def idle(self) -> tuple[int, ...]:
         """Devices without samples."""
-        return tuple(device for device, count in enumerate(self.samples) if not count)
+        return tuple([device for device, count in enumerate(self.samples) if not count])
 
     def private(self, shared: bool) -> list[dict[str, np.ndarray[Any, Any]]]:
         """The values with copies of those that set a variable, which a run may overwrite.
@@ -136,11 +137,13 @@ def single_feed(block: Block, feed: Any) -> Feeds:
             )
         feed = feed[0]
     values = arrays_of(block, computed(with_columns(block, feed))[0])
-    _check_samples(block, values)
-    _check(block, values)
+    kept = _persistable(block, values)
+    samples = _checked_samples(block, _batch(values, kept))
+    _check(block, [values])
+    if kept:
+        samples = _samples(block, values)
     split = {name: value for name, value in feed.items() if isinstance(value, SplitTensor)}
-    samples = [_samples(block, values) or 1]
-    return Feeds([values], samples, _persistable(block, values), split=split)
+    return Feeds([values], [samples or 1], kept, split=split)
 
 
 def split_feed(
@@ -171,49 +174,63 @@ def split_feed(
     if isinstance(feed, Mapping):
         kept, held = _held(block, with_columns(block, feed), contact)
         values, blocks = computed(kept)
-        rows = row_blocks({**blocks, **held}, _of_batch(block, feed), devices)
-        shards = _split(block, arrays_of(block, values), devices, partial, rows)
+        blocks = {**blocks, **held}
+        rows = row_blocks(blocks, _of_batch(block, feed), devices) if blocks else None
+        arrays = arrays_of(block, values)
+        names = _persistable(block, arrays)
+        shards, samples = _split(block, arrays, names, devices, partial, rows)
     elif isinstance(feed, (list, tuple)):
         found = [_held(block, with_columns(block, item), contact)[0] for item in feed]
         shards = _listed(block, computed(found)[0], devices, partial)
+        names = frozenset[str]().union(*(_persistable(block, shard) for shard in shards))
+        samples = _samples_of_each(block, [_batch(shard, names) for shard in shards])
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
-    for shard in shards:
-        _check(block, shard, " on each device")
-    names = frozenset[str]().union(*(_persistable(block, shard) for shard in shards))
-    batches = [_batch(block, shard) for shard in shards]
-    if not any(batches):
-        samples = [1] * devices
-    elif isinstance(feed, Mapping) or all(_agree(block, batch) for batch in batches):
-        samples = [_samples(block, batch) for batch in batches]
-    else:  # as in fluid, where all devices always count alike
-        samples = [int(bool(batch)) for batch in batches]
+    _check(block, shards, " on each device")
     return Feeds(shards, samples, names)
 
 
-def _check(block: Block, values: Mapping[str, Any], where: str = "") -> None:
+def _check(block: Block, shards: Sequence[Mapping[str, Any]], where: str = "") -> None:
     """Compare arrays with the declarations of the variables that are fed with them."""
-    for name, array in values.items():
-        if not isinstance(array, Lod) and not name.endswith(ROWS_SUFFIX):
-            check_array(block.vars[name], array, where, lod_name(name) in values)
+    known = set()
+    for values in shards:
+        for name, array in values.items():
+            if isinstance(array, Lod) or name.endswith(ROWS_SUFFIX):
+                continue
+            sequences = name + LOD_SUFFIX in values  # of any number of rows
+            key = name, sequences, array.shape[sequences:], array.dtype
+            if key not in known:
+                known.add(key)
+                check_array(block.vars[name], array, where, sequences)
 
 
-def _check_samples(block: Block, values: Mapping[str, Any]) -> None:
-    """Refuse a batch without samples. Some variables may have none, beside others that have.
+def _checked_samples(block: Block, batch: Mapping[str, Any]) -> int:
+    """How many samples a batch has. Some variables may have none, beside others that have.
 
     Raises:
         EnforceNotMet: nothing that is fed has a sample.
     """
-    batch = _batch(block, values)
-    if any(np.ndim(a) and not len(a) for a in batch.values()) and not _samples(block, batch):
+    samples = _samples(block, batch)
+    if not samples and any(np.ndim(a) and not len(a) for a in batch.values()):
         arrays = {name: a for name, a in batch.items() if not isinstance(a, Lod)}
         shown = ", ".join(f"{name} of shape {list(a.shape)}" for name, a in arrays.items())
         raise EnforceNotMet(f"the batch is empty, no fed Variable has a sample: {shown}")
+    return samples
 
 
-def _batch(block: Block, values: Mapping[str, Any]) -> dict[str, Any]:
+def _samples_of_each(block: Block, batches: Sequence[Mapping[str, Any]]) -> list[int]:
+    """How many samples the devices have whose batches the user divided."""
+    if not any(batches):
+        return [1] * len(batches)
+    if all(_agree(block, batch) for batch in batches):
+        return [_samples(block, batch) for batch in batches]
+    return [int(bool(batch)) for batch in batches]  # as in fluid, where all always count alike
+
+
+def _batch(values: Mapping[str, Any], kept: Collection[str]) -> Mapping[str, Any]:
     """What is fed without persistable variables, and without the offsets of these."""
-    kept = _persistable(block, values)
+    if not kept:
+        return values
     return {n: a for n, a in values.items() if n.removesuffix(LOD_SUFFIX) not in kept}
 
 
@@ -231,7 +248,7 @@ def _of_batch(block: Block, feed: Mapping[str, Any]) -> list[str]:
 
 
 def _persistable(block: Block, values: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(name for name in values if block.vars[name].persistable)
+    return frozenset([name for name in values if block.vars[name].persistable])
 
 
 def even_rows(rows: int, devices: int) -> list[int]:
@@ -242,20 +259,23 @@ def even_rows(rows: int, devices: int) -> list[int]:
         devices: how many share them.
     """
     share, more = divmod(rows, devices)
-    return [share + (device < more) for device in range(devices)]
+    return [share + 1] * more + [share] * (devices - more)
 
 
 def _length(values: Mapping[str, Any], name: str) -> int:
     """How many samples an array has: sequences, if it holds some, else rows."""
-    lod, array = values.get(lod_name(name)), values[name]
+    lod, array = values.get(name + LOD_SUFFIX), values[name]
     return lod.sequences if lod is not None else len(array) if array.ndim else 0
 
 
 def _samples(block: Block, values: Mapping[str, Any]) -> int:
     """Samples of the first fed variable that has a batch dimension and some, else of the first."""
     lengths = _lengths(block, values)
-    if lengths:  # the order of the block's variables counts
-        return next((lengths[name] for name in block.vars if lengths.get(name)), 0)
+    if lengths:
+        for name in block.vars:  # their order counts
+            if lengths.get(name):
+                return lengths[name]
+        return 0
     arrays = {name: array for name, array in values.items() if not isinstance(array, Lod)}
     found = (_length(values, name) for name, array in arrays.items() if array.ndim)
     return next((length for length in found if length), 0)
@@ -263,11 +283,11 @@ def _samples(block: Block, values: Mapping[str, Any]) -> int:
 
 def _lengths(block: Block, values: Mapping[str, Any]) -> dict[str, int]:
     """How many samples the fed variables have that have a batch dimension."""
-    return {
-        name: _length(values, name)
-        for name, array in values.items()
-        if not isinstance(array, Lod) and array.ndim and block.vars[name].shape[:1] == (-1,)
-    }
+    found = {}
+    for name, array in values.items():
+        if not isinstance(array, Lod) and array.ndim and block.vars[name].shape[:1] == (-1,):
+            found[name] = _length(values, name)
+    return found
 
 
 def _agree(block: Block, values: Mapping[str, Any]) -> bool:
@@ -278,17 +298,25 @@ def _agree(block: Block, values: Mapping[str, Any]) -> bool:
 def _split(
     block: Block,
     values: dict[str, np.ndarray[Any, Any]],
+    kept: Collection[str],
     devices: int,
     partial: bool,
     rows: Sequence[int] | None = None,
-) -> list[dict[str, np.ndarray[Any, Any]]]:
+) -> tuple[list[dict[str, np.ndarray[Any, Any]]], list[int]]:
+    """The parts of the devices, and how many samples each has."""
     shards: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(devices)]
-    _check_samples(block, values)
-    batch = _batch(block, values)
-    samples = _samples(block, batch)
-    active = min(devices, samples) if batch else devices
+    batch = _batch(values, kept)
+    samples = _checked_samples(block, batch)
+    active, shares = devices, [1] * devices
+    if samples:
+        active = min(devices, samples)
+        shares = even_rows(samples, active) if rows is None else list(rows)
     for name, array in batch.items():
         if isinstance(array, Lod):
+            continue
+        if not array.ndim:  # nothing to split; most declarations refuse it
+            for shard in shards[:active]:
+                shard[name] = array
             continue
         length = _length(batch, name)
         if not length and samples:
@@ -301,24 +329,24 @@ def _split(
                 f"{active} devices: other fed Variables have {samples} samples"
             )
         first = 0
-        counts = even_rows(length, active) if rows is None else rows
+        counts = even_rows(length, active) if rows is None and length != samples else shares
         for shard, count in zip(shards, counts, strict=False):
             shard.update(_part(batch, name, first, count))
             first += count
-    for name in _persistable(block, values):
+    for name in (name for name in values if name in kept):
         each = {devices, active} if partial else {devices}
         for shard, part in zip(shards, _rows(name, values, devices, each), strict=False):
             shard.update(part)
-    return shards
+    return shards, shares + [0] * (devices - len(shares))
 
 
 def _part(values: Mapping[str, Any], name: str, first: int, count: int) -> dict[str, Any]:
     """Some samples of an array, with the offsets of their sequences."""
-    lod = values.get(lod_name(name))
+    lod = values.get(name + LOD_SUFFIX)
     if lod is None:
         return {name: values[name][first : first + count]}
     part, rows = lod.part(first, count)
-    return {name: values[name][rows], lod_name(name): part}
+    return {name: values[name][rows], name + LOD_SUFFIX: part}
 
 
 def _rows(

@@ -21,15 +21,16 @@ from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import Step, run_steps
 from dpexec.engine.core.copies import with_arrays
+from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import array_module
 from dpexec.engine.core.ranges import Check, looking_later
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.gpu.origins import DrawingEnv, Origins
 from dpexec.engine.gpu.reserves import reserve_of
-from dpexec.engine.kernels.gpu.capturable import is_capturable
+from dpexec.engine.ir.operator import Operator
 
-__all__ = ["GraphPiece", "Pieces", "pieces_of"]
+__all__ = ["GraphPiece", "Pieces", "is_capturable", "pieces_of"]
 
 _FEWEST_STEPS = 2
 _MOST_CAPTURES = 4  # of a piece whose variables move again and again
@@ -77,6 +78,25 @@ def _split(plan: Plan, steps: Sequence[Step]) -> Iterator[tuple[bool, list[Step]
         found.append(step)
     if found:
         yield kind, found
+
+
+def is_capturable(op: Operator) -> bool:
+    """Whether a graph can repeat an operator.
+
+    A graph repeats kernels and copies with the arguments that they had. So it can have nothing that
+    looks at values on the host, and nothing that takes values of the host, such as constants that
+    NumPy makes, whose copy would be read from page-locked memory that is somebody else's by then.
+
+    Args:
+        op: the operator.
+    """
+    able = op.definition.capturable
+    if not (able(op) if callable(able) else able):
+        return False
+    if any(op.inputs.get(slot) for slot in op.definition.host_inputs):
+        return False
+    found = op._variables([*op.input_arg_names, *op.output_arg_names])
+    return all(var.type != VarType.LOD_TENSOR_ARRAY for var in found.values())
 
 
 def _updates(plan: Plan, step: Step) -> bool:

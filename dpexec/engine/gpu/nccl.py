@@ -12,23 +12,23 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.collectives import NodeSum, bind_collective, sums_of
-from dpexec.engine.compile.plans.partition import SUMS, Task
+from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.flags import asks_for_equal_runs
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, on_device
+from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.ssa import OpNode, VarNode
 
-__all__ = ["TYPES", "NcclCall", "exchanging", "is_chosen", "library"]
+__all__ = ["TYPES", "NcclCall", "call_of", "exchanging", "is_chosen", "library"]
 
-_KINDS = {*SUMS, "broadcast"}
 TYPES = {
     "float16": "NCCL_FLOAT16",
     "float32": "NCCL_FLOAT32",
@@ -76,7 +76,8 @@ def exchanging(binding: Binding) -> Binding:
         binding: of a plan whose replicas are on GPUs of their own.
     """
     plan = binding.plan
-    served = [task for task in plan.tasks if {node.kind for node in task.nodes} <= _KINDS]
+    tasks = (task for task in plan.tasks if task.is_collective)
+    served = [task for task in tasks if not any(node.does.moves_rows for node in task.nodes)]
     return binding.calling({task.id: _Exchange(task, plan) for task in served})
 
 
@@ -85,16 +86,16 @@ class NcclCall:
     """What one GPU gives to a sum, and where it gets it.
 
     Args:
-        kind: ``"broadcast"``, ``"reduce"`` or ``"allReduce"``.
         given: an array.
         made: another one, or the same; None if it goes to another one.
-        root: rank of the GPU that has the value, or gets the sum.
+        root: rank of the GPU that has the value, or gets the sum; None: all have, and get.
+        how: what becomes of the values of all; None: that of the root goes to all.
     """
 
-    kind: str
     given: Any
     made: Any
-    root: int
+    root: int | None
+    how: Reduction | None
 
     def enqueue(self, nccl: Any, communicator: Any, stream: int) -> None:
         """Make the call.
@@ -106,12 +107,12 @@ class NcclCall:
         """
         where = self.given.data.ptr, 0 if self.made is None else self.made.data.ptr
         what = self.given.size, getattr(nccl, TYPES[self.given.dtype.name])
-        if self.kind == "broadcast":
+        if self.how is None:
             communicator.broadcast(*where, *what, self.root, stream)
-        elif self.kind == "reduce":
-            communicator.reduce(*where, *what, nccl.NCCL_SUM, self.root, stream)
+        elif self.root is not None:
+            communicator.reduce(*where, *what, getattr(nccl, self.how.nccl), self.root, stream)
         else:
-            communicator.allReduce(*where, *what, nccl.NCCL_SUM, stream)
+            communicator.allReduce(*where, *what, getattr(nccl, self.how.nccl), stream)
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,10 @@ class _Exchange:
 
     def _peers(self, found: NodeSum, envs: Sequence[Env]) -> list[_Peer]:
         """What goes from where to where; ranks are in the order of the devices."""
-        name, devices, kept_as, receivers = found
-        like, (kind, root), peers = envs[devices[0]][name], _kind_of(found), []
-        for device in _ranks(found):
+        name, devices, kept_as, receivers, how = found
+        like, ranks, peers = envs[devices[0]][name], sorted({*devices, *receivers}), []
+        what = call_of([*map(ranks.index, devices)], [*map(ranks.index, receivers)], how)
+        for device in ranks:
             place = self._places[device]
             assert isinstance(place, CUDAPlace)
             xp = array_module(place)
@@ -171,7 +173,7 @@ class _Exchange:
                 if len(devices) == 1 and gives:
                     made = given  # it keeps what it hands on
                 stream = xp.cuda.get_current_stream().ptr
-            call = NcclCall(kind, given, made, root)
+            call = NcclCall(given, made, *what)
             peers.append(_Peer(device, place.device_id, call, stream))
         return peers
 
@@ -223,19 +225,22 @@ def _is_served(found: NodeSum, envs: Sequence[Env]) -> bool:
     return (len(receivers) == 1 and receivers[0] in devices) or {*receivers} == {*devices}
 
 
-def _ranks(found: NodeSum) -> list[int]:
-    """The devices that take part, in the order of their ranks."""
-    return sorted({*found.sources, *found.targets})
+def call_of(
+    sources: Collection[int], targets: Collection[int], how: Reduction
+) -> tuple[int | None, Reduction | None]:
+    """Which call takes values from some ranks to others.
 
+    Args:
+        sources: ranks that have a value.
+        targets: those that get the result.
+        how: what becomes of several values.
 
-def _kind_of(found: NodeSum) -> tuple[str, int]:
-    """The kind of its calls, and their root."""
-    ranks = _ranks(found)
-    if len(found.sources) == 1:
-        return "broadcast", ranks.index(found.sources[0])
-    if len(found.targets) == 1:
-        return "reduce", ranks.index(found.targets[0])
-    return "allReduce", 0
+    Returns:
+        Root and reduction of a :class:`NcclCall`.
+    """
+    if len(sources) == 1:
+        return next(iter(sources)), None
+    return next(iter(targets)) if len(targets) == 1 else None, how
 
 
 @functools.cache

@@ -16,6 +16,15 @@ from dataclasses import dataclass
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.places import Place
+from dpexec.engine.graph.kinds import (
+    ALL_REDUCE,
+    ALL_SUM,
+    BROADCAST,
+    MODES,
+    REDUCE,
+    SCALE_LOSS_GRAD,
+    Kind,
+)
 from dpexec.engine.graph.operators import Operators, seeds_gradient
 from dpexec.engine.graph.parallel_do import ParallelDos, inner_devices
 from dpexec.engine.graph.ssa import OpNode, SSAGraph
@@ -31,7 +40,7 @@ class ReplicationOptions:
     """What replication depends on besides program and devices.
 
     Args:
-        mode: ``"all_reduce"`` or ``"reduce"``.
+        mode: how gradients meet, one of :data:`MODES`.
         merge_rows: add up rows of a sparse gradient that repeat on a device before they go to
             others.
         scale_loss_grad: seed the loss gradient per device (False: as the program says).
@@ -42,12 +51,17 @@ class ReplicationOptions:
             of them, so they are there for a single device, too.
     """
 
-    mode: str = "all_reduce"
+    mode: str = ALL_REDUCE.name
     merge_rows: bool = False
     scale_loss_grad: bool = True
     keep_loss_grad: bool = False
     shared_memory: bool = True
     trainers: int = 1
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether each parameter has a device that updates it, and alone gets its gradient."""
+        return MODES[self.mode].has_root
 
 
 def build_ssa_graph(
@@ -87,7 +101,7 @@ class _Builder:
         self.options = options
         self.devices = range(len(places))
         self.sums = len(places) * options.trainers > 1
-        self.reduce = options.mode == "reduce" and self.sums
+        self.reduce = options.has_owners and self.sums
         everywhere, bodies = inner_devices(program, places)
         self.graph = SSAGraph(program, everywhere, options.mode, bodies)
         self.graph.removed = operators.removed
@@ -156,7 +170,7 @@ class _Builder:
         return list(self.devices) if owner is None else [owner]
 
     def _scale_loss_grad(self, op: Operator, device: int) -> OpNode:
-        node = self.graph.add_op("scale_loss_grad", "Scale LossGrad", device, "backward", op)
+        node = self.graph.add_op(SCALE_LOSS_GRAD, "Scale LossGrad", device, "backward", op)
         self.graph.write(node, op.output_arg_names[0], device)
         return node
 
@@ -173,7 +187,7 @@ class _Builder:
         """Add up what operators on all devices need the sum of, before the next one."""
         everywhere = list(self.devices)
         for name in op.attrs.get("sum_over_devices", ()) if self.sums else ():
-            self._collective("all_sum", name, everywhere, everywhere)
+            self._collective(ALL_SUM, name, everywhere, everywhere)
 
     def _aggregate(self, op: Operator) -> None:
         if not self.sums or not op.role & roles.BACKWARD:
@@ -186,14 +200,14 @@ class _Builder:
             if self.reduce:
                 _require_one_state(op)
                 owner = self._choose_owner(param, grad)
-                self._collective("reduce", grad, list(self.devices), [owner])
+                self._collective(REDUCE, grad, list(self.devices), [owner])
                 self.home[grad] = owner
             elif sparse:
-                self._collective("reduce", grad, list(self.devices), [0])
+                self._collective(REDUCE, grad, list(self.devices), [0])
                 if len(self.devices) > 1:
-                    self._collective("broadcast", grad, [0], list(self.devices))
+                    self._collective(BROADCAST, grad, [0], list(self.devices))
             else:
-                self._collective("all_reduce", grad, list(self.devices), list(self.devices))
+                self._collective(ALL_REDUCE, grad, list(self.devices), list(self.devices))
 
     def _merge_rows(self, op: Operator, grad: str) -> None:
         """Let every device add up what it has for the same row: less to send and to apply."""
@@ -211,8 +225,8 @@ class _Builder:
         self.owners[param] = self.owners[grad] = owner
         return owner
 
-    def _collective(self, kind: str, name: str, sources: list[int], targets: list[int]) -> None:
-        self.graph.add_collective(kind, [(name, d) for d in sources], [(name, d) for d in targets])
+    def _collective(self, does: Kind, name: str, sources: list[int], targets: list[int]) -> None:
+        self.graph.add_collective(does, [(name, d) for d in sources], [(name, d) for d in targets])
 
     def _bring(self, name: str, devices: list[int]) -> None:
         """Broadcast a value that lives on one device to devices that are about to read it."""
@@ -221,7 +235,7 @@ class _Builder:
             return
         missing = [device for device in devices if device != home]
         if missing:
-            self._collective("broadcast", name, [home], missing)
+            self._collective(BROADCAST, name, [home], missing)
             if len(missing) == len(self.graph.places) - 1:
                 del self.home[name]
 

@@ -9,8 +9,9 @@ graph gives the same text in every process, whatever the hash seed. A position i
 - ``vars``: name, version, device, kind ("var"; "dummy" and "control" only keep an order), shape,
   dtype, bytes, persistable
 - ``nodes``: id, name, kind, device (null: all), role, scope (the user's name scope), layer, line
-  (where the user made it), inputs, outputs, task, parts if it was fused, and body if it runs
-  blocks: name, output and depth of each operator in them
+  (where the user made it), inputs, outputs, task, flops (floating point operations) and bytes that
+  it reads and writes (null: unknown), parts if it was fused, and body if it runs blocks: name,
+  output and depth of each operator in them
 - ``tasks`` of a plan: key, device, nodes, after (keys)
 - ``passes`` that were recorded: name, modified, before, after, added, removed, changed
 """
@@ -23,11 +24,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dpexec.engine.core.dtypes import dtype_name
+from dpexec.engine.graph.costs import bytes_of, flops_of
 from dpexec.engine.graph.parts import body_of, parts_of
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.spec import Spec
+from dpexec.engine.ir.variable import Variable
 
 __all__ = ["FORMAT", "VERSION", "TaskLike", "describe", "task_key"]
 
@@ -92,7 +95,10 @@ def describe(
             for number, place in enumerate(graph.places)
         ],
         "vars": [facts.of(var) for var in graph.vars],
-        "nodes": [_node(node, layers.of(node), task_of.get(node)) for node in graph.ops],
+        "nodes": [
+            _node(node, layers.of(node), task_of.get(node)) | facts.costs(node)
+            for node in graph.ops
+        ],
     }
     if tasks is not None:
         data["tasks"] = _tasks(tasks)
@@ -168,15 +174,29 @@ class _Variables:
             self.known[place] = self._facts(var)
         return {**head, **self.known[place]}
 
+    def costs(self, node: OpNode) -> dict[str, int | None]:
+        """Operations and bytes of an operator, as its declaration counts them."""
+        op, device = node.op, node.device
+        if op is None or device is None or not node.does.computes:
+            return {"flops": None, "bytes": None}
+
+        def spec_of(name: str) -> Spec | None:
+            return self._spec(op.block._find_var_recursive(name), name, device)
+
+        return {"flops": flops_of(op, spec_of), "bytes": bytes_of(op, spec_of)}
+
+    def _spec(self, declared: Variable | None, name: str, device: int) -> Spec | None:
+        spec = None if declared is None else declared.spec
+        known = self.specs is not None and device < len(self.specs)
+        return self.specs[device].get(name, spec) if self.specs and known else spec
+
     def _facts(self, var: VarNode) -> dict[str, Any]:
         declared = self.block.vars.get(var.name)
         if declared is None:  # a variable of the body of a ParallelDo
             nodes = [*([] if var.writer is None else [var.writer]), *var.readers]
             ops = [node.op for node in nodes if node.op is not None]
             declared = ops[0].block._find_var_recursive(var.name) if ops else None
-        spec = None if declared is None else declared.spec
-        if self.specs is not None and var.device < len(self.specs):
-            spec = self.specs[var.device].get(var.name, spec)
+        spec = self._spec(declared, var.name, var.device)
         persistable = declared is not None and bool(declared.persistable)
         if spec is None:
             return {"shape": [], "dtype": "", "bytes": None, "persistable": persistable}

@@ -17,8 +17,6 @@ from dpexec.engine.ir.signature import RUNTIME_ARGUMENTS
 
 __all__ = ["Operators", "Uses", "acts", "pure", "seeds_gradient"]
 
-_ACTS = frozenset({"load", "load_combine", "print", "py_func", "save", "save_combine"})
-
 
 def seeds_gradient(op: Operator) -> bool:
     """Whether the operator becomes ``Scale LossGrad`` on every device."""
@@ -28,7 +26,8 @@ def seeds_gradient(op: Operator) -> bool:
 def acts(op: Operator) -> bool:
     """Whether running the operator does more than to compute its results: it may also fail."""
     definition = op.definition
-    return bool(op.type in _ACTS or op.bodies or definition.by_executor or definition.checks_values)
+    may_fail = definition.by_executor or definition.checks_values
+    return bool(definition.acts or op.bodies or may_fail)
 
 
 def pure(op: Operator) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from dpexec.engine.core.lod import lod_name
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
+from dpexec.engine.graph.kinds import ALL_REDUCE, BROADCAST, MERGE, REDUCE, SPLIT, Kind
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
@@ -182,7 +183,7 @@ class ParallelDos:
                 self.graph.add_compute(inner, device, body.idx)
         self._bring_back(op, body, home)
         for name in (*op.outputs["outputs"], *op.outputs.get("outputs@LOD", [])):
-            self._collect("merge", name, name, op, body.idx)
+            self._collect(MERGE, name, name, op, body.idx)
             home[name] = 0
 
     def _split(self, name: str, op: Operator, body: int) -> None:
@@ -191,10 +192,10 @@ class ParallelDos:
         sources = [(name, 0)]
         if lod in op.inputs.get("inputs@LOD", []):
             parts = [(lod, device) for device in devices]
-            self.graph.add_collective("split", [(lod, 0)], parts, op, body)
+            self.graph.add_collective(SPLIT, [(lod, 0)], parts, op, body)
             sources += parts
         targets = [(name, device) for device in devices]
-        self.graph.add_collective("split", sources, targets, op, body)
+        self.graph.add_collective(SPLIT, sources, targets, op, body)
 
     def _give(self, name: str, devices: list[int], home: dict[str, int]) -> None:
         """Let the devices have the whole of a variable."""
@@ -210,16 +211,16 @@ class ParallelDos:
         everywhere = range(len(self.graph.places))
         for name in body._outer_names()[1]:
             targets = [(name, d) for d in everywhere if d != first] if self.kept else [(name, 0)]
-            self.graph.add_collective("broadcast", [(name, first)], targets, op)
+            self.graph.add_collective(BROADCAST, [(name, first)], targets, op)
             if self.kept:
                 home.pop(name, None)
             else:
                 home[name] = 0
 
-    def _collect(self, kind: str, inner: str, outer: str, op: Operator, body: int) -> None:
+    def _collect(self, does: Kind, inner: str, outer: str, op: Operator, body: int) -> None:
         """Merge or reduce what the devices have to device 0."""
         sources = [(inner, device) for device in self.graph.bodies[body]]
-        self.graph.add_collective(kind, sources, [(outer, 0)], op, body)
+        self.graph.add_collective(does, sources, [(outer, 0)], op, body)
 
     # ---- backward
 
@@ -232,7 +233,7 @@ class ParallelDos:
             if grad != roles.EMPTY:
                 rows = [(name, device) for device in devices]  # are split as these were merged
                 targets = [(roles.part_of_grad(name), device) for device in devices]
-                self.graph.add_collective("split", [(grad, 0), *rows], targets, op, body)
+                self.graph.add_collective(SPLIT, [(grad, 0), *rows], targets, op, body)
         waiting = self._collected(op)
         last = {name: inner for inner in block.ops for name in inner.writes}
         for inner in block.ops:
@@ -263,8 +264,8 @@ class ParallelDos:
         if slot == "parameters" and self.kept:
             sources = [(inner, device) for device in devices]
             targets = [(outer, device) for device in everywhere]
-            self.graph.add_collective("all_reduce", sources, targets, op, body)
+            self.graph.add_collective(ALL_REDUCE, sources, targets, op, body)
             home.pop(outer, None)
             return
-        self._collect("merge" if slot == "inputs" else "reduce", inner, outer, op, body)
+        self._collect(MERGE if slot == "inputs" else REDUCE, inner, outer, op, body)
         home[outer] = 0

@@ -27,10 +27,9 @@ def parts_of(node: OpNode) -> list[str]:
     """
     op = node.op
     if node.is_collective and node.name.startswith("fused_"):
-        kind = node.name.removeprefix("fused_")
         names = dict.fromkeys(var.name for var in node.outputs if var.kind == "var")
-        return [f"{kind} {name}" for name in names]
-    if op is None or node.kind != "compute":
+        return [f"{node.kind} {name}" for name in names]
+    if op is None or not node.does.computes:
         return [node.name]
     if "functor_list" in op.attrs:
         return [name.partition(",")[0] for name in op.attrs["functor_list"]]
@@ -40,8 +39,8 @@ def parts_of(node: OpNode) -> list[str]:
         grad = "_grad" * op.type.endswith("_grad")
         fused = [f"batch_norm{grad}", f"{op.attrs['act_type']}{grad}"]
         return fused[::-1] if grad else fused
-    if op.type.startswith("fused_") and "Param" in op.inputs:
-        return [op.type.removeprefix("fused_")] * len(op.inputs["Param"])
+    if op.definition.merges:
+        return [op.definition.merges] * len(op.inputs["Param"])
     return [node.name]
 
 

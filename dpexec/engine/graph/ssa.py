@@ -9,19 +9,18 @@ orders two operators.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.engine.core.places import Place
 from dpexec.engine.graph.drawable import Drawable
+from dpexec.engine.graph.kinds import COMPUTE, Kind
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 
 __all__ = ["OpNode", "SSAGraph", "VarNode"]
-
-COLLECTIVES = frozenset({"all_reduce", "all_sum", "reduce", "broadcast", "split", "merge"})
 
 
 @dataclass(eq=False, slots=True)
@@ -56,18 +55,16 @@ class OpNode:
 
     Args:
         id: position in ``SSAGraph.ops``.
-        kind: ``"compute"``, ``"scale_loss_grad"``, ``"all_reduce"``, ``"reduce"``, ``"broadcast"``;
-            between the halves of operators ``"all_sum"``; around the body of a ParallelDo also
-            ``"split"`` and ``"merge"`` (of rows).
+        does: its kind.
         name: label in views: the operator type, ``"Scale LossGrad"``, ``"fused_all_reduce"`` ...
-        device: where it runs; None for an all-reduce, which belongs to all.
+        device: where it runs; None for a collective that belongs to all.
         op: the operator of the program; None for collectives of none.
         role: ``"forward"``, ``"backward"``, ``"optimize"``, ``"lr_sched"`` or ``"collective"``.
         body: number of the block of the ParallelDo that it is a part of; 0 for none.
     """
 
     id: int
-    kind: str
+    does: Kind
     name: str
     device: int | None
     role: str
@@ -77,9 +74,14 @@ class OpNode:
     outputs: list[VarNode] = field(default_factory=list)
 
     @property
+    def kind(self) -> str:
+        """The name of its kind."""
+        return self.does.name
+
+    @property
     def is_collective(self) -> bool:
         """Whether values of several devices meet here."""
-        return self.kind in COLLECTIVES
+        return self.does.is_collective
 
     def __repr__(self) -> str:
         where = "all devices" if self.device is None else f"device {self.device}"
@@ -92,7 +94,7 @@ class SSAGraph(Drawable):
     Args:
         program: what was replicated.
         places: the devices: first those that run the whole program, then those of ParallelDos.
-        mode: ``"all_reduce"`` or ``"reduce"``.
+        mode: how gradients meet, one of :data:`MODES`.
         bodies: the devices of each ParallelDo, by the number of its block.
     """
 
@@ -123,8 +125,9 @@ class SSAGraph(Drawable):
     @property
     def replicas(self) -> range:
         """The devices that run the whole program."""
-        inner = min((devices[0] for devices in self.bodies.values()), default=len(self.places))
-        return range(inner)
+        if not self.bodies:
+            return range(len(self.places))
+        return range(min(devices[0] for devices in self.bodies.values()))
 
     def latest(self, name: str, device: int) -> VarNode | None:
         """The newest version of a variable on a device.
@@ -143,7 +146,7 @@ class SSAGraph(Drawable):
 
     def add_op(
         self,
-        kind: str,
+        does: Kind,
         name: str,
         device: int | None,
         role: str,
@@ -153,7 +156,7 @@ class SSAGraph(Drawable):
         """Append an operator node without edges.
 
         Args:
-            kind: as for :class:`OpNode`.
+            does: its kind.
             name: label in views.
             device: where it runs; None for all devices.
             role: as for :class:`OpNode`.
@@ -163,7 +166,7 @@ class SSAGraph(Drawable):
         Returns:
             The node.
         """
-        node = OpNode(len(self.ops), kind, name, device, role, op, body)
+        node = OpNode(len(self.ops), does, name, device, role, op, body)
         self.ops.append(node)
         return node
 
@@ -178,7 +181,7 @@ class SSAGraph(Drawable):
         Returns:
             The node.
         """
-        node = self.add_op("compute", op.type, device, role_of(op), op, body)
+        node = self.add_op(COMPUTE, op.type, device, role_of(op), op, body)
         for name in roles.present(op.reads):
             self.read(node, name, device)
         for name in roles.present(op.writes):
@@ -187,7 +190,7 @@ class SSAGraph(Drawable):
 
     def add_collective(
         self,
-        kind: str,
+        does: Kind,
         sources: Iterable[tuple[str, int]],
         targets: Iterable[tuple[str, int]],
         op: Operator | None = None,
@@ -196,7 +199,7 @@ class SSAGraph(Drawable):
         """Append a node that takes variables of some devices to others.
 
         Args:
-            kind: what it does.
+            does: its kind.
             sources: name and device of what it reads.
             targets: name and device of what it writes.
             op: the operator of the program behind it.
@@ -206,9 +209,8 @@ class SSAGraph(Drawable):
             The node.
         """
         sources, targets = list(sources), list(targets)
-        home = targets[0][1] if kind in ("reduce", "merge") else sources[0][1]
-        device = None if kind == "all_reduce" else home
-        node = self.add_op(kind, kind, device, "collective", op, body)
+        home = {"source": sources[0][1], "target": targets[0][1], "all": None}[does.runs_on]
+        node = self.add_op(does, does.name, home, "collective", op, body)
         for name, device in sources:
             self.read(node, name, device)
         for name, device in targets:
@@ -290,14 +292,6 @@ class SSAGraph(Drawable):
             var.id = index
 
     # ---- views
-
-    def predecessors(self, node: OpNode) -> Iterator[OpNode]:
-        """The operators that a node waits for, possibly repeated.
-
-        Args:
-            node: the one that waits.
-        """
-        return (var.writer for var in node.inputs if var.writer is not None)
 
     def counts(self) -> dict[str, Any]:
         """How many nodes of which kind there are, as the tables of the documentation have it."""

@@ -1,20 +1,27 @@
-"""Attributes of operators as Paddle's ``framework.proto`` has them: their types and fields."""
+"""Attributes of operators as Paddle's ``framework.proto`` has them: their types and fields.
+
+Paddle keeps an attribute whose name is misspelt in a program that is read, and takes the default of
+the one that is missing, without a word. Others that no operator has are usual: quantization and
+libraries note theirs on operators.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.engine.core.dtypes import AttrType
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, similar
+from dpexec.engine.ir import opdef
 
 if TYPE_CHECKING:
-    from dpexec.engine.ir.opdef import OpDef
+    from dpexec.engine.ir.operator import Operator
     from dpexec.engine.ir.program import Program
 
-__all__ = ["FIELDS", "attribute_type", "copied", "stored"]
+__all__ = ["FIELDS", "attribute_type", "copied", "stored", "warn_of_unknown_attributes"]
 
 FIELDS = {
     AttrType.INT: "i",
@@ -33,7 +40,6 @@ FIELDS = {
 """The field of a message that holds a value, by its type."""
 
 _INT32 = range(-(2**31), 2**31)
-_LONG_SHAPES = {"fill_constant", "uniform_random", "gaussian_random", "randint"}
 _LISTS = {
     AttrType.BLOCKS: "optimize_blocks",
     AttrType.FLOATS: "Scale_weights anchor_sizes aspect_ratios bbox_reg_weights fixed_ratios "
@@ -68,8 +74,9 @@ def attribute_type(value: Any, name: str = "", op_type: str = "") -> AttrType:
     from dpexec.engine.ir.block import Block
 
     if isinstance(value, (list, tuple)):
-        long_shape = name == "shape" and op_type in _LONG_SHAPES
-        declared = AttrType.LONGS if long_shape else _LISTS_BY_NAME.get(name, AttrType.INTS)
+        definition = opdef.find(op_type)
+        is_long = definition is not None and name in definition.longs
+        declared = AttrType.LONGS if is_long else _LISTS_BY_NAME.get(name, AttrType.INTS)
         if not value:
             return declared
         kinds = {attribute_type(item) for item in value}
@@ -77,7 +84,7 @@ def attribute_type(value: Any, name: str = "", op_type: str = "") -> AttrType:
             return AttrType.INTS
         if declared == AttrType.FLOATS and kinds == {AttrType.INT}:
             return declared
-        if name == "int64_values" or long_shape:
+        if name == "int64_values" or is_long:
             kinds.add(AttrType.LONG)
         if len(kinds) > 1 and kinds <= {AttrType.INT, AttrType.LONG, AttrType.FLOAT}:
             kinds = {AttrType.FLOAT if AttrType.FLOAT in kinds else AttrType.LONG}
@@ -99,7 +106,7 @@ def attribute_type(value: Any, name: str = "", op_type: str = "") -> AttrType:
     )
 
 
-def stored(given: Mapping[str, Any], definition: OpDef, complete: bool) -> dict[str, Any]:
+def stored(given: Mapping[str, Any], definition: opdef.OpDef, complete: bool) -> dict[str, Any]:
     """The attributes of an operator as a program stores them.
 
     Args:
@@ -225,3 +232,38 @@ def copied(value: Any, program: Program) -> Any:
     if isinstance(value, list):
         return [copied(item, program) for item in value]
     return program.blocks[value.idx] if hasattr(value, "parent_idx") else value
+
+
+_TOLD = 5
+
+
+def _misspelt(op: Operator) -> Iterator[str]:
+    """What is said of attributes that look like one that the operator lacks."""
+    declared = op.definition.attrs
+    lacking = [name for name in declared if name not in op.attrs]
+    for name in op.attrs if lacking else ():
+        meant = "" if name in declared else similar(name, lacking)
+        if meant:
+            yield f"attribute {name!r}{meant}"
+
+
+def warn_of_unknown_attributes(program: Program, source: str, depth: int) -> None:
+    """Warn once of all attributes that change nothing, because their names are misspelt.
+
+    Args:
+        program: as it was read.
+        source: where from, to begin the warning with.
+        depth: how many calls above is the user's line.
+    """
+    told = [
+        f"operator {op.type}, number {number} of block {block.idx}: {found}"
+        for block in program.blocks
+        for number, op in enumerate(block.ops)
+        for found in _misspelt(op)
+    ]
+    if not told:
+        return
+    shown = "; ".join(told[:_TOLD])
+    more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+    text = f"{source}: attributes that are unknown are ignored: {shown}{more}"
+    warnings.warn(text.encode("utf-8", "replace").decode(), stacklevel=depth + 1)

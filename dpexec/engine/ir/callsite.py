@@ -1,4 +1,7 @@
-"""Where in the user's own code an operator was made, or something is to be warned of."""
+"""What is noted on operators that are built: the user's line, their name scope and their device.
+
+Warnings are shown at such a line, too.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,15 @@ import linecache
 import os
 import sys
 import warnings
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from dpexec.engine.core.places import is_compiled_with_cuda
+
+__all__ = ["current_device", "current_name_scope", "device_guard", "name_scope"]
 
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
@@ -65,3 +74,79 @@ def _first_outside(frame: FrameType | None) -> tuple[FrameType | None, int]:
             break
         frame, distance = frame.f_back, distance + 1
     return frame, distance
+
+
+class _NameScope:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._used: defaultdict[str, int] = defaultdict(int)
+
+    def child(self, prefix: str) -> _NameScope:
+        number = self._used[prefix]
+        self._used[prefix] += 1
+        return _NameScope(f"{self.path}{prefix}{f'_{number}' if number else ''}/")
+
+
+_name_scopes = [_NameScope("/")]
+_devices = [""]
+
+
+def current_name_scope() -> str:
+    """The path of the enclosing name scopes, ``"/"`` outside any."""
+    return _name_scopes[-1].path
+
+
+def current_device() -> str:
+    """What the enclosing :func:`device_guard` names, ``""`` outside any."""
+    return _devices[-1]
+
+
+@contextlib.contextmanager
+def name_scope(prefix: str | None = None) -> Iterator[None]:
+    """Group the operators built inside for views; variable names do not change.
+
+    Args:
+        prefix: appended to the enclosing path; a second use gets ``_1``, and so on.
+
+    Raises:
+        AssertionError: no prefix.
+        TypeError: it is no string.
+    """
+    if not prefix:
+        raise AssertionError("name_scope prefix can not be empty.")
+    if not isinstance(prefix, str):
+        raise TypeError(f"the prefix of a name scope must be a string, but is {prefix!r:.80}")
+    _name_scopes.append(_name_scopes[-1].child(prefix))
+    try:
+        yield
+    finally:
+        _name_scopes.pop()
+
+
+@contextlib.contextmanager
+def device_guard(device: str | None = None) -> Iterator[None]:
+    """Note a device on the operators built inside.
+
+    It is kept in saved programs, and decides nothing here: every operator runs on the device of
+    its replica.
+
+    Args:
+        device: ``"cpu"``, ``"gpu"``, or None or ``""`` for none.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if device not in ("cpu", "gpu", "", None):
+        raise ValueError(
+            f"The Attr(device) should be 'cpu', 'gpu' or None, but received {device!r}"
+        )
+    if device == "cpu" and is_compiled_with_cuda():
+        warn(
+            "device_guard('cpu') keeps nothing away from GPUs: every operator runs on the device "
+            "of its replica"
+        )
+    _devices.append(device or "")
+    try:
+        yield
+    finally:
+        _devices.pop()

@@ -16,19 +16,23 @@ from typing import Any
 from dpexec.engine.core.dtypes import AttrType, VarType
 from dpexec.engine.core.errors import MissingKernelError, similar
 from dpexec.engine.core.lod import LOD_SUFFIX
-from dpexec.engine.ir.gradop import GradContext, GradOp, default_grad_op, double_grad_op
+from dpexec.engine.ir.opfacts import INHERITED, OpFacts, Sample, SampleRng
 from dpexec.engine.ir.roles import GRAD_SUFFIX
-from dpexec.engine.ir.samples import Sample, SampleRng
 from dpexec.engine.ir.signature import (
     RUNTIME_ARGUMENTS,
+    GradContext,
+    GradOp,
     Kernel,
     Slot,
     attribute_of,
+    default_grad_op,
+    double_grad_op,
     keyword_defaults,
     parse_slots,
     passes_on,
     require_defaults,
     required_attributes,
+    same_place,
 )
 from dpexec.engine.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
 
@@ -50,6 +54,7 @@ __all__ = [
     "registered",
     "require",
     "same_as",
+    "types_where",
 ]
 
 GradMaker = Callable[[GradContext], list[GradOp]]
@@ -57,7 +62,7 @@ Infer = Callable[..., Any]
 
 
 @dataclass
-class OpDef:
+class OpDef(OpFacts):
     """Everything dpexec knows of an operator type. Made by :func:`op`."""
 
     type: str
@@ -67,14 +72,6 @@ class OpDef:
     infer: Infer | None
     attrs: dict[str, Any]
     fixed: Mapping[str, str] = field(default_factory=dict)
-    inplace: Mapping[str, str] = field(default_factory=dict)
-    sparse: frozenset[str] = frozenset()
-    no_grad: bool = False
-    checks_values: bool = False
-    by_executor: bool = False
-    lazy: bool = False
-    ulps: int | None = None
-    operand_ulps: int | None = None
     samples: Callable[[SampleRng], list[Sample]] | None = None
     make_grad: GradMaker | None = None
     make_undo: GradMaker | None = None
@@ -159,7 +156,8 @@ class OpDef:
         """Declare ``<type>_grad`` with the decorated kernel and make it this op's gradient.
 
         Args:
-            inputs: slots of the gradient op: this op's inputs, outputs, or ``<output>@GRAD``.
+            inputs: slots of the gradient op: this op's inputs, outputs, or ``<output>@GRAD``; one
+                or several, apart by spaces, in each string.
             outputs: its outputs; by default the gradient of every input.
             infer: by default the gradient of slot S is like S, else like the first input, with the
                 sequences of what flows into the first output.
@@ -172,8 +170,17 @@ class OpDef:
                 for slot in self.inputs
                 if not slot.name.endswith(LOD_SUFFIX)
             )
-        infer = infer or self._infer_gradient(inputs, outputs, dense)
-        return self._gradient(inputs, outputs, infer, default_grad_op, options)
+        slots = " ".join(inputs)
+        infer = infer or self._infer_gradient(slots, outputs, dense)
+        shared = {name: getattr(self, name) for name in INHERITED}
+        declare = self._gradient(slots, outputs, infer, default_grad_op, shared | options)
+
+        def decorate(kernel: Kernel) -> OpDef:
+            definition = declare(kernel)
+            definition.forward = self
+            return definition
+
+        return decorate
 
     def double_grad(
         self, *inputs: str, outputs: str, infer: Infer, **options: Any
@@ -185,16 +192,16 @@ class OpDef:
         output, ``DX`` like ``X@GRAD`` is the gradient of X itself.
 
         Args:
-            inputs: slots of ``<type>_grad``.
+            inputs: slots of ``<type>_grad``, as for :meth:`grad`.
             outputs: its outputs.
             infer: its shapes and types.
             options: as for :func:`op`.
         """
-        return self._gradient(inputs, outputs, infer, double_grad_op, options)
+        return self._gradient(" ".join(inputs), outputs, infer, double_grad_op, options)
 
     def _gradient(
         self,
-        inputs: Sequence[str],
+        inputs: str,
         outputs: str,
         infer: Infer,
         make: Callable[[GradContext, Sequence[str], Sequence[str]], GradOp],
@@ -213,7 +220,7 @@ class OpDef:
 
         return decorate
 
-    def _infer_gradient(self, inputs: Sequence[str], outputs: str, dense: bool) -> Infer:
+    def _infer_gradient(self, inputs: str, outputs: str, dense: bool) -> Infer:
         """The ``infer`` of a gradient operator that declares none, see :meth:`grad`."""
         names = [slot.name for slot in parse_slots(inputs)]
         made = [slot.name.removesuffix(GRAD_SUFFIX) for slot in parse_slots(outputs)]
@@ -267,19 +274,12 @@ def op(
     type: str,
     *,
     inputs: str | Sequence[str],
-    outputs: str | Sequence[str],
     infer: Infer | None,
+    outputs: str | Sequence[str] = "Out",
     attrs: Mapping[str, Any] | None = None,
     fixed: Mapping[str, str] | None = None,
-    inplace: Mapping[str, str] | None = None,
-    sparse: Sequence[str] = (),
-    no_grad: bool = False,
-    checks_values: bool = False,
-    by_executor: bool = False,
-    lazy: bool = False,
-    ulps: int | None = None,
-    operand_ulps: int | None = None,
     samples: Callable[[SampleRng], list[Sample]] | None = None,
+    **facts: Any,
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator; decorates its kernel ``kernel(xp, *inputs, **attributes)``.
 
@@ -287,36 +287,24 @@ def op(
         type: Paddle's operator type.
         inputs: slot names in the order of the kernel's arguments; ``X[]`` takes a list of
             variables, ``Bias?`` may be absent.
-        outputs: slot names in the order of the kernel's results.
         infer: the kernel's signature without ``xp``, on :class:`Spec` instead of arrays; None:
             the variables are as they were declared.
+        outputs: slot names in the order of the kernel's results.
         attrs: attributes that the kernel does not compute with, with their defaults.
         fixed: those of them that may only have their defaults, because they change results in
             Paddle; each with the attribute that must be set for that, "" for none.
-        inplace: outputs that overwrite an input when the program gives both the same variable.
-        sparse: input slots that also take ``SelectedRows``.
-        no_grad: gradients stop here, by definition.
-        checks_values: the kernel may refuse values (ids out of range), not only shapes.
-        lazy: the kernel gets None for inputs without a value: it may never look at them. So
-            nothing need make gradients for its optional slots.
-        by_executor: stands in programs for something that the executor does itself, so no kernel
-            runs.
-        ulps: of an operator that works element by element: by how many units in the last place a
-            result may differ from the exact one, on NumPy and in machine code; of the largest term,
-            where terms cancel. Results below 2**-116 may be 0. None: nothing is promised.
-        operand_ulps: of one that adds up many elements: by how many times as much as the result
-            changes when each operand, and the result itself, changes by one unit in its last
-            place. It holds for sums of some thousand elements while squares and products of
-            operands are neither infinite nor denormal.
         samples: makes legal calls of this op.
+        facts: the fields of :class:`~dpexec.engine.ir.opfacts.OpFacts`.
 
     Raises:
-        ValueError: the type is declared twice. The same declaration may run again, as it does when
-            a notebook's cell does: what is bound afterwards uses the new one.
+        TypeError: there is no such fact.
+        ValueError: a fact is none of its words, or the type is declared twice. The same
+            declaration may run again, as it does when a notebook's cell does: what is bound
+            afterwards uses the new one.
     """
 
     def decorate(kernel: Kernel) -> OpDef:
-        if type in _registry and not _same_place(_registry[type].kernel, kernel):
+        if type in _registry and not same_place(_registry[type].kernel, kernel):
             raise ValueError(f"operator {type} is declared twice")
         keywords = keyword_defaults(kernel)
         infer_keywords = keyword_defaults(infer) if infer else {}
@@ -333,29 +321,16 @@ def op(
             infer=infer,
             attrs=defaults,
             fixed=dict(fixed or {}),
-            inplace=dict(inplace or {}),
-            sparse=frozenset(sparse),
-            no_grad=no_grad,
-            checks_values=checks_values,
-            by_executor=by_executor,
-            lazy=lazy,
-            ulps=ulps,
-            operand_ulps=operand_ulps,
             samples=samples,
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,
             required=required_attributes(defaults, kernel, infer),
+            **facts,
         )
         _registry[type] = definition
         return definition
 
     return decorate
-
-
-def _same_place(kernel: Kernel, other: Kernel) -> bool:
-    """Whether two functions are one declaration that ran twice."""
-    places = {(made.__module__, made.__qualname__) for made in (kernel, other)}
-    return len(places) == 1 and "<locals>" not in kernel.__qualname__
 
 
 def _without_sequences(found: Any) -> Any:
@@ -387,6 +362,11 @@ def get(type: str) -> OpDef:
 def registered() -> dict[str, OpDef]:
     """All definitions by type, sorted."""
     return dict(sorted(_registry.items()))
+
+
+def types_where(says: Callable[[OpDef], Any]) -> list[str]:
+    """The types whose declaration says so, sorted."""
+    return [type for type, definition in registered().items() if says(definition)]
 
 
 def same_as(slot: str) -> Infer:

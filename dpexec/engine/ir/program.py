@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.engine.core import hooks
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.guards import current_device, current_name_scope
+from dpexec.engine.ir.callsite import current_device, current_name_scope
 from dpexec.engine.ir.prune import Prunable
 from dpexec.engine.ir.undo import note, note_attributes
 from dpexec.engine.ir.variable import Parameter, Variable
@@ -41,6 +41,7 @@ class Program(Prunable):
         self._is_test = False
         self._appending_grad_times = 0
         self._loaders: list[Any] = []  # what feeds it in place of the user
+        self._delayed: list[Any] = []  # the latest runs in dask graphs, which were not made yet
         self._trainers_endpoints: list[str] = []  # of those that train together
         self._trainer_id: int | None = None  # which of them this is, if Executor.run trains it
 
@@ -184,7 +185,7 @@ class Program(Prunable):
     # ---- copies
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loaders": []}  # threads stay where they are
+        return {**self.__dict__, "_loaders": [], "_delayed": []}  # threads stay where they are
 
     def clone(self, for_test: bool = False) -> Program:
         """A copy that shares no objects; values live in the scope under the same names.
@@ -240,8 +241,8 @@ class Program(Prunable):
         Raises:
             EnforceNotMet: the bytes are damaged, or an operator in them is unknown.
         """
+        from dpexec.engine.ir.attributes import warn_of_unknown_attributes
         from dpexec.engine.ir.desc import parse
-        from dpexec.engine.ir.unknown_attributes import warn_of_unknown_attributes
 
         program = parse(binary_str)
         warn_of_unknown_attributes(program, "these bytes", 2)

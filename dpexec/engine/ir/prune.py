@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir import roles
+from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.variable import Variable
 
 if TYPE_CHECKING:
     from dpexec.engine.ir.program import Program
 
-__all__ = ["Prunable"]
+__all__ = ["Prunable", "deleted_for_good"]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -168,3 +169,18 @@ def _target_operators(
             )
         found.append(maker)
     return found
+
+
+def deleted_for_good(block: Block) -> list[str]:
+    """The persistable variables that operators ``delete_var`` take away, and none makes again.
+
+    Args:
+        block: the global block.
+    """
+    gone: dict[str, None] = {}
+    for op in block.ops:
+        for name in op.writes:
+            gone.pop(name, None)
+        if op.type == "delete_var":
+            gone.update(dict.fromkeys(op.input_arg_names))
+    return [name for name in gone if block._var_recursive(name).persistable]

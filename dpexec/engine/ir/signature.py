@@ -1,25 +1,36 @@
-"""What the declaration of an operator and the signature of its kernel say: slots and attributes."""
+"""Slots and attributes: what declarations, kernels and makers of gradient operators say of them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import AttrType
+from dpexec.engine.core.lod import LOD_SUFFIX
+from dpexec.engine.ir.roles import GRAD_SUFFIX
 from dpexec.engine.ir.spec import require
+
+if TYPE_CHECKING:
+    from dpexec.engine.ir.operator import Operator
 
 __all__ = [
     "RUNTIME_ARGUMENTS",
+    "GradContext",
+    "GradOp",
     "Kernel",
     "Slot",
     "attribute_of",
+    "default_grad_op",
+    "double_grad_op",
     "keyword_defaults",
     "parse_slots",
     "passes_on",
     "require_defaults",
     "required_attributes",
+    "same_place",
 ]
 
 Kernel = Callable[..., Any]
@@ -83,11 +94,8 @@ def keyword_defaults(function: Kernel) -> dict[str, Any]:
     """The keyword-only parameters of a kernel, or an ``infer``, with their defaults or None."""
     target = function.__dict__.get("passes_on_to")
     passed_on = {} if target is None else keyword_defaults(target)
-    return passed_on | {
-        name: None if parameter.default is parameter.empty else parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
+    defaults = _keyword_only(function).items()
+    return passed_on | {n: None if default is _MISSING else default for n, default in defaults}
 
 
 _ANNOTATED = {
@@ -125,11 +133,26 @@ def _required_keywords(function: Kernel) -> dict[str, str]:
     """The keyword-only parameters that have no default, with their annotations as written."""
     target = function.__dict__.get("passes_on_to")
     passed_on = {} if target is None else _required_keywords(target)
-    return passed_on | {
-        name: str(parameter.annotation)
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-    }
+    required = [n for n, default in _keyword_only(function).items() if default is _MISSING]
+    told = inspect.signature(function).parameters if required else {}
+    return passed_on | {name: str(told[name].annotation) for name in required}
+
+
+_MISSING = inspect.Parameter.empty
+_OTHERS = {"__signature__", "__wrapped__"}  # say that a function takes what others take
+
+
+def _keyword_only(function: Kernel) -> dict[str, Any]:
+    """The keyword-only parameters with their defaults.
+
+    `inspect.signature` for all operators would take a tenth of the time of `import dpexec`.
+    """
+    if not isinstance(function, FunctionType) or _OTHERS & vars(function).keys():
+        parameters = inspect.signature(function).parameters.values()
+        return {it.name: it.default for it in parameters if it.kind is it.KEYWORD_ONLY}
+    code, defaults = function.__code__, function.__kwdefaults__ or {}
+    names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    return {name: defaults.get(name, _MISSING) for name in names}
 
 
 def require_defaults(
@@ -165,3 +188,106 @@ def require_defaults(
 def attribute_of(parameter: str) -> str:
     """The attribute behind a parameter; ``lambda_`` stands for ``lambda``, a word of Python."""
     return parameter.rstrip("_")
+
+
+def same_place(kernel: Kernel, other: Kernel) -> bool:
+    """Whether two functions are one declaration that ran twice."""
+    places = {(made.__module__, made.__qualname__) for made in (kernel, other)}
+    return len(places) == 1 and "<locals>" not in kernel.__qualname__
+
+
+@dataclass(frozen=True, slots=True)
+class GradOp:
+    """An operator that the backward pass is to append."""
+
+    type: str
+    inputs: Mapping[str, list[str]]
+    outputs: Mapping[str, list[str]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GradContext:
+    """What a gradient maker sees of the forward operator.
+
+    Args:
+        op: the forward operator.
+        output_grads: per output slot the names of the gradients that flow in (``""`` for none).
+        input_grads: per input slot the names of the gradients to make (``""`` for not wanted).
+        no_grad: names of variables at which gradients stop.
+        flowing: gradients that something contributed to so far.
+    """
+
+    op: Operator
+    output_grads: Mapping[str, list[str]]
+    input_grads: Mapping[str, list[str]]
+    no_grad: Set[str] = frozenset()
+    flowing: Set[str] = frozenset()
+
+    def offsets(self, slot: str, owner: str) -> dict[str, list[str]]:
+        """A slot for the offsets of sequences of the gradient operator, filled for samples.
+
+        In programs of users it stays away until they are compiled
+        (:mod:`dpexec.engine.graph.lods`).
+
+        Args:
+            slot: of the gradient operator, ``X@LOD``.
+            owner: the slot of the forward operator that has these offsets.
+        """
+        known = {**self.op.inputs, **self.op.outputs}
+        names = known.get(owner + LOD_SUFFIX, [])
+        return {slot: list(names)} if names else {}
+
+
+def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence[str]) -> GradOp:
+    """``<type>_grad`` with ``slots`` filled from the forward op and its output gradients.
+
+    Offsets of sequences come when the program is compiled (:mod:`dpexec.engine.graph.lods`).
+    """
+    forward = context.op
+    inputs: dict[str, list[str]] = {}
+    for slot in slots:
+        owner = slot.removesuffix(LOD_SUFFIX).removesuffix(GRAD_SUFFIX)
+        if slot.endswith(LOD_SUFFIX):
+            inputs |= context.offsets(slot, owner)
+        elif slot.endswith(GRAD_SUFFIX):
+            inputs[slot] = list(context.output_grads.get(owner, []))
+        else:
+            given = forward.inputs if slot in forward.inputs else forward.outputs
+            inputs[slot] = list(given.get(slot, []))
+    made = {
+        slot: list(context.input_grads.get(slot.removesuffix(GRAD_SUFFIX), [])) for slot in outputs
+    }
+    return GradOp(forward.type + "_grad", inputs, made, forward.plain_attrs())
+
+
+def double_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence[str]) -> GradOp:
+    """The gradient of a gradient operator, whose slots are named after the forward operator's.
+
+    Args:
+        context: the gradient operator, and the gradients of its inputs and outputs.
+        slots: ``DDX`` is what flows into the gradient of X, ``DX`` that gradient, which the
+            operator reads or writes; others are its inputs and outputs.
+        outputs: ``DDX`` flows back into the gradient of X that the operator reads; ``DX`` and
+            ``X@GRAD`` into X itself.
+    """
+    gradient = context.op
+    known = {**gradient.inputs, **gradient.outputs}
+
+    def read(slot: str) -> list[str]:
+        if slot.startswith("DD"):
+            return list(context.output_grads.get(slot[2:] + GRAD_SUFFIX, []))
+        return list(known.get(slot[1:] + GRAD_SUFFIX if slot.startswith("D") else slot, []))
+
+    def made(slot: str) -> list[str]:
+        if slot.startswith("DD"):
+            return list(context.input_grads.get(slot[2:] + GRAD_SUFFIX, []))
+        base = slot[1:] if slot.startswith("D") else slot.removesuffix(GRAD_SUFFIX)
+        return list(context.input_grads.get(base, []))
+
+    return GradOp(
+        gradient.type + "_grad",
+        {slot: read(slot) for slot in slots},
+        {slot: made(slot) for slot in outputs},
+        gradient.plain_attrs(),
+    )

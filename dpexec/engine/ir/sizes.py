@@ -96,11 +96,13 @@ class Rows:
         return Size(self, [int(index == other) for other in range(len(self.example))])
 
     def __contains__(self, counts: Counts) -> bool:
-        bounds = zip(self.least, counts, self.most, strict=True)
-        return all(least <= count <= most for least, count, most in bounds) and all(
-            _RELATIONS[relation](_value(slopes, offset, counts), 0) == holds
-            for (slopes, offset, relation), holds in self._said.items()
-        )
+        for least, count, most in zip(self.least, counts, self.most, strict=True):
+            if not least <= count <= most:
+                return False
+        for (slopes, offset, relation), holds in self._said.items():
+            if _RELATIONS[relation](_value(slopes, offset, counts), 0) != holds:
+                return False
+        return True
 
     def holds(self, slopes: Counts, offset: int, relation: str) -> bool:
         """Whether ``slopes @ rows + offset`` is at most 0, from now on for all that are left.

@@ -256,10 +256,6 @@ def _bodies_are_blocks_inside(op: Operator, defined: set[str]) -> Problems:
             yield f"its body, block {body.idx}, lies in block {body.parent_idx}"
 
 
-_MAY_RAISE = frozenset({"py_func", "read"})
-"""Operators that may end a loop by an exception: that a reader has no more, or one of the user."""
-
-
 def can_end(body: Block, condition: str) -> bool:
     """Whether a loop over a block may end: an operator in it writes the condition, or may raise.
 
@@ -270,7 +266,7 @@ def can_end(body: Block, condition: str) -> bool:
     blocks = [body]
     for block in blocks:
         for op in block.ops:
-            if condition in op.output_arg_names or op.type in _MAY_RAISE:
+            if condition in op.output_arg_names or op.definition.ends_loops:
                 return True
             blocks += [inner for inner in op.bodies if inner not in blocks]
     return False

@@ -148,7 +148,7 @@ _STEPS = {
 
 
 def _step(type: str, expression: str) -> None:
-    """Lowerings of an operator that is constant almost everywhere, and of its gradient."""
+    """The lowering of an operator that is constant almost everywhere."""
     apply = Pointwise(type, "x", expression)
 
     @lowering(type, layout="pointwise")
@@ -157,12 +157,14 @@ def _step(type: str, expression: str) -> None:
             return False
         apply.emit(code, out, x, reuse=True)
 
-    @lowering(f"{type}_grad")
-    def lower_grad(code: Code, d_out: Value, dx: Value) -> Any:
-        if not single(d_out):
-            return False
-        clear(code, dx)
-
 
 for _type, _expression in _STEPS.items():
     _step(_type, _expression)
+
+
+@lowering("ceil_grad", "floor_grad", "round_grad")
+def no_slope(code: Code, d_out: Value, dx: Value) -> Any:
+    """Zeros."""
+    if not single(d_out):
+        return False
+    clear(code, dx)

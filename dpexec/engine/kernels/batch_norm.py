@@ -16,7 +16,7 @@ import numba
 import numpy as np
 
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, kernel, number
+from dpexec.engine.kernels.machine import Count, Floats, Number, kernel
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _TILE = 1024
@@ -38,7 +38,10 @@ def _fold(tile: Any, channels: int, n: int) -> None:
 
 
 @kernel
-def _statistics(p: int) -> int:
+def _statistics(
+    total: Count, channels: Count, tile: Count, x: Floats, mean: Floats, variance: Floats,
+    near: Floats, sums: Floats, squares: Floats,
+) -> int:  # fmt: skip
     """Mean and variance of every channel.
 
     The variance is that around the mean of the first tile: in one pass, without the rounding
@@ -46,9 +49,6 @@ def _statistics(p: int) -> int:
 
     Arguments: elements, channels, elements of a tile, x, mean, variance, three tiles.
     """
-    total, channels, tile, x = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
-    mean, variance = floats(p, 4), floats(p, 5)
-    near, sums, squares = floats(p, 6), floats(p, 7), floats(p, 8)
     first = min(tile, total)
     for i in range(first):
         near[i] = x[i]
@@ -75,26 +75,17 @@ def _statistics(p: int) -> int:
 
 
 @kernel
-def _moving(p: int) -> int:
+def _moving(
+    channels: Count, mean: Floats, variance: Floats, used_mean: Floats, used_variance: Floats,
+    saved_mean: Floats, inverse: Floats, mean_out: Floats, variance_out: Floats, kept: Number,
+    epsilon: Number,
+) -> int:  # fmt: skip
     """The moving statistics, and the inverse standard deviation.
 
     Arguments: channels, mean and variance before, used mean, used variance, afterwards used mean
     and inverse deviation, moving mean and variance, momentum, epsilon.
     """
-    mean, variance, used_mean, used_variance = (
-        floats(p, 1),
-        floats(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-    )
-    saved_mean, inverse, mean_out, variance_out = (
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-        floats(p, 8),
-    )
-    kept, epsilon = number(p, 9), number(p, 10)
-    for c in range(count(p, 0)):
+    for c in range(channels):
         center, spread = used_mean[c], used_variance[c]
         mean_out[c] = mean[c] * kept + center * (_ONE - kept)
         variance_out[c] = variance[c] * kept + spread * (_ONE - kept)
@@ -104,21 +95,15 @@ def _moving(p: int) -> int:
 
 
 @kernel
-def _scaled(p: int) -> int:
+def _scaled(
+    total: Count, channels: Count, tile: Count, x: Floats, scale: Floats, bias: Floats,
+    mean: Floats, inverse: Floats, y: Floats, factors: Floats, terms: Floats, relu: Count,
+) -> int:  # fmt: skip
     """Every element times a factor, plus a term of its channel; negative ones may become zero.
 
     Arguments: elements, channels, elements of a tile, x, scale, bias, mean, inverse deviation, y,
     two tiles, 1 for a relu or 0.
     """
-    total, channels, tile, x = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
-    scale, bias, mean, inverse, y = (
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-        floats(p, 8),
-    )
-    factors, terms, relu = floats(p, 9), floats(p, 10), count(p, 11)
     for c in range(channels):
         factor = scale[c] * inverse[c]
         factors[c] = factor
@@ -139,16 +124,16 @@ def _passed(dy: Any, y: Any, i: int, relu: Any) -> Any:
 
 
 @kernel
-def _sums(p: int) -> int:
+def _sums(
+    total: Count, channels: Count, tile: Count, x: Floats, dy: Floats, mean: Floats,
+    inverse: Floats, d_scale: Floats, d_bias: Floats, center: Floats, along: Floats, sums: Floats,
+    relu: Count, y: Floats,
+) -> int:  # fmt: skip
     """Gradients of scale and bias.
 
     Arguments: elements, channels, elements of a tile, x, dy, mean, inverse deviation, d_scale,
     d_bias, three tiles, 1 for a relu or 0, its result.
     """
-    total, channels, tile, x, dy = count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4)
-    mean, inverse, d_scale, d_bias = floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
-    center, along, sums = floats(p, 9), floats(p, 10), floats(p, 11)
-    relu, y = count(p, 12), floats(p, 13)
     for c in range(channels):
         center[c] = mean[c]
     _repeat(center, channels, tile)
@@ -169,18 +154,17 @@ def _sums(p: int) -> int:
 
 
 @kernel
-def _gradient(p: int) -> int:
+def _gradient(
+    total: Count, channels: Count, tile: Count, x: Floats, dy: Floats, scale: Floats, mean: Floats,
+    inverse: Floats, d_scale: Floats, d_bias: Floats, dx: Floats, depends: Number, center: Floats,
+    factors: Floats, slopes: Floats, terms: Floats, relu: Count, y: Floats,
+) -> int:  # fmt: skip
     """The gradient of x.
 
     Arguments: elements, channels, elements of a tile, x, dy, scale, mean, inverse deviation,
     d_scale, d_bias, dx, 1 or, where the statistics do not depend on x, 0, four tiles, 1 for a relu
     or 0, its result.
     """
-    total, channels, tile, x, dy = count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4)
-    scale, mean, inverse = floats(p, 5), floats(p, 6), floats(p, 7)
-    d_scale, d_bias, dx, depends = floats(p, 8), floats(p, 9), floats(p, 10), number(p, 11)
-    center, factors, slopes, terms = floats(p, 12), floats(p, 13), floats(p, 14), floats(p, 15)
-    relu, y = count(p, 16), floats(p, 17)
     for c in range(channels):
         factor = scale[c] * inverse[c]
         share = depends * factor * np.float32(channels) / np.float32(total)

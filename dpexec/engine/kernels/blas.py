@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from threadpoolctl import ThreadpoolController
 
-from dpexec.engine.kernels.machine import count, intrinsic, kernel, number
+from dpexec.engine.kernels.machine import Count, Number, intrinsic, kernel
 
 __all__ = ["gemm", "sgemm", "sgemm_address"]
 
@@ -72,28 +72,32 @@ def sgemm(
 
 
 @kernel
-def gemm(p: int) -> int:
+def gemm(
+    function: Count, first: Count, last: Count, a_turned: Count, b_turned: Count, m: Count,
+    n: Count, k: Count, alpha: Number, a: Count, a_width: Count, a_stride: Count, b: Count,
+    b_width: Count, b_stride: Count, beta: Number, c: Count, c_width: Count, c_stride: Count,
+) -> int:  # fmt: skip
     """``c = alpha * a @ b + beta * c``, several times with given strides between the matrices.
 
     Arguments: address of sgemm, first and last time, whether a and b are transposed, m, n, k,
     alpha, a, its row length, its stride, b, its row length, its stride, beta, c, its row length,
     its stride.
     """
-    for batch in range(count(p, 1), count(p, 2)):
+    for batch in range(first, last):
         sgemm(
-            count(p, 0),
-            count(p, 3),
-            count(p, 4),
-            count(p, 5),
-            count(p, 6),
-            count(p, 7),
-            number(p, 8),
-            count(p, 9) + 4 * batch * count(p, 11),
-            count(p, 10),
-            count(p, 12) + 4 * batch * count(p, 14),
-            count(p, 13),
-            number(p, 15),
-            count(p, 16) + 4 * batch * count(p, 18),
-            count(p, 17),
+            function,
+            a_turned,
+            b_turned,
+            m,
+            n,
+            k,
+            alpha,
+            a + 4 * batch * a_stride,
+            a_width,
+            b + 4 * batch * b_stride,
+            b_width,
+            beta,
+            c + 4 * batch * c_stride,
+            c_width,
         )
     return 0

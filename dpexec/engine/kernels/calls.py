@@ -6,16 +6,20 @@ How many rows they have is known when the operator runs. Then one call from Pyth
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir import opdef
 from dpexec.engine.kernels import onednn, onednn_calls
 from dpexec.engine.kernels.blas import gemm, sgemm_address
 from dpexec.engine.kernels.located import address
-from dpexec.engine.kernels.machine import Kernel, run
+from dpexec.engine.kernels.machine import Kernel
+from dpexec.engine.kernels.tables import run
 
-__all__ = ["Call", "multiplies", "product", "run_call", "transposed_product"]
+__all__ = ["Call", "multiplies", "product", "run_call", "transposed_product", "with_arguments"]
 
 Call = tuple[Kernel, tuple[Any, ...]]
 """A kernel with its arguments: integers."""
@@ -32,8 +36,10 @@ def run_call(call: Call) -> None:
 
     Raises:
         RuntimeError: it fails.
+        TypeError: it takes another number of arguments.
     """
     kernel, arguments = call
+    kernel.check(arguments)
     words = np.array(arguments, np.int64)
     table = np.array([[kernel.address, address(words)]])
     if run(table, 0, 1) != 1:
@@ -85,3 +91,16 @@ def transposed_product(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.n
     operands = address(a), address(b), address(out)
     run_call(product((*out.shape, len(a)), operands, widths, flipped=True))
     return out
+
+
+def with_arguments(**own: Any) -> Callable[[str], Callable[..., Any]]:
+    """What makes the declared kernel of an operator one with arguments that call machine code.
+
+    Args:
+        own: the arguments.
+    """
+
+    def made(type: str) -> Callable[..., Any]:
+        return functools.partial(opdef.get(type).kernel, **own)
+
+    return made

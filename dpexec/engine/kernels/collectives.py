@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpexec.engine.core.reductions import SUM
 from dpexec.engine.kernels.atomics import load, store
-from dpexec.engine.kernels.machine import count, floats, integers, kernel, octets, set_float_mode
+from dpexec.engine.kernels.machine import Count, Floats, Integers, Octets, Rest, integers, kernel
+from dpexec.engine.kernels.tables import set_float_mode
 
-__all__ = ["USUAL", "add", "copy", "join", "place", "post"]
+__all__ = ["COMBINE", "USUAL", "add", "copy", "join", "place", "post"]
 
 USUAL = 0x1F80
-"""The usual mode of x86, see ``machine.run``: denormal numbers are numbers."""
+"""The usual mode of x86, see ``tables.run``: denormal numbers are numbers."""
 
 
 @kernel
-def add(p: int) -> int:
+def add(n: Count, out: Floats, a: Floats, b: Floats) -> int:
     """``out = a + b``, float32, with the bits of NumPy, which keeps denormal numbers.
 
     Arguments: how many numbers, out, a, b.
     """
-    n, out, a, b = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
     before = set_float_mode(np.int32(USUAL))
     for i in range(n):
         out[i] = a[i] + b[i]
@@ -27,16 +28,21 @@ def add(p: int) -> int:
     return 0
 
 
+COMBINE = {SUM: add}
+"""By what becomes of two float32 arrays: the kernel, with the arguments of :func:`add`."""
+
+
 @kernel
-def join(p: int) -> int:
+def join(
+    before: Count, width: Count, room: Count, rows: Integers, value: Floats, held: Integers,
+    out_rows: Integers, out: Floats, total: Integers,
+) -> int:  # fmt: skip
     """Put the rows of a device behind those of others.
 
     Arguments: 0 for the first device, elements of a row, how many rows there is room for, row
     numbers, values, how many, and the same of the result.
     """
-    before, width, room = count(p, 0), count(p, 1), count(p, 2)
-    rows, value, n = integers(p, 3), floats(p, 4), integers(p, 5)[0]
-    out_rows, out, total = integers(p, 6), floats(p, 7), integers(p, 8)
+    n = held[0]
     start = total[0] if before else 0
     if start + n > room:
         return 1
@@ -49,43 +55,42 @@ def join(p: int) -> int:
 
 
 @kernel
-def copy(p: int) -> int:
+def copy(n: Count, out: Octets, x: Octets) -> int:
     """``out = x``, bytes.
 
     Arguments: how many bytes, out, x.
     """
-    out, x = octets(p, 1), octets(p, 2)
-    for i in range(count(p, 0)):
+    for i in range(n):
         out[i] = x[i]
     return 0
 
 
 @kernel
-def post(p: int) -> int:
+def post(word: Count, number: Count) -> int:
     """Tell other processes that what comes before has been done in this step.
 
     Arguments: the word that they wait for, the number of the step.
     """
-    store(count(p, 0), load(count(p, 1)))
+    store(word, load(number))
     return 0
 
 
 @kernel
-def place(p: int) -> int:
+def place(
+    devices: Count, mine: Count, width: Count, room: Count, rows: Integers, value: Floats,
+    out_rows: Integers, out: Floats, total: Integers, held: Rest,
+) -> int:  # fmt: skip
     """Put the rows of a device where they belong among those of the devices of all processes.
 
-    Arguments: how many devices there are, which of them this is, elements of a row, how many rows
-    there is room for, row numbers, values, row numbers and values of the result, how many rows that
-    has (a result), and for every device where it says how many rows it has.
+    Arguments: how many devices there are, which of them this is (-1: none of them), elements of a
+    row, how many rows there is room for, row numbers, values, row numbers and values of the result,
+    how many rows that has (a result), and for every device where it says how many rows it has.
     """
-    devices, mine, width, room = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    rows, value = integers(p, 4), floats(p, 5)
-    out_rows, out, total = integers(p, 6), floats(p, 7), integers(p, 8)
     start = end = n = 0
     for device in range(devices):
         if device == mine:
-            start, n = end, integers(p, 9 + device)[0]
-        end += integers(p, 9 + device)[0]
+            start, n = end, integers(held, device)[0]
+        end += integers(held, device)[0]
     if end > room:
         return 1
     for i in range(n):

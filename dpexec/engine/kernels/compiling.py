@@ -11,22 +11,88 @@ once or later. An interrupt while LLVM asks Python for code from disk is lost, a
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 import numba
 import numpy as np
-from numba.core import sigutils
+from numba.core import ir, sigutils
 from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
+from numba.core.compiler import Compiler
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.ir_utils import build_definitions
 from numba.core.runtime import rtsys
+from numba.core.untyped_passes import TranslateByteCode
 
 from dpexec.engine.core.interrupts import Uninterrupted
 
-__all__ = ["KEEP", "callback", "entry"]
+__all__ = ["KEEP", "apart", "callback", "entry", "inline"]
+
+inline = numba.njit(inline="always", error_model="numpy")
+
+
+class _Apart(Compiler):
+    def define_pipelines(self) -> Any:
+        self.state.flags.noalias = True
+        return super().define_pipelines()
+
+
+# Pointers among the arguments point to different arrays.
+apart = numba.njit(pipeline_class=_Apart, error_model="numpy")
+
+
+_Loads = Sequence[tuple[str, Any, int]]
+"""For every argument a name, an intrinsic that reads it, and what this gets beside an address."""
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Unpack(FunctionPass):
+    """What reads the arguments of a function takes the place of its arguments."""
+
+    _name = "unpack"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        found = state.func_ir
+        first = found.blocks[min(found.blocks)]
+        scope, loc = first.scope, first.loc
+        given = ir.Arg("$arguments", 0, loc)
+        address = scope.define(given.name, loc)
+        body = [ir.Assign(given, address, loc)]
+        for statement in first.body:
+            if isinstance(getattr(statement, "value", None), ir.Arg):
+                name, load, where = state.pipeline.loads[statement.value.index]
+                called, at = (scope.redefine("$load", loc) for _ in range(2))
+                body.append(ir.Assign(ir.Global(name, load, loc), called, loc))
+                body.append(ir.Assign(ir.Const(where, loc), at, loc))
+                statement.value = ir.Expr.call(called, [address, at], (), loc)
+            body.append(statement)
+        first.body = body
+        found.arg_names, found.arg_count = (given.name,), 1
+        found._definitions = build_definitions(found.blocks)
+        return True
+
+
+class _Unpacking(Compiler):
+    def __init__(self, loads: _Loads, *more: Any) -> None:
+        super().__init__(*more)
+        self.loads = loads
+
+    def define_pipelines(self) -> Any:
+        (passes,) = super().define_pipelines()
+        passes.add_pass_after(_Unpack, TranslateByteCode)
+        passes.finalize()
+        return [passes]
 
 
 def _can_keep() -> bool:
@@ -61,42 +127,86 @@ def _stamp(function: Any) -> int:
     return zlib.crc32(repr(parts).encode())
 
 
-class _Kept(FunctionCache):
-    """The machine code of a function on disk; numba's own, but for two things.
+_PATIENCE = 10.0  # seconds: who compiles may have been stopped
 
-    It does less before it loads; and what was compiled is out of date as soon as anything changes
-    that the function calls, in whatever file that is.
+
+@contextlib.contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Processes that come to the same place do so one after another."""
+    deadline = time.monotonic() + _PATIENCE
+    with place.open("w") as file:
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.01)
+            else:
+                break
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
+
+
+class _Kept(FunctionCache):
+    """The machine code of a function on disk; numba's own, but for three things.
+
+    It does less before it loads; what was compiled is out of date as soon as anything changes that
+    the function calls, in whatever file that is; and of processes that need it at once, as workers
+    do, one compiles and the others load.
+
+    Args:
+        function: the function.
+        turn: is closed when the function is compiled.
+        loads: how its arguments are read.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], turn: contextlib.ExitStack, loads: _Loads = ()
+    ) -> None:
         super().__init__(function)
+        self._turn = turn
         file: Any = self._cache_file
-        file._source_stamp = (file._source_stamp, _stamp(function))
+        read = [(name, _stamp(load._defn), where) for name, load, where in loads]
+        file._source_stamp = (file._source_stamp, _stamp(function), *read)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         rtsys.initialize(target_context)  # functions that all machine code may call
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+            found = self._load_overload(sig, target_context)
+            if found is None:
+                self._impl.locator.ensure_cache_path()
+                place = Path(self._cache_path, f"{self._impl.filename_base}.turn")
+                self._turn.enter_context(_alone(place))
+                found = self._load_overload(sig, target_context)
+            return found
 
 
-def callback(function: Callable[..., Any], signature: str) -> Any:
+def callback(function: Callable[..., Any], signature: str, loads: _Loads | None = None) -> Any:
     """Compile a function for callers in machine code and in C.
 
     Args:
         function: the function.
         signature: its types, as numba writes them.
+        loads: how its arguments are read from an address, the only argument of what is compiled;
+            else it is compiled as it is.
 
     Returns:
         An object with its ``address``, which must live as long as it is called.
     """
-    made: Any = CFunc(
-        function, sigutils.normalize_signature(signature), {}, {"error_model": "numpy"}
-    )
-    if KEEP:
-        made._cache = _Kept(function)
-    with Uninterrupted():
-        made.compile()
+    types, options = sigutils.normalize_signature(signature), {"error_model": "numpy"}
+    pipeline: Any = Compiler if loads is None else functools.partial(_Unpacking, loads)
+    made: Any = CFunc(function, types, {}, options, pipeline_class=pipeline)
+    _compile(made, function, loads or ())
     return made
+
+
+def _compile(made: Any, function: Any, loads: _Loads = (), *signature: str) -> None:
+    """Compile what numba has made of a function, or load it from where it is kept."""
+    with Uninterrupted(), contextlib.ExitStack() as turn:
+        if KEEP and Path(function.__code__.co_filename).is_file():  # a notebook's cell is no file
+            made._cache = _Kept(function, turn, loads)
+        made.compile(*signature)
 
 
 def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
@@ -108,10 +218,7 @@ def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
 
     def compiled(function: Callable[..., Any]) -> Any:
         made: Any = numba.njit(nogil=True)(function)
-        if KEEP:
-            made._cache = _Kept(function)
-        with Uninterrupted():
-            made.compile(signature)
+        _compile(made, function, (), signature)
         made.disable_compile()
         return made
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.kernels.calls import run_call
+from dpexec.engine.kernels.calls import run_call, with_arguments
 from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import Kernel, count, floats, integers, kernel
-from dpexec.engine.kernels.math import apart
+from dpexec.engine.kernels.machine import Count, Floats, Integers, Kernel, kernel
 from dpexec.engine.kernels.products import matrix_product
 from dpexec.engine.kernels.sequences import in_bounds
 from dpexec.engine.ops import _contexts as on_arrays
@@ -24,10 +24,16 @@ _ZERO = np.float32(0)
 _Array = np.ndarray[Any, Any]
 
 
-@apart
-def _gather(
-    sequences: int, width: int, start: int, length: int, offsets: Any, x: Any, out: Any
-) -> None:
+@kernel(apart=True)
+def _contexts(
+    sequences: Count, width: Count, start: Count, length: Count, offsets: Integers, x: Floats,
+    out: Floats,
+) -> None:  # fmt: skip
+    """For every row those around it.
+
+    Arguments: sequences, width of rows, how many rows off contexts begin, their length, offsets,
+    rows, contexts.
+    """
     for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         for row in range(first, end):
@@ -42,22 +48,16 @@ def _gather(
                         out[o + j] = _ZERO
 
 
-@kernel
-def _contexts(p: int) -> int:
-    """For every row those around it.
+@kernel(apart=True)
+def _contexts_grad(
+    sequences: Count, width: Count, start: Count, length: Count, offsets: Integers,
+    d_contexts: Floats, d_x: Floats,
+) -> None:  # fmt: skip
+    """The gradient of rows: the sum over the contexts that they are in.
 
     Arguments: sequences, width of rows, how many rows off contexts begin, their length, offsets,
-    rows, contexts.
+    gradient of the contexts, gradient of the rows.
     """
-    sizes = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    _gather(sizes[0], sizes[1], sizes[2], sizes[3], integers(p, 4), floats(p, 5), floats(p, 6))
-    return 0
-
-
-@apart
-def _add_up(
-    sequences: int, width: int, start: int, length: int, offsets: Any, d_contexts: Any, d_x: Any
-) -> None:
     for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         for row in range(first, end):
@@ -70,18 +70,6 @@ def _add_up(
                     i = (reader * length + position) * width
                     for j in range(width):
                         d_x[o + j] += d_contexts[i + j]
-
-
-@kernel
-def _contexts_grad(p: int) -> int:
-    """The gradient of rows: the sum over the contexts that they are in.
-
-    Arguments: sequences, width of rows, how many rows off contexts begin, their length, offsets,
-    gradient of the contexts, gradient of the rows.
-    """
-    sizes = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    _add_up(sizes[0], sizes[1], sizes[2], sizes[3], integers(p, 4), floats(p, 5), floats(p, 6))
-    return 0
 
 
 def _known(array: _Array) -> bool:
@@ -162,14 +150,15 @@ def sequence_conv_grad(
 
 
 @kernel
-def _ahead(p: int) -> int:
+def _ahead(
+    sequences: Count, width: Count, steps: Count, offsets: Integers, x: Floats, weight: Floats,
+    out: Floats,
+) -> int:  # fmt: skip
     """The weighted sums of rows and of those to come of their sequences.
 
     Arguments: sequences, width of rows, how many there are in a sum, offsets, rows, weights, sums.
     """
-    width, steps, offsets = count(p, 1), count(p, 2), integers(p, 3)
-    x, weight, out = floats(p, 4), floats(p, 5), floats(p, 6)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         end = offsets[sequence + 1]
         for row in range(offsets[sequence], end):
             o = row * width
@@ -183,15 +172,16 @@ def _ahead(p: int) -> int:
 
 
 @kernel
-def _ahead_of_rows(p: int) -> int:
+def _ahead_of_rows(
+    sequences: Count, width: Count, steps: Count, offsets: Integers, d_out: Floats, weight: Floats,
+    dx: Floats,
+) -> int:  # fmt: skip
     """The gradient of the rows of such sums.
 
     Arguments: sequences, width of rows, how many there are in a sum, offsets, gradient of sums,
     weights, gradient of rows.
     """
-    width, steps, offsets = count(p, 1), count(p, 2), integers(p, 3)
-    d_out, weight, dx = floats(p, 4), floats(p, 5), floats(p, 6)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first = offsets[sequence]
         for row in range(first, offsets[sequence + 1]):
             i = row * width
@@ -205,17 +195,18 @@ def _ahead_of_rows(p: int) -> int:
 
 
 @kernel
-def _ahead_of_weights(p: int) -> int:
+def _ahead_of_weights(
+    sequences: Count, width: Count, steps: Count, offsets: Integers, x: Floats, d_out: Floats,
+    d_weight: Floats,
+) -> int:  # fmt: skip
     """The gradient of the weights of such sums.
 
     Arguments: sequences, width of rows, how many there are in a sum, offsets, rows, gradient of
     sums, gradient of weights.
     """
-    width, steps, offsets = count(p, 1), count(p, 2), integers(p, 3)
-    x, d_out, d_weight = floats(p, 4), floats(p, 5), floats(p, 6)
     for j in range(steps * width):
         d_weight[j] = _ZERO
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         end = offsets[sequence + 1]
         for row in range(offsets[sequence], end):
             o = row * width
@@ -254,3 +245,8 @@ def row_conv_grad(
 
 CONTEXTS = Contexts(_of_rows, _gradient)
 """As :data:`dpexec.engine.ops._contexts.ON_ARRAYS`, which does what there are no kernels for."""
+
+implementation(
+    "sequence_conv", "sequence_conv_grad", "fusion_seqconv_eltadd_relu",
+    backend="host", per_operator=True,
+)(with_arguments(neighbours=CONTEXTS))  # fmt: skip

@@ -12,7 +12,8 @@ import numpy as np
 
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.engine.kernels import im2col, onednn, onednn_calls
-from dpexec.engine.kernels.lowering import Buffer, Code, Value, find, keywords, lowering
+from dpexec.engine.kernels.implementations import find
+from dpexec.engine.kernels.lowering import Buffer, Code, Value, keywords, lowering
 from dpexec.engine.kernels.onednn import (
     DIFF_DST,
     DIFF_SRC,
@@ -193,7 +194,7 @@ def _between(like: Value) -> Value:
 def _activated(code: Code, type: str, *inputs: Value, out: Value | None = None) -> Value:
     """What the relu that a convolution took over computes."""
     made = out or _between(inputs[0])
-    lower = find(type)
+    lower = find(type, "code")
     assert lower is not None
     lower(code, inputs, [made], {})
     return made

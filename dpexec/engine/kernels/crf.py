@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
-from dpexec.engine.kernels.math import exp, exp_bounded, inline, lanes, largest, log
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
+from dpexec.engine.kernels.math import exp, exp_bounded, lanes, largest, log
 from dpexec.engine.kernels.sequences import in_bounds
 from dpexec.engine.kernels.softmax import add_up
 
@@ -23,20 +24,18 @@ _ZERO = np.float32(0)
 
 
 @kernel
-def _same(p: int) -> int:
+def _same(n: Count, mine: Integers, theirs: Integers) -> int:
     """Refuse other offsets. Arguments: how many, offsets, offsets."""
-    mine, theirs = integers(p, 1), integers(p, 2)
-    for i in range(count(p, 0)):
+    for i in range(n):
         if mine[i] != theirs[i]:
             return 1
     return 0
 
 
 @kernel
-def _there_are(p: int) -> int:
+def _there_are(rows: Count, right: Integers, tags: Count) -> int:
     """Refuse tags that there are not. Arguments: how many rows, their tags, number of tags."""
-    right, tags = integers(p, 1), count(p, 2)
-    for row in range(count(p, 0)):
+    for row in range(rows):
         if right[row] < 0 or right[row] >= tags:
             return 1
     return 0
@@ -53,9 +52,9 @@ def _relative(chain: Any, tags: int, out: Any) -> None:
 
 
 @kernel
-def _weights(p: int) -> int:
+def _weights(tags: Count, chain: Floats, out: Floats) -> int:
     """The weights of tags after each other. Arguments: number of tags, scores, result."""
-    _relative(floats(p, 1), count(p, 0), floats(p, 2))
+    _relative(chain, tags, out)
     return 0
 
 
@@ -85,22 +84,22 @@ def _score(chain: Any, tags: int, right: Any, row: int, first: int) -> Any:
 
 
 @kernel
-def _likelihood(p: int) -> int:
+def _likelihood(
+    sequences: Count, tags: Count, offsets: Integers, x: Floats, chain: Floats, right: Integers,
+    alpha: Floats, exps: Floats, weights: Floats, costs: Floats, made: Floats, relative: Floats,
+) -> int:  # fmt: skip
     """The negative logarithms of how likely tags are.
 
     Arguments: sequences, tags, offsets, scores, scores of tags after each other, the right tags;
     how likely tags are at each step, exponentials of both scores, results; memory for a
     row, and for weights.
     """
-    tags, offsets, x, chain = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
-    right, alpha, exps, weights = integers(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
-    costs, made = floats(p, 9), floats(p, 10)
     for i in range((tags + 2) * tags):
         weights[i] = exp(chain[i])
-    weights = floats(p, 11)
+    weights = relative
     _relative(chain, tags, weights)
     begin, between = largest(chain, 0, tags), largest(chain, 2 * tags, tags * tags)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end, cost = offsets[sequence], offsets[sequence + 1], _ZERO
         for row in range(first, end):
             r = row * tags
@@ -127,18 +126,17 @@ def _likelihood(p: int) -> int:
 
 
 @kernel
-def _likelihood_grad(p: int) -> int:
+def _likelihood_grad(
+    sequences: Count, tags: Count, offsets: Integers, right: Integers, alpha: Floats, exps: Floats,
+    weights: Floats, flow: Floats, beta: Floats, dx: Floats,
+) -> int:  # fmt: skip
     """The gradient of the scores.
 
     Arguments: sequences, tags, offsets, the right tags; how likely tags are at each step,
     exponentials of both scores, gradient of the results; how likely what follows a step is, by
     its tag, gradient of the scores.
     """
-    tags, offsets, right, alpha = count(p, 1), integers(p, 2), integers(p, 3), floats(p, 4)
-    exps, weights, flow, beta, dx = (
-        floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8), floats(p, 9)
-    )  # fmt: skip
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         for row in range(end - 1, first - 1, -1):
             r = row * tags
@@ -164,17 +162,17 @@ def _likelihood_grad(p: int) -> int:
 
 
 @kernel
-def _chain_grad(p: int) -> int:
+def _chain_grad(
+    sequences: Count, tags: Count, offsets: Integers, right: Integers, alpha: Floats, exps: Floats,
+    weights: Floats, flow: Floats, beta: Floats, dx: Floats, out: Floats, here: Floats,
+) -> int:  # fmt: skip
     """The gradient of the scores of tags after each other.
 
     Arguments: as for that of the scores, which is known by now; the result.
     """
-    tags, offsets, right, alpha = count(p, 1), integers(p, 2), integers(p, 3), floats(p, 4)
-    exps, weights, flow, beta = floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
-    dx, out, here = floats(p, 9), floats(p, 10), floats(p, 11)
     for i in range((tags + 2) * tags):
         out[i] = _ZERO
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         for row in range(first, end):
             r, before = row * tags, (row - 1) * tags
@@ -260,15 +258,16 @@ def linear_chain_crf_grad(
 
 
 @kernel
-def _likeliest(p: int) -> int:
+def _likeliest(
+    sequences: Count, tags: Count, offsets: Integers, x: Floats, chain: Floats, best: Floats,
+    came_from: Integers, out: Integers,
+) -> int:  # fmt: skip
     """The likeliest tags (Viterbi, 1967).
 
     Arguments: sequences, tags, offsets, scores, scores of tags after each other; the best score
     up to each step by its tag, the tag before that; the result.
     """
-    tags, offsets, x, chain = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
-    best, came_from, out = floats(p, 5), integers(p, 6), integers(p, 7)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         for row in range(first, end):
             r, before = row * tags, (row - 1) * tags
@@ -290,10 +289,9 @@ def _likeliest(p: int) -> int:
 
 
 @kernel
-def _compare(p: int) -> int:
+def _compare(rows: Count, right: Integers, out: Integers) -> int:
     """Whether tags are right. Arguments: how many, right ones, those that become ones or zeros."""
-    right, out = integers(p, 1), integers(p, 2)
-    for row in range(count(p, 0)):
+    for row in range(rows):
         out[row] = 1 if out[row] == right[row] else 0
     return 0
 

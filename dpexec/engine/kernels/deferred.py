@@ -9,13 +9,23 @@ import numpy as np
 
 from dpexec.engine.kernels.collectives import USUAL
 from dpexec.engine.kernels.located import FIELD
-from dpexec.engine.kernels.machine import call, count, floats, integers, kernel, set_float_mode
+from dpexec.engine.kernels.machine import (
+    Count,
+    Integers,
+    Rest,
+    call,
+    count,
+    floats,
+    integers,
+    kernel,
+)
+from dpexec.engine.kernels.tables import set_float_mode
 
 __all__ = ["add", "copy", "play"]
 
 
 @kernel
-def play(p: int) -> int:
+def play(piece: Count, varying: Integers, moving: Rest) -> int:
     """Run a piece of code.
 
     Arguments: the address of its description, words that are other ones for other shapes, and then
@@ -23,10 +33,9 @@ def play(p: int) -> int:
     positions, the words, rows of the table, the table, how many words the former are, their
     positions.
     """
-    piece, varying = count(p, 0), integers(p, 1)
     positions, words, table = integers(piece, 1), integers(piece, 2), integers(piece, 4)
     for i in range(count(piece, 0)):
-        words[positions[i]] = count(p, 2 + i)
+        words[positions[i]] = count(moving, i)
     positions = integers(piece, 6)
     for i in range(count(piece, 5)):
         words[positions[i]] = varying[i]
@@ -37,24 +46,24 @@ def play(p: int) -> int:
 
 
 @kernel
-def copy(p: int) -> int:
+def copy(n: Count, to: Count, source: Count) -> int:
     """Copy an array of float32. Arguments: how many numbers, where to, where from."""
-    n, out, x = count(p, 0), floats(count(p, 1), FIELD), floats(count(p, 2), FIELD)
+    out, x = floats(to, FIELD), floats(source, FIELD)
     for i in range(n):
         out[i] = x[i]
     return 0
 
 
 @kernel
-def add(p: int) -> int:
+def add(pairs: Count, more: Rest) -> int:
     """Add arrays of float32 to others, with the bits of NumPy, which keeps denormal numbers.
 
     Arguments: how many pairs; for each, how many numbers, what is added to, what is added.
     """
     before = set_float_mode(np.int32(USUAL))
-    for pair in range(1, 1 + 3 * count(p, 0), 3):
-        total, x = floats(count(p, pair + 1), FIELD), floats(count(p, pair + 2), FIELD)
-        for i in range(count(p, pair)):
+    for pair in range(0, 3 * pairs, 3):
+        total, x = floats(count(more, pair + 1), FIELD), floats(count(more, pair + 2), FIELD)
+        for i in range(count(more, pair)):
             total[i] += x[i]
     set_float_mode(before)
     return 0

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.elementwise import SCALE
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, kernel, number, octets
-from dpexec.engine.kernels.math import inline
+from dpexec.engine.kernels.machine import Count, Floats, Number, Octets, kernel
 
 __all__ = ["signed", "word"]
 
@@ -33,10 +33,12 @@ def word(position: Any, state: Any) -> Any:
 
 
 @kernel
-def _dropout(p: int) -> int:
-    n, x, out, mask = count(p, 0), floats(p, 1), floats(p, 2), octets(p, 3)
-    state, first_sample, samples = np.uint64(count(p, 4)), count(p, 5), count(p, 6)
-    lowest, factor = np.uint64(count(p, 7)), number(p, 8)
+def _dropout(
+    n: Count, x: Floats, out: Floats, mask: Octets, key: Count, first_sample: Count, samples: Count,
+    least: Count, factor: Number,
+) -> int:  # fmt: skip
+    state = np.uint64(key)
+    lowest = np.uint64(least)
     first = np.uint64(0 if n % samples else first_sample * (n // samples))
     for i in range(n):
         mask[i] = 1 if word(first + np.uint64(i), state) >= lowest else 0
@@ -46,8 +48,7 @@ def _dropout(p: int) -> int:
 
 
 @kernel
-def _dropout_grad(p: int) -> int:
-    n, mask, dy, dx, factor = count(p, 0), octets(p, 1), floats(p, 2), floats(p, 3), number(p, 4)
+def _dropout_grad(n: Count, mask: Octets, dy: Floats, dx: Floats, factor: Number) -> int:
     for i in range(n):
         dx[i] = dy[i] * factor if mask[i] else _ZERO
     return 0

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.kernels.calls import run_call
+from dpexec.engine.kernels.calls import run_call, with_arguments
+from dpexec.engine.kernels.compiling import inline
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.lowering import Code, Sparse, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel, prefetch
-from dpexec.engine.kernels.math import inline
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel, prefetch
 from dpexec.engine.ops import _rows as on_arrays
 
-__all__ = ["added_rows", "fetch_ahead"]
+__all__ = ["fetch_ahead"]
 
 _ZERO = np.float32(0)
 _NO_PADDING = -1
@@ -34,9 +35,10 @@ def fetch_ahead(table: Any, ids: Any, i: int, n: int, width: int) -> None:
 
 
 @kernel
-def _gather(p: int) -> int:
-    n, width, height, padding = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    table, ids, out = floats(p, 4), integers(p, 5), floats(p, 6)
+def _gather(
+    n: Count, width: Count, height: Count, padding: Count, table: Floats, ids: Integers,
+    out: Floats,
+) -> int:  # fmt: skip
     for i in range(n):
         fetch_ahead(table, ids, i, n, width)
         row = ids[i]
@@ -52,10 +54,10 @@ def _gather(p: int) -> int:
 
 
 @kernel
-def _pick_rows(p: int) -> int:
-    n, width, padding = count(p, 0), count(p, 1), count(p, 2)
-    ids, grad = integers(p, 3), floats(p, 4)
-    rows, value, kept = integers(p, 5), floats(p, 6), integers(p, 7)
+def _pick_rows(
+    n: Count, width: Count, padding: Count, ids: Integers, grad: Floats, rows: Integers,
+    value: Floats, kept: Integers,
+) -> int:  # fmt: skip
     total = 0
     for i in range(n):
         if ids[i] != padding:
@@ -68,8 +70,7 @@ def _pick_rows(p: int) -> int:
 
 
 @kernel
-def _name_rows(p: int) -> int:
-    n, ids, rows, kept = count(p, 0), integers(p, 1), integers(p, 2), integers(p, 3)
+def _name_rows(n: Count, ids: Integers, rows: Integers, kept: Integers) -> int:
     for i in range(n):
         rows[i] = ids[i]
     kept[0] = n
@@ -77,9 +78,9 @@ def _name_rows(p: int) -> int:
 
 
 @kernel
-def _scatter(p: int) -> int:
-    n, width, height, padding = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    ids, grad, out = integers(p, 4), floats(p, 5), floats(p, 6)
+def _scatter(
+    n: Count, width: Count, height: Count, padding: Count, ids: Integers, grad: Floats, out: Floats,
+) -> int:  # fmt: skip
     for i in range(height * width):
         out[i] = _ZERO
     for i in range(n):
@@ -104,6 +105,11 @@ def added_rows(
     sizes = len(numbers), shape[1], shape[0], _NO_PADDING
     run_call((_scatter, (*sizes, *map(address, (numbers, values, out)))))
     return out
+
+
+implementation(
+    "lookup_table_grad", "lookup_table_v2_grad", backend="host", per_operator=True
+)(with_arguments(added=added_rows))  # fmt: skip
 
 
 def _takes(table: Value, ids: Value) -> bool:

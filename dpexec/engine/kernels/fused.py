@@ -8,7 +8,8 @@ from typing import Any
 from dpexec.engine.ir import opdef
 from dpexec.engine.kernels.batch_norm import batch_norm, batch_norm_grad
 from dpexec.engine.kernels.groups import Group
-from dpexec.engine.kernels.lowering import Buffer, Code, Lowering, Value, find, lowering
+from dpexec.engine.kernels.implementations import find
+from dpexec.engine.kernels.lowering import Buffer, Code, Lowering, Value, lowering
 from dpexec.engine.kernels.optimizers import adam, momentum, sgd
 from dpexec.engine.ops.fused_optimizers import each
 
@@ -29,7 +30,7 @@ _one_by_one("fused_sgd", sgd)
 
 def _part(code: Code, type: str, inputs: list[Any], outputs: list[Any], **attrs: Any) -> bool:
     """Emit the calls of an operator; False if it has none for such values."""
-    lower = find(type)
+    lower = find(type, "code")
     if lower is None:
         return False
     defaults = opdef.get(type).attrs
@@ -57,7 +58,7 @@ def fused_elemwise_activation(
     activation, last = functor_list
     if last != "elementwise_add" or activation == "scale" or out.dtype != "float32":
         return False
-    if find(activation) is None:
+    if find(activation, "code") is None:
         return False
     group, middle = Group(code), total or _between(out)
     if not _part(group, "elementwise_add", [x, y], [middle], axis=axis):
@@ -87,7 +88,7 @@ def fused_elemwise_activation_grad(
     if last != "elementwise_add" or activation == "scale" or out.dtype != "float32":
         return False
     activation += "_grad"
-    if find(activation) is None:
+    if find(activation, "code") is None:
         return False
     group, middle = Group(code), d_total or _between(out)
     if not _part(group, activation, [out, d_out], [middle]):

@@ -9,37 +9,40 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from dpexec.engine.ir.sizes import real
 from dpexec.engine.kernels import math as functions
+from dpexec.engine.kernels.compiling import apart
 from dpexec.engine.kernels.lowering import Code, Value
-from dpexec.engine.kernels.machine import Kernel, count, floats, integers, number, words
-from dpexec.engine.kernels.math import apart, lanes
+from dpexec.engine.kernels.machine import Count, Floats, Integers, Kernel, Number, Words
+from dpexec.engine.kernels.math import lanes
 from dpexec.engine.kernels.strides import OUTER, groups, merged, strides
 
 __all__ = ["Pointwise", "Recorder", "Reduction", "compiled", "single"]
 
 _NAMES = {
+    "Count": Count,
+    "Floats": Floats,
+    "Integers": Integers,
+    "Number": Number,
+    "Words": Words,
     "against": functions.against,
     "apart": apart,
     "F": np.float32,
-    "count": count,
     "bell": functions.bell,
     "exp": functions.exp,
     "exp_bounded": functions.exp_bounded,
     "expm1": functions.expm1,
-    "floats": floats,
     "gate": functions.gate,
     "half": np.float32(0.5),
-    "integers": integers,
     "lanes": lanes,
     "largest": functions.largest,
     "log": functions.log,
     "log1p": functions.log1p,
     "np": np,
-    "number": number,
     "one": np.float32(1),
     "sigmoid": functions.sigmoid,
     "norm": functions.norm,
@@ -50,16 +53,21 @@ _NAMES = {
     "tanh": functions.tanh,
     "tanh_shrink": functions.tanh_shrink,
     "two": np.float32(2),
-    "words": words,
     "zero": np.float32(0),
 }
 
 
-def compiled(name: str, source: str) -> Kernel:
-    """A kernel from its source, a function ``name``; the name must be its alone."""
-    names = {**_NAMES, "__name__": __name__}
+def compiled(name: str, source: str, apart: bool = False) -> Kernel:
+    """A kernel from its source, a function ``name``; the name must be its alone.
+
+    Args:
+        name: of the kernel.
+        source: of a function as :class:`~dpexec.engine.kernels.machine.Kernel` takes it.
+        apart: pointers among its arguments point to different arrays, and it returns nothing.
+    """
+    names: dict[str, Any] = {**_NAMES, "__name__": __name__}
     exec(compile(source, __file__, "exec"), names)
-    return Kernel(names[name])
+    return Kernel(names[name], apart)
 
 
 def single(*values: Value | None) -> bool:
@@ -159,13 +167,11 @@ class Pointwise:
         arrays = [f"a_{operand}" for operand in self.operands]
         target = arrays[onto] if onto >= 0 else "out"
         arrays += [] if onto >= 0 else ["out"]
-        head = [f"{a} = floats(p, {i + 1})" for i, a in enumerate(arrays)]
-        head += [f"{f} = number(p, {i + 1 + len(arrays)})" for i, f in enumerate(self.factors)]
+        typed = ["n: Count", *(f"{a}: Floats" for a in arrays)]
+        typed += [f"{factor}: Number" for factor in self.factors]
         body = [f"{operand} = a_{operand}[i]" for operand in self.operands]
         source = (
-            f"def {name}(p):\n"
-            + _indented("\n".join(head), 4)
-            + "\n    for i in range(count(p, 0)):\n"
+            f"def {name}({', '.join(typed)}):\n    for i in range(n):\n"
             + _indented("\n".join([*body, f"{target}[i] = {self.expression}"]), 8)
             + "\n    return 0\n"
         )
@@ -216,18 +222,22 @@ class Pointwise:
         name = f"{self.name}_strided" + "_0" * onto
         x, y = self.operands
         target = f"a_{x}" if onto else "out"
-        source = _STRIDED.format(name=name, x=x, y=y, target=target, expression=self.expression)
-        if onto:
-            source = source.replace("    out = floats(p, 14)\n", "")
-        return self._compiled(name, source)
+        names = {
+            "name": name,
+            "x": x,
+            "y": y,
+            "target": target,
+            "out": "" if onto else "out: Floats",
+        }
+        return self._compiled(name, _STRIDED.format(**names, expression=self.expression))
 
 
 _STRIDED = """\
-def {name}(p):
-    n0, n1, n2, n = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    a_{x}, x0, x1, x2, x3 = floats(p, 4), count(p, 5), count(p, 6), count(p, 7), count(p, 8)
-    a_{y}, y0, y1, y2, y3 = floats(p, 9), count(p, 10), count(p, 11), count(p, 12), count(p, 13)
-    out = floats(p, 14)
+def {name}(
+    n0: Count, n1: Count, n2: Count, n: Count,
+    a_{x}: Floats, x0: Count, x1: Count, x2: Count, x3: Count,
+    a_{y}: Floats, y0: Count, y1: Count, y2: Count, y3: Count, {out}
+):
     for a in range(n0):
         for b in range(n1):
             for c in range(n2):
@@ -337,9 +347,9 @@ def {name}_of(x, at, n):
 
 """
 _ROWS = """\
-def {name}(p):
-    before, n, kept, inner = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    x, out, factor = floats(p, 4), floats(p, 5), number(p, 6)
+def {name}(
+    before: Count, n: Count, kept: Count, inner: Count, x: Floats, out: Floats, factor: Number
+):
     for a in range(before):
         for b in range(kept):
             total = {start}
@@ -350,9 +360,7 @@ def {name}(p):
     return 0
 """
 _COLUMNS = """\
-def {name}(p):
-    before, n, kept = count(p, 0), count(p, 1), count(p, 2)
-    x, out, factor = floats(p, 3), floats(p, 4), number(p, 5)
+def {name}(before: Count, n: Count, kept: Count, x: Floats, out: Floats, factor: Number):
     for a in range(before):
         for b in range(kept):
             out[a * kept + b] = {start}

@@ -217,43 +217,34 @@ class _Writer:
     # ---- all rows
 
     def _loops(self, given: str) -> str:
-        lines = [f"n{i} = count(p, {i})" for i in range(OUTER)] + [f"n = count(p, {OUTER})"]
-        position = OUTER + 1
-        for name, _ in self.arrays.values():
-            lines.append(f"{name} = floats(p, {position})")
-            position += 1
+        counts = [f"n{i}" for i in range(OUTER)] + ["n"]
+        typed = [f"{name}: Count" for name in counts]
+        typed += [f"{name}: Floats" for name, _ in self.arrays.values()]
         starts = []
         for name in self.starts.values():
             steps = [f"{name}_{axis}" for axis in range(OUTER)]
-            counts = [f"count(p, {position + axis})" for axis in range(OUTER)]
-            lines.append(f"{', '.join(steps)} = {', '.join(counts)}")
+            typed += [f"{step}: Count" for step in steps]
             starts.append(
                 f"{name} = " + " + ".join(f"{x} * {s}" for x, s in zip("abc", steps, strict=True))
             )
-            position += OUTER
         sums = [node for node in self.plan.nodes if node in self.plan.sums]
-        sizes = {node: position + number for number, node in enumerate(sums)}
-        position += len(sums)
-        lines += [f"c{i} = number(p, {position + i})" for i in range(len(self.factors))]
-        position += len(self.factors)
-        for node in sums:
+        typed += [f"m{i}: Count" for i in range(len(sums))]
+        typed += [f"c{i}: Number" for i in range(len(self.factors))]
+        typed += [f"f{i}: Number" for i in range(len(sums))]
+        lines = []
+        for i, node in enumerate(sums):
             assert isinstance(node.apply, Reduction)
             lines += [
-                f"for j in range(count(p, {sizes[node]})):",
+                f"for j in range(m{i}):",
                 f"    {self._array(node.out)}[j] = {node.apply.start}",
             ]
         lines += ["for a in range(n0):", "    for b in range(n1):", "        for c in range(n2):"]
         lines += [" " * 12 + line for line in (*starts, f"GROUP_row({given})")]
-        for node in sums:
-            lines += [
-                f"f = number(p, {position})",
-                "if f != one:",
-                f"    for j in range(count(p, {sizes[node]})):",
-                f"        {self._array(node.out)}[j] *= f",
-            ]
+        for i, node in enumerate(sums):
+            lines += [f"if f{i} != one:", f"    for j in range(m{i}):"]
+            lines.append(f"        {self._array(node.out)}[j] *= f{i}")
             self.factors.append(node.factors[0])
-            position += 1
-        return "\ndef GROUP(p):\n" + _lines([*lines, "return 0"], 1)
+        return f"\ndef GROUP({', '.join(typed)}):\n" + _lines([*lines, "return 0"], 1)
 
 
 def _lines(lines: list[str], by: int) -> str:

@@ -21,7 +21,8 @@ from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels.generate import Pointwise, Recorder, Reduction
 from dpexec.engine.kernels.group_plan import Node, Plan, plan, where
 from dpexec.engine.kernels.group_source import emit
-from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Value, find, lowering
+from dpexec.engine.kernels.implementations import find
+from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Value, lowering
 from dpexec.engine.kernels.machine import Kernel
 from dpexec.engine.kernels.shapes import move
 from dpexec.engine.kernels.strides import strides
@@ -242,7 +243,7 @@ def lower_part(
         specs: of the group's values, by number; gets those of its results.
         values: by number; likewise.
     """
-    lower = find(part.type)
+    lower = find(part.type, "code")
     if lower is None:
         return False
     part.infer(specs)

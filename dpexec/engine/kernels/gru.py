@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.kernels.calls import multiplies, product, transposed_product
+from dpexec.engine.kernels.calls import multiplies, product, transposed_product, with_arguments
 from dpexec.engine.kernels.elementwise import ADD, TOTAL
 from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.loop import Loop, further, place, unknowns
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, kernel
-from dpexec.engine.kernels.math import apart, gate, tanh
+from dpexec.engine.kernels.machine import Count, Floats, kernel
+from dpexec.engine.kernels.math import gate, tanh
 from dpexec.engine.kernels.onednn_calls import turned
 from dpexec.engine.kernels.recurrent import ONCE, Walk
 from dpexec.engine.kernels.shapes import clear
@@ -30,10 +31,16 @@ _LOOPS_KEPT = 64  # for units of different sizes
 _Array = np.ndarray[Any, Any]
 
 
-@apart
-def _gates(
-    rows: int, size: int, update: Any, reset: Any, sums: Any, before: Any, seen: Any
-) -> None:
+@kernel(apart=True)
+def _forward_gates(
+    rows: Count, size: Count, update: Floats, reset: Floats, sums: Floats, before: Floats,
+    seen: Floats,
+) -> None:  # fmt: skip
+    """The gates of a step, and what the candidate sees of the states.
+
+    Arguments: sequences, size, update and reset gates, what the step before adds to them, states
+    before, what is seen of them.
+    """
     for row in range(rows):
         g, two, s = row * 3 * size, row * 2 * size, row * size
         for j in range(size):
@@ -43,29 +50,16 @@ def _gates(
             seen[s + j] = before[s + j] * r
 
 
-@kernel
-def _forward_gates(p: int) -> int:
-    """The gates of a step, and what the candidate sees of the states.
+@kernel(apart=True)
+def _forward_states(
+    rows: Count, size: Count, origin: Count, update: Floats, new: Floats, sums: Floats,
+    before: Floats, state: Floats,
+) -> None:  # fmt: skip
+    """The candidate of a step, and the next states.
 
-    Arguments: sequences, size, update and reset gates, what the step before adds to them, states
-    before, what is seen of them.
+    Arguments: sequences, size, whether the update gate says what is kept, update gates,
+    candidates, what is added to these, states before, states.
     """
-    _gates(
-        count(p, 0),
-        count(p, 1),
-        floats(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-    )
-    return 0
-
-
-@apart
-def _states(
-    rows: int, size: int, origin: int, update: Any, new: Any, sums: Any, before: Any, state: Any
-) -> None:
     for row in range(rows):
         g, s = row * 3 * size, row * size
         for j in range(size):
@@ -76,39 +70,17 @@ def _states(
             state[s + j] = kept * before[s + j] + fresh * a
 
 
-@kernel
-def _forward_states(p: int) -> int:
-    """The candidate of a step, and the next states.
+@kernel(apart=True)
+def _backward_states(
+    rows: Count, size: Count, origin: Count, gates: Floats, before: Floats, d_state: Floats,
+    sums: Floats, d_before: Floats, d_update: Floats, d_new: Floats,
+) -> None:  # fmt: skip
+    """The gradient of candidates and update gates of a step.
 
-    Arguments: sequences, size, whether the update gate says what is kept, update gates,
-    candidates, what is added to these, states before, states.
+    Arguments: sequences, size, whether the update gate says what is kept, gates, states before,
+    gradient of the states, two parts that later steps add to it, of which the second is
+    overwritten with that of the states before, gradients of update gates and of candidates.
     """
-    _states(
-        count(p, 0),
-        count(p, 1),
-        count(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-    )
-    return 0
-
-
-@apart
-def _back_states(
-    rows: int,
-    size: int,
-    origin: int,
-    gates: Any,
-    before: Any,
-    d_state: Any,
-    sums: Any,
-    d_before: Any,
-    d_update: Any,
-    d_new: Any,
-) -> None:
     for row in range(rows):
         g, s = row * 3 * size, row * size
         for j in range(size):
@@ -121,58 +93,22 @@ def _back_states(
             d_before[s + j] = d * (_ONE - fresh)
 
 
-@kernel
-def _backward_states(p: int) -> int:
-    """The gradient of candidates and update gates of a step.
+@kernel(apart=True)
+def backward_gates(
+    rows: Count, size: Count, gates: Floats, before: Floats, d_seen: Floats, d_gates: Floats,
+    d_before: Floats,
+) -> None:  # fmt: skip
+    """The gradient of the reset gates of a step.
 
-    Arguments: sequences, size, whether the update gate says what is kept, gates, states before,
-    gradient of the states, two parts that later steps add to it, of which the second is
-    overwritten with that of the states before, gradients of update gates and of candidates.
+    Arguments: sequences, size, gates, states before, gradient of what was seen of them, of the
+    gates, and of the states before, to which is added.
     """
-    _back_states(
-        count(p, 0),
-        count(p, 1),
-        count(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-        floats(p, 8),
-        floats(p, 9),
-    )
-    return 0
-
-
-@apart
-def _back_gates(
-    rows: int, size: int, gates: Any, before: Any, d_seen: Any, d_gates: Any, d_before: Any
-) -> None:
     for row in range(rows):
         g, s = row * 3 * size, row * size
         for j in range(size):
             r, d = gates[g + size + j], d_seen[s + j]
             d_gates[g + size + j] = d * before[s + j] * r * (_ONE - r)
             d_before[s + j] += d * r
-
-
-@kernel
-def backward_gates(p: int) -> int:
-    """The gradient of the reset gates of a step.
-
-    Arguments: sequences, size, gates, states before, gradient of what was seen of them, of the
-    gates, and of the states before, to which is added.
-    """
-    _back_gates(
-        count(p, 0),
-        count(p, 1),
-        floats(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-    )
-    return 0
 
 
 def _takes(unit: GruCell, gates: _Array) -> bool:
@@ -262,9 +198,8 @@ def _backward(
 
 
 @kernel
-def _turn_weights(p: int) -> int:
+def _turn_weights(size: Count, weight: Floats, out: Floats) -> int:
     """Both matrices of a weight, transposed. Arguments: size, weight, result."""
-    size, weight, out = count(p, 0), floats(p, 1), floats(p, 2)
     turned(2 * size, size, weight, out, 0)
     turned(size, size, weight, out, 2 * size * size)
     return 0
@@ -342,3 +277,7 @@ def gru_grad(
 
 LOOPS = Loops(_forward, _backward, transposed_product)
 """As :data:`dpexec.engine.ops._gru.ON_ARRAYS`, which does what there are no kernels for."""
+
+implementation(
+    "gru", "gru_grad", "fusion_gru", backend="host", per_operator=True
+)(with_arguments(loops=LOOPS))  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 from dpexec.engine.kernels.blas import sgemm, sgemm_address
 from dpexec.engine.kernels.layouts import turn
 from dpexec.engine.kernels.lowering import Code, Constant, Value
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.machine import Count, Floats, Integers, as_word, kernel
 from dpexec.engine.ops._convolution import Window
 
 __all__ = ["emit"]
@@ -89,10 +89,11 @@ def _fold(numbers: Any, dx: Any, image: int, matrix: Any, at: int) -> int:
 
 
 @kernel
-def _forward(p: int) -> int:
+def _forward(
+    function: Count, numbers: Integers, images: Count, step: Count, x: Floats, weights: Count,
+    outs: Count, matrix: Floats,
+) -> int:  # fmt: skip
     """The result."""
-    numbers, images, step = integers(p, 1), count(p, 2), count(p, 3)
-    x, matrix = floats(p, 4), floats(p, 7)
     filters, pixels = numbers[3], numbers[4] * numbers[5]
     length = numbers[6] * numbers[7] * numbers[0]
     for first in range(0, images, step):
@@ -100,19 +101,20 @@ def _forward(p: int) -> int:
         for image in range(first, end):
             at = _unfold(numbers, x, image, matrix, at)
         rows = (end - first) * pixels
-        out = count(p, 6) + 4 * first * pixels * filters
+        out = outs + 4 * first * pixels * filters
         sgemm(
-            count(p, 0), 0, 1, rows, filters, length, _ONE, count(p, 7), length,
-            count(p, 5), length, _ZERO, out, filters,
+            function, 0, 1, rows, filters, length, _ONE, as_word(matrix), length,
+            weights, length, _ZERO, out, filters,
         )  # fmt: skip
     return 0
 
 
 @kernel
-def _backward_data(p: int) -> int:
+def _backward_data(
+    function: Count, numbers: Integers, images: Count, step: Count, dx: Floats, weights: Count,
+    d_outs: Count, matrix: Floats,
+) -> int:  # fmt: skip
     """The gradient of the images."""
-    numbers, images, step = integers(p, 1), count(p, 2), count(p, 3)
-    dx, matrix = floats(p, 4), floats(p, 7)
     filters, pixels = numbers[3], numbers[4] * numbers[5]
     length = numbers[6] * numbers[7] * numbers[0]
     for i in range(images * numbers[0] * numbers[1] * numbers[2]):
@@ -120,10 +122,10 @@ def _backward_data(p: int) -> int:
     for first in range(0, images, step):
         end, at = min(first + step, images), 0
         rows = (end - first) * pixels
-        d_out = count(p, 6) + 4 * first * pixels * filters
+        d_out = d_outs + 4 * first * pixels * filters
         sgemm(
-            count(p, 0), 0, 0, rows, length, filters, _ONE, d_out, filters,
-            count(p, 5), length, _ZERO, count(p, 7), length,
+            function, 0, 0, rows, length, filters, _ONE, d_out, filters,
+            weights, length, _ZERO, as_word(matrix), length,
         )  # fmt: skip
         for image in range(first, end):
             at = _fold(numbers, dx, image, matrix, at)
@@ -131,10 +133,11 @@ def _backward_data(p: int) -> int:
 
 
 @kernel
-def _backward_weights(p: int) -> int:
+def _backward_weights(
+    function: Count, numbers: Integers, images: Count, step: Count, x: Floats, weights: Count,
+    d_outs: Count, matrix: Floats,
+) -> int:  # fmt: skip
     """The gradient of the filters."""
-    numbers, images, step = integers(p, 1), count(p, 2), count(p, 3)
-    x, matrix = floats(p, 4), floats(p, 7)
     filters, pixels = numbers[3], numbers[4] * numbers[5]
     length = numbers[6] * numbers[7] * numbers[0]
     for first in range(0, images, step):
@@ -142,10 +145,10 @@ def _backward_weights(p: int) -> int:
         for image in range(first, end):
             at = _unfold(numbers, x, image, matrix, at)
         rows = (end - first) * pixels
-        d_out = count(p, 6) + 4 * first * pixels * filters
+        d_out = d_outs + 4 * first * pixels * filters
         sgemm(
-            count(p, 0), 1, 0, filters, length, rows, _ONE, d_out, filters,
-            count(p, 7), length, _ONE if first else _ZERO, count(p, 5), length,
+            function, 1, 0, filters, length, rows, _ONE, d_out, filters,
+            as_word(matrix), length, _ONE if first else _ZERO, weights, length,
         )  # fmt: skip
     return 0
 

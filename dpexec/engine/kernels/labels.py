@@ -9,21 +9,14 @@ import numpy as np
 from dpexec.engine.kernels.formulas import Sheet
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
 from dpexec.engine.kernels.math import log
 
 _ZERO, _ONE, _HUGE = np.float32(0), np.float32(1), np.float32(1e20)
 
 
 @kernel
-def _one_hot(p: int) -> int:
-    rows, depth, x, out, beyond = (
-        count(p, 0),
-        count(p, 1),
-        integers(p, 2),
-        floats(p, 3),
-        count(p, 4),
-    )
+def _one_hot(rows: Count, depth: Count, x: Integers, out: Floats, beyond: Count) -> int:
     for i in range(rows * depth):
         out[i] = _ZERO
     for i in range(rows):
@@ -45,9 +38,7 @@ def one_hot(
 
 
 @kernel
-def _loss(p: int) -> int:
-    rows, n, x, label = count(p, 0), count(p, 1), floats(p, 2), integers(p, 3)
-    loss, ignored = floats(p, 4), count(p, 5)
+def _loss(rows: Count, n: Count, x: Floats, label: Integers, loss: Floats, ignored: Count) -> int:
     for i in range(rows):
         chosen = label[i]
         if chosen == ignored:
@@ -60,9 +51,9 @@ def _loss(p: int) -> int:
 
 
 @kernel
-def _loss_grad(p: int) -> int:
-    rows, n, x, label = count(p, 0), count(p, 1), floats(p, 2), integers(p, 3)
-    d_loss, dx, ignored = floats(p, 4), floats(p, 5), count(p, 6)
+def _loss_grad(
+    rows: Count, n: Count, x: Floats, label: Integers, d_loss: Floats, dx: Floats, ignored: Count,
+) -> int:  # fmt: skip
     for i in range(rows * n):
         dx[i] = _ZERO
     for i in range(rows):

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, kernel, number
+from dpexec.engine.kernels.machine import Count, Floats, Number, kernel
 from dpexec.engine.kernels.math import lanes
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -32,16 +32,10 @@ def _variance(x: Any, at: int, n: int, mean: Any) -> Any:
 
 
 @kernel
-def _layer_norm(p: int) -> int:
-    rows, n, epsilon, scaled, shifted = (
-        count(p, 0),
-        count(p, 1),
-        number(p, 2),
-        count(p, 3),
-        count(p, 4),
-    )
-    x, scale, bias, y = floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
-    means, variances = floats(p, 9), floats(p, 10)
+def _layer_norm(
+    rows: Count, n: Count, epsilon: Number, scaled: Count, shifted: Count, x: Floats, scale: Floats,
+    bias: Floats, y: Floats, means: Floats, variances: Floats,
+) -> int:  # fmt: skip
     for row in range(rows):
         at = row * n
         mean = _mean(x, at, n)
@@ -72,11 +66,11 @@ def _mean_product(x: Any, y: Any, n: int) -> Any:
 
 
 @kernel
-def _layer_norm_grad(p: int) -> int:
-    rows, n, epsilon, scaled = count(p, 0), count(p, 1), number(p, 2), count(p, 3)
-    x, scale, means, variances = floats(p, 4), floats(p, 5), floats(p, 6), floats(p, 7)
-    dy, dx, d_scale, d_bias = floats(p, 8), floats(p, 9), floats(p, 10), floats(p, 11)
-    normal, weighted = floats(p, 12), floats(p, 13)
+def _layer_norm_grad(
+    rows: Count, n: Count, epsilon: Number, scaled: Count, x: Floats, scale: Floats, means: Floats,
+    variances: Floats, dy: Floats, dx: Floats, d_scale: Floats, d_bias: Floats, normal: Floats,
+    weighted: Floats,
+) -> int:  # fmt: skip
     for i in range(n):
         d_scale[i] = _ZERO
     for i in range(n):

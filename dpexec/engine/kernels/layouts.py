@@ -6,16 +6,14 @@ other: several times faster than on planes.
 
 from __future__ import annotations
 
-from dpexec.engine.kernels.machine import count, floats, kernel
+from dpexec.engine.kernels.machine import Count, Floats, kernel
 
 __all__ = ["turn"]
 
 
 @kernel
-def turn(p: int) -> int:
+def turn(times: Count, rows: Count, columns: Count, x: Floats, out: Floats) -> int:
     """Transpose matrices. Arguments: times, rows, columns, source, target."""
-    times, rows, columns = count(p, 0), count(p, 1), count(p, 2)
-    x, out = floats(p, 3), floats(p, 4)
     for i in range(times):
         start = i * rows * columns
         for column in range(columns):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.kernels.machine import count, integers, kernel
+from dpexec.engine.kernels.machine import Count, Integers, Rest, integers, kernel
 
 __all__ = ["FIELD", "OF_ADDRESS", "address", "locate", "word_at"]
 
@@ -36,13 +36,12 @@ def address(array: np.ndarray[Any, Any]) -> int:
 
 
 @kernel
-def locate(p: int) -> int:
+def locate(n: Count, words: Integers, pairs: Integers, arrays: Rest) -> int:
     """Write the addresses of arrays where other kernels expect them.
 
     Arguments: how many words to write, the words, pairs of (position of a word, number of an
     array), and then the identities of the arrays.
     """
-    words, pairs = integers(p, 1), integers(p, 2)
-    for pair in range(0, 2 * count(p, 0), 2):
-        words[pairs[pair]] = integers(p, 3 + pairs[pair + 1])[FIELD]
+    for pair in range(0, 2 * n, 2):
+        words[pairs[pair]] = integers(arrays, pairs[pair + 1])[FIELD]
     return 0

@@ -16,7 +16,7 @@ import numpy as np
 from dpexec.engine.kernels.calls import Call, run_call
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.lowering import Code, Constant, Value
-from dpexec.engine.kernels.machine import call, count, integers, kernel
+from dpexec.engine.kernels.machine import Count, Integers, Rest, as_word, call, count, kernel
 
 __all__ = ["Loop", "further", "place", "unknowns"]
 
@@ -62,7 +62,11 @@ def further(array: _Array, elements: int) -> _Array:
 
 
 @kernel
-def _repeat(p: int) -> int:
+def _repeat(
+    steps_there: Integers, back: Count, calls: Count, left_out: Count, kernels: Integers, n: Count,
+    coefficients: Integers, moving: Count, changes: Integers, followed: Integers, room: Count,
+    words: Integers, same: Count, fixed: Rest,
+) -> int:  # fmt: skip
     """Call kernels step after step.
 
     Arguments: where the number of steps is, whether the last one comes first; how many calls a step
@@ -72,20 +76,18 @@ def _repeat(p: int) -> int:
     numbers to follow, of how many steps there may be; memory for the words and the table; how many
     numbers are the same in all steps, and these.
     """
-    steps, back, calls, left_out = integers(p, 0)[0], count(p, 1), count(p, 2), count(p, 3)
-    kernels, n, coefficients = integers(p, 4), count(p, 5), integers(p, 6)
-    changes, followed, room, words = integers(p, 8), integers(p, 9), count(p, 10), integers(p, 11)
+    steps = steps_there[0]
     for i in range(n):
         words[i] = coefficients[i]
-    for fixed in range(count(p, 12)):
+    for which in range(same):
         for i in range(n):
-            words[i] += count(p, 13 + fixed) * coefficients[(1 + fixed) * n + i]
+            words[i] += count(fixed, which) * coefficients[(1 + which) * n + i]
     for i in range(calls):
         words[n + 2 * i] = kernels[2 * i]
-        words[n + 2 * i + 1] = count(p, 11) + 8 * kernels[2 * i + 1]
+        words[n + 2 * i + 1] = as_word(words) + 8 * kernels[2 * i + 1]
     for number in range(steps):
         step, before = (steps - 1 - number, steps - number) if back else (number, number - 1)
-        for i in range(count(p, 7)):
+        for i in range(moving):
             row = changes[3 * i + 1] * room
             change = followed[row + step] - (followed[row + before] if number else 0)
             words[changes[3 * i]] += changes[3 * i + 2] * change

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.engine.kernels.generate import Pointwise, single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel, number, words
+from dpexec.engine.kernels.machine import Count, Floats, Integers, Number, Words, kernel
 from dpexec.engine.kernels.math import log
 from dpexec.engine.kernels.softmax import add_up, dot
 
@@ -18,9 +18,9 @@ _HUGE = np.float32(1e20)
 
 
 @kernel
-def _cross_entropy(p: int) -> int:
-    rows, n, x, label = count(p, 0), count(p, 1), floats(p, 2), integers(p, 3)
-    loss, match, ignored = floats(p, 4), floats(p, 5), count(p, 6)
+def _cross_entropy(
+    rows: Count, n: Count, x: Floats, label: Integers, loss: Floats, match: Floats, ignored: Count,
+) -> int:  # fmt: skip
     for i in range(rows):
         chosen = label[i]
         if chosen == ignored:
@@ -34,9 +34,9 @@ def _cross_entropy(p: int) -> int:
 
 
 @kernel
-def _cross_entropy_grad(p: int) -> int:
-    rows, n, match, label = count(p, 0), count(p, 1), floats(p, 2), integers(p, 3)
-    dy, dx, ignored = floats(p, 4), floats(p, 5), count(p, 6)
+def _cross_entropy_grad(
+    rows: Count, n: Count, match: Floats, label: Integers, dy: Floats, dx: Floats, ignored: Count,
+) -> int:  # fmt: skip
     for i in range(rows * n):
         dx[i] = _ZERO
     for i in range(rows):
@@ -49,15 +49,13 @@ def _cross_entropy_grad(p: int) -> int:
 
 
 @kernel
-def _mean(p: int) -> int:
-    n, x, out, factor = count(p, 0), floats(p, 1), floats(p, 2), number(p, 3)
+def _mean(n: Count, x: Floats, out: Floats, factor: Number) -> int:
     out[0] = add_up(x, 0, n) * factor
     return 0
 
 
 @kernel
-def _mean_grad(p: int) -> int:
-    n, dy, dx = count(p, 0), floats(p, 1), floats(p, 2)
+def _mean_grad(n: Count, dy: Floats, dx: Floats) -> int:
     share = dy[0] / np.float32(n)
     for i in range(n):
         dx[i] = share
@@ -155,10 +153,8 @@ def sigmoid_cross_entropy_with_logits_grad(
 
 
 @kernel
-def _top_k(p: int) -> int:
+def _top_k(rows: Count, n: Count, k: Count, x: Floats, best: Floats, indices: Integers) -> int:
     """The largest of each row by insertion; of equal ones the first."""
-    rows, n, k, x = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
-    best, indices = floats(p, 4), integers(p, 5)
     for i in range(rows):
         found = 0
         for j in range(n):
@@ -189,9 +185,10 @@ def top_k(
 
 
 @kernel
-def _accuracy(p: int) -> int:
-    rows, k, indices, label = count(p, 0), count(p, 1), integers(p, 2), integers(p, 3)
-    share, correct, total = floats(p, 4), words(p, 5), words(p, 6)
+def _accuracy(
+    rows: Count, k: Count, indices: Integers, label: Integers, share: Floats, correct: Words,
+    total: Words,
+) -> int:  # fmt: skip
     hits = 0
     for i in range(rows):
         hit = False
@@ -251,8 +248,7 @@ def margin_rank_loss_grad(
 
 
 @kernel
-def _squared_l2_norm(p: int) -> int:
-    n, x, out = count(p, 0), floats(p, 1), floats(p, 2)
+def _squared_l2_norm(n: Count, x: Floats, out: Floats) -> int:
     out[0] = dot(x, x, 0, n)
     return 0
 

@@ -21,18 +21,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpexec.engine.kernels.layouts import turn
-from dpexec.engine.kernels.machine import Kernel
+from dpexec.engine.kernels.implementations import claim
 from dpexec.engine.kernels.values import Buffer, Constant, Late, Offsets, Sparse, Value
+
+if TYPE_CHECKING:  # lowerings can be declared without numba
+    from dpexec.engine.kernels.machine import Kernel
 
 __all__ = [
     "Buffer",
@@ -43,48 +44,10 @@ __all__ = [
     "Offsets",
     "Sparse",
     "Value",
-    "find",
     "flat",
     "keywords",
     "lowering",
 ]
-
-_FAMILIES = (
-    "activations",
-    "batch_norm",
-    "contexts",
-    "convolution",
-    "crf",
-    "dropout",
-    "elementwise",
-    "embedding",
-    "formulas",
-    "fused",
-    "groups",
-    "gru",
-    "image_norms",
-    "labels",
-    "layer_norm",
-    "linear",
-    "losses",
-    "lstm_code",
-    "lstmp_code",
-    "offsets",
-    "optimizers",
-    "padding",
-    "pooling",
-    "products",
-    "quantization",
-    "rows",
-    "sampled",
-    "schedules",
-    "sequences",
-    "shapes",
-    "softmax",
-    "sparse",
-    "sync_batch_norm",
-    "units",
-)
 
 Argument = Any
 """An int (or what int() takes), a float, a Size or Quotient, a Value, which stands for its address,
@@ -120,10 +83,10 @@ class Code:
         """Call a kernel: integers, floats and addresses of values.
 
         Raises:
-            TypeError: an argument is None, as where an operator lacks an output.
+            TypeError: there are more or fewer arguments than the kernel has, or one is None, as
+                where an operator lacks an output.
         """
-        if any(argument is None for argument in arguments):
-            raise TypeError(f"argument {arguments.index(None)} of kernel {kernel} is missing")
+        kernel.check(arguments)
         for argument in arguments:
             if isinstance(argument, Value):
                 self._make(argument)
@@ -177,6 +140,8 @@ class Code:
     def _make(self, copy: Value) -> None:
         source, copy.source = copy.source, None
         if source is not None:
+            from dpexec.engine.kernels.layouts import turn
+
             batch, channels = source.shape[:2]
             sizes = (channels, math.prod(source.shape[2:]))
             self.emit(turn, batch, *(sizes if copy.channels_last else sizes[::-1]), source, copy)
@@ -250,9 +215,6 @@ def _each(item: Any, change: Callable[[Value], Value]) -> Any:
     return item and change(item)
 
 
-_lowerings: dict[tuple[str, bool], Lowering] = {}
-
-
 def lowering(
     *types: str, layout: Layout = "plain", sparse: bool = False, attrs: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Lowering]:
@@ -265,33 +227,12 @@ def lowering(
         attrs: names of attributes that the function takes as ``**attrs``.
 
     Raises:
-        ValueError: one of them has a lowering already.
+        ValueError: one of them has another lowering.
     """
 
     def decorate(function: Callable[..., Any]) -> Lowering:
         made = Lowering(function, layout, attrs)
-        for type in types:
-            if (type, sparse) in _lowerings:
-                raise ValueError(f"operator {type} is lowered twice")
-            _lowerings[type, sparse] = made
+        claim(types, "code", made, function, sparse)
         return made
 
     return decorate
-
-
-@functools.cache
-def _load() -> None:
-    """Import all families, whichever were imported before."""
-    for family in _FAMILIES:
-        importlib.import_module(f"dpexec.engine.kernels.{family}")
-
-
-def find(type: str, sparse: bool = False) -> Lowering | None:
-    """The lowering of an operator type, or None.
-
-    Args:
-        type: of the operator.
-        sparse: whether some of its inputs or outputs are :class:`Sparse`.
-    """
-    _load()
-    return _lowerings.get((type, sparse))

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.kernels.calls import multiplies, product, transposed_product
+from dpexec.engine.kernels.calls import multiplies, product, transposed_product, with_arguments
 from dpexec.engine.kernels.generate import compiled
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.loop import Loop, further, place, unknowns
 from dpexec.engine.kernels.machine import Kernel
@@ -23,9 +24,9 @@ _Array = np.ndarray[Any, Any]
 
 
 _FORWARD = """\
-@apart
-def rows_{name}(
-    rows, size, new, taken, kept, shown, sums, before, peepholes, cell, active, hidden
+def {name}(
+    rows: Count, size: Count, new: Floats, taken: Floats, kept: Floats, shown: Floats,
+    sums: Floats, before: Floats, peepholes: Floats, cell: Floats, active: Floats, hidden: Floats,
 ):
     for row in range(rows):
         g, s = row * 4 * size, row * size
@@ -48,13 +49,6 @@ def rows_{name}(
             cell[s + j] = c
             active[s + j] = t
             hidden[s + j] = o * t
-
-def {name}(p):
-    rows_{name}(
-        count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4), floats(p, 5),
-        floats(p, 6), floats(p, 7), floats(p, 8), floats(p, 9), floats(p, 10), floats(p, 11),
-    )
-    return 0
 """
 """A step.
 
@@ -63,10 +57,10 @@ peepholes, cells, their activations, outputs.
 """
 
 _BACKWARD = """\
-@apart
-def rows_{name}(
-    rows, size, gates, before, active, peepholes, d_result, sums, d_cell, d_new, d_taken, d_kept,
-    d_shown
+def {name}(
+    rows: Count, size: Count, gates: Floats, before: Floats, active: Floats, peepholes: Floats,
+    d_result: Floats, sums: Floats, d_cell: Floats, d_new: Floats, d_taken: Floats,
+    d_kept: Floats, d_shown: Floats,
 ):
     for row in range(rows):
         g, s = row * 4 * size, row * size
@@ -83,14 +77,6 @@ def rows_{name}(
             d_kept[g + j] = d_f
             d_shown[g + j] = d_o
             d_cell[s + j] = d_c * f + d_i * peepholes[j] + d_f * peepholes[size + j]
-
-def {name}(p):
-    rows_{name}(
-        count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4), floats(p, 5),
-        floats(p, 6), floats(p, 7), floats(p, 8), floats(p, 9), floats(p, 10), floats(p, 11),
-        floats(p, 12),
-    )
-    return 0
 """
 """The gradient of a step.
 
@@ -99,12 +85,10 @@ results, what later steps add to it, gradient of the cells, gradients of the fou
 """
 
 _PROJECT = """\
-def {name}(p):
-    result = floats(p, 2)
-    for i in range(count(p, 0) * count(p, 1)):
+def {name}(rows: Count, width: Count, result: Floats):
+    for i in range(rows * width):
         y = result[i]
         result[i] = {shown}
-    return 0
 """
 """Activate what a step's outputs were projected to.
 
@@ -112,15 +96,10 @@ Arguments: sequences, numbers of each, what is overwritten.
 """
 
 _PROJECT_BACK = """\
-@apart
-def rows_{name}(n, result, sums, d_result):
-    for i in range(n):
+def {name}(rows: Count, width: Count, result: Floats, sums: Floats, d_result: Floats):
+    for i in range(rows * width):
         y = result[i]
         d_result[i] = (d_result[i] + sums[i]) * {shown}
-
-def {name}(p):
-    rows_{name}(count(p, 0) * count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4))
-    return 0
 """
 """The gradient of what a step's outputs are projected to, before its activation.
 
@@ -160,7 +139,7 @@ def _step(forward: bool, kinds: Kinds) -> Kernel:
         shown=gate.format("o"),
         state=state.format("c" if forward else "t"),
     )
-    return compiled(name, source)
+    return compiled(name, source, apart=True)
 
 
 @functools.cache
@@ -168,7 +147,8 @@ def _projection(forward: bool, kind: str) -> Kernel:
     """The kernel of a projection's activation, or of its gradient."""
     name = f"lstm_project_{kind}" if forward else f"lstm_project_back_{kind}"
     shown = (_FUNCTIONS if forward else _SLOPES)[unbounded(kind)].format("y")
-    return compiled(name, (_PROJECT if forward else _PROJECT_BACK).format(name=name, shown=shown))
+    source = (_PROJECT if forward else _PROJECT_BACK).format(name=name, shown=shown)
+    return compiled(name, source, apart=True)
 
 
 def _takes(unit: LstmCell, gates: _Array, projection: Projection | None) -> bool:
@@ -330,3 +310,8 @@ def _all_steps_back(
 
 LOOPS = Loops(_all_steps, _all_steps_back, transposed_product)
 """As :data:`dpexec.engine.ops._lstm.ON_ARRAYS`, which does what there are no kernels for."""
+
+implementation(
+    "lstm", "lstm_grad", "lstmp", "lstmp_grad", "fusion_lstm", "fused_embedding_fc_lstm",
+    backend="host", per_operator=True,
+)(with_arguments(loops=LOOPS))  # fmt: skip

@@ -14,7 +14,7 @@ from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.loop import Loop, unknowns
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.lstm import backward_loop, forward_loop
-from dpexec.engine.kernels.machine import count, floats, kernel
+from dpexec.engine.kernels.machine import Count, Floats, kernel
 from dpexec.engine.kernels.onednn_calls import turn
 from dpexec.engine.kernels.products import matrix_product
 from dpexec.engine.kernels.recurrent import ONCE, Walk
@@ -27,14 +27,14 @@ _LOOPS_KEPT = 64  # for memories of different sizes
 
 
 @kernel
-def peephole_grad(p: int) -> int:
+def peephole_grad(
+    rows: Count, size: Count, before: Floats, cells: Floats, d_gates: Floats, out: Floats,
+) -> int:  # fmt: skip
     """The gradient of peepholes.
 
     Arguments: rows, size, cells before, cells, gradient of the gates, that of the bias, whose end
     is overwritten.
     """
-    rows, size = count(p, 0), count(p, 1)
-    before, cells, d_gates, out = floats(p, 2), floats(p, 3), floats(p, 4), floats(p, 5)
     for j in range(4 * size, 7 * size):
         out[j] = _ZERO
     for row in range(rows):

@@ -1,10 +1,17 @@
-"""Kernels in machine code, and the loop that runs a sequence of them in one call.
+"""Kernels in machine code, and how they get their arguments.
 
-Every kernel has the same signature: it gets the address of its arguments, which lie one after
-another as 64-bit words (integers, addresses of arrays, bits of float64 numbers), and returns 0, or
-something else if it refuses the values. It unpacks them with :func:`count`, :func:`number`,
-:func:`floats` and so on. So a sequence of calls is a table of (kernel, arguments), and one call
-from Python, which gives up the GIL once, runs all of it.
+In machine code every kernel has the same signature: it gets the address of its arguments, which lie
+one after another as 64-bit words (integers, addresses of arrays, bits of float64 numbers), and
+returns 0, or something else if it refuses the values. So a sequence of calls is a table
+(:mod:`dpexec.engine.kernels.tables`).
+
+In Python a kernel is a function of typed arguments; what unpacks them is made from its signature::
+
+    @kernel
+    def scale(n: Count, factor: Number, x: Floats, out: Floats) -> int:
+        for i in range(n):
+            out[i] = x[i] * factor
+        return 0
 
 numba is optional: nothing here may be imported unless :func:`dpexec.engine.kernels.available` says
 so.
@@ -13,21 +20,26 @@ so.
 from __future__ import annotations
 
 import functools
-import platform
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, cast, overload
 
 import numba.extending
-import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
-from dpexec.engine.kernels.compiling import callback, entry
+from dpexec.engine.kernels.compiling import apart, callback
 
 __all__ = [
+    "Count",
+    "Doubles",
+    "Floats",
+    "Integers",
     "Kernel",
+    "Number",
+    "Octets",
+    "Rest",
+    "Words",
+    "as_word",
     "call",
     "count",
     "doubles",
@@ -38,39 +50,31 @@ __all__ = [
     "number",
     "octets",
     "prefetch",
-    "run",
-    "run_timed",
     "shifted",
     "words",
 ]
 
 
+Count = Annotated[int, "count"]
+"""Types an argument of a kernel: an integer."""
+Number = Annotated[Any, "number"]
+"""A float32."""
+Floats = Annotated[Any, "floats"]
+"""The address of float32 numbers."""
+Doubles = Annotated[Any, "doubles"]
+"""The address of float64 numbers."""
+Octets = Annotated[Any, "octets"]
+"""The address of uint8 numbers."""
+Words = Annotated[Any, "words"]
+"""The address of int32 numbers."""
+Integers = Annotated[Any, "integers"]
+"""The address of int64 numbers."""
+Rest = Annotated[int, "rest"]
+"""The address of all arguments that follow, as many as a call has: read with :func:`count`,
+:func:`floats` and so on. Only the last one can be of this type."""
+
 intrinsic: Any = numba.extending.intrinsic
 """Functions that are written in LLVM's language; to Python they are untyped."""
-
-
-class Kernel:
-    """A kernel, compiled when its address is first asked for.
-
-    Args:
-        function: takes the address of its arguments, returns a status.
-    """
-
-    def __init__(self, function: Callable[[int], int]) -> None:
-        self.function = function
-        self.__doc__ = function.__doc__
-
-    @functools.cached_property
-    def address(self) -> int:
-        """Where its machine code is; kept on disk between processes."""
-        self._compiled = callback(self.function, "int64(int64)")
-        address: int = self._compiled.address
-        return address
-
-
-def kernel(function: Callable[[int], int]) -> Kernel:
-    """Make the decorated function a kernel."""
-    return Kernel(function)
 
 
 def _pointer(element: Any) -> Callable[..., Any]:
@@ -129,6 +133,132 @@ def number(typing_context: Any, arguments: Any, index: Any) -> Any:
 
 
 @intrinsic
+def as_word(typing_context: Any, pointer: Any) -> Any:
+    """``as_word(x)``: the address that a pointer has."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ptrtoint(args[0], ir.IntType(64))
+
+    return types.int64(pointer), generate
+
+
+@intrinsic
+def _rest(typing_context: Any, arguments: Any, offset: Any) -> Any:
+    """``_rest(arguments, offset)``: the address of what lies so many bytes behind."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.add(*args)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+_LOADERS: dict[str, Callable[..., Any]] = {
+    "count": count,
+    "number": number,
+    "floats": floats,
+    "doubles": doubles,
+    "octets": octets,
+    "words": words,
+    "integers": integers,
+    "rest": _rest,
+}
+_WORD = 8
+
+
+class Kernel:
+    """A kernel, compiled when its address is first asked for.
+
+    Args:
+        function: its arguments have the types above; it returns a status, 0 if all is well.
+        apart: pointers among its arguments point to different arrays, and it returns nothing.
+
+    Raises:
+        TypeError: an argument has no such type, or another one follows the rest.
+    """
+
+    def __init__(self, function: Callable[..., Any], apart: bool = False) -> None:
+        self.function, self.apart = function, apart
+        self.__doc__ = function.__doc__
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        self._kinds = {name: self._kind(function.__annotations__.get(name)) for name in names}
+        for position, (name, kind) in enumerate(self._kinds.items(), 1):
+            if kind not in _LOADERS or (kind == "rest" and position < len(names)):
+                raise TypeError(f"argument {name} of kernel {self} has no type that kernels take")
+        self._open = "rest" in self._kinds.values()
+        self._least = len(names) - self._open
+
+    def _kind(self, hint: Any) -> str:
+        known = self.function.__globals__.get(hint) if isinstance(hint, str) else hint
+        kind: str = getattr(known, "__metadata__", ("none",))[0]
+        return kind
+
+    def __str__(self) -> str:
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    def check(self, arguments: Sequence[Any]) -> None:
+        """Refuse arguments that are too few or too many, or None.
+
+        Args:
+            arguments: of a call.
+
+        Raises:
+            TypeError: names the kernel and its arguments.
+        """
+        names, given = [*self._kinds], len(arguments)
+        if given != self._least and not (self._open and given > self._least):
+            takes = f"{self._least}{' or more' * self._open} arguments ({', '.join(names)})"
+            raise TypeError(f"kernel {self} takes {takes}, not {given}")
+        for position, argument in enumerate(arguments):
+            if argument is None:
+                name = names[min(position, len(names) - 1)]
+                raise TypeError(f"argument {name} of kernel {self} is missing")
+
+    @functools.cached_property
+    def address(self) -> int:
+        """Where its machine code is; kept on disk between processes."""
+        function = self._called() if self.apart else self.function
+        self._compiled = callback(function, "int64(int64)", self._loads())
+        address: int = self._compiled.address
+        return address
+
+    def _loads(self) -> list[tuple[str, Any, int]]:
+        """What reads each argument, and with which number."""
+        kinds = enumerate(self._kinds.values())
+        return [(kind, _LOADERS[kind], at * _WORD if kind == "rest" else at) for at, kind in kinds]
+
+    def _called(self) -> Callable[..., int]:
+        """What calls the function, as only arguments of functions can point to different arrays.
+
+        It has the place and the name of the kernel, as which it is kept on disk.
+        """
+        function = self.function
+        names = {"body": apart(function), "__name__": function.__module__}
+        arguments = ", ".join(f"{name}={name}" for name in self._kinds)  # by position: 30 at most
+        exec(f"def call({', '.join(self._kinds)}):\n body({arguments})\n return 0", names)
+        made: Any = names["call"]
+        code, own = made.__code__, function.__code__
+        made.__code__ = code.replace(
+            co_filename=own.co_filename, co_firstlineno=own.co_firstlineno, co_name=own.co_name
+        )
+        made.__name__, made.__qualname__ = function.__name__, function.__qualname__
+        return cast("Callable[..., int]", made)
+
+
+@overload
+def kernel(function: Callable[..., int]) -> Kernel: ...
+@overload
+def kernel(*, apart: Literal[True]) -> Callable[[Callable[..., None]], Kernel]: ...
+def kernel(function: Any = None, *, apart: bool = False) -> Any:
+    """Make the decorated function a kernel.
+
+    Args:
+        function: its arguments have the types above; it returns a status, 0 if all is well.
+        apart: pointers among its arguments point to different arrays; it returns nothing.
+    """
+    return Kernel(function) if function else functools.partial(Kernel, apart=apart)
+
+
+@intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """``prefetch(array, i)``: let element ``i`` come from memory while other work goes on."""
 
@@ -167,131 +297,17 @@ def _own_words(typing_context: Any, arguments: Any) -> Any:
 
 
 @kernel
-def shifted(p: int) -> int:
+def shifted(address: Count, shifts: Count, more: Rest) -> int:
     """Call a kernel on parts of arrays: with some of its arguments increased.
 
     Arguments: address of the kernel, how many are increased, for each its number and by how much;
     the arguments of that kernel.
     """
-    shifts = count(p, 1)
-    inner = p + 8 * (2 + 2 * shifts)
+    inner = more + 16 * shifts
     words = _own_words(inner)
     for i in range(shifts):
-        words[count(p, 2 + 2 * i)] += count(p, 3 + 2 * i)
-    status = call(count(p, 0), inner)
+        words[count(more, 2 * i)] += count(more, 2 * i + 1)
+    status = call(address, inner)
     for i in range(shifts):
-        words[count(p, 2 + 2 * i)] -= count(p, 3 + 2 * i)
+        words[count(more, 2 * i)] -= count(more, 2 * i + 1)
     return status
-
-
-_X86 = platform.machine().lower() in ("x86_64", "amd64")
-_DENORMALS_ARE_ZERO = 0x9FC0
-"""The usual mode of x86 (no traps, round to nearest), but results and operands that are denormal
-count as zero: arithmetic on them takes a hundred times longer."""
-
-
-@intrinsic
-def set_float_mode(typing_context: Any, mode: Any) -> Any:
-    """Set how this thread's processor treats denormal numbers; returns how it did (x86 only)."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if not _X86:
-            return args[0]
-        word, byte = ir.IntType(32), ir.IntType(8)
-        place = builder.alloca(word)
-        pointer = builder.bitcast(place, byte.as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer()])
-        builder.call(builder.module.declare_intrinsic("llvm.x86.sse.stmxcsr", (), kind), [pointer])
-        before = builder.load(place)
-        builder.store(args[0], place)
-        builder.call(builder.module.declare_intrinsic("llvm.x86.sse.ldmxcsr", (), kind), [pointer])
-        return before
-
-    return types.int32(types.int32), generate
-
-
-@entry("int64(int64[:, ::1], int64, int64)")
-def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
-    """Run rows of a table of (kernel, arguments) without the GIL.
-
-    Args:
-        table: int64 array ``(n, 2)`` of addresses.
-        first: the first row.
-        end: one behind the last row.
-
-    Returns:
-        ``end``, or the number of the row whose kernel refused its values.
-    """
-    before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
-    row = first
-    while row < end and call(table[row, 0], table[row, 1]) == 0:
-        row += 1
-    set_float_mode(before)
-    return row
-
-
-_CLOCK = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
-"""What ``time.perf_counter`` reads: on macOS, and elsewhere."""
-
-
-@intrinsic
-def _clock(typing_context: Any) -> Any:
-    """Nanoseconds on the clock of ``time.perf_counter``."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word, which = ir.IntType(64), ir.IntType(32)
-        kind = ir.FunctionType(which, [which, word.as_pointer()])
-        function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
-        place = cgutils.alloca_once(builder, word, size=2)
-        builder.call(function, [which(_CLOCK), place])
-        seconds = builder.load(place)
-        rest = builder.load(builder.gep(place, [which(1)]))
-        return builder.add(builder.mul(seconds, word(1_000_000_000)), rest)
-
-    return types.int64(), generate
-
-
-@intrinsic
-def _cycles(typing_context: Any) -> Any:
-    """The processor's own counter, which takes half as long to read."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(64), [])
-        counter = builder.module.declare_intrinsic("llvm.readcyclecounter", (), kind)
-        return builder.call(counter, [])
-
-    return types.int64(), generate
-
-
-_ticks = _cycles if _X86 else _clock  # elsewhere programs may not read the counter
-
-
-@entry("int64(int64[:, ::1], int64, int64, int64[::1], int64)")
-def run_timed(
-    table: np.ndarray[Any, Any], first: int, end: int, stamps: np.ndarray[Any, Any], at: int
-) -> int:
-    """Like :func:`run`, and note the time after every row.
-
-    Args:
-        table: int64 array ``(n, 2)`` of addresses.
-        first: the first row.
-        end: one behind the last row.
-        stamps: int64 array, where ``end - first + 3`` numbers are written: the time at the begin in
-            nanoseconds, the processor's counter then and after every row, the time at the end.
-        at: where in ``stamps``.
-
-    Returns:
-        ``end``, or the number of the row whose kernel refused its values.
-    """
-    before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
-    stamps[at] = _clock()
-    at += 1
-    stamps[at] = _ticks()
-    row = first
-    while row < end and call(table[row, 0], table[row, 1]) == 0:
-        row += 1
-        at += 1
-        stamps[at] = _ticks()
-    stamps[at + 1] = _clock()
-    set_float_mode(before)
-    return row

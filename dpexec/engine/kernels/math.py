@@ -13,20 +13,18 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.compiler import Compiler
 
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.machine import intrinsic
 from dpexec.engine.ops._recurrent import SATURATED
 
 __all__ = [
     "against",
-    "apart",
     "bell",
     "exp",
     "exp_bounded",
     "expm1",
     "gate",
-    "inline",
     "lanes",
     "largest",
     "log",
@@ -41,21 +39,10 @@ __all__ = [
     "tanh_shrink",
 ]
 
-inline = numba.njit(inline="always", error_model="numpy")
-
 # Sums and largest elements in as many lanes as the processor has: their order depends on it, but
 # not on anything else.
 lanes = numba.njit(fastmath={"reassoc", "nsz", "nnan"}, error_model="numpy")
 
-
-class _Apart(Compiler):
-    def define_pipelines(self) -> Any:
-        self.state.flags.noalias = True
-        return super().define_pipelines()
-
-
-# Pointers among the arguments point to different arrays.
-apart = numba.njit(pipeline_class=_Apart, error_model="numpy")
 
 _F = np.float32
 _LOG2E, _LN2_HIGH, _LN2_LOW = _F(1.44269504088896341), _F(0.693359375), _F(-2.12194440e-4)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpexec.engine.kernels.generate import compiled, single
 from dpexec.engine.kernels.lowering import Code, Offsets, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
 from dpexec.engine.kernels.sequences import copy_offsets, in_bounds
 from dpexec.engine.kernels.shapes import clear, duplicate, known
 from dpexec.engine.ops.im2sequence import window_counts
@@ -19,11 +19,10 @@ __all__: list[str] = []
 
 _ZERO = np.float32(0)
 _PIECES = """\
-def pieces_{kind}(p):
-    n, width, lengths, starts, places = (
-        count(p, 0), count(p, 1), integers(p, 2), integers(p, 3), integers(p, 4)
-    )
-    x, out = {kind}(p, 5), {kind}(p, 6)
+def pieces_{kind}(
+    n: Count, width: Count, lengths: Integers, starts: Integers, places: Integers, x: {kind},
+    out: {kind},
+):
     for sequence in range(n):
         size = (lengths[sequence + 1] - lengths[sequence]) * width
         i, o = starts[sequence] * width, places[sequence] * width
@@ -31,7 +30,7 @@ def pieces_{kind}(p):
             out[o + j] = x[i + j]
     return 0
 """
-_KINDS = {"float32": "floats", "int64": "integers"}
+_KINDS = {"float32": "Floats", "int64": "Integers"}
 _pieces = {dtype: compiled(f"pieces_{k}", _PIECES.format(kind=k)) for dtype, k in _KINDS.items()}
 """Move the rows of sequences.
 
@@ -41,40 +40,36 @@ there, rows, results.
 
 
 @kernel
-def _evenly(p: int) -> int:
+def _evenly(sequences: Count, length: Count, out: Integers) -> int:
     """Offsets of sequences of one length. Arguments: sequences, their length, offsets."""
-    length, out = count(p, 1), integers(p, 2)
-    for sequence in range(count(p, 0) + 1):
+    for sequence in range(sequences + 1):
         out[sequence] = sequence * length
     return 0
 
 
 @kernel
-def _sum(p: int) -> int:
+def _sum(n: Count, offsets: Integers, out: Integers) -> int:
     """Add offsets to others. Arguments: how many, offsets, sums."""
-    offsets, out = integers(p, 1), integers(p, 2)
-    for i in range(count(p, 0)):
+    for i in range(n):
         out[i] += offsets[i]
     return 0
 
 
 @kernel
-def _pass(p: int) -> int:
+def _pass(sequences: Count, offsets: Integers, starts: Integers) -> int:
     """Move first rows behind sequences. Arguments: sequences, their offsets, first rows."""
-    offsets, starts = integers(p, 1), integers(p, 2)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         starts[sequence] += offsets[sequence + 1] - offsets[sequence]
     return 0
 
 
 @kernel
-def _scale(p: int) -> int:
+def _scale(n: Count, offsets: Integers, width: Count, new: Count, out: Integers) -> int:
     """Offsets of the same numbers in rows of another width; refuses what does not fill them.
 
     Arguments: how many, offsets, width of rows, their new width, result.
     """
-    offsets, width, new, out = integers(p, 1), count(p, 2), count(p, 3), integers(p, 4)
-    for i in range(count(p, 0)):
+    for i in range(n):
         numbers = offsets[i] * width
         if numbers % new:
             return 1
@@ -159,16 +154,15 @@ def sequence_reshape_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
 
 
 @kernel
-def _windows(p: int) -> int:
+def _windows(
+    images: Count, channels: Count, height: Count, width: Count, kh: Count, kw: Count, oh: Count,
+    ow: Count, sy: Count, sx: Count, up: Count, left: Count, x: Floats, rows: Floats, adds: Count,
+) -> int:  # fmt: skip
     """Windows over images as rows, or the sums of what windows say of pixels.
 
     Arguments: images, channels, height and width of images, of windows, how many windows, strides,
     what is added above and to the left; images; rows; whether to add rows to the images.
     """
-    images, channels, height, width = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    kh, kw, oh, ow = count(p, 4), count(p, 5), count(p, 6), count(p, 7)
-    sy, sx, up, left = count(p, 8), count(p, 9), count(p, 10), count(p, 11)
-    x, rows, adds = floats(p, 12), floats(p, 13), count(p, 14)
     at = 0
     for image in range(images):
         for window in range(oh * ow):

@@ -14,9 +14,18 @@ from numba.core import cgutils
 
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.lowering import Code, Late, Value
-from dpexec.engine.kernels.machine import count, floats, intrinsic, kernel, number
-from dpexec.engine.kernels.math import inline
+from dpexec.engine.kernels.machine import (
+    Count,
+    Floats,
+    Number,
+    Rest,
+    as_word,
+    count,
+    intrinsic,
+    kernel,
+)
 
 __all__ = ["emit", "execute", "product", "turn", "turned"]
 
@@ -80,54 +89,46 @@ def _sgemm(
 
 
 @kernel
-def execute(p: int) -> int:
+def execute(
+    threads_of: Count, set_threads: Count, set_address: Count, run: Count, primitive: Count,
+    stream: Count, n: Count, more: Rest,
+) -> int:  # fmt: skip
     """Run a primitive.
 
     Arguments: addresses of the functions that get and set the number of threads, set the address
     of an array and execute a primitive; the primitive, the stream, the number of arguments, for
     each its number and memory object, and for each the address of its array.
     """
-    threads = _c(count(p, 0))
-    _c(count(p, 1), 1)
-    n = count(p, 6)
+    threads = _c(threads_of)
+    _c(set_threads, 1)
     status = 0
     for i in range(n):
-        status |= _c(count(p, 2), count(p, 8 + 2 * i), count(p, 7 + 2 * n + i))
+        status |= _c(set_address, count(more, 1 + 2 * i), count(more, 2 * n + i))
     if status == 0:
-        status = _c(count(p, 3), count(p, 4), count(p, 5), n, p + 8 * 7)
-    _c(count(p, 1), threads)
+        status = _c(run, primitive, stream, n, more)
+    _c(set_threads, threads)
     return status
 
 
 @kernel
-def product(p: int) -> int:
+def product(
+    threads_of: Count, set_threads: Count, function: Count, flipped: Count, turned: Count,
+    m: Count, n: Count, k: Count, alpha: Number, a: Count, a_width: Count, b: Count,
+    b_width: Count, out: Floats, biased: Count, bias: Floats,
+) -> int:  # fmt: skip
     """``out = alpha * a @ b``, and a bias for every column.
 
     Arguments: addresses of the functions that get and set the number of threads and of sgemm;
     whether a and b are transposed, m, n, k, alpha, a, its row length, b, its row length, out,
     whether there is a bias, and the bias.
     """
-    threads = _c(count(p, 0))
-    _c(count(p, 1), 1)
-    m, n = count(p, 5), count(p, 6)
+    threads = _c(threads_of)
+    _c(set_threads, 1)
     status = _sgemm(
-        count(p, 2),
-        count(p, 3),
-        count(p, 4),
-        m,
-        n,
-        count(p, 7),
-        number(p, 8),
-        count(p, 9),
-        count(p, 10),
-        count(p, 11),
-        count(p, 12),
-        count(p, 13),
-        n,
+        function, flipped, turned, m, n, k, alpha, a, a_width, b, b_width, as_word(out), n
     )
-    _c(count(p, 1), threads)
-    if status == 0 and count(p, 14):
-        out, bias = floats(p, 13), floats(p, 15)
+    _c(set_threads, threads)
+    if status == 0 and biased:
         for i in range(m):
             for j in range(n):
                 out[i * n + j] += bias[j]
@@ -145,9 +146,9 @@ def turned(rows: int, columns: int, a: Any, out: Any, first: int) -> None:
 
 
 @kernel
-def turn(p: int) -> int:
+def turn(rows: Count, columns: Count, a: Floats, out: Floats) -> int:
     """``out = a.T``. Arguments: rows and columns of out, a, out."""
-    turned(count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), 0)
+    turned(rows, columns, a, out, 0)
     return 0
 
 

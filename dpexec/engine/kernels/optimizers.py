@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.engine.kernels.generate import compiled, single
 from dpexec.engine.kernels.lowering import Code, Constant, Lowering, Value, lowering
-from dpexec.engine.kernels.machine import Kernel, count, doubles, floats, integers, kernel, number
+from dpexec.engine.kernels.machine import Count, Doubles, Floats, Integers, Kernel, Number, kernel
 from dpexec.engine.ops.average_accumulates import MOST
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -17,10 +17,10 @@ _COUNTER = np.dtype(np.int64)
 
 
 @kernel
-def _adam(p: int) -> int:
-    n, param, grad, m, v = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3), floats(p, 4)
-    rate, power1, power2 = floats(p, 5), floats(p, 6), floats(p, 7)
-    b1, b2, epsilon = number(p, 8), number(p, 9), number(p, 10)
+def _adam(
+    n: Count, param: Floats, grad: Floats, m: Floats, v: Floats, rate: Floats, power1: Floats,
+    power2: Floats, b1: Number, b2: Number, epsilon: Number,
+) -> int:  # fmt: skip
     c1, c2 = _ONE - b1, _ONE - b2
     step = rate[0] * np.sqrt(_ONE - power2[0]) / (_ONE - power1[0])
     for i in range(n):
@@ -36,8 +36,7 @@ def _adam(p: int) -> int:
 
 
 @kernel
-def _sgd(p: int) -> int:
-    n, param, grad, rate = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
+def _sgd(n: Count, param: Floats, grad: Floats, rate: Floats) -> int:
     factor = rate[0]
     for i in range(n):
         param[i] -= factor * grad[i]
@@ -102,14 +101,13 @@ class Update:
         names = arrays.lower().split()
         self.pointers = [*names, *scalars.split()]
         self.factors = factors.split()
-        head = [f"a_{array} = floats(p, {i + 1})" for i, array in enumerate(self.pointers)]
-        first = 1 + len(self.pointers)
-        head += [f"{factor} = number(p, {first + i})" for i, factor in enumerate(self.factors)]
-        head += [f"{scalar} = a_{scalar}[0]" for scalar in scalars.split()]
+        typed = ["n: Count", *(f"a_{array}: Floats" for array in self.pointers)]
+        typed += [f"{factor}: Number" for factor in self.factors]
+        head = [f"{scalar} = a_{scalar}[0]" for scalar in scalars.split()]
         head += before.split("; ") if before else []
         body = [f"{array} = a_{array}[i]" for array in names] + each.split("; ")
         body += [f"a_{a.lower()}[i] = {a.lower()}" for a in arrays.split() if a.isupper()]
-        lines = [f"def {name}(p):", "    n = count(p, 0)", *(f"    {line}" for line in head)]
+        lines = [f"def {name}({', '.join(typed)}):", *(f"    {line}" for line in head)]
         lines += ["    for i in range(n):", *(f"        {line}" for line in body), "    return 0"]
         self.kernel: Kernel = compiled(name, "\n".join([*lines, ""]))
 
@@ -262,26 +260,26 @@ _update(
 
 
 @kernel
-def _accumulate(p: int) -> int:
+def _accumulate(
+    n: Count, param: Floats, sum_1: Floats, sum_2: Floats, sum_3: Floats, added: Integers,
+    before: Integers, updates: Integers, longest: Count, share: Doubles, least: Count, most: Count,
+) -> int:  # fmt: skip
     """Add a parameter to running sums, which move on when they are full.
 
     Arguments: size, parameter, three sums, numbers of additions, of those before, and of updates,
     after how many updates the first sum moves on, window as a share of these, its least and its
     largest size.
     """
-    n, param = count(p, 0), floats(p, 1)
-    sum_1, sum_2, sum_3 = floats(p, 2), floats(p, 3), floats(p, 4)
-    added, before, updates = integers(p, 5), integers(p, 6), integers(p, 7)
     updates[0] += 1
     added[0] += 1
     for i in range(n):
         sum_1[i] += param[i]
-    if updates[0] % count(p, 8) == 0:
+    if updates[0] % longest == 0:
         for i in range(n):
             sum_2[i] += sum_1[i]
             sum_1[i] = _ZERO
-    window = min(np.int64(updates[0] * doubles(p, 9)[0]), count(p, 11))
-    if added[0] >= count(p, 10) and added[0] >= window:
+    window = min(np.int64(updates[0] * share[0]), most)
+    if added[0] >= least and added[0] >= window:
         for i in range(n):
             sum_3[i] = sum_1[i] + sum_2[i]
             sum_1[i] = _ZERO

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Offsets, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
 from dpexec.engine.kernels.sequences import in_bounds
 from dpexec.engine.kernels.shapes import clear
 
@@ -15,14 +15,15 @@ __all__: list[str] = []
 
 
 @kernel
-def _pad(p: int) -> int:
+def _pad(
+    n: Count, steps: Count, width: Count, offsets: Integers, x: Floats, out: Floats, many: Count,
+    padding: Floats,
+) -> int:  # fmt: skip
     """Sequences with as many rows each; refuses longer ones.
 
     Arguments: sequences, rows that each gets, width of rows, offsets, rows, result, how many
     numbers it is padded with in turn, and these.
     """
-    n, steps, width, offsets = count(p, 0), count(p, 1), count(p, 2), integers(p, 3)
-    x, out, many, padding = floats(p, 4), floats(p, 5), count(p, 6), floats(p, 7)
     for sequence in range(n):
         first, size = offsets[sequence] * width, (offsets[sequence + 1] - offsets[sequence]) * width
         o = sequence * steps * width
@@ -36,13 +37,11 @@ def _pad(p: int) -> int:
 
 
 @kernel
-def _unpad(p: int) -> int:
+def _unpad(n: Count, steps: Count, width: Count, offsets: Integers, x: Floats, out: Floats) -> int:
     """Sequences without what follows them; refuses longer ones than there are rows.
 
     Arguments: sequences, rows that each has, width of rows, offsets, rows, result.
     """
-    n, steps, width, offsets = count(p, 0), count(p, 1), count(p, 2), integers(p, 3)
-    x, out = floats(p, 4), floats(p, 5)
     for sequence in range(n):
         first, size = offsets[sequence] * width, (offsets[sequence + 1] - offsets[sequence]) * width
         i = sequence * steps * width
@@ -54,19 +53,17 @@ def _unpad(p: int) -> int:
 
 
 @kernel
-def _lengths(p: int) -> int:
+def _lengths(sequences: Count, offsets: Integers, out: Integers) -> int:
     """How many rows sequences have. Arguments: sequences, offsets, result."""
-    offsets, out = integers(p, 1), integers(p, 2)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         out[sequence] = offsets[sequence + 1] - offsets[sequence]
     return 0
 
 
 @kernel
-def _reverse(p: int) -> int:
+def _reverse(sequences: Count, width: Count, offsets: Integers, x: Floats, out: Floats) -> int:
     """Sequences backwards. Arguments: sequences, width of rows, offsets, rows, result."""
-    width, offsets, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         for row in range(first, end):
             i, o = row * width, (first + end - 1 - row) * width

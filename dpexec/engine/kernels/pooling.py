@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.kernels.lowering import Code, Constant, Value, keywords, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
 from dpexec.engine.ops._pooling import Axis, Pooling
 from dpexec.engine.ops._windows import channels_of, has_channels_last, size_of
 
@@ -20,14 +20,13 @@ _ZERO = np.float32(0)
 
 
 @kernel
-def _largest(p: int) -> int:
+def _largest(
+    images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
+    down: Integers, along: Integers, x: Floats, out: Floats,
+) -> int:  # fmt: skip
     """The largest element of every window. Further arguments: x, out."""
-    channels, height, width, rows, columns = (
-        count(p, 1), count(p, 2), count(p, 3), count(p, 4), count(p, 5),
-    )  # fmt: skip
-    down, along, x, out = integers(p, 6), integers(p, 7), floats(p, 8), floats(p, 9)
     place = 0
-    for image in range(count(p, 0)):
+    for image in range(images):
         for row in range(rows):
             for column in range(columns):
                 left, right = along[2 * column], along[2 * column + 1]
@@ -45,17 +44,16 @@ def _largest(p: int) -> int:
 
 
 @kernel
-def _largest_gradient(p: int) -> int:
+def _largest_gradient(
+    images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
+    down: Integers, along: Integers, x: Floats, out: Floats, d_out: Floats, dx: Floats,
+    rest: Floats,
+) -> int:  # fmt: skip
     """To the first of the largest elements. Further arguments: x, out, d_out, dx, a pixel."""
-    channels, height, width, rows, columns = (
-        count(p, 1), count(p, 2), count(p, 3), count(p, 4), count(p, 5),
-    )  # fmt: skip
-    down, along, x, out = integers(p, 6), integers(p, 7), floats(p, 8), floats(p, 9)
-    d_out, dx, rest = floats(p, 10), floats(p, 11), floats(p, 12)
-    for i in range(count(p, 0) * height * width * channels):
+    for i in range(images * height * width * channels):
         dx[i] = _ZERO
     place = 0
-    for image in range(count(p, 0)):
+    for image in range(images):
         for row in range(rows):
             for column in range(columns):
                 left, right = along[2 * column], along[2 * column + 1]
@@ -74,14 +72,13 @@ def _largest_gradient(p: int) -> int:
 
 
 @kernel
-def _largest_of_four(p: int) -> int:
+def _largest_of_four(
+    images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
+    down: Integers, along: Integers, x: Floats, out: Floats,
+) -> int:  # fmt: skip
     """As ``_largest``, for windows of two by two pixels."""
-    channels, height, width, rows, columns = (
-        count(p, 1), count(p, 2), count(p, 3), count(p, 4), count(p, 5),
-    )  # fmt: skip
-    down, along, x, out = integers(p, 6), integers(p, 7), floats(p, 8), floats(p, 9)
     place = 0
-    for image in range(count(p, 0)):
+    for image in range(images):
         for row in range(rows):
             for column in range(columns):
                 a = ((image * height + down[2 * row]) * width + along[2 * column]) * channels
@@ -95,21 +92,19 @@ def _largest_of_four(p: int) -> int:
 
 
 @kernel
-def _largest_of_four_gradient(p: int) -> int:
+def _largest_of_four_gradient(
+    images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
+    down: Integers, along: Integers, x: Floats, out: Floats, d_out: Floats, dx: Floats,
+) -> int:  # fmt: skip
     """As ``_largest_gradient``, for windows of two by two pixels that do not overlap.
 
     All are read before the first is written: else no vector instructions are used.
     """
-    channels, height, width, rows, columns = (
-        count(p, 1), count(p, 2), count(p, 3), count(p, 4), count(p, 5),
-    )  # fmt: skip
-    down, along, x, out = integers(p, 6), integers(p, 7), floats(p, 8), floats(p, 9)
-    d_out, dx = floats(p, 10), floats(p, 11)
     if height != 2 * rows or width != 2 * columns:
-        for i in range(count(p, 0) * height * width * channels):
+        for i in range(images * height * width * channels):
             dx[i] = _ZERO
     place = 0
-    for image in range(count(p, 0)):
+    for image in range(images):
         for row in range(rows):
             for column in range(columns):
                 a = ((image * height + down[2 * row]) * width + along[2 * column]) * channels
@@ -130,15 +125,13 @@ def _largest_of_four_gradient(p: int) -> int:
 
 
 @kernel
-def _mean(p: int) -> int:
+def _mean(
+    images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
+    down: Integers, along: Integers, x: Floats, out: Floats, shares: Floats,
+) -> int:  # fmt: skip
     """The mean of every window. Further arguments: x, out, one over the elements of windows."""
-    channels, height, width, rows, columns = (
-        count(p, 1), count(p, 2), count(p, 3), count(p, 4), count(p, 5),
-    )  # fmt: skip
-    down, along, x, out = integers(p, 6), integers(p, 7), floats(p, 8), floats(p, 9)
-    shares = floats(p, 10)
     place = 0
-    for image in range(count(p, 0)):
+    for image in range(images):
         for row in range(rows):
             for column in range(columns):
                 left, right = along[2 * column], along[2 * column + 1]
@@ -158,17 +151,15 @@ def _mean(p: int) -> int:
 
 
 @kernel
-def _mean_gradient(p: int) -> int:
+def _mean_gradient(
+    images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
+    down: Integers, along: Integers, dx: Floats, d_out: Floats, shares: Floats,
+) -> int:  # fmt: skip
     """To all elements alike. Further arguments: dx, d_out, one over the elements of windows."""
-    channels, height, width, rows, columns = (
-        count(p, 1), count(p, 2), count(p, 3), count(p, 4), count(p, 5),
-    )  # fmt: skip
-    down, along, dx, d_out = integers(p, 6), integers(p, 7), floats(p, 8), floats(p, 9)
-    shares = floats(p, 10)
-    for i in range(count(p, 0) * height * width * channels):
+    for i in range(images * height * width * channels):
         dx[i] = _ZERO
     place = 0
-    for image in range(count(p, 0)):
+    for image in range(images):
         for row in range(rows):
             for column in range(columns):
                 left, right = along[2 * column], along[2 * column + 1]
@@ -262,10 +253,11 @@ def pool2d_grad(
     d_out, dx.channels_last = code.laid(d_out, last), last and dx.has_planes
     sizes = _sizes(x, pooling, data_format)
     if pooling_type == "max":
-        rest = code.scratch(sizes[1])
         x, out = code.laid(x, last), code.laid(out, last)
         apart = all(axis.stride >= axis.kernel for axis in pooling.axes)
-        gradient = _largest_of_four_gradient if _of_four(pooling) and apart else _largest_gradient
-        code.emit(gradient, *sizes, x, out, d_out, dx, rest)
+        if _of_four(pooling) and apart:
+            code.emit(_largest_of_four_gradient, *sizes, x, out, d_out, dx)
+        else:
+            code.emit(_largest_gradient, *sizes, x, out, d_out, dx, code.scratch(sizes[1]))
     else:
         code.emit(_mean_gradient, *sizes, dx, d_out, _shares(pooling))

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Constant, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, kernel, number
+from dpexec.engine.kernels.machine import Count, Floats, Number, kernel
 from dpexec.engine.kernels.shapes import duplicate
 from dpexec.engine.ops._quantization import TINY, largest_level
 
@@ -18,9 +18,8 @@ _ALONE = Constant(np.ones(1, np.float32))
 
 
 @kernel
-def _abs_max(p: int) -> int:
+def _abs_max(rows: Count, n: Count, x: Floats, out: Floats) -> int:
     """The largest magnitude of every row."""
-    rows, n, x, out = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3)
     for i in range(rows):
         largest, strange = _ZERO, 0
         for j in range(i * n, (i + 1) * n):
@@ -32,10 +31,11 @@ def _abs_max(p: int) -> int:
 
 
 @kernel
-def _moving(p: int) -> int:
+def _moving(
+    here: Floats, accum: Floats, state: Floats, rate: Number, out_scale: Floats, out_state: Floats,
+    out_accum: Floats,
+) -> int:  # fmt: skip
     """The mean of scales goes on."""
-    here, accum, state, rate = floats(p, 0), floats(p, 1), floats(p, 2), number(p, 3)
-    out_scale, out_state, out_accum = floats(p, 4), floats(p, 5), floats(p, 6)
     weight = rate * state[0] + _ONE
     total = rate * accum[0] + here[0]
     out_scale[0], out_state[0], out_accum[0] = total / weight, weight, total
@@ -43,10 +43,10 @@ def _moving(p: int) -> int:
 
 
 @kernel
-def _levels(p: int) -> int:
+def _levels(
+    rows: Count, n: Count, x: Floats, scale: Floats, out: Floats, largest: Number, back: Count,
+) -> int:  # fmt: skip
     """The levels of rows with a scale each, times that of their largest level or not."""
-    rows, n, x, scale, out = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4)
-    largest, back = number(p, 5), count(p, 6)
     for i in range(rows):
         bound = scale[i]
         factor = largest * (_ONE / (bound if bound > _TINY else bound + _TINY))
@@ -60,10 +60,11 @@ def _levels(p: int) -> int:
 
 
 @kernel
-def _numbers(p: int) -> int:
+def _numbers(
+    outer: Count, channels: Count, inner: Count, x: Floats, scale: Floats, other: Floats,
+    out: Floats, largest: Number,
+) -> int:  # fmt: skip
     """The numbers that levels stand for, with a scale for each channel and one for all."""
-    outer, channels, inner, x = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
-    scale, other, out, largest = floats(p, 4), floats(p, 5), floats(p, 6), number(p, 7)
     for i in range(outer):
         for c in range(channels):
             factor = scale[c] * other[0]

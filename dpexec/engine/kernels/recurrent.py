@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.lowering import Code, Constant, Value
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
-from dpexec.engine.kernels.math import inline
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
 from dpexec.engine.kernels.shapes import clear
 
 __all__ = ["ONCE", "Walk"]
@@ -40,15 +40,16 @@ def _count_running(n: int, offsets: Any, counts: Any) -> int:
 
 
 @kernel
-def _order(p: int) -> int:
+def _order(
+    n: Count, back: Count, room: Count, offsets: Integers, counts: Integers, order: Integers,
+    rows: Integers, number: Integers,
+) -> int:  # fmt: skip
     """The steps of sequences.
 
     Arguments: sequences, whether steps go from their ends to their begins, how many rows they
     have, offsets; for every step how many sequences it has, and its first row, the
     sequences, the longest first, for every row of the steps that of its sequence, number of steps.
     """
-    n, back, room, offsets = count(p, 0), count(p, 1), count(p, 2), integers(p, 3)
-    counts, order, rows = integers(p, 4), integers(p, 5), integers(p, 6)
     if offsets[n] != room:
         return 1
     longest = _count_running(n, offsets, counts)
@@ -70,28 +71,22 @@ def _order(p: int) -> int:
             first, end = offsets[order[i]], offsets[order[i] + 1]
             rows[row + i] = end - 1 - step if back else first + step
         row += counts[step]
-    integers(p, 7)[0] = longest
+    number[0] = longest
     return 0
 
 
 @kernel
-def _gather(p: int) -> int:
+def _gather(
+    n: Count, width: Count, numbers: Integers, x: Floats, out: Floats, added: Count, more: Floats,
+) -> int:  # fmt: skip
     """Rows in another order, to which a row may be added.
 
     Arguments: rows, width, for every row which one it is, rows, result, whether a row is added,
     that row.
     """
-    n, width, numbers, x, out = (
-        count(p, 0),
-        count(p, 1),
-        integers(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-    )
-    more = floats(p, 6)
     for row in range(n):
         i, o = numbers[row] * width, row * width
-        if count(p, 5):
+        if added:
             for j in range(width):
                 out[o + j] = x[i + j] + more[j]
         else:
@@ -101,10 +96,8 @@ def _gather(p: int) -> int:
 
 
 @kernel
-def _scatter(p: int) -> int:
+def _scatter(n: Count, width: Count, numbers: Integers, x: Floats, out: Floats) -> int:
     """Rows back in their own order. Arguments: rows, width, which one each is, rows, result."""
-    n, width, numbers = count(p, 0), count(p, 1), integers(p, 2)
-    x, out = floats(p, 3), floats(p, 4)
     for row in range(n):
         i, o = row * width, numbers[row] * width
         for j in range(width):
@@ -113,13 +106,14 @@ def _scatter(p: int) -> int:
 
 
 @kernel
-def _spread(p: int) -> int:
+def _spread(
+    n: Count, width: Count, filled: Integers, order: Integers, x: Floats, out: Floats,
+) -> int:  # fmt: skip
     """A row per sequence, the longest first, back in their own order; 0 for empty ones.
 
     Arguments: sequences, width, how many are not empty, the sequences, rows, result.
     """
-    n, width, running, order = count(p, 0), count(p, 1), integers(p, 2)[0], integers(p, 3)
-    x, out = floats(p, 4), floats(p, 5)
+    running = filled[0]
     for row in range(n):
         i, o = row * width, order[row] * width
         for j in range(width):
@@ -128,15 +122,16 @@ def _spread(p: int) -> int:
 
 
 @kernel
-def _before(p: int) -> int:
+def _before(
+    number: Integers, room: Count, counts: Integers, width: Count, x: Floats, first: Floats,
+    out: Floats,
+) -> int:  # fmt: skip
     """For every row of the steps that of the same sequence in the step before.
 
     Arguments: number of steps, room for numbers of steps, how many sequences each has and its first
     row, width, rows, what is before the first step, result.
     """
-    room, counts, width = count(p, 1), integers(p, 2), count(p, 3)
-    x, first, out = floats(p, 4), floats(p, 5), floats(p, 6)
-    for step in range(integers(p, 0)[0]):
+    for step in range(number[0]):
         o, i = counts[room + step] * width, counts[room + step - 1] * width if step else 0
         for j in range(counts[step] * width):
             out[o + j] = x[i + j] if step else first[j]
@@ -144,16 +139,19 @@ def _before(p: int) -> int:
 
 
 @kernel
-def _places_before(p: int) -> int:
+def _places_before(
+    number: Integers, room: Count, numbers: Integers, which: Count, nbytes: Count, begin: Count,
+    all_steps: Count,
+) -> int:  # fmt: skip
     """Where the states before each step are.
 
     Arguments: number of steps, room for numbers of steps, these numbers, which of them the places
     are, bytes of a row, where the states before the first step are, and those of all steps.
     """
-    room, numbers, places = count(p, 1), integers(p, 2), count(p, 1) * count(p, 3)
-    for step in range(integers(p, 0)[0]):
-        before = count(p, 6) + count(p, 4) * numbers[room + step - 1]
-        numbers[places + step] = before if step else count(p, 5)
+    places = room * which
+    for step in range(number[0]):
+        before = all_steps + nbytes * numbers[room + step - 1]
+        numbers[places + step] = before if step else begin
     return 0
 
 

@@ -9,16 +9,15 @@ import numpy as np
 
 from dpexec.engine.kernels.generate import compiled, single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
 from dpexec.engine.kernels.shapes import clear
 
 __all__: list[str] = []
 
 _POSITION = """\
-def position_{kind}(p):
-    n, depth, axis, size, index, out = (
-        count(p, 0), count(p, 1), count(p, 2), count(p, 3), {kind}(p, 4), integers(p, 5)
-    )
+def position_{kind}(
+    n: Count, depth: Count, axis: Count, size: Count, index: {kind}, out: Integers
+):
     for i in range(n):
         found = np.int64(index[i * depth + axis])
         if found < 0 or found >= size:
@@ -31,9 +30,8 @@ def position_{kind}(p):
 Arguments: how many, their axes, the axis, its size, numbers for all axes, positions.
 """
 _PICK = """\
-def pick_{kind}(p):
-    width, places, x, out = count(p, 1), integers(p, 2), {kind}(p, 3), {kind}(p, 4)
-    for i in range(count(p, 0)):
+def pick_{kind}(n: Count, width: Count, places: Integers, x: {kind}, out: {kind}):
+    for i in range(n):
         first = places[i] * width
         for j in range(width):
             out[i * width + j] = x[first + j]
@@ -41,17 +39,16 @@ def pick_{kind}(p):
 """
 """Rows at positions. Arguments: how many, their width, positions, rows, results."""
 _MASK = """\
-def mask_{kind}_{made}(p):
-    width, x, out = count(p, 1), {kind}(p, 2), {made}(p, 3)
-    for i in range(count(p, 0)):
+def mask_{kind}_{made}(rows: Count, width: Count, x: {kind}, out: {made}):
+    for i in range(rows):
         for j in range(width):
             out[i * width + j] = {one} if j < x[i] else {zero}
     return 0
 """
 """Ones, then zeros. Arguments: rows, their width, how many ones each has, results."""
 
-_NUMBERS = {"int64": "integers", "int32": "words"}
-_ELEMENTS = {"float32": "floats", "int64": "integers"}
+_NUMBERS = {"int64": "Integers", "int32": "Words"}
+_ELEMENTS = {"float32": "Floats", "int64": "Integers"}
 _positions = {d: compiled(f"position_{k}", _POSITION.format(kind=k)) for d, k in _NUMBERS.items()}
 _picks = {d: compiled(f"pick_{k}", _PICK.format(kind=k)) for d, k in _ELEMENTS.items()}
 _masks = {
@@ -65,15 +62,14 @@ _masks = {
 
 
 @kernel
-def _put(p: int) -> int:
+def _put(n: Count, width: Count, places: Integers, x: Floats, out: Floats, adds: Count) -> int:
     """Rows at their positions, after each other; the last counts, or all are added up.
 
     Arguments: how many, their width, positions, rows, results, whether to add.
     """
-    width, places, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
-    for i in range(count(p, 0)):
+    for i in range(n):
         first, given = places[i] * width, i * width
-        if count(p, 5):
+        if adds:
             for j in range(width):
                 out[first + j] += x[given + j]
         else:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.dropout import signed, word
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Constant, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
-from dpexec.engine.kernels.math import inline, lanes, log, log1p, sigmoid
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
+from dpexec.engine.kernels.math import lanes, log, log1p, sigmoid
 from dpexec.engine.ops._samplers import CUSTOM, LOG_UNIFORM
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -33,34 +34,37 @@ def _product(x: Any, start: int, y: Any, begin: int, n: int) -> Any:
 
 
 @inline
-def _classes(p: int) -> Any:
+def _drawn_of(classes: int, falling: int) -> Any:
     """From how many classes noise is drawn: the last is never drawn with falling odds."""
-    return count(p, 3) - 1 if count(p, 4) else count(p, 3)
+    return classes - 1 if falling else classes
 
 
 @inline
-def _noise(p: int, chosen: int) -> Any:
+def _noise(noises: int, classes: int, falling: int, chosen: int) -> Any:
     """How much more probable noise is than data."""
-    if count(p, 4):
-        odds = np.log((chosen + 2.0) / (chosen + 1.0)) / np.log(_classes(p) + 1.0)
-        return np.float32(odds) * np.float32(count(p, 2))
-    return np.float32(1.0 / count(p, 3)) * np.float32(count(p, 2))
+    if falling:
+        limit = _drawn_of(classes, falling)
+        odds = np.log((chosen + 2.0) / (chosen + 1.0)) / np.log(limit + 1.0)
+        return np.float32(odds) * np.float32(noises)
+    return np.float32(1.0 / classes) * np.float32(noises)
 
 
 @kernel
-def _draw(p: int) -> int:
+def _draw(
+    rows: Count, true: Count, noises: Count, classes: Count, falling: Count,
+    label: Integers, out: Integers, key: Count, first_sample: Count, samples: Count, share: Count,
+) -> int:  # fmt: skip
     """Classes of the labels and drawn ones. More: labels, classes, the stream's numbers."""
-    rows, true, noises, limit = count(p, 0), count(p, 1), count(p, 2), _classes(p)
-    label, out, state, share = integers(p, 5), integers(p, 6), np.uint64(count(p, 7)), count(p, 10)
+    limit, state = _drawn_of(classes, falling), np.uint64(key)
     size = rows * noises
-    first = 0 if size % count(p, 9) else count(p, 8) * (size // count(p, 9))
+    first = 0 if size % samples else first_sample * (size // samples)
     for i in range(rows):
         at = i * (true + noises)
         for j in range(true):
             out[at + j] = label[i * true + j]
         for j in range(noises):
             drawn = word(np.uint64(first + i * noises + j), state)
-            if count(p, 4):
+            if falling:
                 power = np.float64(np.float32(drawn) * _SCALE) * np.log(limit + 1.0)
                 out[at + true + j] = (np.int64(np.exp(power)) - 1) % limit
             else:
@@ -69,10 +73,11 @@ def _draw(p: int) -> int:
 
 
 @kernel
-def _choose(p: int) -> int:
+def _choose(
+    rows: Count, true: Count, noises: Count, classes: Count, falling: Count, label: Integers,
+    out: Integers, given: Integers,
+) -> int:  # fmt: skip
     """Classes of the labels and given ones. More: labels, classes, those that are given."""
-    rows, true, noises = count(p, 0), count(p, 1), count(p, 2)
-    label, out, given = integers(p, 5), integers(p, 6), integers(p, 7)
     for i in range(rows):
         at = i * (true + noises)
         for j in range(true):
@@ -83,69 +88,73 @@ def _choose(p: int) -> int:
 
 
 @kernel
-def _cost(p: int) -> int:
+def _cost(
+    rows: Count, true: Count, noises: Count, classes: Count, falling: Count,
+    width: Count, x: Floats, weight: Floats, biased: Count, bias: Floats, weighted: Count,
+    importance: Floats, chosen: Integers, share: Floats, cost: Floats,
+) -> int:  # fmt: skip
     """The cost of every row.
 
     More: width, x, weight, whether there is a bias, it, whether samples have weights, they,
     classes, probabilities, costs.
     """
-    rows, true, columns, width = count(p, 0), count(p, 1), count(p, 1) + count(p, 2), count(p, 5)
-    x, weight, bias, importance = floats(p, 6), floats(p, 7), floats(p, 9), floats(p, 11)
-    chosen, share, cost = integers(p, 12), floats(p, 13), floats(p, 14)
+    columns = true + noises
     for i in range(rows * columns):
-        if chosen[i] < 0 or chosen[i] >= count(p, 3):
+        if chosen[i] < 0 or chosen[i] >= classes:
             return 1
     for i in range(rows):
         total = _ZERO
         for j in range(columns):
             at = i * columns + j
             z = _product(x, i * width, weight, chosen[at] * width, width)
-            if count(p, 8):
+            if biased:
                 z += bias[chosen[at]]
-            o, b = sigmoid(z), _noise(p, chosen[at])
+            o, b = sigmoid(z), _noise(noises, classes, falling, chosen[at])
             if j < true and z < _UNLIKELY:
                 total += log(b) - z
             else:
                 ratio = b / o if j < true else o / b
                 total += log1p(ratio) if ratio < _ONE else log(ratio + _ONE)
             share[at] = o
-        cost[i] = total * importance[i] if count(p, 10) else total
+        cost[i] = total * importance[i] if weighted else total
     return 0
 
 
 @kernel
-def _cost_grad(p: int) -> int:
+def _cost_grad(
+    rows: Count, true: Count, noises: Count, classes: Count, falling: Count,
+    width: Count, x: Floats, weight: Floats, weighted: Count, importance: Floats, chosen: Integers,
+    share: Floats, d_cost: Floats, for_x: Count, dx: Floats, for_weight: Count, d_weight: Floats,
+    for_bias: Count, d_bias: Floats,
+) -> int:  # fmt: skip
     """The rows of classes that took part, added up in their order.
 
     More: width, x, weight, whether samples have weights, they, classes, probabilities, the
     gradient of the costs, and for x, weight and bias whether a gradient is wanted, and it.
     """
-    rows, true, columns, width = count(p, 0), count(p, 1), count(p, 1) + count(p, 2), count(p, 5)
-    x, weight, importance = floats(p, 6), floats(p, 7), floats(p, 9)
-    chosen, share, d_cost = integers(p, 10), floats(p, 11), floats(p, 12)
-    dx, d_weight, d_bias = floats(p, 14), floats(p, 16), floats(p, 18)
-    if count(p, 13):
+    columns = true + noises
+    if for_x:
         for i in range(rows * width):
             dx[i] = _ZERO
-    if count(p, 15):
-        for i in range(count(p, 3) * width):
+    if for_weight:
+        for i in range(classes * width):
             d_weight[i] = _ZERO
-    if count(p, 17):
-        for i in range(count(p, 3)):
+    if for_bias:
+        for i in range(classes):
             d_bias[i] = _ZERO
     for i in range(rows):
-        factor = d_cost[i] * importance[i] if count(p, 8) else d_cost[i]
+        factor = d_cost[i] * importance[i] if weighted else d_cost[i]
         for j in range(columns):
             row = chosen[i * columns + j]
-            o, b = share[i * columns + j], _noise(p, row)
+            o, b = share[i * columns + j], _noise(noises, classes, falling, row)
             d = (-b if j < true else o) * (_ONE - o) / (o + b) * factor
-            if count(p, 13):
+            if for_x:
                 for k in range(width):
                     dx[i * width + k] += d * weight[row * width + k]
-            if count(p, 15):
+            if for_weight:
                 for k in range(width):
                     d_weight[row * width + k] += d * x[i * width + k]
-            if count(p, 17):
+            if for_bias:
                 d_bias[row] += d
     return 0
 

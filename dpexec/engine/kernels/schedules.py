@@ -12,14 +12,13 @@ _FEW = 4096
 """Elements: NumPy's vectors of powers and of sines are faster than scalars for more."""
 
 _INCREMENT = """\
-def increment_{kind}(p):
-    x, out = {kind}(p, 0), {kind}(p, 1)
-    out[0] = x[0] + {step}(p, 2)
+def increment_{kind}(x: {kind}, out: {kind}, step: {step}):
+    out[0] = x[0] + step
     return 0
 """
 _INCREMENTS = {
     dtype: compiled(f"increment_{kind}", _INCREMENT.format(kind=kind, step=step))
-    for dtype, kind, step in (("float32", "floats", "number"), ("int64", "integers", "count"))
+    for dtype, kind, step in (("float32", "Floats", "Number"), ("int64", "Integers", "Count"))
 }
 _POWER = Pointwise("power", "x exponent", "x ** exponent")
 _POWER_OF = Pointwise("power_of", "x", "x ** exponent", "exponent")

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.kernels.calls import run_call
+from dpexec.engine.kernels.calls import run_call, with_arguments
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.lowering import Code, Offsets, Value, lowering
-from dpexec.engine.kernels.machine import Kernel, count, floats, integers, kernel, number, words
-from dpexec.engine.kernels.math import apart, exp_bounded, inline, largest
+from dpexec.engine.kernels.machine import Count, Floats, Integers, Kernel, Number, Words, kernel
+from dpexec.engine.kernels.math import exp_bounded, largest
 from dpexec.engine.kernels.softmax import add_up, dot
 from dpexec.engine.ops import _sequences as on_arrays
 
@@ -26,8 +28,12 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 _Array = np.ndarray[Any, Any]
 
 
-@apart
-def _add(sequences: int, width: int, offsets: Any, x: Any, out: Any) -> None:
+@kernel(apart=True)
+def _sums(sequences: Count, width: Count, offsets: Integers, x: Floats, out: Floats) -> None:
+    """The sum of the rows of every sequence.
+
+    Arguments: sequences, width of rows, offsets, rows, sums.
+    """
     for sequence in range(sequences):
         o = sequence * width
         for j in range(width):
@@ -38,18 +44,14 @@ def _add(sequences: int, width: int, offsets: Any, x: Any, out: Any) -> None:
                 out[o + j] += x[i + j]
 
 
-@kernel
-def _sums(p: int) -> int:
-    """The sum of the rows of every sequence.
+@kernel(apart=True)
+def _maxima(
+    sequences: Count, width: Count, offsets: Integers, x: Floats, out: Floats, rows: Words
+) -> None:
+    """The greatest numbers of every sequence, and the rows that have them.
 
-    Arguments: sequences, width of rows, offsets, rows, sums.
+    Arguments: sequences, width of rows, offsets, rows, greatest numbers, their rows.
     """
-    _add(count(p, 0), count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4))
-    return 0
-
-
-@apart
-def _choose(sequences: int, width: int, offsets: Any, x: Any, out: Any, rows: Any) -> None:
     for sequence in range(sequences):
         o, first = sequence * width, offsets[sequence]
         empty = first == offsets[sequence + 1]
@@ -66,26 +68,15 @@ def _choose(sequences: int, width: int, offsets: Any, x: Any, out: Any, rows: An
 
 
 @kernel
-def _maxima(p: int) -> int:
-    """The greatest numbers of every sequence, and the rows that have them.
-
-    Arguments: sequences, width of rows, offsets, rows, greatest numbers, their rows.
-    """
-    _choose(count(p, 0), count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4), words(p, 5))
-    return 0
-
-
-@kernel
-def in_bounds(p: int) -> int:
+def in_bounds(sequences: Count, offsets: Integers, rows: Count) -> int:
     """Refuse offsets that go beyond the rows. Arguments: sequences, offsets, rows."""
-    return 1 if integers(p, 1)[count(p, 0)] > count(p, 2) else 0
+    return 1 if offsets[sequences] > rows else 0
 
 
 @kernel
-def copy_offsets(p: int) -> int:
+def copy_offsets(n: Count, offsets: Integers, out: Integers) -> int:
     """Copy offsets. Arguments: how many, offsets, result."""
-    offsets, out = integers(p, 1), integers(p, 2)
-    for i in range(count(p, 0)):
+    for i in range(n):
         out[i] = offsets[i]
     return 0
 
@@ -99,15 +90,16 @@ def _share(kind: int, length: int) -> Any:
 
 
 @kernel
-def _ends(p: int) -> int:
+def _ends(
+    sequences: Count, width: Count, offsets: Integers, x: Floats, out: Floats, last: Count,
+) -> int:  # fmt: skip
     """The first or the last row of every sequence that has some.
 
     Arguments: sequences, width of rows, offsets, rows, results, whether they are the last ones.
     """
-    width, offsets, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
-        row = end - 1 if count(p, 5) else first
+        row = end - 1 if last else first
         if first < end:
             for j in range(width):
                 out[sequence * width + j] = x[row * width + j]
@@ -115,17 +107,18 @@ def _ends(p: int) -> int:
 
 
 @kernel
-def _complete(p: int) -> int:
+def _complete(
+    sequences: Count, width: Count, offsets: Integers, out: Floats, kind: Count, filled: Number,
+) -> int:  # fmt: skip
     """Make sums what is asked for, and fill in what stands for sequences without rows.
 
     Arguments: sequences, width of rows, offsets, results, their kind, what is filled in.
     """
-    width, offsets, out, kind = count(p, 1), integers(p, 2), floats(p, 3), count(p, 4)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         length, o = offsets[sequence + 1] - offsets[sequence], sequence * width
         if length == 0:
             for j in range(width):
-                out[o + j] = number(p, 5)
+                out[o + j] = filled
         elif kind in (_AVERAGE, _SQRT):
             share = _share(kind, length)
             for j in range(width):
@@ -134,15 +127,16 @@ def _complete(p: int) -> int:
 
 
 @kernel
-def _shares(p: int) -> int:
+def _shares(
+    sequences: Count, width: Count, offsets: Integers, d_out: Floats, dx: Floats, kind: Count,
+) -> int:  # fmt: skip
     """The gradient of rows that were added up.
 
     Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the results.
     """
-    width, offsets, d_out, dx = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end, i = offsets[sequence], offsets[sequence + 1], sequence * width
-        share = _share(count(p, 5), end - first) if first < end else _ONE
+        share = _share(kind, end - first) if first < end else _ONE
         for row in range(first, end):
             for j in range(width):
                 dx[row * width + j] = d_out[i + j] * share
@@ -150,15 +144,16 @@ def _shares(p: int) -> int:
 
 
 @kernel
-def _choices(p: int) -> int:
+def _choices(
+    sequences: Count, width: Count, offsets: Integers, d_out: Floats, dx: Floats, kind: Count,
+    rows: Words,
+) -> int:  # fmt: skip
     """The gradient of rows of which some were chosen.
 
     Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the results,
     for maxima their rows.
     """
-    width, offsets, d_out, dx = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
-    kind, rows = count(p, 5), words(p, 6)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end, i = offsets[sequence], offsets[sequence + 1], sequence * width
         for j in range(first * width, end * width):
             dx[j] = _ZERO
@@ -206,10 +201,9 @@ def sequence_pool_grad(
 
 
 @kernel
-def _softmax(p: int) -> int:
+def _softmax(sequences: Count, offsets: Integers, x: Floats, out: Floats) -> int:
     """Sequences become probabilities. Arguments: sequences, offsets, numbers, result."""
-    offsets, x, out = integers(p, 1), floats(p, 2), floats(p, 3)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, n = offsets[sequence], offsets[sequence + 1] - offsets[sequence]
         if n:
             top = largest(x, first, n)
@@ -222,10 +216,9 @@ def _softmax(p: int) -> int:
 
 
 @kernel
-def _softmax_grad(p: int) -> int:
+def _softmax_grad(sequences: Count, offsets: Integers, y: Floats, dy: Floats, dx: Floats) -> int:
     """Its gradient. Arguments: sequences, offsets, probabilities, their gradient, the result."""
-    offsets, y, dy, dx = integers(p, 1), floats(p, 2), floats(p, 3), floats(p, 4)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         total = dot(y, dy, first, end - first)
         for j in range(first, end):
@@ -253,13 +246,12 @@ def sequence_softmax_grad(
 
 
 @kernel
-def _repeat(p: int) -> int:
+def _repeat(sequences: Count, width: Count, offsets: Integers, x: Floats, out: Floats) -> int:
     """A row for every row of a sequence.
 
     Arguments: sequences, width of rows, offsets, a row of every sequence, results.
     """
-    width, offsets, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
-    for sequence in range(count(p, 0)):
+    for sequence in range(sequences):
         first = sequence * width
         for row in range(offsets[sequence], offsets[sequence + 1]):
             for j in range(width):
@@ -350,3 +342,12 @@ def maxima(xp: Any, x: _Array, lod: Lod) -> tuple[_Array, _Array]:
     rows = np.empty(out.shape, np.int32)
     _run(_maxima, x, lod, out, rows)
     return out, rows
+
+
+implementation("sequence_pool", backend="host", per_operator=True)(
+    with_arguments(sums=sums, maxima=maxima)
+)
+implementation(
+    "sequence_expand_grad", "sequence_expand_as_grad", "fusion_seqpool_concat",
+    "fusion_seqpool_cvm_concat", backend="host", per_operator=True,
+)(with_arguments(sums=sums))  # fmt: skip

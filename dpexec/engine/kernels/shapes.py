@@ -15,14 +15,11 @@ from dpexec.engine.kernels.strides import OUTER, merged, strides
 __all__ = ["clear", "duplicate", "move"]
 
 _MOVE = """\
-def move_{kind}(p):
-    n0, n1, n2, n = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
-    x, i0, i1, i2, i3, i4 = (
-        {kind}(p, 4), count(p, 5), count(p, 6), count(p, 7), count(p, 8), count(p, 9)
-    )
-    out, k0, k1, k2, k3, k4 = (
-        {kind}(p, 10), count(p, 11), count(p, 12), count(p, 13), count(p, 14), count(p, 15)
-    )
+def move_{kind}(
+    n0: Count, n1: Count, n2: Count, n: Count,
+    x: {kind}, i0: Count, i1: Count, i2: Count, i3: Count, i4: Count,
+    out: {kind}, k0: Count, k1: Count, k2: Count, k3: Count, k4: Count,
+):
     for a in range(n0):
         for b in range(n1):
             for c in range(n2):
@@ -40,17 +37,15 @@ def move_{kind}(p):
     return 0
 """
 _FILL = """\
-def fill_{kind}(p):
-    n, out = count(p, 0), {kind}(p, 1)
+def fill_{kind}(n: Count, out: {kind}, value: {value}):
     for i in range(n):
-        out[i] = {value}(p, 2)
+        out[i] = value
     return 0
 """
 _WIDEN = compiled(
     "widen",
     """\
-def widen(p):
-    given, n, x, out = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3)
+def widen(given: Count, n: Count, x: Floats, out: Floats):
     for i in range(given):
         out[i] = x[i]
     for i in range(given, n):
@@ -58,11 +53,11 @@ def widen(p):
     return 0
 """,
 )
-_KINDS = {"float32": "floats", "int64": "integers"}
+_KINDS = {"float32": "Floats", "int64": "Integers"}
 _MOVES = {dtype: compiled(f"move_{k}", _MOVE.format(kind=k)) for dtype, k in _KINDS.items()}
 _FILLS = {
-    "float32": compiled("fill_floats", _FILL.format(kind="floats", value="number")),
-    "int64": compiled("fill_integers", _FILL.format(kind="integers", value="count")),
+    "float32": compiled("fill_Floats", _FILL.format(kind="Floats", value="Number")),
+    "int64": compiled("fill_Integers", _FILL.format(kind="Integers", value="Count")),
 }
 _FEW = 1 << 14
 Place = tuple[int, Sequence[int]]
@@ -336,18 +331,17 @@ def expand(
 # ---- other element types
 
 _CAST = """\
-def cast_{source}_{target}(p):
-    n, x, out = count(p, 0), {source}(p, 1), {target}(p, 2)
+def cast_{source}_{target}(n: Count, x: {source}, out: {target}):
     for i in range(n):
         out[i] = {made}(x[i])
     return 0
 """
 _CASTS = {
     ("float32", "int64"): compiled(
-        "cast_floats_integers", _CAST.format(source="floats", target="integers", made="np.int64")
+        "cast_Floats_Integers", _CAST.format(source="Floats", target="Integers", made="np.int64")
     ),
     ("int64", "float32"): compiled(
-        "cast_integers_floats", _CAST.format(source="integers", target="floats", made="F")
+        "cast_Integers_Floats", _CAST.format(source="Integers", target="Floats", made="F")
     ),
 }
 

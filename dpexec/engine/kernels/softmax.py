@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.elementwise import DIVIDE, MULTIPLY, SUBTRACT, TOTAL
 from dpexec.engine.kernels.formulas import Sheet
 from dpexec.engine.kernels.generate import Pointwise, Recorder, single
 from dpexec.engine.kernels.linear import MAXIMA
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel
-from dpexec.engine.kernels.math import exp_bounded, inline, lanes, largest, log, log1p
+from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
+from dpexec.engine.kernels.math import exp_bounded, lanes, largest, log, log1p
 
 __all__ = ["add_up", "dot", "hard"]
 
@@ -60,17 +61,14 @@ def _softmax_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
 
 
 @kernel
-def _softmax(p: int) -> int:
-    rows, n, x, out, onto = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), count(p, 4)
+def _softmax(rows: Count, n: Count, x: Floats, out: Floats, onto: Count) -> int:
     for i in range(rows):
         _softmax_row(x, out, i * n, n, onto)
     return 0
 
 
 @kernel
-def _softmax_grad(p: int) -> int:
-    rows, n, y, dy, dx = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4)
-    onto = count(p, 5)
+def _softmax_grad(rows: Count, n: Count, y: Floats, dy: Floats, dx: Floats, onto: Count) -> int:
     for i in range(rows):
         start = i * n
         total = dot(y, dy, start, n)
@@ -84,9 +82,10 @@ def _softmax_grad(p: int) -> int:
 
 
 @kernel
-def _softmax_with_cross_entropy(p: int) -> int:
-    rows, n, x, label = count(p, 0), count(p, 1), floats(p, 2), integers(p, 3)
-    out, loss, ignored, onto = floats(p, 4), floats(p, 5), count(p, 6), count(p, 7)
+def _softmax_with_cross_entropy(
+    rows: Count, n: Count, x: Floats, label: Integers, out: Floats, loss: Floats, ignored: Count,
+    onto: Count,
+) -> int:  # fmt: skip
     for i in range(rows):
         chosen = label[i]
         if chosen != ignored and (chosen < 0 or chosen >= n):
@@ -112,9 +111,10 @@ def _softmax_with_cross_entropy(p: int) -> int:
 
 
 @kernel
-def _softmax_with_cross_entropy_grad(p: int) -> int:
-    rows, n, y, label = count(p, 0), count(p, 1), floats(p, 2), integers(p, 3)
-    d_loss, dx, ignored, onto = floats(p, 4), floats(p, 5), count(p, 6), count(p, 7)
+def _softmax_with_cross_entropy_grad(
+    rows: Count, n: Count, y: Floats, label: Integers, d_loss: Floats, dx: Floats, ignored: Count,
+    onto: Count,
+) -> int:  # fmt: skip
     for i in range(rows):
         chosen, start = label[i], i * n
         if chosen != ignored and (chosen < 0 or chosen >= n):

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpexec.engine.kernels.embedding import fetch_ahead
 from dpexec.engine.kernels.lowering import Code, Sparse, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, integers, kernel, number
+from dpexec.engine.kernels.machine import Count, Floats, Integers, Number, kernel
 
 __all__ = ["append", "merged"]
 
@@ -30,15 +30,16 @@ _FEW = 2048  # rows: one more pass over them takes less than to go through large
 
 
 @kernel
-def append(p: int) -> int:
+def append(
+    before: Count, width: Count, rows: Integers, value: Floats, held: Integers, out_rows: Integers,
+    out: Floats, total: Integers,
+) -> int:  # fmt: skip
     """Put rows behind those that were put there before.
 
     Arguments: 0 if nothing was, elements of a row, row numbers, values, how many, and the same of
     the result.
     """
-    before, width = count(p, 0), count(p, 1)
-    rows, value, n = integers(p, 2), floats(p, 3), integers(p, 4)[0]
-    out_rows, out, total = integers(p, 5), floats(p, 6), integers(p, 7)
+    n = held[0]
     start = total[0] if before else 0
     for i in range(n):
         out_rows[start + i] = rows[i]
@@ -63,12 +64,12 @@ def sum(code: Code, xs: list[Value | Sparse], out: Value | Sparse) -> Any:
 
 
 @kernel
-def _merge(p: int) -> int:
+def _merge(
+    height: Count, width: Count, rows: Integers, value: Floats, held: Integers, out_rows: Integers,
+    out: Floats, total: Integers, order: Integers, other: Integers, starts: Integers,
+) -> int:  # fmt: skip
     """Sort the rows digit by digit, which keeps equal ones in order, and add up equal ones."""
-    height, width = count(p, 0), count(p, 1)
-    rows, value, n = integers(p, 2), floats(p, 3), integers(p, 4)[0]
-    out_rows, out, total = integers(p, 5), floats(p, 6), integers(p, 7)
-    order, other, starts = integers(p, 8), integers(p, 9), integers(p, 10)
+    n = held[0]
     for i in range(n):
         if rows[i] < 0 or rows[i] >= height:
             return 1
@@ -105,13 +106,15 @@ def _merge(p: int) -> int:
 
 
 @kernel
-def _keep_order(p: int) -> int:
+def _keep_order(
+    width: Count, rows: Integers, value: Floats, held: Integers, out_rows: Integers, out: Floats,
+    total: Integers,
+) -> int:  # fmt: skip
     """Put merged rows into the order in which they came, if no two of them were equal.
 
     Arguments: elements of a row; row numbers, values, how many; and the same of the merged ones.
     """
-    width, rows, value, n = count(p, 0), integers(p, 1), floats(p, 2), integers(p, 3)[0]
-    out_rows, out, total = integers(p, 4), floats(p, 5), integers(p, 6)
+    n = held[0]
     if total[0] == n:
         for i in range(n):
             out_rows[i] = rows[i]
@@ -151,9 +154,11 @@ def merge_selected_rows(code: Code, x: Sparse, out: Sparse) -> Any:
 
 
 @kernel
-def _sgd_rows(p: int) -> int:
-    height, width, param, rate = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3)
-    rows, value, n = integers(p, 4), floats(p, 5), integers(p, 6)[0]
+def _sgd_rows(
+    height: Count, width: Count, param: Floats, rate: Floats, rows: Integers, value: Floats,
+    held: Integers,
+) -> int:  # fmt: skip
+    n = held[0]
     factor = rate[0]
     for i in range(n):
         if rows[i] < 0 or rows[i] >= height:
@@ -167,10 +172,11 @@ def _sgd_rows(p: int) -> int:
 
 
 @kernel
-def _adagrad_rows(p: int) -> int:
-    width, param, moment, rate = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
-    epsilon = number(p, 4)
-    rows, value, n = integers(p, 5), floats(p, 6), integers(p, 7)[0]
+def _adagrad_rows(
+    width: Count, param: Floats, moment: Floats, rate: Floats, epsilon: Number, rows: Integers,
+    value: Floats, held: Integers,
+) -> int:  # fmt: skip
+    n = held[0]
     factor = rate[0]
     for i in range(n):
         fetch_ahead(param, rows, i, n, width)
@@ -195,12 +201,12 @@ def _adam_step(param: Any, m: Any, v: Any, at: Any, grad: Any, b1: Any, b2: Any,
 
 
 @kernel
-def _adam_rows(p: int) -> int:
-    height, width, lazy = count(p, 0), count(p, 1), count(p, 2)
-    param, m, v = floats(p, 3), floats(p, 4), floats(p, 5)
-    rate, power1, power2 = floats(p, 6), floats(p, 7), floats(p, 8)
-    b1, b2, epsilon = number(p, 9), number(p, 10), number(p, 11)
-    rows, value, n = integers(p, 12), floats(p, 13), integers(p, 14)[0]
+def _adam_rows(
+    height: Count, width: Count, lazy: Count, param: Floats, m: Floats, v: Floats, rate: Floats,
+    power1: Floats, power2: Floats, b1: Number, b2: Number, epsilon: Number, rows: Integers,
+    value: Floats, held: Integers,
+) -> int:  # fmt: skip
+    n = held[0]
     step = rate[0] * np.sqrt(_ONE - power2[0]) / (_ONE - power1[0])
     rest = (step, epsilon)
     behind = 0  # the last row that is done
@@ -221,10 +227,11 @@ def _adam_rows(p: int) -> int:
 
 
 @kernel
-def _momentum_rows(p: int) -> int:
-    height, width, nesterov = count(p, 0), count(p, 1), count(p, 2)
-    param, velocity, rate, mu = floats(p, 3), floats(p, 4), floats(p, 5), number(p, 6)
-    rows, value, n = integers(p, 7), floats(p, 8), integers(p, 9)[0]
+def _momentum_rows(
+    height: Count, width: Count, nesterov: Count, param: Floats, velocity: Floats, rate: Floats,
+    mu: Number, rows: Integers, value: Floats, held: Integers,
+) -> int:  # fmt: skip
+    n = held[0]
     factor = rate[0]
     own, before = (_ONE, mu) if nesterov else (_ZERO, _ONE)
     behind = 0

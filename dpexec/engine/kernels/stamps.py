@@ -1,4 +1,4 @@
-"""What :func:`dpexec.engine.kernels.machine.run_timed` writes, and the times that this means."""
+"""What :func:`dpexec.engine.kernels.tables.run_timed` writes, and the times that this means."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.engine.kernels.formulas import planes
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, doubles, floats, kernel, number
+from dpexec.engine.kernels.machine import Count, Doubles, Floats, Number, kernel
 from dpexec.engine.kernels.math import lanes
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -42,14 +42,7 @@ def _along(x: Any, dy: Any, at: int, n: int, mean: Any, inverse: Any) -> Any:
 
 
 @kernel
-def _sums(p: int) -> int:
-    batch, channels, size, x, sums = (
-        count(p, 0),
-        count(p, 1),
-        count(p, 2),
-        floats(p, 3),
-        doubles(p, 4),
-    )
+def _sums(batch: Count, channels: Count, size: Count, x: Floats, sums: Doubles) -> int:
     for c in range(channels):
         total = squares = 0.0
         for i in range(batch):
@@ -61,15 +54,11 @@ def _sums(p: int) -> int:
 
 
 @kernel
-def _normalize(p: int) -> int:
-    batch, channels, size, kept, epsilon = (
-        count(p, 0), count(p, 1), count(p, 2), number(p, 3), number(p, 4),
-    )  # fmt: skip
-    x, scale, bias, mean, variance = (
-        floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8), floats(p, 9),
-    )  # fmt: skip
-    sums, y, mean_out, variance_out = doubles(p, 10), floats(p, 11), floats(p, 12), floats(p, 13)
-    used_means, inverses = floats(p, 14), floats(p, 15)
+def _normalize(
+    batch: Count, channels: Count, size: Count, kept: Number, epsilon: Number, x: Floats,
+    scale: Floats, bias: Floats, mean: Floats, variance: Floats, sums: Doubles, y: Floats,
+    mean_out: Floats, variance_out: Floats, used_means: Floats, inverses: Floats,
+) -> int:  # fmt: skip
     for c in range(channels):
         middle = sums[c] / sums[2 * channels]
         used = np.float32(middle)
@@ -88,13 +77,10 @@ def _normalize(p: int) -> int:
 
 
 @kernel
-def _grad_sums(p: int) -> int:
-    batch, channels, size, x, means = (
-        count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4),
-    )  # fmt: skip
-    inverses, dy, sums, d_scale, d_bias = (
-        floats(p, 5), floats(p, 6), doubles(p, 7), floats(p, 8), floats(p, 9),
-    )  # fmt: skip
+def _grad_sums(
+    batch: Count, channels: Count, size: Count, x: Floats, means: Floats, inverses: Floats,
+    dy: Floats, sums: Doubles, d_scale: Floats, d_bias: Floats,
+) -> int:  # fmt: skip
     for c in range(channels):
         along = total = 0.0
         for i in range(batch):
@@ -107,12 +93,10 @@ def _grad_sums(p: int) -> int:
 
 
 @kernel
-def _grad(p: int) -> int:
-    batch, channels, size, x, scale = (
-        count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4),
-    )  # fmt: skip
-    means, inverses, dy = floats(p, 5), floats(p, 6), floats(p, 7)
-    sums, grad_sums, dx = doubles(p, 8), doubles(p, 9), floats(p, 10)
+def _grad(
+    batch: Count, channels: Count, size: Count, x: Floats, scale: Floats, means: Floats,
+    inverses: Floats, dy: Floats, sums: Doubles, grad_sums: Doubles, dx: Floats,
+) -> int:  # fmt: skip
     for c in range(channels):
         factor = scale[c] * inverses[c]
         d_scale = np.float32(grad_sums[c] / sums[2 * channels])

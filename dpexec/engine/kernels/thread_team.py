@@ -1,6 +1,6 @@
 """Several threads run the pieces of code of a step together, without the GIL.
 
-A *schedule* is a list of items, each a table of (kernel, arguments) as :func:`machine.run` takes
+A *schedule* is a list of items, each a table of (kernel, arguments) as :func:`tables.run` takes
 it, and the numbers of the items that must have ended before it starts. Whoever is free takes the
 first item that is ready; what comes out does not depend on who does what. The thread that leads
 opens the schedule on the team's *board*, works until all is done, and closes it; the others attend:
@@ -16,7 +16,7 @@ rows, first and last of its waits, the thread that is to look at it first, where
 first and last of its words), of the waits, of the states, the number of the item that refused its
 values, from 1 (0: none did), the address of the notes (0: nobody wants any), the bytes by which it
 moves on at the end of a run, the address of the words' addresses, and that of the step's number.
-An item notes the thread that ran it and what :func:`machine.run_timed` writes.
+An item notes the thread that ran it and what :func:`tables.run_timed` writes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ import numpy as np
 
 from dpexec.engine.kernels.atomics import increase, load, pause, store, take
 from dpexec.engine.kernels.compiling import entry
-from dpexec.engine.kernels.machine import count, integers, run, run_timed
+from dpexec.engine.kernels.machine import count, integers
 from dpexec.engine.kernels.stamps import EXTRA, width
+from dpexec.engine.kernels.tables import run, run_timed
 
 __all__ = ["Schedule", "attend", "lead"]
 

@@ -12,8 +12,14 @@ from dpexec.engine.kernels.elementwise import ADD, TOTAL
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.gru import backward_gates
 from dpexec.engine.kernels.lowering import Code, Value, lowering
-from dpexec.engine.kernels.machine import count, floats, kernel, number, shifted
-from dpexec.engine.kernels.math import against, apart, sigmoid, slope, tanh
+from dpexec.engine.kernels.machine import (
+    Count,
+    Floats,
+    Number,
+    kernel,
+    shifted,
+)
+from dpexec.engine.kernels.math import against, sigmoid, slope, tanh
 from dpexec.engine.kernels.shapes import clear
 from dpexec.engine.ops._recurrent import ACTIVATIONS
 
@@ -21,10 +27,15 @@ _ONE = np.float32(1)
 _USUAL = ACTIVATIONS.index("sigmoid"), ACTIVATIONS.index("tanh")
 
 
-@apart
-def _gates_of(
-    rows: int, size: int, x: Any, bias: Any, sums: Any, before: Any, gates: Any, seen: Any
-) -> None:
+@kernel(apart=True)
+def _gates(
+    rows: Count, size: Count, x: Floats, bias: Floats, sums: Floats, before: Floats, gates: Floats,
+    seen: Floats,
+) -> None:  # fmt: skip
+    """Update and reset gates, and what the candidate sees of the states.
+
+    Arguments: rows, size, input, bias, what states add to the gates, states, gates, what is seen.
+    """
     for row in range(rows):
         g, two, s = row * 3 * size, row * 2 * size, row * size
         for j in range(size):
@@ -34,30 +45,16 @@ def _gates_of(
             seen[s + j] = before[s + j] * r
 
 
-@kernel
-def _gates(p: int) -> int:
-    """Update and reset gates, and what the candidate sees of the states.
-
-    Arguments: rows, size, input, bias, what states add to the gates, states, gates, what is seen.
-    """
-    _gates_of(
-        count(p, 0),
-        count(p, 1),
-        floats(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-    )
-    return 0
-
-
-@apart
-def _states_of(
-    rows: int, size: int, origin: int, x: Any, bias: Any, sums: Any, before: Any, gates: Any,
-    state: Any,
+@kernel(apart=True)
+def _states(
+    rows: Count, size: Count, origin: Count, x: Floats, bias: Floats, sums: Floats, before: Floats,
+    gates: Floats, state: Floats,
 ) -> None:  # fmt: skip
+    """Candidates, and the next states.
+
+    Arguments: rows, size, whether the update gate says what is kept, input, bias, what is seen of
+    the states adds to candidates, states, gates, the next states.
+    """
     for row in range(rows):
         g, s = row * 3 * size, row * size
         for j in range(size):
@@ -69,32 +66,16 @@ def _states_of(
             state[s + j] = kept * before[s + j] + fresh * a
 
 
-@kernel
-def _states(p: int) -> int:
-    """Candidates, and the next states.
-
-    Arguments: rows, size, whether the update gate says what is kept, input, bias, what is seen of
-    the states adds to candidates, states, gates, the next states.
-    """
-    _states_of(
-        count(p, 0),
-        count(p, 1),
-        count(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-        floats(p, 8),
-    )
-    return 0
-
-
-@apart
-def _back_states_of(
-    rows: int, size: int, origin: int, gates: Any, before: Any, d_state: Any, d_gates: Any,
-    d_before: Any,
+@kernel(apart=True)
+def _back_states(
+    rows: Count, size: Count, origin: Count, gates: Floats, before: Floats, d_state: Floats,
+    d_gates: Floats, d_before: Floats,
 ) -> None:  # fmt: skip
+    """The gradient of update gates and candidates.
+
+    Arguments: rows, size, whether the update gate says what is kept, gates, states, gradient of
+    the next ones, of the gates, and of the states.
+    """
     for row in range(rows):
         g, s = row * 3 * size, row * size
         for j in range(size):
@@ -104,26 +85,6 @@ def _back_states_of(
             d_gates[g + j] = -moved if origin else moved
             d_gates[g + 2 * size + j] = d * fresh * (_ONE - a * a)
             d_before[s + j] = d * (_ONE - fresh)
-
-
-@kernel
-def _back_states(p: int) -> int:
-    """The gradient of update gates and candidates.
-
-    Arguments: rows, size, whether the update gate says what is kept, gates, states, gradient of
-    the next ones, of the gates, and of the states.
-    """
-    _back_states_of(
-        count(p, 0),
-        count(p, 1),
-        count(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-    )
-    return 0
 
 
 def _multiply(code: Code, made: Call, parts: Mapping[Value, Any] | None = None) -> None:
@@ -205,10 +166,15 @@ def gru_unit_grad(
 # ---- lstm_unit
 
 
-@apart
-def _lstm_of(
-    rows: int, size: int, forget: Any, x: Any, before: Any, cell: Any, hidden: Any
-) -> None:
+@kernel(apart=True)
+def _lstm(
+    rows: Count, size: Count, forget: Number, x: Floats, before: Floats, cell: Floats,
+    hidden: Floats,
+) -> None:  # fmt: skip
+    """A step.
+
+    Arguments: rows, size, what is added to forget gates, input, cells, next cells, outputs.
+    """
     for row in range(rows):
         g, s = row * 4 * size, row * size
         for j in range(size):
@@ -219,29 +185,16 @@ def _lstm_of(
             hidden[s + j] = o * tanh(c)
 
 
-@kernel
-def _lstm(p: int) -> int:
-    """A step.
-
-    Arguments: rows, size, what is added to forget gates, input, cells, next cells, outputs.
-    """
-    _lstm_of(
-        count(p, 0),
-        count(p, 1),
-        number(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-    )
-    return 0
-
-
-@apart
-def _lstm_back_of(
-    rows: int, size: int, forget: Any, x: Any, before: Any, cell: Any, d_cell: Any, d_hidden: Any,
-    dx: Any, d_before: Any,
+@kernel(apart=True)
+def _lstm_back(
+    rows: Count, size: Count, forget: Number, x: Floats, before: Floats, cell: Floats,
+    d_cell: Floats, d_hidden: Floats, dx: Floats, d_before: Floats,
 ) -> None:  # fmt: skip
+    """The gradient of a step.
+
+    Arguments: rows, size, what is added to forget gates, input, cells before, next cells,
+    gradients of next cells, of outputs, of the input, of cells before.
+    """
     for row in range(rows):
         g, s = row * 4 * size, row * size
         for j in range(size):
@@ -253,28 +206,6 @@ def _lstm_back_of(
             dx[g + 2 * size + j] = d * tanh(cell[s + j]) * o * against(at_o)
             dx[g + 3 * size + j] = d_c * i * slope(x[g + 3 * size + j])
             d_before[s + j] = d_c * f
-
-
-@kernel
-def _lstm_back(p: int) -> int:
-    """The gradient of a step.
-
-    Arguments: rows, size, what is added to forget gates, input, cells before, next cells,
-    gradients of next cells, of outputs, of the input, of cells before.
-    """
-    _lstm_back_of(
-        count(p, 0),
-        count(p, 1),
-        number(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-        floats(p, 8),
-        floats(p, 9),
-    )
-    return 0
 
 
 @lowering("lstm_unit")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef, SampleRng
+from dpexec.engine.ir.opfacts import Sample
 from dpexec.engine.ir.roles import GRAD_SUFFIX
-from dpexec.engine.ir.samples import Sample
 
 __all__ = ["table", "update", "write"]
 

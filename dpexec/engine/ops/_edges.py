@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.samples import Sample
+from dpexec.engine.ir.opfacts import Sample
 
 NO_NUMBER = "takes NaN for a number in its vector instructions; dpexec gives NaN"
 EXTREMA = "passes over NaN; dpexec gives NaN"

@@ -7,10 +7,11 @@ on (-1: so that both end together); where one of two dimensions is 1 its values 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, require
+from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 
 ATTRS = {"use_mkldnn": False, "x_data_format": "", "y_data_format": ""}
 """Attributes that Paddle writes and nobody computes with."""
@@ -83,6 +84,13 @@ def infer_comparison(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
         y.rank <= max(x.rank, 1), f"Y {y} must not have more dimensions than X {x} in a comparison"
     )
     return infer_elementwise(x, y, axis=axis).replace(dtype=VarType.BOOL)
+
+
+elementwise = partial(op, inputs="X Y", infer=infer_elementwise, attrs=ATTRS, precision="gray")
+"""Declares an operator from X and Y to Out, element by element; decorates its kernel."""
+
+fusing = partial(elementwise, capturable=True, makes_numbers=True, grad_lod="flow", fuses=True)
+"""Declares one that has a gradient and becomes part of fused kernels."""
 
 
 def aligned(x: Any, y: Any, axis: int) -> tuple[Any, Any]:

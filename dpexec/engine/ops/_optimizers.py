@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.ir.opdef import Infer, Sample, SampleRng, Spec, require
+from dpexec.engine.ir.opdef import Infer, Kernel, OpDef, Sample, SampleRng, Spec, op, require
 from dpexec.engine.ops._shapes import require_shape_of
 
 
@@ -37,6 +37,22 @@ def like_inputs(slots: str, outputs: str) -> Infer:
         return made if len(made) > 1 else param
 
     return infer
+
+
+def optimizer(type: str, inputs: str, renewed: str, **facts: Any) -> Callable[[Kernel], OpDef]:
+    """Declare an optimizer, which renews some of its inputs in place; decorates its kernel.
+
+    Args:
+        type: operator type.
+        inputs: slots in order, as for :func:`like_inputs`.
+        renewed: those that it renews: what ``Param`` becomes is the output ``ParamOut``.
+        facts: as for :func:`~dpexec.engine.ir.opdef.op`.
+    """
+    places = {f"{slot}Out": slot for slot in renewed.split()}
+    outputs, infer = " ".join(places), like_inputs(inputs, renewed)
+    return op(
+        type, inputs=inputs, outputs=outputs, infer=infer, inplace=places, no_grad=True, **facts
+    )
 
 
 def scalar(array: Any) -> Any:

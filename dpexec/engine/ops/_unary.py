@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import (
     GradContext,
     GradOp,
@@ -45,8 +46,9 @@ def unary(
     attrs: Mapping[str, Any] | None = None,
     integers: bool = False,
     sparse: bool = False,
-    ulps: int | None = None,
     edges: tuple[tuple[Any, str, str], ...] = (),
+    grad_lod: str | None = "flow",
+    **facts: Any,
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator from X to Out, element by element; decorates its kernel.
 
@@ -60,8 +62,9 @@ def unary(
         attrs: attributes that the kernel does not compute with.
         integers: whether X may hold integers.
         sparse: whether X may be SelectedRows, whose values are taken row by row.
-        ulps: as for :func:`~dpexec.engine.ir.opdef.op`.
         edges: values of X for the last setting, slots that differ from Paddle there, and how.
+        grad_lod: which sequences the gradients show, as for :func:`~dpexec.engine.ir.opdef.op`.
+        facts: as there.
     """
 
     def samples(r: SampleRng) -> list[Sample]:
@@ -85,12 +88,13 @@ def unary(
     declare = op(
         type,
         inputs="X",
-        outputs="Out",
         infer=infer,
         attrs=attrs,
         samples=samples,
         sparse=slots,
-        ulps=ulps,
+        flops=per_element("Out", 1),
+        grad_lod=grad_lod,
+        **facts,
     )
     return (lambda kernel: declare(_of_rows(kernel))) if sparse else declare
 

@@ -53,6 +53,7 @@ def _infer(out: Spec, indices: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
             for rows, best in ((6, 1), (3, 3))
         ),
     ],
+    capturable=True,
 )
 def accuracy(xp: Any, out: Any, indices: Any, label: Any) -> Any:
     """The share of rows of ``Indices`` that contain the label, with both counts; 0 of no rows.

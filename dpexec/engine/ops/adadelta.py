@@ -6,23 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.opdef import Sample, op
-from dpexec.engine.ops._optimizers import drawn, like_inputs
+from dpexec.engine.ir.cost import per_element
+from dpexec.engine.ir.opdef import Sample
+from dpexec.engine.ops._optimizers import drawn, optimizer
 
 _SLOTS = "Param Grad AvgSquaredGrad AvgSquaredUpdate"
 
 
-@op(
+@optimizer(
     "adadelta",
-    inputs=_SLOTS,
-    outputs="ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
-    infer=like_inputs(_SLOTS, "Param AvgSquaredGrad AvgSquaredUpdate"),
-    inplace={
-        "ParamOut": "Param",
-        "AvgSquaredGradOut": "AvgSquaredGrad",
-        "AvgSquaredUpdateOut": "AvgSquaredUpdate",
-    },
-    no_grad=True,
+    _SLOTS,
+    "Param AvgSquaredGrad AvgSquaredUpdate",
     samples=lambda r: [
         Sample(
             {
@@ -42,6 +36,8 @@ _SLOTS = "Param Grad AvgSquaredGrad AvgSquaredUpdate"
         drawn(r, _SLOTS, {"rho": 0.8, "epsilon": 0.01}),
     ],
     operand_ulps=2,
+    capturable=True,
+    flops=per_element("Param", 12),
 )
 def adadelta(
     xp: Any,

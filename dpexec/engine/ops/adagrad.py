@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.ir.opdef import Sample, op
+from dpexec.engine.ir.cost import per_element
+from dpexec.engine.ir.opdef import Sample
 from dpexec.engine.ops._edges import SQUARES, spoiled
-from dpexec.engine.ops._optimizers import drawn, like_inputs, scalar
+from dpexec.engine.ops._optimizers import drawn, optimizer, scalar
 
 _SLOTS = "Param Grad Moment LearningRate"
 
@@ -22,14 +23,11 @@ def _step(xp: Any, grad: Any, moment: Any, rate: Any, epsilon: float) -> Any:
     return step
 
 
-@op(
+@optimizer(
     "adagrad",
-    inputs=_SLOTS,
-    outputs="ParamOut MomentOut",
-    infer=like_inputs(_SLOTS, "Param Moment"),
-    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
+    _SLOTS,
+    "Param Moment",
     sparse=("Grad",),
-    no_grad=True,
     samples=lambda r: [
         Sample(
             {
@@ -46,6 +44,9 @@ def _step(xp: Any, grad: Any, moment: Any, rate: Any, epsilon: float) -> Any:
         spoiled(drawn(r, _SLOTS), "Grad", 1e30, "ParamOut", SQUARES),
     ],
     operand_ulps=2,
+    capturable=True,
+    updates="rows",
+    flops=per_element("Param", 6),
 )
 def adagrad(
     xp: Any, param: Any, grad: Any, moment: Any, rate: Any, *, epsilon: float = 1e-6
@@ -66,13 +67,10 @@ def adagrad(
     return param, moment
 
 
-@op(
+@optimizer(
     "decayed_adagrad",
-    inputs=_SLOTS,
-    outputs="ParamOut MomentOut",
-    infer=like_inputs(_SLOTS, "Param Moment"),
-    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
-    no_grad=True,
+    _SLOTS,
+    "Param Moment",
     samples=lambda r: [
         Sample(
             {
@@ -88,6 +86,7 @@ def adagrad(
         drawn(r, _SLOTS, {"decay": 0.5, "epsilon": 0.5}),
     ],
     operand_ulps=2,
+    flops=per_element("Param", 8),
 )
 def decayed_adagrad(
     xp: Any,

@@ -7,27 +7,19 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.ir.opdef import Sample, op
-from dpexec.engine.ops._optimizers import drawn, like_inputs, scalar
+from dpexec.engine.ir.cost import per_element
+from dpexec.engine.ir.opdef import Sample
+from dpexec.engine.ops._optimizers import drawn, optimizer, scalar
 
 _SLOTS = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?"
 
 
-@op(
+@optimizer(
     "adam",
-    inputs=_SLOTS,
-    outputs="ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut",
-    infer=like_inputs(_SLOTS, "Param Moment1 Moment2 Beta1Pow Beta2Pow"),
+    _SLOTS,
+    "Param Moment1 Moment2 Beta1Pow Beta2Pow",
     attrs={"min_row_size_to_use_multithread": 1000},
-    inplace={
-        "ParamOut": "Param",
-        "Moment1Out": "Moment1",
-        "Moment2Out": "Moment2",
-        "Beta1PowOut": "Beta1Pow",
-        "Beta2PowOut": "Beta2Pow",
-    },
     sparse=("Grad",),
-    no_grad=True,
     samples=lambda r: [
         Sample(
             {
@@ -54,6 +46,9 @@ _SLOTS = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor?
         drawn(r, _SLOTS, {"lazy_mode": True}, sparse=True),
     ],
     operand_ulps=2,
+    capturable=True,
+    updates="rows",
+    flops=per_element("Param", 12),
 )
 def adam(
     xp: Any,

@@ -6,19 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.opdef import Sample, op
-from dpexec.engine.ops._optimizers import drawn, like_inputs, scalar
+from dpexec.engine.ir.cost import per_element
+from dpexec.engine.ir.opdef import Sample
+from dpexec.engine.ops._optimizers import drawn, optimizer, scalar
 
 _SLOTS = "Param Grad LearningRate Moment InfNorm Beta1Pow"
 
 
-@op(
+@optimizer(
     "adamax",
-    inputs=_SLOTS,
-    outputs="ParamOut MomentOut InfNormOut",
-    infer=like_inputs(_SLOTS, "Param Moment InfNorm"),
-    inplace={"ParamOut": "Param", "MomentOut": "Moment", "InfNormOut": "InfNorm"},
-    no_grad=True,
+    _SLOTS,
+    "Param Moment InfNorm",
     samples=lambda r: [
         Sample(
             {
@@ -40,6 +38,8 @@ _SLOTS = "Param Grad LearningRate Moment InfNorm Beta1Pow"
         drawn(r, _SLOTS, {"beta1": 0.5, "epsilon": 0.01}),
     ],
     operand_ulps=2,
+    capturable=True,
+    flops=per_element("Param", 9),
 )
 def adamax(
     xp: Any,

@@ -27,7 +27,6 @@ def _infer(x: Spec, lod: Spec | None, *, alpha: float = 1.0, beta: float = 1.0) 
 @op(
     "add_position_encoding",
     inputs="X X@LOD?",
-    outputs="Out",
     infer=_infer,
     checks_values=True,
     samples=lambda r: [

@@ -29,7 +29,6 @@ def _shape(x: Any, data_layout: str) -> tuple[int, ...]:
 @op(
     "affine_channel",
     inputs="X Scale Bias",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample(
@@ -59,9 +58,7 @@ def affine_channel(
 
 
 @affine_channel.grad(
-    "X",
-    "Scale",
-    "Out@GRAD",
+    "X Scale Out@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=lambda x, scale, d_out: (x, scale, scale),
     operand_ulps=4,

@@ -48,6 +48,7 @@ def _points(xp: Any, shape: Any, output_shape: Sequence[int], dtype: Any) -> Any
         Sample({"Theta": r.normal((1, 2, 3))}, {"output_shape": [1, 1, 2, 3]}),
         Sample({"Theta": r.normal((2, 2, 3)), "OutputShape": np.array([2, 3, 3, 4], np.int32)}),
     ],
+    host_inputs="OutputShape",
 )
 def affine_grid(xp: Any, theta: Any, shape: Any = None, *, output_shape: Sequence[int] = ()) -> Any:
     """``theta @ (x, y, 1)`` for the pixels of images of a shape: ``(samples, height, width, 2)``.
@@ -60,8 +61,7 @@ def affine_grid(xp: Any, theta: Any, shape: Any = None, *, output_shape: Sequenc
 
 
 @affine_grid.grad(
-    "OutputShape?",
-    "Output@GRAD",
+    "OutputShape? Output@GRAD",
     outputs="Theta@GRAD",
     infer=lambda shape, d_out, **_: d_out.replace(shape=(d_out.shape[0], 2, 3)),
 )

@@ -24,7 +24,6 @@ def _infer(x: Spec, y: Spec) -> Spec:
 @op(
     "allclose",
     inputs="Input Other",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [

@@ -27,7 +27,6 @@ def _finish(xp: Any, indices: Any, axis: int, keepdims: bool, dtype: int) -> Any
 @op(
     "arg_max",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [
@@ -52,7 +51,6 @@ def arg_max(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = 
 @op(
     "arg_min",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [
@@ -93,6 +91,7 @@ def _infer_sort(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
             expected={"Out": np.array([2.0, 2.0, 1.0]), "Indices": np.array([0, 2, 1])},
         ),
     ],
+    grad_lod="own",
 )
 def argsort(xp: Any, x: Any, *, axis: int = -1, descending: bool = False) -> Any:
     """The elements sorted along ``axis``, and where each came from; equals keep their order.

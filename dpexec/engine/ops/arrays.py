@@ -33,7 +33,13 @@ def _infer_write(x: Spec, lod: Spec | None, index: Spec) -> Spec:
     return x.replace(kind=VarType.LOD_TENSOR_ARRAY, lod_level=levels_of(x, lod))
 
 
-@op("write_to_array", inputs="X X@LOD? I", outputs="Out", infer=_infer_write, checks_values=True)
+@op(
+    "write_to_array",
+    inputs="X X@LOD? I",
+    infer=_infer_write,
+    checks_values=True,
+    host_inputs="I",
+)
 def write_to_array(
     xp: Any,
     x: Any,
@@ -90,6 +96,7 @@ def _infer_read(
     outputs="Out Out@LOD",
     infer=_infer_read,
     checks_values=True,
+    host_inputs="I",
 )
 def read_from_array(
     xp: Any, x: TensorArray, index: Any, like: Any, lod: Lod | None
@@ -130,7 +137,15 @@ def _infer_length(x: Spec) -> Spec:
     return Spec((1,), VarType.INT64)
 
 
-@op("lod_array_length", inputs="X", outputs="Out", infer=_infer_length, no_grad=True, lazy=True)
+@op(
+    "lod_array_length",
+    inputs="X",
+    infer=_infer_length,
+    no_grad=True,
+    lazy=True,
+    makes_numbers=True,
+    shape_inputs="X",
+)
 def lod_array_length(xp: Any, x: TensorArray | None) -> Any:
     """The number of entries of an array, int64 ``(1,)``; 0 if nothing was written.
 

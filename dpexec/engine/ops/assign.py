@@ -9,13 +9,13 @@ import numpy as np
 from dpexec.engine.core.arrays import TensorArray
 from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
 
 
 @op(
     "assign",
     inputs="X",
-    outputs="Out",
     infer=lambda x: x,
     sparse=("X",),
     samples=lambda r: [
@@ -25,6 +25,12 @@ from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op, requir
         Sample({"X": r.integers(0, 9, (3,))}),
         Sample({"X": np.array([[True], [False]])}),
     ],
+    capturable=True,
+    copies=True,
+    makes_numbers=True,
+    grad_lod="flow",
+    folds=True,
+    flops=0,
 )
 def assign(xp: Any, x: Any) -> Any:
     """A copy of ``x``. Source: Paddle op ``assign``."""
@@ -49,7 +55,6 @@ def _infer_cast(x: Spec, *, out_dtype: int) -> Spec:
 @op(
     "cast",
     inputs="X",
-    outputs="Out",
     infer=_infer_cast,
     samples=lambda r: [
         *(
@@ -73,6 +78,13 @@ def _infer_cast(x: Spec, *, out_dtype: int) -> Spec:
             expected={"Out": np.array([False, True, True])},
         ),
     ],
+    capturable=True,
+    copies=True,
+    makes_numbers=True,
+    grad_lod="flow",
+    precision="gray",
+    folds=True,
+    flops=0,
 )
 def cast(xp: Any, x: Any, *, in_dtype: int, out_dtype: int) -> Any:
     """``x`` in another data type; floating point numbers lose what follows the point.
@@ -99,7 +111,6 @@ def _infer_increment(x: Spec) -> Spec:
 @op(
     "increment",
     inputs="X",
-    outputs="Out",
     infer=_infer_increment,
     no_grad=True,
     samples=lambda r: [
@@ -107,6 +118,9 @@ def _infer_increment(x: Spec) -> Spec:
         Sample({"X": np.array([3])}, expected={"Out": np.array([4])}),
         Sample({"X": np.array([1.0])}, {"step": 0.5}, expected={"Out": np.array([1.5])}),
     ],
+    capturable=True,
+    makes_numbers=True,
+    flops=per_element("Out", 1),
 )
 def increment(xp: Any, x: Any, *, step: float = 1.0) -> Any:
     """``x + step`` in the type of ``x``: counters. Source: Paddle op ``increment``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import (
     GradContext,
     GradOp,
@@ -15,6 +16,7 @@ from dpexec.engine.ir.opdef import (
     op,
     require,
 )
+from dpexec.engine.ops._costs import NORM, of_batch_norm
 from dpexec.engine.ops._norms import check_epsilon, inverse_deviation
 from dpexec.engine.ops._optimizers import scalar
 from dpexec.engine.ops._shapes import require_float
@@ -104,6 +106,10 @@ def in_planes(x: Any, layout: str) -> tuple[Any, tuple[int, ...], tuple[int, ...
     attrs={"use_mkldnn": False},
     samples=_samples,
     operand_ulps=4,
+    capturable=True,
+    precision="gray",
+    quantized="outputs",
+    flops=of_batch_norm,
 )
 def batch_norm(
     xp: Any,
@@ -161,6 +167,8 @@ def batch_norm(
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=lambda x, scale, bias, *_: (x.replace(lod_level=0), scale, bias),
     operand_ulps=2,
+    capturable=True,
+    flops=per_element("X", 2 * NORM),
 )
 def batch_norm_grad(
     xp: Any,

@@ -27,7 +27,6 @@ def _infer(x: Spec, label: Spec) -> Spec:
     "bce_loss",
     ulps=4,
     inputs="X Label",
-    outputs="Out",
     infer=_infer,
     checks_values=True,
     samples=lambda r: [
@@ -46,6 +45,7 @@ def _infer(x: Spec, label: Spec) -> Spec:
             SMALL,
         ),
     ],
+    grad_lod="own",
 )
 def bce_loss(xp: Any, x: Any, label: Any) -> Any:
     """``-label * log(x) - (1 - label) * log(1 - x)``, logarithms not below -100.
@@ -139,11 +139,7 @@ def _infer_nll_grad(x: Spec, *_: Spec | None) -> Spec:
 
 
 @nll_loss.grad(
-    "X",
-    "Label",
-    "Weight?",
-    "Total_weight",
-    "Out@GRAD",
+    "X Label Weight? Total_weight Out@GRAD",
     outputs="X@GRAD",
     infer=_infer_nll_grad,
     operand_ulps=1,

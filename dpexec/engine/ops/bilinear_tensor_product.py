@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.engine.ops._shapes import require_same_dtype
+from dpexec.engine.ops._shapes import product, require_same_dtype
 
 
 def _infer_bilinear(x: Spec, y: Spec, weight: Spec, bias: Spec | None) -> Spec:
@@ -29,7 +29,6 @@ def _infer_bilinear(x: Spec, y: Spec, weight: Spec, bias: Spec | None) -> Spec:
 @op(
     "bilinear_tensor_product",
     inputs="X Y Weight Bias?",
-    outputs="Out",
     infer=_infer_bilinear,
     samples=lambda r: [
         Sample(
@@ -51,6 +50,7 @@ def _infer_bilinear(x: Spec, y: Spec, weight: Spec, bias: Spec | None) -> Spec:
         ),
     ],
     operand_ulps=1,
+    macs=lambda call: call.size("Out") * product(call.shape("Weight")[1:]),
 )
 def bilinear_tensor_product(xp: Any, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
     """``out[n, k] = x[n] @ weight[k] @ y[n] + bias[k]``.
@@ -105,7 +105,6 @@ def _flat(images: Any) -> Any:
 @op(
     "fsp",
     inputs="X Y",
-    outputs="Out",
     infer=_infer_fsp,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 2, 4)), "Y": r.normal((2, 5, 2, 4))}),

@@ -20,7 +20,6 @@ def _infer_bmm(x: Spec, y: Spec) -> Spec:
 @op(
     "bmm",
     inputs="X Y",
-    outputs="Out",
     infer=_infer_bmm,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 4)), "Y": r.normal((2, 4, 5))}),
@@ -28,6 +27,8 @@ def _infer_bmm(x: Spec, y: Spec) -> Spec:
         Sample({"X": r.normal((1, 2, 6)), "Y": r.normal((1, 6, 2))}),
     ],
     operand_ulps=2,
+    capturable=True,
+    macs=lambda call: call.size("Out") * call.shape("X")[-1],
 )
 def bmm(xp: Any, x: Any, y: Any) -> Any:
     """``x @ y`` for each pair of matrices ``(N, m, k)`` and ``(N, k, n)``.
@@ -63,7 +64,6 @@ def _infer_addmm(added: Spec, x: Spec, y: Spec) -> Spec:
 @op(
     "addmm",
     inputs="Input X Y",
-    outputs="Out",
     infer=_infer_addmm,
     attrs={"use_mkldnn": False},
     samples=lambda r: [
@@ -79,6 +79,8 @@ def _infer_addmm(added: Spec, x: Spec, y: Spec) -> Spec:
         Sample({"Input": r.normal((1, 1)), "X": r.normal((2, 2)), "Y": r.normal((2, 3))}),
     ],
     operand_ulps=2,
+    grad_lod="own",
+    macs=lambda call: call.size("Out") * call.shape("X")[-1],
 )
 def addmm(xp: Any, added: Any, x: Any, y: Any, *, Alpha: float = 1.0, Beta: float = 1.0) -> Any:
     """``Beta * Input + Alpha * (x @ y)``, with ``Input`` broadcast to the product.

@@ -44,6 +44,7 @@ def _infer(x: Spec, label: Spec) -> Spec:
         ]
     ),
     operand_ulps=4,
+    grad_lod="own",
 )
 def bpr_loss(xp: Any, x: Any, label: Any) -> Any:
     """The mean over the other items of ``log(1 + exp(x[item] - x[label]))``, last axis.

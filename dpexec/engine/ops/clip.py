@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._edges import edge
 from dpexec.engine.ops._optimizers import scalar
@@ -26,7 +27,6 @@ def _infer(x: Spec, low: Spec | None, high: Spec | None, *, min: float, max: flo
 @op(
     "clip",
     inputs="X Min? Max?",
-    outputs="Out",
     infer=_infer,
     sparse=("X",),
     samples=lambda r: [
@@ -38,6 +38,9 @@ def _infer(x: Spec, low: Spec | None, high: Spec | None, *, min: float, max: flo
         ),
         Sample({"X": r.distinct((2, 3, 2)) - 0.55}, {"min": -0.3, "max": 0.3}),
     ],
+    capturable=True,
+    fuses=True,
+    flops=per_element("Out", 1),
 )
 def clip(xp: Any, x: Any, low: Any = None, high: Any = None, *, min: float, max: float) -> Any:
     """``min`` where x is below, ``max`` where it is above; ``Min`` and ``Max`` replace them.
@@ -85,7 +88,6 @@ def _infer_clipped(x: Spec, *, max_norm: float) -> Spec:
 @op(
     "clip_by_norm",
     inputs="X",
-    outputs="Out",
     infer=_infer_clipped,
     sparse=("X",),
     no_grad=True,
@@ -110,6 +112,7 @@ def _infer_clipped(x: Spec, *, max_norm: float) -> Spec:
         ),
     ],
     operand_ulps=2,
+    capturable=True,
 )
 def clip_by_norm(xp: Any, x: Any, *, max_norm: float) -> Any:
     """``x``, scaled down to the Euclidean norm ``max_norm`` if its norm is larger.
@@ -137,7 +140,6 @@ def _infer_norm(x: Spec) -> Spec:
 @op(
     "squared_l2_norm",
     inputs="X",
-    outputs="Out",
     infer=_infer_norm,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}),
@@ -145,6 +147,7 @@ def _infer_norm(x: Spec) -> Spec:
         Sample({"X": np.array([3.0, 4.0])}, expected={"Out": np.array([25.0])}),
     ],
     operand_ulps=2,
+    flops=per_element("X", 2),
 )
 def squared_l2_norm(xp: Any, x: Any) -> Any:
     """The sum of the squares of all elements. Source: Paddle op ``squared_l2_norm``."""

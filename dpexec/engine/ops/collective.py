@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dpexec.engine.core.reductions import LARGEST, PRODUCT, REDUCTIONS, SMALLEST, SUM, Reduction
 from dpexec.engine.core.rings import Ring, ring_at
 from dpexec.engine.ir.opdef import (
     GradContext,
@@ -27,11 +28,7 @@ from dpexec.engine.ir.opdef import (
 )
 from dpexec.engine.ops._by_executor import executor_op
 
-__all__: list[str] = []
-
-_declare = functools.partial(op, inputs="X", outputs="Out", checks_values=True)
-_COMBINE = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
-"""What puts two values together, by kind of reduction, in the order of ``reduce_type``."""
+_declare = functools.partial(op, inputs="X", checks_values=True)
 
 
 class _Trainers:
@@ -75,10 +72,10 @@ class _Trainers:
         """The values of some of them."""
         return self._ring.gather(x, senders, self._text)
 
-    def reduce(self, xp: Any, kind: str, x: Any) -> Any:
+    def reduce(self, xp: Any, how: Reduction, x: Any) -> Any:
         """The values of all, put together in their order."""
         parts = self.gather(x, range(self.size))
-        return functools.reduce(getattr(xp, _COMBINE[kind]), parts[1:], parts[0].copy())
+        return how.of(xp, parts) if len(parts) > 1 else parts[0].copy()
 
     def spread(self, x: Any, root: int) -> Any:
         """The value of one, for all."""
@@ -99,27 +96,26 @@ def _samples(**attrs: Any) -> Callable[[SampleRng], list[Sample]]:
 # ---- reductions
 
 
-def _declare_reduction(kind: str, meaning: str) -> OpDef:
+def _declare_reduction(how: Reduction) -> OpDef:
     @passes_on(_Trainers)
     def kernel(xp: Any, x: Any, *, ring_id: int = 0, **met: Any) -> Any:
-        return _Trainers(ring_id, **met).reduce(xp, kind, x)
+        return _Trainers(ring_id, **met).reduce(xp, how, x)
 
     kernel.__doc__ = (
-        f"The {meaning} of ``x`` over the trainers. Source: Paddle op ``c_allreduce_{kind}``."
+        f"The {how.text} of ``x`` over the trainers. Source: Paddle op ``c_allreduce_{how.name}``."
     )
     return _declare(
-        f"c_allreduce_{kind}",
+        f"c_allreduce_{how.name}",
         infer=same_as("X"),
         attrs={"use_calc_stream": False},
-        no_grad=kind != "sum",
+        no_grad=how != SUM,
         samples=_samples(),
     )(kernel)
 
 
-c_allreduce_sum = _declare_reduction("sum", "sum")
-_declare_reduction("prod", "product")
-_declare_reduction("max", "largest value")
-_declare_reduction("min", "smallest value")
+c_allreduce_sum = _declare_reduction(SUM)
+for _how in (PRODUCT, LARGEST, SMALLEST):
+    _declare_reduction(_how)
 
 
 @c_allreduce_sum.grad_maker
@@ -147,7 +143,7 @@ def allreduce(xp: Any, x: Any, *, reduce_type: int = 0, **met: Any) -> Any:
         reduce_type: 0 sum, 1 product, 2 largest, 3 smallest value.
         met: whom it meets.
     """
-    return _Trainers(0, **met).reduce(xp, tuple(_COMBINE)[reduce_type], x)
+    return _Trainers(0, **met).reduce(xp, REDUCTIONS[reduce_type], x)
 
 
 # ---- one for all
@@ -232,7 +228,7 @@ def c_reducescatter(xp: Any, x: Any, *, ring_id: int = 0, nranks: int = 1, **met
     trainers = _Trainers(ring_id, **met)
     trainers.must_be(nranks)
     rows = len(x) // nranks
-    return trainers.reduce(xp, "sum", x)[trainers.rank * rows : (trainers.rank + 1) * rows]
+    return trainers.reduce(xp, SUM, x)[trainers.rank * rows : (trainers.rank + 1) * rows]
 
 
 # ---- what has nothing to do here
@@ -241,7 +237,6 @@ def c_reducescatter(xp: Any, x: Any, *, ring_id: int = 0, nranks: int = 1, **met
 @op(
     "c_sync_calc_stream",
     inputs="X",
-    outputs="Out",
     infer=same_as("X"),
     no_grad=True,
     samples=_samples(),
@@ -254,7 +249,6 @@ def c_sync_calc_stream(xp: Any, x: Any) -> Any:
 @op(
     "c_sync_comm_stream",
     inputs="X",
-    outputs="Out",
     infer=same_as("X"),
     attrs={"ring_id": 0},
     no_grad=True,

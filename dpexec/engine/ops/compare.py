@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import OpDef, Sample, Spec, op
 from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._elementwise import aligned, infer_comparison
@@ -25,10 +26,13 @@ def _declare(name: str, symbol: str, expected: list[bool], *edges: Sample) -> Op
     return op(
         name,
         inputs="X Y",
-        outputs="Out",
         infer=infer_comparison,
         attrs={"force_cpu": False},
         no_grad=True,
+        capturable=True,
+        makes_numbers=True,
+        quantized="inputs",
+        flops=per_element("Out", 1),
         samples=lambda r: [
             Sample(
                 {"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([2.0, 2.0, 2.0])},
@@ -61,7 +65,6 @@ def _infer_reduce(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
 @op(
     "equal_reduce",
     inputs="X Y",
-    outputs="Out",
     infer=_infer_reduce,
     no_grad=True,
     samples=lambda r: [

@@ -16,6 +16,7 @@ from dpexec.engine.ir.opdef import (
     op,
     require,
 )
+from dpexec.engine.ops._joins import takes_few
 from dpexec.engine.ops._shapes import integer, product, require_axis, require_same_dtype
 
 
@@ -46,7 +47,6 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
 @op(
     "concat",
     inputs="X[] AxisTensor?",
-    outputs="Out",
     infer=_infer,
     attrs={"use_mkldnn": False, "use_quantizer": False},
     samples=lambda r: [
@@ -54,13 +54,19 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
         Sample({"X": [r.normal((1, 3)), r.normal((2, 3))]}, {"axis": -2}),
         Sample({"X": [r.normal((2, 3))] * 2, "AxisTensor": np.array([1])}),
     ],
+    capturable=takes_few,
+    host_inputs="AxisTensor",
+    makes_numbers=True,
+    grad_lod="flow",
+    quantized="inputs outputs",
+    flops=0,
 )
 def concat(xp: Any, parts: list[Any], axis_tensor: Any, *, axis: int = 0) -> Any:
     """All inputs laid one after another along ``axis``. Source: Paddle op ``concat``."""
     return xp.concatenate(parts, axis=integer(axis, axis_tensor))
 
 
-@concat.grad("X[]", "Out@GRAD", "AxisTensor?", outputs="X@GRAD[]")
+@concat.grad("X[]", "Out@GRAD", "AxisTensor?", outputs="X@GRAD[]", capturable=True, grad_lod="own")
 def concat_grad(
     xp: Any,
     parts: list[Any],

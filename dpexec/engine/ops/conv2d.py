@@ -21,6 +21,7 @@ from dpexec.engine.ops._convolution_samples import (
     image_samples,
     volume_samples,
 )
+from dpexec.engine.ops._costs import with_filter
 from dpexec.engine.ops._eight_bits import has_eight_bits, require_float_or_small
 from dpexec.engine.ops._fused_convolution import (
     bias_grad,
@@ -166,6 +167,7 @@ def _declare(
     attrs: dict[str, Any],
     *,
     bias: str = "",
+    **facts: Any,
 ) -> tuple[OpDef, OpDef]:
     """A convolution and its gradient; ``bias`` is the slot that those of images have."""
 
@@ -195,6 +197,8 @@ def _declare(
         operand_ulps=8,
         attrs=attrs,
         samples=samples,
+        macs=with_filter,
+        **facts,
     )(kernel)
     return definition, _with_gradient(definition, bias)
 
@@ -279,6 +283,9 @@ conv2d, _conv2d_grad = _declare(
     image_samples,
     _OF_IMAGES,
     bias="Bias?",
+    capturable=True,
+    precision="white",
+    quantized="weights outputs",
 )
 
 depthwise_conv2d, _depthwise_conv2d_grad = _declare(
@@ -290,6 +297,8 @@ depthwise_conv2d, _depthwise_conv2d_grad = _declare(
     depthwise_samples,
     _OF_IMAGES,
     bias="Bias?",
+    capturable=True,
+    quantized="weights outputs",
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.engine.ops._convolution import Window
+from dpexec.engine.ops._costs import with_filter
 from dpexec.engine.ops._pooling import Pooling
 from dpexec.engine.ops._shapes import require_float, require_same_dtype, require_same_shape
 from dpexec.engine.ops._windows import channels_of
@@ -135,6 +136,7 @@ _ATTRIBUTES: dict[str, Any] = {
     attrs=_ATTRIBUTES,
     no_grad=True,
     samples=_samples,
+    macs=with_filter,
 )
 @passes_on(Window.of)
 def conv2d_fusion(

@@ -17,6 +17,7 @@ from dpexec.engine.ir.opdef import (
 )
 from dpexec.engine.ir.signature import Kernel
 from dpexec.engine.ops._convolution import Window
+from dpexec.engine.ops._costs import with_spread_filter
 from dpexec.engine.ops._fused_convolution import (
     PLAIN,
     bias_grad,
@@ -199,6 +200,7 @@ def _declare(
     attrs: dict[str, Any],
     *,
     bias: str = "",
+    **facts: Any,
 ) -> OpDef:
     """A transposed convolution; ``bias`` is the slot that those of images have."""
     kernel = _fused_kernel() if bias else _plain_kernel()
@@ -211,6 +213,8 @@ def _declare(
         attrs=attrs,
         operand_ulps=8,
         samples=samples,
+        macs=with_spread_filter,
+        **facts,
     )(kernel)
     slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
 
@@ -323,6 +327,7 @@ conv2d_transpose = _declare(
     _samples,
     _OF_IMAGES,
     bias="Bias?",
+    capturable=True,
 )
 
 depthwise_conv2d_transpose = _declare(

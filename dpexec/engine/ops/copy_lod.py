@@ -22,7 +22,6 @@ def _infer(parts: list[Spec]) -> Spec:
 @op(
     "copy_lod",
     inputs="X[]",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [

@@ -38,6 +38,7 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
         Sample({"X": r.normal((3, 5)) * 2, "Y": r.normal((1, 5))}),
     ],
     operand_ulps=4,
+    precision="black",
 )
 def cos_sim(xp: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
     """``x . y / (norm(x) * norm(y))`` per row; one row of ``Y`` serves all rows of ``X``.

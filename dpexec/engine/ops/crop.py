@@ -58,7 +58,6 @@ def _infer_crop(
 @op(
     "crop",
     inputs="X Y? Offsets?",
-    outputs="Out",
     infer=_infer_crop,
     checks_values=True,
     samples=lambda r: [
@@ -70,6 +69,7 @@ def _infer_crop(
         ),
         Sample({"X": r.normal((4, 5)), "Offsets": np.array([2, 1], np.int32)}, {"shape": [2, 3]}),
     ],
+    host_inputs="Offsets",
 )
 def crop(xp: Any, x: Any, like: Any, start: Any, *, shape: Ints = (), offsets: Ints = ()) -> Any:
     """The section of ``x`` that begins at ``offsets`` and has a ``shape``, or that of ``Y``.
@@ -122,7 +122,6 @@ def _begin(x: Any, start: Any, starts: list[Any], offsets: Ints) -> list[int]:
 @op(
     "crop_tensor",
     inputs="X Shape? Offsets? ShapeTensor?[] OffsetsTensor?[]",
-    outputs="Out",
     infer=_infer_tensor,
     checks_values=True,
     samples=lambda r: [
@@ -145,6 +144,7 @@ def _begin(x: Any, start: Any, starts: list[Any], offsets: Ints) -> list[int]:
             {"shape": [0, 4], "offsets": [-1, 1]},
         ),
     ],
+    host_inputs="Shape Offsets ShapeTensor OffsetsTensor",
 )
 def crop_tensor(
     xp: Any,
@@ -176,10 +176,7 @@ def crop_tensor(
 
 
 @crop_tensor.grad(
-    "X",
-    "Offsets?",
-    "OffsetsTensor?[]",
-    "Out@GRAD",
+    "X Offsets? OffsetsTensor?[] Out@GRAD",
     outputs="X@GRAD",
     dense=True,
     checks_values=True,

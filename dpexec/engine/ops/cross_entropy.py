@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, SampleRng, Spec, op
 from dpexec.engine.ops._labels import check_hard, check_soft, positions
 from dpexec.engine.ops._rows import fill_rows
@@ -62,6 +63,10 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool = False) -> Spec:
         ),
     ],
     operand_ulps=2,
+    capturable=True,
+    grad_lod="own",
+    precision="black",
+    flops=per_element("Y", 2),
 )
 def cross_entropy(
     xp: Any, x: Any, label: Any, *, soft_label: bool = False, ignore_index: int = -100
@@ -138,6 +143,9 @@ def _infer2(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
         Sample({"X": _probabilities(r, (3, 2)), "Label": r.integers(0, 2, (3,))}),
     ],
     operand_ulps=2,
+    capturable=True,
+    precision="black",
+    flops=per_element("Y", 2),
 )
 def cross_entropy2(
     xp: Any, x: Any, label: Any, *, ignore_index: int = -100
@@ -165,6 +173,8 @@ def _infer2_grad(x_shape: Spec, match: Spec, label: Spec, d_y: Spec) -> Spec:
     infer=_infer2_grad,
     checks_values=True,
     operand_ulps=1,
+    grad_lod="own",
+    flops=per_element("X@GRAD", 2),
 )
 def cross_entropy_grad2(
     xp: Any, x_shape: Any, match: Any, label: Any, d_y: Any, *, ignore_index: int = -100

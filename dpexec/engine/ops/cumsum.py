@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op
 from dpexec.engine.ops._shapes import require_axis
 
@@ -20,7 +21,6 @@ def _infer(x: Spec, *, axis: int = -1) -> Spec:
 @op(
     "cumsum",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"axis": 0}),
@@ -34,6 +34,9 @@ def _infer(x: Spec, *, axis: int = -1) -> Spec:
         Sample({"X": _X}, expected={"Out": np.array([[1.0, 3.0, 6.0], [4.0, 9.0, 15.0]])}),
     ],
     operand_ulps=1,
+    capturable=True,
+    grad_lod="flow",
+    flops=per_element("Out", 1),
 )
 def cumsum(
     xp: Any, x: Any, *, axis: int = -1, exclusive: bool = False, reverse: bool = False

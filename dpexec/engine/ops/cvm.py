@@ -37,6 +37,7 @@ def _inputs(r: Any) -> dict[str, Any]:
         smaller(Sample(_inputs(r), {"use_cvm": True}, grad=("X",)), 1e-6, "Y", SMALL),
     ],
     operand_ulps=8,
+    grad_lod="own",
 )
 def cvm(xp: Any, x: Any, counts: Any, *, use_cvm: bool = True) -> Any:
     """The first two columns, shows and clicks, as ``log(shows + 1)`` and the log of their ratio.

@@ -20,6 +20,7 @@ from dpexec.engine.ir.opdef import (
     require,
 )
 from dpexec.engine.ops._convolution import Window
+from dpexec.engine.ops._costs import with_filter
 from dpexec.engine.ops._shapes import require_float, same_dims
 
 Ints = Sequence[int]
@@ -208,6 +209,7 @@ def _declare(name: str, masked: bool, doc: str, samples: Any) -> OpDef:
         infer=infer,
         attrs={"im2col_step": 64, "strides": [1, 1], "paddings": [0, 0], "dilations": [1, 1]},
         samples=samples,
+        macs=with_filter,
     )(kernel)
 
     @definition.grad(*slots, "Output@GRAD", dense=True)

@@ -42,6 +42,7 @@ def _infer_dgc(
     outputs="U_out V_out EncodeGrad? Grad_out k GatherBuff?",
     infer=_infer_dgc,
     no_grad=True,
+    elements="Grad_out",
     samples=lambda r: [
         Sample(
             {
@@ -115,7 +116,6 @@ def _sparsity_at(step: int, sparsity: Sequence[float], rampup_step: float) -> fl
 @op(
     "dgc_clip_by_norm",
     inputs="X current_step",
-    outputs="Out",
     infer=lambda x, step: x,
     no_grad=True,
     samples=lambda r: [
@@ -171,6 +171,7 @@ def _infer_momentum(
         )
         for step, param in ((0.0, -1.0), (1.0, 0.0))
     ],
+    updates="whole",
 )
 def dgc_momentum(
     xp: Any,

@@ -31,7 +31,6 @@ def _infer_embed(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
 @op(
     "diag_embed",
     inputs="Input",
-    outputs="Out",
     infer=_infer_embed,
     no_grad=True,
     samples=lambda r: [
@@ -69,7 +68,6 @@ def _infer_trace(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
 @op(
     "trace",
     inputs="Input",
-    outputs="Out",
     infer=_infer_trace,
     samples=lambda r: [
         Sample({"Input": r.normal((3, 4))}, {"offset": 1}),
@@ -110,7 +108,6 @@ def _infer_tril_triu(x: Spec) -> Spec:
 @op(
     "tril_triu",
     inputs="X",
-    outputs="Out",
     infer=_infer_tril_triu,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}, {"lower": True}),

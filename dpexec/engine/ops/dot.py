@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.engine.ops._shapes import require_axis, require_same_dtype, require_same_shape
 
@@ -20,7 +21,6 @@ def _infer_dot(x: Spec, y: Spec) -> Spec:
 @op(
     "dot",
     inputs="X Y",
-    outputs="Out",
     infer=_infer_dot,
     samples=lambda r: [
         Sample({"X": r.normal((5,)), "Y": r.normal((5,))}),
@@ -29,6 +29,9 @@ def _infer_dot(x: Spec, y: Spec) -> Spec:
         Sample({"X": np.array([1, 2]), "Y": np.array([3, 4])}, expected={"Out": np.array([11])}),
     ],
     operand_ulps=1,
+    capturable=True,
+    grad_lod="own",
+    macs=per_element("X", 1),
 )
 def dot(xp: Any, x: Any, y: Any) -> Any:
     """``sum(x * y)`` over the last dimension, which becomes 1. Source: Paddle op ``dot``."""
@@ -63,7 +66,6 @@ def _cross_axis(shape: tuple[int, ...], dim: int) -> int:
 @op(
     "cross",
     inputs="X Y",
-    outputs="Out",
     infer=_infer_cross,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3)), "Y": r.normal((2, 3))}),
@@ -127,7 +129,6 @@ def _windows(xp: Any, width: int, reach: int) -> Any:
 @op(
     "conv_shift",
     inputs="X Y",
-    outputs="Out",
     infer=_infer_conv_shift,
     samples=lambda r: [
         Sample({"X": r.normal((2, 5)), "Y": r.normal((2, 3))}),

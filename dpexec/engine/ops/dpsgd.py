@@ -7,20 +7,17 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.random import RandomStream
-from dpexec.engine.ir.opdef import Sample, op
-from dpexec.engine.ops._optimizers import drawn, like_inputs, scalar
+from dpexec.engine.ir.opdef import Sample
+from dpexec.engine.ops._optimizers import drawn, optimizer, scalar
 
 _SLOTS = "Param Grad LearningRate"
 
 
-@op(
+@optimizer(
     "dpsgd",
-    inputs=_SLOTS,
-    outputs="ParamOut",
-    infer=like_inputs(_SLOTS, "Param"),
+    _SLOTS,
+    "Param",
     attrs={"seed": 0},
-    inplace={"ParamOut": "Param"},
-    no_grad=True,
     samples=lambda r: [
         Sample(
             {

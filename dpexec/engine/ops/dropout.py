@@ -9,7 +9,9 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.random import RandomStream
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._shapes import require_float
 
 _BITS = 24
@@ -45,6 +47,14 @@ _DRAWN = dict.fromkeys(
 )
 
 
+def _draws_on_gpu(op: Operator) -> bool:
+    """Whether the kernel for GPUs takes an operator: it has its random numbers from there."""
+    (name,) = op.inputs["X"]
+    var = op.block._find_var_recursive(name)
+    single = var is not None and var.dtype == VarType.FP32
+    return single and not op.inputs.get("Seed") and bool(op.attrs["dropout_prob"] < 1)
+
+
 @op(
     "dropout",
     inputs="X Seed?",
@@ -67,6 +77,11 @@ _DRAWN = dict.fromkeys(
             expected={"Out": np.array([[1.5, 3.0]])},
         ),
     ],
+    capturable=_draws_on_gpu,
+    host_inputs="Seed",
+    grad_lod="flow",
+    precision="gray",
+    flops=per_element("Out", 1),
 )
 def dropout(
     xp: Any,
@@ -104,7 +119,9 @@ def _masked(x: Any, mask: Any, dropout_prob: float, dropout_implementation: str)
     return out
 
 
-@dropout.grad("Mask", "Out@GRAD", outputs="X@GRAD", infer=lambda mask, d_out: d_out)
+@dropout.grad(
+    "Mask", "Out@GRAD", outputs="X@GRAD", infer=lambda mask, d_out: d_out, capturable=True
+)
 def dropout_grad(
     xp: Any,
     mask: Any,
@@ -117,7 +134,9 @@ def dropout_grad(
     return _masked(d_out, mask, dropout_prob, dropout_implementation)
 
 
-@dropout_grad.double_grad("Mask", "DDX", outputs="DDOut", infer=lambda mask, ddx: ddx)
+@dropout_grad.double_grad(
+    "Mask", "DDX", outputs="DDOut", infer=lambda mask, ddx: ddx, capturable=True
+)
 def dropout_grad_grad(
     xp: Any,
     mask: Any,

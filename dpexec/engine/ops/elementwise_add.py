@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.engine.ir.opdef import op
 from dpexec.engine.ops._elementwise import (
-    ATTRS,
     aligned,
+    fusing,
     in_result,
-    infer_elementwise,
     infer_flow,
     samples,
     unbroadcast,
 )
 
 
-@op(
+@fusing(
     "elementwise_add",
     ulps=1,
-    inputs="X Y",
-    outputs="Out",
-    infer=infer_elementwise,
-    attrs=ATTRS,
     samples=samples(lambda r, shape: r.normal(shape)),
+    folds=True,
+    quantized="inputs outputs",
 )
 def elementwise_add(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """``x + y``, the smaller shape laid into the larger one from ``axis`` on.
@@ -34,7 +30,7 @@ def elementwise_add(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     return x + y
 
 
-@elementwise_add.grad("X", "Y", "Out@GRAD")
+@elementwise_add.grad("X", "Y", "Out@GRAD", shape_inputs="X Y")
 def elementwise_add_grad(
     xp: Any, x: Any, y: Any, d_out: Any, *, axis: int = -1, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:

@@ -6,25 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.opdef import Spec, op, require
-from dpexec.engine.ops._elementwise import (
-    ATTRS,
-    aligned,
-    in_result,
-    infer_elementwise,
-    samples,
-    unbroadcast,
-)
+from dpexec.engine.ir.opdef import Spec, require
+from dpexec.engine.ops._elementwise import aligned, fusing, in_result, samples, unbroadcast
 from dpexec.engine.ops._integers import truncated_quotient
 
 
-@op(
+@fusing(
     "elementwise_div",
     ulps=1,
-    inputs="X Y",
-    outputs="Out",
-    infer=infer_elementwise,
-    attrs=ATTRS,
     checks_values=True,
     samples=samples(
         lambda r, shape: r.normal(shape), lambda r, shape: r.away_from(0.0, shape, 0.5)

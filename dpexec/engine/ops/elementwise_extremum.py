@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.opdef import Sample, SampleRng, op
+from dpexec.engine.ir.opdef import Sample, SampleRng
 from dpexec.engine.ops._edges import EXTREMA, NUMBERS, among, edge
-from dpexec.engine.ops._elementwise import ATTRS, aligned, infer_elementwise, unbroadcast
+from dpexec.engine.ops._elementwise import aligned, fusing, unbroadcast
 
 
 def _samples(r: SampleRng) -> list[Sample]:
@@ -23,15 +23,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op(
-    "elementwise_max",
-    ulps=0,
-    inputs="X Y",
-    outputs="Out",
-    infer=infer_elementwise,
-    attrs=ATTRS,
-    samples=_samples,
-)
+@fusing("elementwise_max", ulps=0, samples=_samples)
 def elementwise_max(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """The larger of ``x`` and ``y``, the smaller shape laid into the larger one from ``axis`` on.
 
@@ -49,15 +41,7 @@ def elementwise_max_grad(
     return _share(xp, x, y, d_out, x_laid > y_laid, axis, needs)
 
 
-@op(
-    "elementwise_min",
-    ulps=0,
-    inputs="X Y",
-    outputs="Out",
-    infer=infer_elementwise,
-    attrs=ATTRS,
-    samples=_samples,
-)
+@fusing("elementwise_min", ulps=0, samples=_samples)
 def elementwise_min(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """The smaller of ``x`` and ``y``, the smaller shape laid into the larger one from ``axis`` on.
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op
-from dpexec.engine.ops._elementwise import ATTRS, aligned, infer_elementwise
+from dpexec.engine.ir.opdef import Sample, SampleRng, Spec
+from dpexec.engine.ops._elementwise import aligned, elementwise, infer_elementwise
 from dpexec.engine.ops._integers import truncated_quotient, truncated_remainder
 from dpexec.engine.ops._shapes import require_integer
 
@@ -26,15 +26,12 @@ def _mod_samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op(
+@elementwise(
     "elementwise_mod",
-    inputs="X Y",
-    outputs="Out",
-    infer=infer_elementwise,
-    attrs=ATTRS,
     no_grad=True,
     checks_values=True,
     samples=_mod_samples,
+    makes_numbers=True,
 )
 def elementwise_mod(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """The remainder of ``x / y``, the smaller shape laid into the larger one from ``axis`` on.
@@ -56,12 +53,9 @@ def _infer_floordiv(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
     return infer_elementwise(x, y, axis=axis)
 
 
-@op(
+@elementwise(
     "elementwise_floordiv",
-    inputs="X Y",
-    outputs="Out",
     infer=_infer_floordiv,
-    attrs=ATTRS,
     no_grad=True,
     checks_values=True,
     samples=lambda r: [
@@ -69,6 +63,7 @@ def _infer_floordiv(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
         Sample({"X": r.integers(-9, 9, (4, 2)), "Y": r.integers(1, 4, (4, 2))}),
         Sample({"X": r.integers(0, 9, (2, 3, 2)), "Y": r.integers(1, 4, (3,))}, {"axis": 1}),
     ],
+    makes_numbers=True,
 )
 def elementwise_floordiv(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """``x / y`` of integers, rounded towards zero as the real Paddle does, whatever its name says.

@@ -6,10 +6,10 @@ from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.ir.opdef import Spec, op, require
+from dpexec.engine.ir.opdef import Spec, require
 from dpexec.engine.ops._elementwise import (
-    ATTRS,
     aligned,
+    fusing,
     in_result,
     infer_elementwise,
     samples,
@@ -24,15 +24,14 @@ def _infer(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
     return infer_elementwise(x, y, axis=axis)
 
 
-@op(
+@fusing(
     "elementwise_mul",
     ulps=1,
-    inputs="X Y",
-    outputs="Out",
     infer=_infer,
-    attrs=ATTRS,
     sparse=("X",),
     samples=samples(lambda r, shape: r.normal(shape)),
+    folds=True,
+    quantized="outputs",
 )
 def elementwise_mul(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """``x * y``, the smaller shape laid into the larger one from ``axis`` on.

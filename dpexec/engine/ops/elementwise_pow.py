@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.opdef import Sample, SampleRng, op
-from dpexec.engine.ops._elementwise import ATTRS, aligned, infer_elementwise, samples, unbroadcast
+from dpexec.engine.ir.cost import per_element
+from dpexec.engine.ir.opdef import Sample, SampleRng
+from dpexec.engine.ops._elementwise import aligned, elementwise, samples, unbroadcast
 
 
 def _samples(r: SampleRng) -> list[Sample]:
@@ -40,13 +41,12 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op(
+@elementwise(
     "elementwise_pow",
-    inputs="X Y",
-    outputs="Out",
-    infer=infer_elementwise,
-    attrs=ATTRS,
     samples=_samples,
+    capturable=True,
+    grad_lod="flow",
+    flops=per_element("Out", 1),
 )
 def elementwise_pow(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """``x ** y``, the smaller shape laid into the larger one from ``axis`` on.

@@ -6,10 +6,9 @@ from typing import Any
 
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op
 from dpexec.engine.ops._elementwise import (
-    ATTRS,
     aligned,
+    fusing,
     in_result,
-    infer_elementwise,
     infer_flow,
     samples,
     unbroadcast,
@@ -17,14 +16,12 @@ from dpexec.engine.ops._elementwise import (
 from dpexec.engine.ops._shapes import require_same_dtype, require_same_shape
 
 
-@op(
+@fusing(
     "elementwise_sub",
     ulps=1,
-    inputs="X Y",
-    outputs="Out",
-    infer=infer_elementwise,
-    attrs=ATTRS,
     samples=samples(lambda r, shape: r.normal(shape)),
+    folds=True,
+    quantized="inputs",
 )
 def elementwise_sub(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """``x - y``, the smaller shape laid into the larger one from ``axis`` on.
@@ -35,7 +32,7 @@ def elementwise_sub(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     return x - y
 
 
-@elementwise_sub.grad("X", "Y", "Out@GRAD")
+@elementwise_sub.grad("X", "Y", "Out@GRAD", shape_inputs="X Y")
 def elementwise_sub_grad(
     xp: Any, x: Any, y: Any, d_out: Any, *, axis: int = -1, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:
@@ -64,7 +61,6 @@ def _infer_minus(x: Spec, y: Spec) -> Spec:
 @op(
     "minus",
     inputs="X Y",
-    outputs="Out",
     infer=_infer_minus,
     samples=lambda r: [
         Sample({"X": r.normal(shape), "Y": r.normal(shape)}) for shape in ((3, 4), (2, 3, 2), (5,))

@@ -32,7 +32,6 @@ def _infer(
 @op(
     "expand",
     inputs="X ExpandTimes? expand_times_tensor?[]",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"expand_times": [2, 3]}),
@@ -44,6 +43,8 @@ def _infer(
             expected={"Out": np.array([[1.0, 2.0, 1.0, 2.0]] * 2)},
         ),
     ],
+    host_inputs="ExpandTimes expand_times_tensor",
+    flops=0,
 )
 def expand(
     xp: Any, x: Any, tensor: Any, parts: list[Any], *, expand_times: Sequence[int] = ()
@@ -55,14 +56,7 @@ def expand(
     return xp.tile(x, integers(expand_times, tensor, parts))
 
 
-@expand.grad(
-    "X",
-    "ExpandTimes?",
-    "expand_times_tensor?[]",
-    "Out@GRAD",
-    outputs="X@GRAD",
-    dense=True,
-)
+@expand.grad("X ExpandTimes? expand_times_tensor?[] Out@GRAD", outputs="X@GRAD", dense=True)
 def expand_grad(
     xp: Any,
     x: Any,
@@ -100,13 +94,14 @@ def _pairs(x: Spec, target: Spec) -> Any:
 @op(
     "expand_as",
     inputs="X target_tensor",
-    outputs="Out",
     infer=_infer_as,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3)), "target_tensor": r.normal((4, 3))}, grad=("X",)),
         Sample({"X": r.normal((3,)), "target_tensor": r.normal((6,))}, grad=("X",)),
         Sample({"X": r.normal((1, 2, 2)), "target_tensor": r.normal((3, 2, 4))}, grad=("X",)),
     ],
+    capturable=True,
+    flops=0,
 )
 def expand_as(xp: Any, x: Any, target: Any) -> Any:
     """``x`` repeated until it has the shape of ``target_tensor``. Source: Paddle op ``expand_as``.

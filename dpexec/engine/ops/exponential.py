@@ -18,6 +18,9 @@ from dpexec.engine.ops._unary import LIBRARIES, bends, unary
     integers=True,
     ulps=3,
     edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
+    capturable=True,
+    precision="black",
+    fuses=True,
 )
 def exp(xp: Any, x: Any) -> Any:
     """``e ** x``, of integers rounded towards 0. Source: Paddle op ``exp``."""
@@ -44,6 +47,9 @@ def exp_grad_grad(xp: Any, out: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     (np.array([1.0, 0.25, np.inf]), np.array([0.0, -1.3862944, np.inf])),
     attrs=LIBRARIES,
     ulps=3,
+    capturable=True,
+    precision="black",
+    fuses=True,
 )
 def log(xp: Any, x: Any) -> Any:
     """The natural logarithm. Source: Paddle op ``log``."""

@@ -23,7 +23,6 @@ def _infer(x: Spec, scale: Spec, *, max_range: float) -> Spec:
 @op(
     "fake_dequantize_max_abs",
     inputs="X Scale",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [
@@ -66,7 +65,6 @@ def _infer_channels(x: Spec, scales: list[Spec], *, quant_bits: Bits = (8,)) -> 
 @op(
     "fake_channel_wise_dequantize_max_abs",
     inputs="X Scales[]",
-    outputs="Out",
     infer=_infer_channels,
     no_grad=True,
     samples=lambda r: [
@@ -107,7 +105,6 @@ def _infer_bytes(x: Spec, scale: Spec, *, max_range: float) -> Spec:
 @op(
     "dequantize_abs_max",
     inputs="X Scale",
-    outputs="Out",
     infer=_infer_bytes,
     no_grad=True,
     samples=lambda r: [
@@ -136,7 +133,6 @@ def _infer_log(x: Spec, table: Spec) -> Spec:
 @op(
     "dequantize_log",
     inputs="X Dict",
-    outputs="Out",
     infer=_infer_log,
     no_grad=True,
     samples=lambda r: [

@@ -124,12 +124,12 @@ def _samples(r: SampleRng) -> list[Sample]:
 @op(
     "fc",
     inputs="Input W Bias?",
-    outputs="Out",
     infer=_infer,
     attrs={"Scale_weights": [1.0], "use_quantizer": False},
     no_grad=True,
     samples=_samples,
     operand_ulps=2,
+    macs=lambda call: call.size("Out") * call.shape("W")[0],
 )
 def fc(
     xp: Any,

@@ -9,8 +9,6 @@ from typing import Any
 
 from dpexec.engine.ops._by_executor import executor_op
 
-__all__: list[str] = []
-
 
 @executor_op("feed", inputs="X", outputs="Out", attrs={"col": 0})
 def feed(xp: Any, x: Any) -> None:

@@ -58,7 +58,6 @@ def _require_fits(value: float, text: str, dtype: int) -> None:
 @op(
     "fill_constant",
     inputs="ValueTensor? ShapeTensor? ShapeTensorList?[]",
-    outputs="Out",
     infer=_infer_constant,
     attrs={"force_cpu": False},
     no_grad=True,
@@ -73,6 +72,13 @@ def _require_fits(value: float, text: str, dtype: int) -> None:
         Sample({"ValueTensor": np.array([4.0]), "ShapeTensor": np.array([3, 1])}),
         Sample({"ShapeTensorList": [np.array([2]), np.array([3])]}, {"shape": [-1, 3]}),
     ],
+    capturable=True,
+    host_inputs="ShapeTensor ShapeTensorList",
+    makes_numbers=True,
+    precision="gray",
+    longs="shape",
+    fills=True,
+    flops=0,
 )
 def fill_constant(
     xp: Any,
@@ -121,7 +127,6 @@ def _infer_batch_size_like(
 @op(
     "fill_constant_batch_size_like",
     inputs="Input Input@LOD?",
-    outputs="Out",
     infer=_infer_batch_size_like,
     attrs={"force_cpu": False},
     no_grad=True,
@@ -147,6 +152,8 @@ def _infer_batch_size_like(
             expected={"Out": np.zeros((3, 2))},
         ),
     ],
+    capturable=True,
+    flops=0,
 )
 def fill_constant_batch_size_like(
     xp: Any,
@@ -189,7 +196,6 @@ def _infer_fill(*, value: Sequence[float], shape: Shape, dtype: int = VarType.FP
 @op(
     "fill",
     inputs="",
-    outputs="Out",
     infer=_infer_fill,
     attrs={"force_cpu": False},
     no_grad=True,
@@ -219,7 +225,6 @@ def _like(x: Spec) -> Spec:
 @op(
     "fill_zeros_like",
     inputs="X",
-    outputs="Out",
     infer=_like,
     no_grad=True,
     samples=lambda r: [
@@ -227,6 +232,10 @@ def _like(x: Spec) -> Spec:
         Sample({"X": r.normal((4,))}),
         Sample({"X": r.integers(1, 9, (1, 2))}, expected={"Out": np.zeros((1, 2), np.int64)}),
     ],
+    capturable=True,
+    grad_lod="own",
+    folds=True,
+    flops=0,
 )
 def fill_zeros_like(xp: Any, x: Any) -> Any:
     """Zeros in shape and type of ``x``. Source: Paddle op ``fill_zeros_like``."""
@@ -240,7 +249,6 @@ def _infer_zeros_of(x: Spec, *, dtype: int = VarType.FP32) -> Spec:
 @op(
     "fill_zeros_like2",
     inputs="X",
-    outputs="Out",
     infer=_infer_zeros_of,
     no_grad=True,
     samples=lambda r: [
@@ -249,6 +257,7 @@ def _infer_zeros_of(x: Spec, *, dtype: int = VarType.FP32) -> Spec:
         Sample({"X": r.integers(1, 9, (1, 2))}, {"dtype": VarType.BOOL}),
         Sample({"X": r.integers(1, 9, (3, 1))}),
     ],
+    flops=0,
 )
 def fill_zeros_like2(xp: Any, x: Any, *, dtype: int = VarType.FP32) -> Any:
     """Zeros in the shape of ``x``, of type ``dtype``. Source: Paddle op ``fill_zeros_like2``."""
@@ -277,7 +286,6 @@ def _range(kind: np.dtype[Any]) -> tuple[float, float]:
 @op(
     "fill_any_like",
     inputs="X",
-    outputs="Out",
     infer=_infer_any_like,
     no_grad=True,
     samples=lambda r: [
@@ -287,6 +295,8 @@ def _range(kind: np.dtype[Any]) -> tuple[float, float]:
             {"X": r.integers(0, 9, (2, 1))}, {"value": 5.0}, expected={"Out": np.full((2, 1), 5)}
         ),
     ],
+    capturable=True,
+    flops=0,
 )
 def fill_any_like(xp: Any, x: Any, *, value: float = 0.0, dtype: int = -1) -> Any:
     """One number in the shape of ``x``, of its type or another.
@@ -328,7 +338,6 @@ def _infer_assign_value(
 @op(
     "assign_value",
     inputs="",
-    outputs="Out",
     infer=_infer_assign_value,
     no_grad=True,
     samples=lambda r: [
@@ -348,6 +357,8 @@ def _infer_assign_value(
             expected={"Out": np.array([False, True])},
         ),
     ],
+    makes_numbers=True,
+    flops=0,
 )
 def assign_value(
     xp: Any,

@@ -55,6 +55,7 @@ def _chosen(tags: Ints, lod: Lod, wanted: Ints) -> Ints:
     infer=_infer,
     samples=_samples,
     checks_values=True,
+    grad_lod="own",
 )
 def filter_by_instag(
     xp: Any, x: Any, lod: Lod | None, tags: Any, tags_lod: Lod, wanted: Any,

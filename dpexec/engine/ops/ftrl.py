@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, op
 from dpexec.engine.ops._optimizers import drawn, like_inputs, scalar
 
@@ -44,6 +45,8 @@ _SLOTS = "Param SquaredAccumulator LinearAccumulator Grad LearningRate"
         drawn(r, _SLOTS),
     ],
     operand_ulps=8,
+    capturable=True,
+    flops=per_element("Param", 12),
 )
 def ftrl(
     xp: Any,

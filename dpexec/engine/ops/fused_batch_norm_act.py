@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._costs import NORM
 from dpexec.engine.ops.batch_norm import batch_norm, batch_norm_grad
 from dpexec.engine.ops.relu import relu, relu_grad
 
@@ -66,6 +68,8 @@ fused_batch_norm_act = op(
     outputs="Y " + _STATISTICS,
     infer=_infer,
     samples=_samples,
+    capturable=True,
+    flops=per_element("X", NORM + 1),
 )(_with_attributes_of(batch_norm, _kernel))
 
 fused_batch_norm_act_grad = fused_batch_norm_act.grad(

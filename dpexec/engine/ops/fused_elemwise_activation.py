@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._elementwise import broadcast_shape
@@ -118,6 +119,9 @@ _NOT_SAVED = (
     outputs="Out IntermediateOut",
     infer=_infer,
     samples=_samples,
+    capturable=True,
+    grad_lod="own",
+    flops=per_element("Out", 2),
 )
 def fused_elemwise_activation(
     xp: Any,

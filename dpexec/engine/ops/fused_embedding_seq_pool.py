@@ -39,7 +39,6 @@ def _sample(r: Any, *more: int, **attrs: Any) -> Sample:
 @op(
     "fused_embedding_seq_pool",
     inputs="W Ids Ids@LOD",
-    outputs="Out",
     infer=_infer,
     attrs={"grad_inplace": False, "is_sparse": False},
     checks_values=True,

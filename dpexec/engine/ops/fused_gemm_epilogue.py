@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpexec.engine.ir.cost import Call
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.engine.ops.elementwise_add import elementwise_add_grad
 from dpexec.engine.ops.mul import mul, mul_grad
 from dpexec.engine.ops.relu import relu
+
+
+def _macs(call: Call) -> int:
+    return call.size("Out") * call.shape("Y")[0]
+
 
 _ACTIVATIONS = ("none", "relu")
 
@@ -44,10 +50,11 @@ def _samples_of(*slots: str) -> Any:
 @op(
     "fused_gemm_epilogue",
     inputs="X Y Bias",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=_samples_of("X", "Y", "Bias"),
+    capturable=True,
+    macs=_macs,
 )
 def fused_gemm_epilogue(
     xp: Any, x: Any, y: Any, bias: Any, *, x_num_col_dims: int = 1, activation: str = "none"
@@ -69,6 +76,8 @@ def fused_gemm_epilogue(
     infer=lambda x, y, bias, d_out: tuple(spec.replace(lod_level=0) for spec in (x, y, bias)),
     no_grad=True,
     samples=_samples_of("X", "Y", "Bias", "Out@GRAD"),
+    capturable=True,
+    macs=lambda call: call.gradients * _macs(call),
 )
 def fused_gemm_epilogue_grad(
     xp: Any,

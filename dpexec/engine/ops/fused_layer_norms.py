@@ -10,7 +10,9 @@ from functools import reduce
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._costs import NORM
 from dpexec.engine.ops._rows import check_rows
 from dpexec.engine.ops._shapes import require_same_shape
 from dpexec.engine.ops.fc import fc
@@ -45,11 +47,11 @@ def _skip_samples(r: SampleRng) -> list[Sample]:
 @op(
     "skip_layernorm",
     inputs="X Y Scale Bias",
-    outputs="Out",
     infer=_infer_skip,
     no_grad=True,
     samples=_skip_samples,
     operand_ulps=2,
+    flops=per_element("Out", NORM + 1),
 )
 def skip_layernorm(
     xp: Any,
@@ -106,6 +108,8 @@ def _fc_samples(r: SampleRng) -> list[Sample]:
     no_grad=True,
     samples=_fc_samples,
     operand_ulps=4,
+    macs=lambda call: call.size("Out") * call.shape("W")[0],
+    flops=per_element("Out", NORM + 2),
 )
 def fused_fc_elementwise_layernorm(
     xp: Any,
@@ -169,7 +173,6 @@ def _embedding_samples(r: SampleRng) -> list[Sample]:
 @op(
     "fused_embedding_eltwise_layernorm",
     inputs="Ids[] Embs[] Bias Scale",
-    outputs="Out",
     infer=_infer_embedding,
     no_grad=True,
     checks_values=True,

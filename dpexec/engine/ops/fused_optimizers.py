@@ -64,6 +64,9 @@ def _fused(one: OpDef) -> OpDef:
         attrs=one.attrs,
         inplace=one.inplace,
         no_grad=True,
+        capturable=True,
+        merges=one.type,
+        flops=one.flops,
         samples=samples,
     )
     return declare(kernel)

@@ -54,6 +54,13 @@ def _samples(r: SampleRng) -> list[Sample]:
     infer=_infer,
     no_grad=True,
     samples=_samples,
+    capturable=True,
+    flops=lambda call: (
+        len(call.attrs["parts"])
+        * max(
+            spec.size for specs in (*call.inputs.values(), *call.outputs.values()) for spec in specs
+        )
+    ),
 )
 def fusion_group(
     xp: Any, inputs: list[Any], *, parts: Sequence[str] = (), results: Sequence[int] = ()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
+from dpexec.engine.ops._costs import GRU_CELL, from_rows
 from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._gru import ON_ARRAYS
 from dpexec.engine.ops._recurrent import EMPTY, THREE, Loops
@@ -65,6 +67,8 @@ def _origin(sample: Sample) -> Sample:
     no_grad=True,
     samples=_samples,
     operand_ulps=8,
+    macs=from_rows("X", "WeightX", "WeightH"),
+    flops=per_element("Hidden", GRU_CELL),
 )
 @passes_on(gru.kernel)
 def fusion_gru(

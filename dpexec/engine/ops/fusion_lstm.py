@@ -7,7 +7,9 @@ from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
+from dpexec.engine.ops._costs import LSTM_CELL, from_rows
 from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._lstm import ON_ARRAYS
 from dpexec.engine.ops._recurrent import EMPTY, THREE, Loops
@@ -93,6 +95,8 @@ def _samples(r: SampleRng) -> list[Sample]:
     no_grad=True,
     samples=_samples,
     operand_ulps=8,
+    macs=from_rows("X", "WeightX", "WeightH"),
+    flops=per_element("Hidden", LSTM_CELL),
 )
 @passes_on(lstm.kernel)
 def fusion_lstm(
@@ -150,6 +154,8 @@ def _embedded_samples(r: SampleRng) -> list[Sample]:
     checks_values=True,
     samples=_embedded_samples,
     operand_ulps=8,
+    macs=from_rows("Hidden", "WeightH"),
+    flops=per_element("Hidden", LSTM_CELL),
 )
 @passes_on(lstm.kernel)
 def fused_embedding_fc_lstm(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.engine.ops._contexts import ON_ARRAYS, Contexts
 from dpexec.engine.ops._shapes import product
@@ -62,6 +63,8 @@ def _sample(r: SampleRng, start: int, length: int, width: int = 2) -> Sample:
         _sample(r, -3, 4),
         _sample(r, -2, 5, 1),
     ],
+    macs=lambda call: call.size("Out") * call.shape("Filter")[0],
+    flops=per_element("Out", 2),
 )
 def fusion_seqconv_eltadd_relu(
     xp: Any, x: Any, lod: Lod, weight: Any, bias: Any, neighbours: Contexts = ON_ARRAYS,

@@ -62,7 +62,6 @@ def _samples(r: SampleRng) -> list[Sample]:
 @op(
     "fusion_transpose_flatten_concat",
     inputs="X[]",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=_samples,

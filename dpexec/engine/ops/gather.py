@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._costs import taken_rows
 from dpexec.engine.ops._rows import added_rows, check_rows, require_row_numbers
 from dpexec.engine.ops._shapes import require_integer
 
@@ -21,7 +22,6 @@ def _infer(x: Spec, index: Spec) -> Spec:
 @op(
     "gather",
     inputs="X Index",
-    outputs="Out",
     infer=_infer,
     attrs={"overwrite": True},
     checks_values=True,
@@ -35,6 +35,12 @@ def _infer(x: Spec, index: Spec) -> Spec:
             expected={"Out": np.array([[3.0, 4.0], [3.0, 4.0]])},
         ),
     ],
+    makes_numbers=True,
+    grad_lod="own",
+    precision="gray",
+    quantized="inputs",
+    flops=0,
+    bytes=taken_rows("Index"),
 )
 def gather(xp: Any, x: Any, index: Any) -> Any:
     """The rows of ``x`` with the numbers ``Index``. Source: Paddle op ``gather``.
@@ -80,7 +86,6 @@ def flat_positions(xp: Any, shape: tuple[int, ...], index: Any) -> Any:
 @op(
     "gather_nd",
     inputs="X Index",
-    outputs="Out",
     infer=_infer_nd,
     checks_values=True,
     samples=lambda r: [
@@ -92,6 +97,8 @@ def flat_positions(xp: Any, shape: tuple[int, ...], index: Any) -> Any:
             expected={"Out": np.array([5.0, 0.0])},
         ),
     ],
+    grad_lod="own",
+    flops=0,
 )
 def gather_nd(xp: Any, x: Any, index: Any) -> Any:
     """The elements, or slices, of ``x`` at the positions in the last dimension of ``Index``.

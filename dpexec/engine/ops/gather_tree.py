@@ -27,7 +27,6 @@ def _infer(ids: Spec, parents: Spec) -> Spec:
 @op(
     "gather_tree",
     inputs="Ids Parents",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     checks_values=True,

@@ -24,6 +24,7 @@ _TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
         np.array([-1.0, -0.5204999, 0.0, 0.32862676, 0.8427008, 0.999593]),
     ),
     ulps=4,
+    grad_lod="own",
 )
 def erf(xp: Any, x: Any) -> Any:
     """The error function. Source: Paddle op ``erf``."""
@@ -47,6 +48,9 @@ def erf_grad(xp: Any, x: Any, d_out: Any) -> Any:
     attrs=LIBRARIES,
     ulps=128,
     edges=((among(np.inf), "X@GRAD", INFINITE),),
+    capturable=True,
+    grad_lod="own",
+    fuses=True,
 )
 def gelu(xp: Any, x: Any, *, approximate: bool = False) -> Any:
     """``x`` times the probability that a normal number is below ``x``.

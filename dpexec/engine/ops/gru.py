@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._costs import GRU_CELL, from_gates
 from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._gru import ON_ARRAYS, GruCell, weight_grad
 from dpexec.engine.ops._recurrent import (
@@ -85,6 +87,8 @@ def _samples(r: Any) -> list[Sample]:
     infer=infer_gru,
     samples=_samples,
     operand_ulps=4,
+    macs=from_gates("Input"),
+    flops=per_element("Hidden", GRU_CELL),
 )
 def gru(
     xp: Any,
@@ -124,8 +128,8 @@ def _infer_grad(
 
 
 @gru.grad(
-    *("Input", "Input@LOD", "H0?", "Weight", "Bias?"),
-    *("BatchGate", "BatchResetHiddenPrev", "BatchHidden", "Hidden", "Hidden@GRAD"),
+    "Input Input@LOD H0? Weight Bias?",
+    "BatchGate BatchResetHiddenPrev BatchHidden Hidden Hidden@GRAD",
     infer=_infer_grad,
     operand_ulps=4,
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._costs import GRU_CELL, from_gates
 from dpexec.engine.ops._gru import ON_ARRAYS, GruCell, weight_grad
 from dpexec.engine.ops._recurrent import ACTIVATIONS, require_shape, saturated, unbounded
 from dpexec.engine.ops._shapes import require_float
@@ -56,6 +58,8 @@ def _sample(r: Any, size: int, bias: bool = True, **attrs: Any) -> Sample:
         saturated(r, _sample(r, 8, bias=False), "Input"),
     ],
     operand_ulps=4,
+    macs=from_gates("Input"),
+    flops=per_element("Hidden", GRU_CELL),
 )
 def gru_unit(
     xp: Any,
@@ -79,7 +83,7 @@ def gru_unit(
 
 
 @gru_unit.grad(
-    *("Input", "HiddenPrev", "Weight", "Bias?", "Gate", "ResetHiddenPrev", "Hidden@GRAD"),
+    "Input HiddenPrev Weight Bias? Gate ResetHiddenPrev Hidden@GRAD",
     dense=True,
     operand_ulps=2,
 )

@@ -23,7 +23,6 @@ def _infer(x: Spec, *, num_hash: int = 1, mod_by: int = 100000) -> Spec:
 @op(
     "hash",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [

@@ -121,6 +121,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     checks_values=True,
     samples=_samples,
     operand_ulps=4,
+    grad_lod="own",
 )
 def hierarchical_sigmoid(
     xp: Any,
@@ -171,14 +172,7 @@ def _infer_grad(
 
 
 @hierarchical_sigmoid.grad(
-    "X",
-    "W",
-    "Label",
-    "PathTable?",
-    "PathCode?",
-    "Bias?",
-    "PreOut",
-    "Out@GRAD",
+    "X W Label PathTable? PathCode? Bias? PreOut Out@GRAD",
     outputs="X@GRAD W@GRAD Bias@GRAD",
     infer=_infer_grad,
     operand_ulps=2,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._edges import EXTREMA, spoiled
 from dpexec.engine.ops._shapes import require_float, require_shape_of
@@ -42,6 +43,7 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
             EXTREMA,
         ),
     ],
+    capturable=True,
 )
 def huber_loss(xp: Any, x: Any, y: Any, *, delta: float) -> tuple[Any, Any]:
     """``r * r / 2`` where ``abs(r) <= delta``, else ``delta * (abs(r) - delta / 2)``; r = y - x.
@@ -93,6 +95,8 @@ def _infer_smooth(x: Spec, y: Spec, inside: Spec | None, outside: Spec | None) -
         Sample({"X": r.normal((4, 1)) * 2, "Y": r.normal((4, 1))}),
     ],
     operand_ulps=2,
+    capturable=True,
+    flops=per_element("X", 3),
 )
 def smooth_l1_loss(
     xp: Any, x: Any, y: Any, inside: Any = None, outside: Any = None, *, sigma: float = 1.0
@@ -122,10 +126,7 @@ def _infer_smooth_grad(
 
 
 @smooth_l1_loss.grad(
-    "Diff",
-    "InsideWeight?",
-    "OutsideWeight?",
-    "Out@GRAD",
+    "Diff InsideWeight? OutsideWeight? Out@GRAD",
     outputs="X@GRAD Y@GRAD",
     infer=_infer_smooth_grad,
     operand_ulps=1,

@@ -9,8 +9,8 @@ import numpy as np
 
 from dpexec.engine.core.errors import MissingGradientError
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.ir.gradop import default_grad_op
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, dims_match, op, require
+from dpexec.engine.ir.signature import default_grad_op
 from dpexec.engine.ops._sequences import offsets_spec, on_host
 from dpexec.engine.ops._shapes import product
 from dpexec.engine.ops.unfold import unfold, unfold_grad

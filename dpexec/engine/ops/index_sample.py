@@ -28,7 +28,6 @@ def _infer_sample(x: Spec, index: Spec) -> Spec:
 @op(
     "index_sample",
     inputs="X Index",
-    outputs="Out",
     infer=_infer_sample,
     checks_values=True,
     samples=lambda r: [
@@ -69,7 +68,6 @@ def _infer_select(x: Spec, index: Spec, *, dim: int = 0) -> Spec:
 @op(
     "index_select",
     inputs="X Index",
-    outputs="Out",
     infer=_infer_select,
     checks_values=True,
     samples=lambda r: [
@@ -113,7 +111,6 @@ def _infer_multiplex(ids: Spec, candidates: list[Spec]) -> Spec:
 @op(
     "multiplex",
     inputs="Ids X[]",
-    outputs="Out",
     infer=_infer_multiplex,
     checks_values=True,
     samples=lambda r: [

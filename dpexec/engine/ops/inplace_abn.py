@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import (
     GradContext,
     GradOp,
@@ -15,6 +16,7 @@ from dpexec.engine.ir.opdef import (
     passes_on,
     require,
 )
+from dpexec.engine.ops._costs import NORM, of_batch_norm
 from dpexec.engine.ops.batch_norm import batch_norm, batch_norm_grad, in_planes
 
 _ACTIVATIONS = ("", "identity", "leaky_relu", "elu")
@@ -91,6 +93,7 @@ def _before(xp: Any, y: Any, activation: str, alpha: float) -> tuple[Any, Any]:
     attrs={"use_mkldnn": False},
     samples=_samples,
     operand_ulps=2,
+    flops=of_batch_norm,
 )
 @passes_on(batch_norm.kernel)
 def inplace_abn(
@@ -112,6 +115,7 @@ def inplace_abn(
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=lambda y, scale, bias, *_: (y.replace(lod_level=0), scale, bias),
     operand_ulps=2,
+    flops=per_element("Y", 2 * NORM),
 )
 @passes_on(batch_norm_grad.kernel)
 def inplace_abn_grad(

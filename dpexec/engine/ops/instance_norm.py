@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ops._costs import NORM
 from dpexec.engine.ops._edges import SQUARES, spoiled
 from dpexec.engine.ops._norms import (
     check_epsilon,
@@ -58,6 +60,8 @@ def _infer(
         ),
     ],
     operand_ulps=4,
+    capturable=True,
+    flops=per_element("X", NORM),
 )
 def instance_norm(
     xp: Any, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float = 1e-5
@@ -87,11 +91,7 @@ def _infer_grad(
 
 
 @instance_norm.grad(
-    "X",
-    "Scale?",
-    "SavedMean",
-    "SavedVariance",
-    "Y@GRAD",
+    "X Scale? SavedMean SavedVariance Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=_infer_grad,
     operand_ulps=4,
@@ -136,14 +136,7 @@ def _infer_double(
 
 
 @instance_norm_grad.double_grad(
-    "X",
-    "Scale?",
-    "SavedMean",
-    "SavedVariance",
-    "DY",
-    "DDX?",
-    "DDScale?",
-    "DDBias?",
+    "X Scale? SavedMean SavedVariance DY DDX? DDScale? DDBias?",
     outputs="DX DScale DDY",
     infer=_infer_double,
 )
@@ -276,6 +269,8 @@ def _beside(xp: Any, parts: list[Any]) -> Any:
         ),
     ],
     operand_ulps=4,
+    capturable=True,
+    flops=per_element("X", NORM),
 )
 def group_norm(
     xp: Any,
@@ -325,11 +320,7 @@ def _infer_group_grad(
 
 
 @group_norm.grad(
-    "Scale?",
-    "Bias?",
-    "Y",
-    "Variance",
-    "Y@GRAD",
+    "Scale? Bias? Y Variance Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=_infer_group_grad,
     operand_ulps=4,

@@ -180,7 +180,9 @@ def _axis_taps(
     return [make(_Positions(a, b, corners, align_mode, precise)) for a, b in pairs]
 
 
-def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]) -> OpDef:
+def _declare(
+    method: str, doc: str, samples: Callable[[SampleRng], list[Sample]], **facts: Any
+) -> OpDef:
     axes = 3 if method == "trilinear" else 2
 
     def kernel(
@@ -212,18 +214,17 @@ def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]
     definition = op(
         method + "_interp",
         inputs=_INPUTS,
-        outputs="Out",
         infer=_infer,
         attrs={"interp_method": "bilinear"},
         operand_ulps=8,
         samples=samples,
+        host_inputs="OutSize SizeTensor Scale",
+        **facts,
     )(kernel)
-
-    _declare_gradient(definition, method)
-    return definition
+    return _declare_gradient(definition, method)
 
 
-def _declare_gradient(definition: OpDef, method: str) -> None:
+def _declare_gradient(definition: OpDef, method: str) -> OpDef:
     @definition.grad(*_INPUTS, "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=8)
     def kernel_grad(
         xp: Any,
@@ -243,6 +244,8 @@ def _declare_gradient(definition: OpDef, method: str) -> None:
         for i, taps in enumerate(_axis_taps(old, new, x.dtype, method, align_corners, align_mode)):
             d_out = _resized_grad(xp, d_out, first + i, old[i], taps)
         return xp.ascontiguousarray(d_out)
+
+    return definition
 
 
 def _bytes(r: SampleRng, shape: tuple[int, ...], attrs: dict[str, Any]) -> Sample:
@@ -310,6 +313,7 @@ nearest_interp = _declare(
     {_SIZE} Source: Paddle op ``nearest_interp``.
     """,
     _samples("nearest"),
+    quantized="inputs",
 )
 
 bilinear_interp = _declare(
@@ -320,6 +324,7 @@ bilinear_interp = _declare(
     ``bilinear_interp``.
     """,
     _samples("bilinear"),
+    quantized="inputs",
 )
 
 trilinear_interp = _declare(
@@ -329,6 +334,7 @@ trilinear_interp = _declare(
     {_SIZE} ``out_d`` is the depth. Source: Paddle op ``trilinear_interp``.
     """,
     _volume_samples,
+    quantized="inputs",
 )
 
 bicubic_interp = _declare(

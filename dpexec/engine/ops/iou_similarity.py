@@ -28,7 +28,6 @@ def _boxes(r: Any, count: int) -> Any:
 @op(
     "iou_similarity",
     inputs="X X@LOD? Y",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,43 +34,22 @@ def _values(x: Any) -> Any:
     return x.value if isinstance(x, SelectedRows) else x
 
 
-@op(
-    "isfinite",
-    inputs="X",
-    outputs="Out",
-    infer=_infer,
-    sparse=("X",),
-    no_grad=True,
-    samples=_samples(True, False, False, False),
-)
+_verdict = partial(op, inputs="X", infer=_infer, sparse=("X",), no_grad=True)
+
+
+@_verdict("isfinite", samples=_samples(True, False, False, False))
 def isfinite(xp: Any, x: Any) -> Any:
     """Whether no element is infinite or nan, of shape (1,). Source: Paddle op ``isfinite``."""
     return xp.isfinite(_values(x)).all().reshape(1)
 
 
-@op(
-    "isinf",
-    inputs="X",
-    outputs="Out",
-    infer=_infer,
-    sparse=("X",),
-    no_grad=True,
-    samples=_samples(False, True, False, True),
-)
+@_verdict("isinf", samples=_samples(False, True, False, True))
 def isinf(xp: Any, x: Any) -> Any:
     """Whether an element is infinite, of shape (1,). Source: Paddle op ``isinf``."""
     return xp.isinf(_values(x)).any().reshape(1)
 
 
-@op(
-    "isnan",
-    inputs="X",
-    outputs="Out",
-    infer=_infer,
-    sparse=("X",),
-    no_grad=True,
-    samples=_samples(False, False, True, True),
-)
+@_verdict("isnan", samples=_samples(False, False, True, True))
 def isnan(xp: Any, x: Any) -> Any:
     """Whether an element is nan, of shape (1,). Source: Paddle op ``isnan``."""
     return xp.isnan(_values(x)).any().reshape(1)

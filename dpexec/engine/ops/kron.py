@@ -36,7 +36,6 @@ def _interleaved(x: Any, y: Any) -> tuple[Any, Any]:
 @op(
     "kron",
     inputs="X Y",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3)), "Y": r.normal((3, 2))}),

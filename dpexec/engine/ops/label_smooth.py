@@ -26,7 +26,6 @@ def _infer(x: Spec, prior: Spec | None, *, epsilon: float = 0.0) -> Spec:
 @op(
     "label_smooth",
     inputs="X PriorDist?",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.uniform(0.0, 1.0, (3, 4))}, {"epsilon": 0.1}),
@@ -38,6 +37,7 @@ def _infer(x: Spec, prior: Spec | None, *, epsilon: float = 0.0) -> Spec:
         Sample({"X": r.uniform(0.0, 1.0, (2, 2, 3))}, {"epsilon": 0.5}),
     ],
     operand_ulps=2,
+    capturable=True,
 )
 def label_smooth(xp: Any, x: Any, prior: Any = None, *, epsilon: float = 0.0) -> Any:
     """``(1 - epsilon) * x + epsilon * prior``; without ``PriorDist``, all classes alike.

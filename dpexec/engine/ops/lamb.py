@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.opdef import Sample, op
-from dpexec.engine.ops._optimizers import dense, drawn, like_inputs, scalar
+from dpexec.engine.ir.cost import per_element
+from dpexec.engine.ir.opdef import Sample
+from dpexec.engine.ops._optimizers import dense, drawn, optimizer, scalar
 
 _LAMB = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow"
 _LARS = "Param Grad Velocity LearningRate"
@@ -17,14 +18,11 @@ def _norm(xp: Any, x: Any) -> Any:
     return xp.sqrt((x * x).sum())
 
 
-@op(
+@optimizer(
     "lamb",
-    inputs=_LAMB,
-    outputs="ParamOut Moment1Out Moment2Out",
-    infer=like_inputs(_LAMB, "Param Moment1 Moment2"),
-    inplace={"ParamOut": "Param", "Moment1Out": "Moment1", "Moment2Out": "Moment2"},
+    _LAMB,
+    "Param Moment1 Moment2",
     sparse=("Grad",),
-    no_grad=True,
     samples=lambda r: [
         Sample(
             {
@@ -48,6 +46,9 @@ def _norm(xp: Any, x: Any) -> Any:
         drawn(r, _LAMB, {"weight_decay": 0.1}, sparse=True),
     ],
     operand_ulps=4,
+    capturable=True,
+    updates="whole",
+    flops=per_element("Param", 18),
 )
 def lamb(
     xp: Any,
@@ -87,13 +88,10 @@ def lamb(
     return param, moment1, moment2
 
 
-@op(
+@optimizer(
     "lars_momentum",
-    inputs=_LARS,
-    outputs="ParamOut VelocityOut",
-    infer=like_inputs(_LARS, "Param Velocity"),
-    inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
-    no_grad=True,
+    _LARS,
+    "Param Velocity",
     samples=lambda r: [
         Sample(
             {
@@ -112,6 +110,9 @@ def lamb(
         drawn(r, _LARS, {"mu": 0.9, "lars_coeff": 0.01, "lars_weight_decay": 0.05}),
     ],
     operand_ulps=2,
+    capturable=True,
+    updates="whole",
+    flops=per_element("Param", 8),
 )
 def lars_momentum(
     xp: Any,

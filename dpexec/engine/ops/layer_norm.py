@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ops._costs import NORM
 from dpexec.engine.ops._norms import (
     check_epsilon,
     inverse_deviation,
@@ -56,6 +58,8 @@ def _rows(x: Any, begin_norm_axis: int) -> Any:
         Sample({"X": r.normal((2, 3, 2)), "Bias": r.normal((6,))}),
     ],
     operand_ulps=4,
+    capturable=True,
+    flops=per_element("X", NORM),
 )
 def layer_norm(
     xp: Any,

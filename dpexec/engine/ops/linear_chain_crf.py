@@ -109,6 +109,7 @@ def _backward(xp: Any, steps: Steps, exps: Any, weights: Any) -> Any:
     checks_values=True,
     samples=_samples,
     operand_ulps=4,
+    grad_lod="own",
 )
 def linear_chain_crf(
     xp: Any,
@@ -147,8 +148,8 @@ def linear_chain_crf(
 
 
 @linear_chain_crf.grad(
-    *("Emission", "Emission@LOD?", "Transition", "Label", "Label@LOD?", "Length?"),
-    *("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood@GRAD"),
+    "Emission Emission@LOD? Transition Label Label@LOD? Length?",
+    "Alpha EmissionExps TransitionExps LogLikelihood@GRAD",
     outputs="Emission@GRAD Transition@GRAD",
     operand_ulps=2,
 )

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.core.lod import Lod, LoDRankTable
 from dpexec.engine.ir.opdef import Spec, op, require
 from dpexec.engine.ops._tables import levels_of, require_table
 
@@ -26,7 +25,7 @@ def _infer(x: Spec, lod: Spec | None, *, level: int = 0) -> Spec:
     return Spec(size, kind=VarType.LOD_RANK_TABLE, lod_level=level)
 
 
-@op("lod_rank_table", inputs="X X@LOD", outputs="Out", infer=_infer, no_grad=True)
+@op("lod_rank_table", inputs="X X@LOD", infer=_infer, no_grad=True)
 def lod_rank_table(xp: Any, x: Any, lod: Lod, *, level: int = 0) -> LoDRankTable:
     """The sequences of a level with their lengths, the longest first.
 
@@ -40,7 +39,14 @@ def _infer_length(table: Spec) -> Spec:
     return Spec((1,), VarType.INT64)
 
 
-@op("max_sequence_len", inputs="RankTable", outputs="Out", infer=_infer_length, no_grad=True)
+@op(
+    "max_sequence_len",
+    inputs="RankTable",
+    infer=_infer_length,
+    no_grad=True,
+    makes_numbers=True,
+    shape_inputs="RankTable",
+)
 def max_sequence_len(xp: Any, table: LoDRankTable) -> Any:
     """The length of the longest sequence, int64 ``(1,)``.
 

@@ -64,6 +64,7 @@ def _sample(
         _sample(r, np.array([0, 3, 5], "int32")),
         _sample(r, target_lod=[0, 1, 1, 3, 4, 5], append=True),
     ],
+    grad_lod="own",
 )
 def lod_reset(
     xp: Any,

@@ -9,8 +9,7 @@ import numpy as np
 
 from dpexec.engine.core.arrays import TensorArray
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.lod import NO_SEQUENCES, Lod
-from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
 from dpexec.engine.ir.opdef import GradContext, GradOp, Spec, op, require
 from dpexec.engine.ops._tables import levels_of, offsets, picked, require_table, some_rows
 
@@ -25,7 +24,6 @@ def _infer_to_array(x: Spec, lod: Spec | None, table: Spec) -> Spec:
 @op(
     "lod_tensor_to_array",
     inputs="X X@LOD RankTable",
-    outputs="Out",
     infer=_infer_to_array,
     checks_values=True,
 )
@@ -80,7 +78,13 @@ def _infer_to_tensor(x: Spec, table: Spec) -> tuple[Spec, Spec | None]:
     return out.replace(shape=(rows, *x.shape[1:])), Spec((ends,), VarType.INT64, VarType.RAW)
 
 
-@op("array_to_lod_tensor", inputs="X RankTable", outputs="Out Out@LOD", infer=_infer_to_tensor)
+@op(
+    "array_to_lod_tensor",
+    inputs="X RankTable",
+    outputs="Out Out@LOD",
+    infer=_infer_to_tensor,
+    grad_lod="own",
+)
 def array_to_lod_tensor(xp: Any, x: TensorArray, table: LoDRankTable) -> tuple[Any, Lod]:
     """Sequences one after another, in the order from before they were ranked.
 

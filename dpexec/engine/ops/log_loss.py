@@ -28,6 +28,7 @@ def _infer(scores: Spec, labels: Spec) -> Spec:
         )
         for epsilon in (1e-4, 1e-2, 0.1)
     ],
+    capturable=True,
 )
 def log_loss(xp: Any, predicted: Any, labels: Any, *, epsilon: float) -> Any:
     """``-y * log(p + epsilon) - (1 - y) * log(1 - p + epsilon)``.

@@ -23,7 +23,7 @@ def _infer(x: Spec, y: Spec) -> Spec:
     return infer_elementwise(x, y)
 
 
-def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
+def _declare(name: str, symbol: str, expected: list[bool], **facts: Any) -> OpDef:
     def combine(xp: Any, x: Any, y: Any) -> Any:
         return getattr(xp, name)(x, y)
 
@@ -32,9 +32,9 @@ def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
     return op(
         name,
         inputs="X Y",
-        outputs="Out",
         infer=_infer,
         no_grad=True,
+        **facts,
         samples=lambda r: [
             Sample({"X": _X, "Y": _Y}, expected={"Out": np.array(expected)}),
             Sample({"X": _X.reshape(2, 2), "Y": _Y.reshape(2, 2)}),
@@ -43,8 +43,8 @@ def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
     )(combine)
 
 
-logical_and = _declare("logical_and", "and", [True, False, False, False])
-logical_or = _declare("logical_or", "or", [True, True, True, False])
+logical_and = _declare("logical_and", "and", [True, False, False, False], makes_numbers=True)
+logical_or = _declare("logical_or", "or", [True, True, True, False], makes_numbers=True)
 logical_xor = _declare("logical_xor", "xor", [False, True, True, False])
 
 
@@ -56,7 +56,6 @@ def _infer_not(x: Spec) -> Spec:
 @op(
     "logical_not",
     inputs="X",
-    outputs="Out",
     infer=_infer_not,
     no_grad=True,
     samples=lambda r: [
@@ -64,6 +63,7 @@ def _infer_not(x: Spec) -> Spec:
         Sample({"X": _X.reshape(2, 1, 2)}),
         Sample({"X": _X[:1]}),
     ],
+    makes_numbers=True,
 )
 def logical_not(xp: Any, x: Any) -> Any:
     """``not x``, element by element. Source: Paddle op ``logical_not``."""

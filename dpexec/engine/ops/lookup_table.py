@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._costs import taken_rows
 from dpexec.engine.ops._rows import REMOTE, added_rows, check_rows, fill_rows, without
 
 NO_PADDING = -1
@@ -83,15 +85,24 @@ def _rows(xp: Any, table: Any, ids: Any, padding_idx: int) -> Any:
     return out
 
 
-@op(
-    "lookup_table",
+_rows_of_table = partial(
+    op,
     inputs="W Ids",
-    outputs="Out",
-    infer=_infer,
-    attrs={"is_sparse": False, **_DISTRIBUTED, "grad_inplace": False},
     sparse=("W",),
     checks_values=True,
+    capturable=True,
+    looks_up=True,
+    flops=0,
+    bytes=taken_rows("Ids"),
+)
+
+
+@_rows_of_table(
+    "lookup_table",
+    infer=_infer,
+    attrs={"is_sparse": False, **_DISTRIBUTED, "grad_inplace": False},
     samples=_samples((4, 2, 1)),
+    precision="gray",
 )
 def lookup_table(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO_PADDING) -> Any:
     """Rows ``W[ids]`` of a table ``(rows, width)``; ids ``(..., 1)`` give ``(..., width)``.
@@ -102,14 +113,10 @@ def lookup_table(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO_PADDING
     return _rows(xp, table, ids.reshape(ids.shape[:-1]), padding_idx)
 
 
-@op(
+@_rows_of_table(
     "lookup_table_v2",
-    inputs="W Ids",
-    outputs="Out",
     infer=_infer_v2,
     attrs={"is_sparse": False, **_DISTRIBUTED},
-    sparse=("W",),
-    checks_values=True,
     samples=_samples((4, 2)),
 )
 def lookup_table_v2(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO_PADDING) -> Any:

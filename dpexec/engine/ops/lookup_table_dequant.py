@@ -38,7 +38,6 @@ def _table(r: SampleRng, rows: int, columns: int) -> Any:
 @op(
     "lookup_table_dequant",
     inputs="W Ids",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     checks_values=True,

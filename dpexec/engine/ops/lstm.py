@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._costs import LSTM_CELL, from_gates
 from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._lstm import ON_ARRAYS, LimitedCache, bias_grad, cell_of
 from dpexec.engine.ops._recurrent import (
@@ -104,6 +106,8 @@ def _samples(r: Any) -> list[Sample]:
     infer=infer_lstm,
     samples=_samples,
     operand_ulps=4,
+    macs=from_gates("Input"),
+    flops=per_element("Hidden", LSTM_CELL),
 )
 def lstm(
     xp: Any,
@@ -149,8 +153,7 @@ def _infer_grad(
 
 
 @lstm.grad(
-    *("Input", "Input@LOD", "H0?", "C0?", "Weight", "Bias"),
-    *("Hidden", "Cell", "BatchGate", "BatchCellPreAct", "Hidden@GRAD"),
+    "Input Input@LOD H0? C0? Weight Bias Hidden Cell BatchGate BatchCellPreAct Hidden@GRAD",
     infer=_infer_grad,
     operand_ulps=4,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._costs import LSTM_CELL
 from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._recurrent import (
     LOGISTIC,
@@ -49,6 +51,7 @@ def _activated(xp: Any, x: Any, forget_bias: float) -> tuple[Any, Any, Any, Any]
         smaller(Sample({"X": r.normal((3, 8)), "C_prev": r.normal((3, 2))}), 1e-13, "C H", STATES),
     ],
     operand_ulps=4,
+    flops=per_element("C", LSTM_CELL),
 )
 def lstm_unit(xp: Any, x: Any, before: Any, *, forget_bias: float = 0.0) -> tuple[Any, Any]:
     """The next cells, and what is shown of them.

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.ir.gradop import default_grad_op
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
+from dpexec.engine.ir.signature import default_grad_op
+from dpexec.engine.ops._costs import LSTM_CELL
 from dpexec.engine.ops._edges import STATES, smaller
 from dpexec.engine.ops._lstm import ON_ARRAYS, LimitedCache, Projection, bias_grad, cell_of
 from dpexec.engine.ops._recurrent import (
@@ -120,6 +122,11 @@ def _samples(r: Any) -> list[Sample]:
     infer=_infer,
     samples=_samples,
     operand_ulps=8,
+    macs=lambda call: (
+        call.size("Input") * call.shape("Weight")[0]
+        + call.size("Projection") * call.shape("ProjWeight")[0]
+    ),
+    flops=per_element("Cell", LSTM_CELL),
 )
 def lstmp(
     xp: Any,

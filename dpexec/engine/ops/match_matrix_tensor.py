@@ -54,6 +54,7 @@ def _sample(r: Any, channels: int, x_lod: Lod, y_lod: Lod) -> Sample:
         _sample(r, 3, Lod([[0, 1, 2]]), Lod([[0, 2, 3]])),
     ],
     operand_ulps=2,
+    grad_lod="own",
 )
 def match_matrix_tensor(
     xp: Any, x: Any, x_lod: Lod, y: Any, y_lod: Lod, w: Any, *, dim_t: int = 1
@@ -81,13 +82,7 @@ def _pairs(x_lod: Lod, y_lod: Lod, lod: Lod) -> Iterator[tuple[slice, slice, sli
 
 
 @match_matrix_tensor.grad(
-    "X",
-    "X@LOD",
-    "Y",
-    "Y@LOD",
-    "W",
-    "Tmp",
-    "Out@GRAD",
+    "X X@LOD Y Y@LOD W Tmp Out@GRAD",
     outputs="X@GRAD Y@GRAD W@GRAD",
     operand_ulps=2,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import Call
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.engine.ops._eight_bits import (
     has_eight_bits,
@@ -195,15 +196,24 @@ def _scaled(r: SampleRng) -> list[Sample]:
     ]
 
 
+def _macs(call: Call) -> int:
+    x, attrs = call.shape("X"), call.attrs
+    terms = x[-2] if attrs["transpose_X"] and len(x) > 1 else x[-1]
+    return call.size("Out") * terms // attrs["head_number"]
+
+
 @op(
     "matmul",
     inputs="X Y",
-    outputs="Out",
     infer=_infer,
     attrs=ATTRS,
     fixed=dict.fromkeys(("fused_reshape_Out", "fused_transpose_Out"), "use_mkldnn"),
     samples=_samples,
     operand_ulps=2,
+    capturable=True,
+    precision="white",
+    quantized="weights inputs outputs",
+    macs=_macs,
 )
 def matmul(
     xp: Any,
@@ -316,11 +326,7 @@ def _product(xp: Any, a: Any, b: Any, swap: bool, ndim: int) -> Any:
 
 
 @matmul_grad.double_grad(
-    "X",
-    "Y",
-    "DOut",
-    "DDX?",
-    "DDY?",
+    "X Y DOut DDX? DDY?",
     outputs="DX DY DDOut",
     infer=lambda x, y, d_out, ddx, ddy: (x, y, d_out),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, op
 from dpexec.engine.ops._shapes import infer_number
 
@@ -13,7 +14,6 @@ from dpexec.engine.ops._shapes import infer_number
 @op(
     "mean",
     inputs="X",
-    outputs="Out",
     infer=infer_number,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}),
@@ -21,6 +21,11 @@ from dpexec.engine.ops._shapes import infer_number
         Sample({"X": np.array([1.0, 2.0, 6.0])}, expected={"Out": np.array([3.0])}),
     ],
     operand_ulps=2,
+    capturable=True,
+    grad_lod="own",
+    precision="black",
+    quantized="inputs",
+    flops=per_element("X", 1),
 )
 def mean(xp: Any, x: Any) -> Any:
     """The mean of all elements, of shape (1,); nan if there is none. Source: Paddle op ``mean``."""

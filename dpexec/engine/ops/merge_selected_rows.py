@@ -19,7 +19,6 @@ def _infer_merge(x: Spec) -> Spec:
 @op(
     "merge_selected_rows",
     inputs="X",
-    outputs="Out",
     infer=_infer_merge,
     sparse=("X",),
     no_grad=True,
@@ -28,6 +27,7 @@ def _infer_merge(x: Spec) -> Spec:
         Sample({"X": SelectedRows(np.array([4, 1]), 5, r.normal((2, 3)))}),
         Sample({"X": SelectedRows(np.array([2, 2, 2, 0]), 3, r.normal((4, 1)))}),
     ],
+    capturable=True,
 )
 def merge_selected_rows(xp: Any, x: SelectedRows) -> SelectedRows:
     """The same matrix with sorted rows, each once; as it is if no row comes twice.
@@ -46,7 +46,6 @@ def _infer_values(x: Spec) -> Spec:
 @op(
     "get_tensor_from_selected_rows",
     inputs="X",
-    outputs="Out",
     infer=_infer_values,
     sparse=("X",),
     no_grad=True,
@@ -58,6 +57,8 @@ def _infer_values(x: Spec) -> Spec:
         Sample({"X": SelectedRows(np.array([2, 0, 2]), 3, r.normal((3, 2)))}),
         Sample({"X": SelectedRows(np.array([0]), 1, r.normal((1, 3)))}),
     ],
+    capturable=True,
+    precision="gray",
 )
 def get_tensor_from_selected_rows(xp: Any, x: SelectedRows) -> Any:
     """The values of the rows, ``(rows, ...)``, without their numbers.

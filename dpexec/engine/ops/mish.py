@@ -24,6 +24,7 @@ def _softplus(xp: Any, x: Any, threshold: float) -> Any:
     (np.array([0.0, 2.0, 25.0]), np.array([0.0, 1.943959, 25.0])),
     settings=({}, {"threshold": 15.0}, {"threshold": 40.0}, {"threshold": 0.0}),
     ulps=4,
+    grad_lod=None,
 )
 def mish(xp: Any, x: Any, *, threshold: float = 20.0) -> Any:
     """``x * tanh(softplus(x))``; ``softplus`` is linear above a positive ``threshold``.

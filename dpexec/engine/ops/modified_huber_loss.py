@@ -58,9 +58,7 @@ def modified_huber_loss(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 @modified_huber_loss.grad(
-    "Y",
-    "IntermediateVal",
-    "Out@GRAD",
+    "Y IntermediateVal Out@GRAD",
     outputs="X@GRAD",
     infer=lambda y, margin, d_out: margin,
     operand_ulps=2,
@@ -98,7 +96,6 @@ def _focal_inputs(r: Any, rows: int, classes: int) -> dict[str, Any]:
 @op(
     "sigmoid_focal_loss",
     inputs="X Label FgNum",
-    outputs="Out",
     infer=_infer_focal,
     samples=lambda r: [
         Sample(_focal_inputs(r, 8, 3)),

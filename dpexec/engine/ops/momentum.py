@@ -7,18 +7,16 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.ir.opdef import Sample, op
-from dpexec.engine.ops._optimizers import MISSED, dense, drawn, like_inputs, scalar
+from dpexec.engine.ir.cost import per_element
+from dpexec.engine.ir.opdef import Sample
+from dpexec.engine.ops._optimizers import MISSED, dense, drawn, optimizer, scalar
 
 
-@op(
+@optimizer(
     "momentum",
-    inputs="Param Grad Velocity LearningRate",
-    outputs="ParamOut VelocityOut",
-    infer=like_inputs("Param Grad Velocity LearningRate", "Param Velocity"),
-    inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
+    "Param Grad Velocity LearningRate",
+    "Param Velocity",
     sparse=("Grad",),
-    no_grad=True,
     samples=lambda r: [
         Sample(
             {
@@ -58,6 +56,8 @@ from dpexec.engine.ops._optimizers import MISSED, dense, drawn, like_inputs, sca
         ),
     ],
     operand_ulps=2,
+    capturable=True,
+    flops=per_element("Param", 4),
 )
 def momentum(
     xp: Any,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import Call
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.engine.ops._eight_bits import (
     back_scales,
@@ -101,14 +102,22 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]
 
 
+def _macs(call: Call) -> int:
+    return call.size("Out") * product(call.shape("Y")[: call.attrs["y_num_col_dims"]])
+
+
 @op(
     "mul",
     inputs="X Y",
-    outputs="Out",
     infer=_infer,
     attrs={"scale_y": [1.0]},
     samples=_samples,
     operand_ulps=2,
+    capturable=True,
+    grad_lod="own",
+    precision="white",
+    quantized="weights inputs outputs",
+    macs=_macs,
 )
 def mul(
     xp: Any,

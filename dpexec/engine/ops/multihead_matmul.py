@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpexec.engine.ir.cost import Call
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.engine.ops._shapes import require_same_dtype
 from dpexec.engine.ops.softmax import softmax
@@ -63,14 +64,20 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]
 
 
+def _macs(call: Call) -> int:
+    """Queries, keys and values; each query times all keys, and the weights times all values."""
+    batch, length, _ = call.shape("Input")
+    return batch * length * call.size("W") + 2 * length * call.size("Out")
+
+
 @op(
     "multihead_matmul",
     inputs="Input W Bias BiasQK",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=_samples,
     operand_ulps=2,
+    macs=_macs,
 )
 def multihead_matmul(
     xp: Any,

@@ -186,17 +186,8 @@ def _infer_grad(
 
 
 @nce.grad(
-    "Input",
-    "Label",
-    "Weight",
-    "Bias?",
-    "SampleLogits",
-    "SampleLabels",
-    "SampleWeight?",
-    "CustomDistProbs?",
-    "CustomDistAlias?",
-    "CustomDistAliasProbs?",
-    "Cost@GRAD",
+    "Input Label Weight Bias? SampleLogits SampleLabels SampleWeight? CustomDistProbs?",
+    "CustomDistAlias? CustomDistAliasProbs? Cost@GRAD",
     outputs="Input@GRAD Weight@GRAD Bias@GRAD",
     infer=_infer_grad,
     operand_ulps=4,

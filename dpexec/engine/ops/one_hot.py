@@ -37,7 +37,6 @@ def _vectors(xp: Any, x: Any, depth: int, dtype: int, allow_out_of_range: bool) 
 @op(
     "one_hot_v2",
     inputs="X depth_tensor?",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     checks_values=True,
@@ -50,6 +49,8 @@ def _vectors(xp: Any, x: Any, depth: int, dtype: int, allow_out_of_range: bool) 
         Sample({"X": np.array([5])}, {"depth": 3, "allow_out_of_range": True}),
         Sample({"X": r.integers(0, 4, (3,)), "depth_tensor": np.array([4], np.int32)}),
     ],
+    host_inputs="depth_tensor",
+    flops=0,
 )
 def one_hot_v2(
     xp: Any,
@@ -73,7 +74,6 @@ def one_hot_v2(
 @op(
     "one_hot",
     inputs="X depth_tensor?",
-    outputs="Out",
     infer=_infer_column,
     no_grad=True,
     checks_values=True,
@@ -82,6 +82,8 @@ def one_hot_v2(
         Sample({"X": np.array([[5], [1]])}, {"depth": 3, "allow_out_of_range": True}),
         Sample({"X": r.integers(0, 4, (3, 1)), "depth_tensor": np.array([4], np.int32)}),
     ],
+    host_inputs="depth_tensor",
+    flops=0,
 )
 def one_hot(
     xp: Any,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.engine.ops._edges import GROWN, NUMBERS, smaller
 from dpexec.engine.ops._elementwise import broadcast_shape, unbroadcast
@@ -57,7 +58,6 @@ def _infer_p_norm(x: Spec, *, porder: float = 2.0, axis: int = -1, keepdim: bool
 @op(
     "p_norm",
     inputs="X",
-    outputs="Out",
     infer=_infer_p_norm,
     attrs={"epsilon": 1e-12},
     samples=lambda r: [
@@ -101,7 +101,6 @@ def p_norm_grad(
 @op(
     "l1_norm",
     inputs="X",
-    outputs="Out",
     infer=infer_number,
     samples=lambda r: [
         Sample({"X": r.away_from(0.0, (3, 4))}),
@@ -141,7 +140,7 @@ def _dist_samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op("dist", inputs="X Y", outputs="Out", infer=_infer_dist, samples=_dist_samples, operand_ulps=8)
+@op("dist", inputs="X Y", infer=_infer_dist, samples=_dist_samples, operand_ulps=8)
 def dist(xp: Any, x: Any, y: Any, *, p: float = 2.0) -> Any:
     """``sum(abs(x - y) ** p) ** (1 / p)`` over all elements, ``(1,)``.
 
@@ -195,6 +194,7 @@ def _infer_squared_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
         Sample({"X": r.normal((2, 3, 2)), "Y": r.normal((2, 3, 2))}),
     ],
     operand_ulps=2,
+    flops=per_element("X", 3),
 )
 def squared_l2_distance(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """``sum((x - y) ** 2)`` per row, ``(N, 1)``; one row of ``Y`` serves all rows of ``X``.

@@ -30,7 +30,6 @@ def _resized(shape: Ints, paddings: Ints, sign: int) -> tuple[int, ...]:
 @op(
     "pad",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"paddings": [0, 1, 2, 0]}),
@@ -41,6 +40,7 @@ def _resized(shape: Ints, paddings: Ints, sign: int) -> tuple[int, ...]:
             expected={"Out": np.array([[9.0, 1.0, 2.0], [9.0, 9.0, 9.0]])},
         ),
     ],
+    flops=0,
 )
 def pad(xp: Any, x: Any, *, paddings: Ints, pad_value: float = 0.0) -> Any:
     """``x`` with ``paddings[2*i]`` and ``paddings[2*i + 1]`` times ``pad_value`` around axis ``i``.
@@ -118,7 +118,6 @@ def _source(size: int, before: int, after: int, mode: str) -> np.ndarray[Any, An
 @op(
     "pad2d",
     inputs="X Paddings?",
-    outputs="Out",
     infer=_infer_2d,
     samples=lambda r: [
         *(
@@ -144,6 +143,8 @@ def _source(size: int, before: int, after: int, mode: str) -> np.ndarray[Any, An
             },
         ),
     ],
+    host_inputs="Paddings",
+    flops=0,
 )
 def pad2d(
     xp: Any,

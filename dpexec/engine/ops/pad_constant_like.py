@@ -21,13 +21,13 @@ def _infer(x: Spec, y: Spec) -> Spec:
 @op(
     "pad_constant_like",
     inputs="X Y",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4)), "Y": r.normal((2, 3))}, {"pad_value": 1.5}, grad=("Y",)),
         Sample({"X": r.normal((2, 3, 4)), "Y": r.normal((2, 1, 4))}, grad=("Y",)),
         Sample({"X": r.normal((2, 3)), "Y": r.normal((2, 3))}, {"pad_value": -1.0}, grad=("Y",)),
     ],
+    grad_lod="own",
 )
 def pad_constant_like(xp: Any, x: Any, y: Any, *, pad_value: float = 0.0) -> Any:
     """``y`` in the shape of ``x``, with ``pad_value`` after the end of every dimension.

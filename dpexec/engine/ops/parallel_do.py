@@ -12,13 +12,10 @@ from typing import Any
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Spec, op
 
-__all__: list[str] = []
-
 
 @op(
     "get_places",
     inputs="",
-    outputs="Out",
     infer=None,
     attrs={"device_count": 0, "device_type": "AUTO"},
     no_grad=True,

@@ -11,8 +11,6 @@ from typing import Any
 
 from dpexec.engine.ops._by_executor import executor_op
 
-__all__: list[str] = []
-
 
 @executor_op(
     "send",

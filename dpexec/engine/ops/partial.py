@@ -68,9 +68,9 @@ def _spread(
 @op(
     "partial_concat",
     inputs="X[]",
-    outputs="Out",
     infer=_infer_concat,
     samples=lambda r: _samples(r, -2),
+    grad_lod="own",
 )
 def partial_concat(xp: Any, parts: list[Any], *, start_index: int = 0, length: int = -1) -> Any:
     """``length`` columns from ``start_index`` on of every matrix, side by side.
@@ -99,10 +99,10 @@ def partial_concat_grad(
 @op(
     "partial_sum",
     inputs="X[]",
-    outputs="Out",
     infer=_infer_sum,
     attrs={"use_mkldnn": False},
     samples=lambda r: _samples(r, 3),
+    grad_lod="own",
 )
 def partial_sum(xp: Any, parts: list[Any], *, start_index: int = 0, length: int = -1) -> Any:
     """``length`` columns from ``start_index`` on of every matrix, added up.

@@ -27,7 +27,6 @@ def _infer_pixel_shuffle(x: Spec, *, upscale_factor: int = 1) -> Spec:
 @op(
     "pixel_shuffle",
     inputs="X",
-    outputs="Out",
     infer=_infer_pixel_shuffle,
     samples=lambda r: [
         Sample({"X": r.normal((2, 4, 2, 3))}, {"upscale_factor": 2}),
@@ -81,7 +80,6 @@ def _shuffled(x: Any, group: int) -> Any:
 @op(
     "shuffle_channel",
     inputs="X",
-    outputs="Out",
     infer=_infer_shuffle_channel,
     samples=lambda r: [
         Sample({"X": r.normal((2, 4, 2, 3))}, {"group": 2}),
@@ -125,7 +123,6 @@ def _infer_space_to_depth(x: Spec, *, blocksize: int = 2) -> Spec:
 @op(
     "space_to_depth",
     inputs="X",
-    outputs="Out",
     infer=_infer_space_to_depth,
     samples=lambda r: [
         Sample({"X": r.normal((2, 4, 2, 4))}, {"blocksize": 2}),
@@ -181,7 +178,6 @@ def _shifted(xp: Any, x: Any, seg_num: int, shift_ratio: float, step: int) -> An
 @op(
     "temporal_shift",
     inputs="X",
-    outputs="Out",
     infer=_infer_temporal_shift,
     samples=lambda r: [
         Sample({"X": r.normal((4, 4, 2, 1))}, {"seg_num": 2}),

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, passes_on, require
+from dpexec.engine.ops._costs import in_windows
 from dpexec.engine.ops._edges import EXTREMA, spoiled
 from dpexec.engine.ops._eight_bits import require_float_or_small
 from dpexec.engine.ops._pooling import Pooling
@@ -54,6 +55,7 @@ def _declare(
     doc: str,
     samples: Callable[[SampleRng], list[Sample]],
     attrs: dict[str, Any],
+    **facts: Any,
 ) -> OpDef:
     @passes_on(Pooling.of)
     def kernel(xp: Any, x: Any, *, pooling_type: str, data_format: str, **windows: Any) -> Any:
@@ -66,9 +68,19 @@ def _declare(
 
     kernel.__doc__ = doc
     definition = op(
-        name, inputs="X", outputs="Out", infer=_infer, attrs=attrs, operand_ulps=4, samples=samples
+        name,
+        inputs="X",
+        infer=_infer,
+        attrs=attrs,
+        operand_ulps=4,
+        samples=samples,
+        flops=in_windows,
+        **facts,
     )(kernel)
+    return _with_gradient(definition)
 
+
+def _with_gradient(definition: OpDef) -> OpDef:
     @definition.grad("X", "Out", "Out@GRAD", dense=True, operand_ulps=4)
     @passes_on(Pooling.of)
     def kernel_grad(
@@ -196,6 +208,7 @@ pool2d = _declare(
         **_LIBRARIES, "use_quantizer": False, "is_test": False, "ksize": [1, 1], "strides": [1, 1],
         "paddings": [0, 0], "data_format": "NCHW",
     },
+    capturable=True, precision="gray", quantized="inputs outputs",
 )  # fmt: skip
 
 pool3d = _declare(
@@ -209,6 +222,7 @@ pool3d = _declare(
         **_LIBRARIES, "ksize": [1, 1, 1], "strides": [1, 1, 1], "paddings": [0, 0, 0],
         "data_format": "NCDHW",
     },
+    precision="gray",
 )  # fmt: skip
 
 
@@ -263,6 +277,7 @@ def _declare_indexed(
         attrs=attrs,
         operand_ulps=4,
         samples=samples,
+        flops=in_windows,
     )(kernel)
 
     @definition.grad("X", "Mask", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=4)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.engine.ops._edges import INFINITE, among
 from dpexec.engine.ops._unary import LIBRARIES, bends, unary
@@ -19,6 +20,9 @@ from dpexec.engine.ops._unary import LIBRARIES, bends, unary
     integers=True,
     sparse=True,
     ulps=1,
+    capturable=True,
+    precision="black",
+    fuses=True,
 )
 def square(xp: Any, x: Any) -> Any:
     """``x ** 2``. Source: Paddle op ``square``."""
@@ -49,6 +53,8 @@ def square_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     sparse=True,
     ulps=1,
     edges=((abs(among(np.inf)), "Out X@GRAD", INFINITE),),
+    capturable=True,
+    fuses=True,
 )
 def sqrt(xp: Any, x: Any) -> Any:
     """The square root. Source: Paddle op ``sqrt``."""
@@ -77,6 +83,8 @@ def sqrt_grad_grad(xp: Any, out: Any, dx: Any, ddx: Any) -> tuple[Any, Any]:
     attrs=LIBRARIES,
     ulps=3,
     edges=((abs(among(np.inf)), "Out X@GRAD", INFINITE),),
+    capturable=True,
+    fuses=True,
 )
 def rsqrt(xp: Any, x: Any) -> Any:
     """``1 / sqrt(x)``. Source: Paddle op ``rsqrt``."""
@@ -101,6 +109,8 @@ def rsqrt_grad_grad(xp: Any, out: Any) -> Any:
     (np.array([-2.5, 3.0]), np.array([-0.4, 1 / 3])),
     attrs=LIBRARIES,
     ulps=1,
+    capturable=True,
+    fuses=True,
 )
 def reciprocal(xp: Any, x: Any) -> Any:
     """``1 / x``. Source: Paddle op ``reciprocal``."""
@@ -144,7 +154,15 @@ def _pow_samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op("pow", inputs="X FactorTensor?", outputs="Out", infer=_infer_pow, samples=_pow_samples)
+@op(
+    "pow",
+    inputs="X FactorTensor?",
+    infer=_infer_pow,
+    samples=_pow_samples,
+    capturable=True,
+    grad_lod="flow",
+    flops=per_element("Out", 1),
+)
 def pow(xp: Any, x: Any, exponent: Any = None, *, factor: float = 1.0) -> Any:
     """``x ** factor``; ``FactorTensor`` replaces ``factor``.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.engine.ops._edges import EXTREMA, spoiled
 from dpexec.engine.ops._shapes import require_axis, require_float, require_same_dtype
@@ -47,7 +48,15 @@ def _prelu_samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op("prelu", inputs="X Alpha", outputs="Out", infer=_infer, samples=_prelu_samples, operand_ulps=1)
+@op(
+    "prelu",
+    inputs="X Alpha",
+    infer=_infer,
+    samples=_prelu_samples,
+    operand_ulps=1,
+    quantized="outputs",
+    flops=per_element("Out", 1),
+)
 def prelu(xp: Any, x: Any, alpha: Any, *, mode: str = "all") -> Any:
     """``x`` where it is positive, else ``Alpha * x``.
 
@@ -94,7 +103,6 @@ def _grouped(x: Any, groups: int, axis: int) -> tuple[Any, int]:
 @op(
     "maxout",
     inputs="X",
-    outputs="Out",
     infer=_infer_maxout,
     samples=lambda r: [
         Sample({"X": r.distinct((2, 4, 2, 3))}, {"groups": 2}),

@@ -21,7 +21,6 @@ _SHOWN = [f"print_tensor_{what}" for what in ("name", "type", "shape", "lod")]
 @op(
     "print",
     inputs="In In@LOD?",
-    outputs="Out",
     infer=same_as("In"),
     samples=lambda r: [
         Sample({"In": r.normal(shape)}, {"message": "seen", "first_n": 0, "summarize": 2, **shown})
@@ -31,6 +30,8 @@ _SHOWN = [f"print_tensor_{what}" for what in ("name", "type", "shape", "lod")]
             ((1, 1), {**dict.fromkeys(_SHOWN, True), "print_phase": "FORWARD"}),
         )
     ],
+    grad_lod="flow",
+    acts=True,
 )
 def print_(
     xp: Any,

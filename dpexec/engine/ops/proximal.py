@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.engine.ir.opdef import Sample, SampleRng, op
-from dpexec.engine.ops._optimizers import like_inputs, scalar
+from dpexec.engine.ir.opdef import Sample, SampleRng
+from dpexec.engine.ops._optimizers import optimizer, scalar
 
 _SETTINGS: tuple[dict[str, float], ...] = ({}, {"l1": 0.3, "l2": 0.2}, {"l2": 0.5}, {"l1": 2.0})
 
@@ -33,13 +33,10 @@ def _shrink(xp: Any, x: Any, rate: Any, l1: float, l2: float) -> Any:
     return x
 
 
-@op(
+@optimizer(
     "proximal_gd",
-    inputs="Param Grad LearningRate",
-    outputs="ParamOut",
-    infer=like_inputs("Param Grad LearningRate", "Param"),
-    inplace={"ParamOut": "Param"},
-    no_grad=True,
+    "Param Grad LearningRate",
+    "Param",
     samples=_samples("Param Grad LearningRate"),
     operand_ulps=2,
 )
@@ -55,13 +52,10 @@ def proximal_gd(
     return _shrink(xp, param, step, l1, l2)
 
 
-@op(
+@optimizer(
     "proximal_adagrad",
-    inputs="Param Moment Grad LearningRate",
-    outputs="ParamOut MomentOut",
-    infer=like_inputs("Param Moment Grad LearningRate", "Param Moment"),
-    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
-    no_grad=True,
+    "Param Moment Grad LearningRate",
+    "Param Moment",
     samples=_samples("Param Moment Grad LearningRate"),
     operand_ulps=4,
 )

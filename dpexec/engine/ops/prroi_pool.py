@@ -103,7 +103,6 @@ def _lod(lod: Lod | None, counts: Any) -> Lod | None:
 @op(
     "prroi_pool",
     inputs="X ROIs ROIs@LOD? BatchRoINums?",
-    outputs="Out",
     infer=_infer,
     samples=_samples,
 )

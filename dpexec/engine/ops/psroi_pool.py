@@ -71,7 +71,6 @@ def _both(
 @op(
     "psroi_pool",
     inputs="X ROIs ROIs@LOD",
-    outputs="Out",
     infer=_infer,
     samples=_samples,
     operand_ulps=2,

@@ -44,6 +44,8 @@ class CallableId(int):
     outputs="Out?[] Out@LOD?[]",
     infer=None,
     checks_values=True,
+    acts=True,
+    ends_loops=True,
 )
 def py_func(
     xp: Any,

@@ -33,7 +33,6 @@ def _infer_randint(
 @op(
     "randint",
     inputs="ShapeTensor? ShapeTensorList?[]",
-    outputs="Out",
     infer=_infer_randint,
     no_grad=True,
     samples=lambda r: [
@@ -48,6 +47,8 @@ def _infer_randint(
             },
         ),
     ],
+    host_inputs="ShapeTensor ShapeTensorList",
+    longs="shape",
 )
 def randint(
     xp: Any,
@@ -78,7 +79,6 @@ def _infer_randperm(*, n: int, dtype: int = VarType.INT64) -> Spec:
 @op(
     "randperm",
     inputs="",
-    outputs="Out",
     infer=_infer_randperm,
     no_grad=True,
     samples=lambda r: [

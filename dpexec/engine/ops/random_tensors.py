@@ -93,7 +93,6 @@ _DRAWN = {"Out": "draws other numbers every time where there is no seed; dpexec 
 @op(
     "uniform_random",
     inputs="ShapeTensor? ShapeTensorList?[]",
-    outputs="Out",
     infer=_infer_uniform,
     no_grad=True,
     samples=lambda r: [
@@ -112,6 +111,9 @@ _DRAWN = {"Out": "draws other numbers every time where there is no seed; dpexec 
             deviates=_DRAWN,
         ),
     ],
+    host_inputs="ShapeTensor ShapeTensorList",
+    longs="shape",
+    fills=True,
 )
 def uniform_random(
     xp: Any,
@@ -146,7 +148,6 @@ def uniform_random(
 @op(
     "gaussian_random",
     inputs="ShapeTensor? ShapeTensorList?[]",
-    outputs="Out",
     infer=_infer,
     attrs={"use_mkldnn": False},
     no_grad=True,
@@ -156,6 +157,10 @@ def uniform_random(
         Sample({}, {"shape": [5], "seed": 8, "mean": 1.0, "std": 0.25}),
         Sample({"ShapeTensor": np.array([4, 2])}, {"seed": 11}),
     ],
+    host_inputs="ShapeTensor ShapeTensorList",
+    precision="gray",
+    longs="shape",
+    fills=True,
 )
 def gaussian_random(
     xp: Any,
@@ -183,7 +188,6 @@ def gaussian_random(
 @op(
     "truncated_gaussian_random",
     inputs="",
-    outputs="Out",
     infer=_infer_fixed,
     no_grad=True,
     samples=lambda r: [
@@ -191,6 +195,7 @@ def gaussian_random(
         Sample({}, {"shape": [2, 3], "seed": 3}),
         Sample({}, {"shape": [4, 1], "seed": 6, "mean": 1.0, "std": 0.5}),
     ],
+    fills=True,
 )
 def truncated_gaussian_random(
     xp: Any,
@@ -224,10 +229,10 @@ def _like(r: Any) -> list[Sample]:
 @op(
     "uniform_random_batch_size_like",
     inputs="Input",
-    outputs="Out",
     infer=_infer_batch_size_like,
     no_grad=True,
     samples=_like,
+    precision="gray",
 )
 def uniform_random_batch_size_like(
     xp: Any,
@@ -265,10 +270,10 @@ def uniform_random_batch_size_like(
 @op(
     "gaussian_random_batch_size_like",
     inputs="Input",
-    outputs="Out",
     infer=_infer_batch_size_like,
     no_grad=True,
     samples=_like,
+    precision="gray",
 )
 def gaussian_random_batch_size_like(
     xp: Any,

@@ -28,7 +28,6 @@ def _infer_range(start: Spec, end: Spec, step: Spec) -> Spec:
 @op(
     "range",
     inputs="Start End Step",
-    outputs="Out",
     infer=_infer_range,
     no_grad=True,
     checks_values=True,
@@ -50,6 +49,8 @@ def _infer_range(start: Spec, end: Spec, step: Spec) -> Spec:
             expected={"Out": np.array([5, 3, 1, -1])},
         ),
     ],
+    host_inputs="Start End Step",
+    makes_numbers=True,
 )
 def range(xp: Any, start: Any, end: Any, step: Any) -> Any:
     """``Start``, ``Start + Step`` ... as far as they lie before ``End``.
@@ -79,7 +80,6 @@ def _infer_linspace(start: Spec, stop: Spec, num: Spec) -> Spec:
 @op(
     "linspace",
     inputs="Start Stop Num",
-    outputs="Out",
     infer=_infer_linspace,
     no_grad=True,
     checks_values=True,
@@ -97,6 +97,7 @@ def _infer_linspace(start: Spec, stop: Spec, num: Spec) -> Spec:
             expected={"Out": np.array([2.0, 1.25, 0.5, -0.25, -1.0])},
         ),
     ],
+    host_inputs="Num",
 )
 def linspace(xp: Any, start: Any, stop: Any, num: Any) -> Any:
     """``Num`` equidistant numbers from ``Start`` to ``Stop``. Source: Paddle op ``linspace``.
@@ -119,7 +120,6 @@ def _infer_diag(diagonal: Spec) -> Spec:
 @op(
     "diag",
     inputs="Diagonal",
-    outputs="Out",
     infer=_infer_diag,
     no_grad=True,
     samples=lambda r: [
@@ -148,7 +148,6 @@ def _infer_eye(*, num_rows: int, num_columns: int = -1, dtype: int = VarType.FP3
 @op(
     "eye",
     inputs="",
-    outputs="Out",
     infer=_infer_eye,
     no_grad=True,
     samples=lambda r: [

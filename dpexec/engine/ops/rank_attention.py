@@ -89,7 +89,6 @@ def _samples(r: SampleRng) -> list[Sample]:
 @op(
     "rank_attention",
     inputs="X RankOffset RankParam",
-    outputs="Out",
     infer=_infer,
     checks_values=True,
     samples=_samples,

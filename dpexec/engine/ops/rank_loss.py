@@ -38,7 +38,6 @@ def _difference(label: Any, left: Any, right: Any) -> Any:
     "rank_loss",
     ulps=6,
     inputs="Label Left Right",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample(
@@ -159,9 +158,7 @@ def _infer_margin_grad(label: Spec, activated: Spec, d_out: Spec) -> tuple[Spec,
 
 
 @margin_rank_loss.grad(
-    "Label",
-    "Activated",
-    "Out@GRAD",
+    "Label Activated Out@GRAD",
     outputs="X1@GRAD X2@GRAD",
     infer=_infer_margin_grad,
     operand_ulps=1,

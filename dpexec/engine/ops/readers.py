@@ -11,8 +11,6 @@ from typing import Any
 
 from dpexec.engine.ops._by_executor import executor_op
 
-__all__: list[str] = []
-
 
 @executor_op(
     "create_py_reader",
@@ -48,6 +46,7 @@ def create_double_buffer_reader(xp: Any, reader: Any) -> None:
     inputs="Reader",
     outputs="Out[]",
     attrs={"drop_last": True, "infer_out": True, "throw_eof_exp": True},
+    ends_loops=True,
 )
 def read(xp: Any, reader: Any) -> None:
     """The next batch of a reader: one variable for each field."""

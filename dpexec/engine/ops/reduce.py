@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
 from dpexec.engine.ops._edges import GROWN, NUMBERS, smaller
 from dpexec.engine.ops._shapes import as_ints, require_axis, spread
@@ -146,14 +148,17 @@ def _samples(
     return call
 
 
-@op(
+_reduction = partial(op, inputs="X", infer=infer_reduced, attrs=ATTRS, grad_lod="own")
+
+
+@_reduction(
     "reduce_sum",
-    inputs="X",
-    outputs="Out",
-    infer=infer_reduced,
-    attrs=ATTRS,
     samples=_samples(12.0, ("Out",)),
     operand_ulps=2,
+    capturable=True,
+    makes_numbers=True,
+    fuses=True,
+    flops=per_element("X", 1),
 )
 @passes_on(reduce)
 def reduce_sum(xp: Any, x: Any, **attrs: Any) -> Any:
@@ -180,14 +185,13 @@ def reduce_sum_grad(
 reduce_sum_grad.grad_is(reduce_sum)
 
 
-@op(
+@_reduction(
     "reduce_mean",
-    inputs="X",
-    outputs="Out",
-    infer=infer_reduced,
-    attrs=ATTRS,
     samples=_samples(3.0, ("Out",)),
     operand_ulps=4,
+    capturable=True,
+    fuses=True,
+    flops=per_element("X", 1),
 )
 @passes_on(reduce)
 def reduce_mean(xp: Any, x: Any, **attrs: Any) -> Any:
@@ -214,14 +218,14 @@ def reduce_mean_grad(
 reduce_mean_grad.grad_is(reduce_mean)
 
 
-@op(
+@_reduction(
     "reduce_max",
-    inputs="X",
-    outputs="Out",
-    infer=infer_reduced,
-    attrs=ATTRS,
     samples=_samples(6.0),
     operand_ulps=1,
+    capturable=True,
+    makes_numbers=True,
+    fuses=True,
+    flops=per_element("X", 1),
 )
 @passes_on(reduce)
 def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
@@ -232,14 +236,14 @@ def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
     return reduce(_or_none(xp, xp.max, -math.inf), x, **attrs)
 
 
-@op(
+@_reduction(
     "reduce_min",
-    inputs="X",
-    outputs="Out",
-    infer=infer_reduced,
-    attrs=ATTRS,
     samples=_samples(1.0),
     operand_ulps=1,
+    capturable=True,
+    makes_numbers=True,
+    fuses=True,
+    flops=per_element("X", 1),
 )
 @passes_on(reduce)
 def reduce_min(xp: Any, x: Any, **attrs: Any) -> Any:
@@ -250,26 +254,19 @@ def reduce_min(xp: Any, x: Any, **attrs: Any) -> Any:
     return reduce(_or_none(xp, xp.min, math.inf), x, **attrs)
 
 
-def _chosen_grad(xp: Any, x: Any, out: Any, d_out: Any, dim: Dims, reduce_all: bool) -> Any:
+def _chosen_grad(
+    xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
+) -> Any:
+    """The gradient goes to the chosen element; equal ones all receive it, as in Paddle."""
     axes = _axes(x.ndim, dim, reduce_all)
     chosen = x == spread(xp, out.astype(x.dtype, copy=False), x.shape, axes)
     return spread(xp, d_out.astype(x.dtype, copy=False), x.shape, axes) * chosen
 
 
-@reduce_max.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", operand_ulps=1)
-def reduce_max_grad(
-    xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
-) -> Any:
-    """The gradient goes to the largest element; equal ones all receive it, as in Paddle."""
-    return _chosen_grad(xp, x, out, d_out, dim, reduce_all)
-
-
-@reduce_min.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", operand_ulps=1)
-def reduce_min_grad(
-    xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
-) -> Any:
-    """The gradient goes to the smallest element; equal ones all receive it, as in Paddle."""
-    return _chosen_grad(xp, x, out, d_out, dim, reduce_all)
+for _extreme in (reduce_max, reduce_min):
+    _extreme.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", operand_ulps=1, fuses=False)(
+        _chosen_grad
+    )
 
 
 def _prod_samples(r: SampleRng) -> list[Sample]:
@@ -284,14 +281,12 @@ def _prod_samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op(
+@_reduction(
     "reduce_prod",
-    inputs="X",
-    outputs="Out",
-    infer=infer_reduced,
-    attrs=ATTRS,
     samples=_prod_samples,
     operand_ulps=1,
+    makes_numbers=True,
+    flops=per_element("X", 1),
 )
 @passes_on(reduce)
 def reduce_prod(xp: Any, x: Any, **attrs: Any) -> Any:
@@ -319,12 +314,8 @@ def reduce_prod_grad(
     return grad * xp.where(reaches, product / others, 0)
 
 
-@op(
+@_reduction(
     "frobenius_norm",
-    inputs="X",
-    outputs="Out",
-    infer=infer_reduced,
-    attrs=ATTRS,
     samples=lambda r: [
         *(Sample({"X": r.distinct((2, 3, 4)) + 0.5}, attrs) for attrs in CASES[:4]),
         Sample(

@@ -46,7 +46,6 @@ def _logical_samples(known: bool) -> Callable[[SampleRng], list[Sample]]:
 @op(
     "reduce_all",
     inputs="X",
-    outputs="Out",
     infer=_infer_logical,
     attrs=ATTRS,
     no_grad=True,
@@ -62,7 +61,6 @@ def reduce_all(
 @op(
     "reduce_any",
     inputs="X",
-    outputs="Out",
     infer=_infer_logical,
     attrs=ATTRS,
     no_grad=True,

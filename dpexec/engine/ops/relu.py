@@ -17,12 +17,16 @@ def _infer(x: Spec) -> Spec:
     "relu",
     ulps=0,
     inputs="X",
-    outputs="Out",
     infer=_infer,
     attrs={"use_mkldnn": False, "use_cudnn": False},
     samples=lambda r: [
         Sample({"X": r.away_from(0.0, shape)}) for shape in ((3, 4), (5,), (2, 1, 3))
     ],
+    capturable=True,
+    grad_lod="flow",
+    precision="gray",
+    fuses=True,
+    quantized="inputs outputs",
 )
 def relu(xp: Any, x: Any) -> Any:
     """Rectified linear unit, ``max(x, 0)``. Source: Paddle op ``relu``."""

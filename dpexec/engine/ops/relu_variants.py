@@ -18,6 +18,10 @@ from dpexec.engine.ops._unary import bends_nowhere, unary
     settings=({}, {"alpha": 0.3}),
     attrs={"use_mkldnn": False},
     ulps=1,
+    capturable=True,
+    precision="gray",
+    fuses=True,
+    quantized="inputs outputs",
 )
 def leaky_relu(xp: Any, x: Any, *, alpha: float = 0.02) -> Any:
     """``x`` where it is positive, else ``alpha * x``. Source: Paddle op ``leaky_relu``."""
@@ -42,6 +46,10 @@ def leaky_relu_grad_grad(xp: Any, out: Any, ddx: Any, *, alpha: float = 0.02) ->
     (np.array([-1.0, 2.5, 50.0]), np.array([0.0, 2.5, 6.0])),
     settings=({}, {"threshold": 3.0}),
     ulps=0,
+    capturable=True,
+    precision="gray",
+    fuses=True,
+    quantized="inputs outputs",
 )
 def relu6(xp: Any, x: Any, *, threshold: float = 6.0) -> Any:
     """``x`` cut off below 0 and above ``threshold``. Source: Paddle op ``relu6``."""
@@ -63,6 +71,7 @@ bends_nowhere(relu6_grad)
     (np.array([-1.0, 2.5, 50.0]), np.array([0.0, 2.5, 24.0])),
     settings=({}, {"t_min": -0.3, "t_max": 0.4}),
     ulps=0,
+    fuses=True,
 )
 def brelu(xp: Any, x: Any, *, t_min: float = 0.0, t_max: float = 24.0) -> Any:
     """``x`` cut off below ``t_min`` and above ``t_max``. Source: Paddle op ``brelu``."""
@@ -88,6 +97,7 @@ bends_nowhere(brelu_grad)
         (NUMBERS * 1e-5, "Out", SMALL),
         (among(1e3), "X@GRAD", INFINITE),
     ),
+    fuses=True,
 )
 def elu(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:
     """``x`` where it is positive, else ``alpha * (exp(x) - 1)``. Source: Paddle op ``elu``."""
@@ -122,6 +132,8 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
         (NUMBERS * 1e-5, "Out", SMALL),
         (among(np.nan), "X@GRAD", NO_NUMBER),
     ),
+    fuses=True,
+    grad_lod=None,
 )
 def selu(xp: Any, x: Any, *, alpha: float = _SELU_ALPHA, scale: float = _SELU_SCALE) -> Any:
     """``scale * elu(x)`` with constants that keep activations normalised.
@@ -146,6 +158,7 @@ def selu_grad(
     settings=({}, {"threshold": 0.95}),
     ulps=0,
     edges=((among(-np.inf), "Out", INFINITE),),
+    fuses=True,
 )
 def thresholded_relu(xp: Any, x: Any, *, threshold: float = 1.0) -> Any:
     """``x`` where it is above ``threshold``, else 0. Source: Paddle op ``thresholded_relu``."""

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.core.lod import Lod, LoDRankTable
 from dpexec.engine.ir.opdef import GradContext, GradOp, Spec, op
 from dpexec.engine.ops._tables import Ints, offsets, picked, require_table
 
@@ -63,8 +62,8 @@ def reorder_lod_tensor_by_rank_grad_maker(context: GradContext) -> list[GradOp]:
 @op(
     "reorder_lod_tensor_by_rank_grad",
     inputs="X X@LOD? RankTable",
-    outputs="Out",
     infer=lambda d_out, lod, table: d_out,
+    grad_lod="own",
 )
 def reorder_lod_tensor_by_rank_grad(
     xp: Any, d_out: Any, lod: Lod | None, table: LoDRankTable

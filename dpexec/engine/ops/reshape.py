@@ -25,13 +25,17 @@ def _infer_reshape(
 @op(
     "reshape",
     inputs="X Shape? ShapeTensor?[]",
-    outputs="Out",
     infer=_infer_reshape,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 4))}, {"shape": [0, -1]}),
         Sample({"X": r.normal((2, 6))}, {"shape": [3, 4]}),
         Sample({"X": r.normal((2, 6)), "Shape": np.array([4, 3], np.int32)}, {"shape": [-1, 3]}),
     ],
+    capturable=True,
+    host_inputs="Shape ShapeTensor",
+    makes_numbers=True,
+    quantized="inputs",
+    flops=0,
 )
 def reshape(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Sequence[int] = ()) -> Any:
     """The elements of ``x`` in another shape; a view. Source: Paddle op ``reshape``."""
@@ -52,11 +56,13 @@ def _infer_transpose(x: Spec, *, axis: Sequence[int]) -> Spec:
 @op(
     "transpose",
     inputs="X",
-    outputs="Out",
     infer=_infer_transpose,
     attrs={"data_format": "AnyLayout", "use_mkldnn": False, "use_quantizer": False},
     fixed={"data_format": ""},
     samples=transposing.transpose2.samples,
+    capturable=True,
+    quantized="inputs",
+    flops=0,
 )
 def transpose(xp: Any, x: Any, *, axis: Sequence[int]) -> Any:
     """Dimension ``i`` of the result is dimension ``axis[i]`` of ``x``; a view.

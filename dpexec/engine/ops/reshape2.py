@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._shapes import integers, product, require_numbers
 from dpexec.engine.ops._xshape import (
     infer_from_xshape,
@@ -92,6 +93,12 @@ def _lod_level(x: Spec, shape: Shape) -> int:
     return x.lod_level if same else 0
 
 
+def _keeps_shape(op: Operator) -> bool:
+    found = op._variables([*op.inputs["X"], *op.outputs["Out"]])
+    shapes = {var.shape for var in found.values()}
+    return len(shapes) == 1 and sum(dim < 0 for dim in shapes.pop()) < 2
+
+
 @op(
     "reshape2",
     inputs="X Shape? ShapeTensor?[]",
@@ -109,6 +116,14 @@ def _lod_level(x: Spec, shape: Shape) -> int:
             expected={"Out": np.array([[0.0, 1.0], [2.0, 3.0]])},
         ),
     ],
+    capturable=True,
+    copies=_keeps_shape,
+    host_inputs="Shape ShapeTensor",
+    makes_numbers=True,
+    grad_lod="own",
+    precision="gray",
+    quantized="inputs outputs",
+    flops=0,
 )
 def reshape2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Shape = ()) -> Any:
     """The elements of ``x`` in another shape; a view.
@@ -143,6 +158,10 @@ def infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
     outputs="Out XShape",
     infer=infer_flatten,
     samples=lambda r: [Sample({"X": r.normal((2, 3, 4))}, {"axis": axis}) for axis in range(4)],
+    capturable=True,
+    grad_lod="own",
+    precision="gray",
+    flops=0,
 )
 def flatten2(xp: Any, x: Any, *, axis: int = 1) -> Any:
     """A matrix: the dimensions before ``axis`` are its rows, the others its columns; a view.

@@ -32,7 +32,6 @@ def _infer_reverse(x: Spec, *, axis: Sequence[int]) -> Spec:
 @op(
     "reverse",
     inputs="X",
-    outputs="Out",
     infer=_infer_reverse,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"axis": [0]}),
@@ -40,6 +39,7 @@ def _infer_reverse(x: Spec, *, axis: Sequence[int]) -> Spec:
         Sample({"X": _X}, {"axis": [1]}, expected={"Out": _X[:, ::-1]}),
         Sample({"X": _X}, {"axis": [1, -1, 1]}, expected={"Out": _X[:, ::-1]}),
     ],
+    flops=0,
 )
 def reverse(xp: Any, x: Any, *, axis: Sequence[int]) -> Any:
     """``x`` backwards along ``axis``; a view. Source: Paddle op ``reverse``."""
@@ -65,13 +65,14 @@ def _infer_flip(x: Spec, *, dims: Sequence[int]) -> Spec:
 @op(
     "flip",
     inputs="X",
-    outputs="Out",
     infer=_infer_flip,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"dims": [0]}),
         Sample({"X": r.normal((2, 2, 3))}, {"dims": [1]}),
         Sample({"X": _X}, {"dims": [0, -1]}, expected={"Out": _X[::-1, ::-1]}),
     ],
+    grad_lod="flow",
+    flops=0,
 )
 def flip(xp: Any, x: Any, *, dims: Sequence[int]) -> Any:
     """``x`` backwards along ``dims``; a view. Source: Paddle op ``flip``."""

@@ -7,26 +7,19 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.ir.opdef import Sample, op
-from dpexec.engine.ops._optimizers import MISSED, dense, drawn, like_inputs, scalar
+from dpexec.engine.ir.cost import per_element
+from dpexec.engine.ir.opdef import Sample
+from dpexec.engine.ops._optimizers import MISSED, dense, drawn, optimizer, scalar
 
 _SLOTS = "Param MeanSquare MeanGrad? LearningRate Grad Moment"
 _DRAWN = _SLOTS.replace("?", "")
 
 
-@op(
+@optimizer(
     "rmsprop",
-    inputs=_SLOTS,
-    outputs="ParamOut MomentOut MeanSquareOut MeanGradOut",
-    infer=like_inputs(_SLOTS, "Param Moment MeanSquare MeanGrad"),
-    inplace={
-        "ParamOut": "Param",
-        "MomentOut": "Moment",
-        "MeanSquareOut": "MeanSquare",
-        "MeanGradOut": "MeanGrad",
-    },
+    _SLOTS,
+    "Param Moment MeanSquare MeanGrad",
     sparse=("Grad",),
-    no_grad=True,
     samples=lambda r: [
         Sample(
             {
@@ -64,6 +57,8 @@ _DRAWN = _SLOTS.replace("?", "")
         ),
     ],
     operand_ulps=2,
+    capturable=True,
+    flops=per_element("Param", 9),
 )
 def rmsprop(
     xp: Any,

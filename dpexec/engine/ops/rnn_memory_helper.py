@@ -11,7 +11,6 @@ from dpexec.engine.ir.opdef import Sample, op, same_as
 @op(
     "rnn_memory_helper",
     inputs="X",
-    outputs="Out",
     infer=same_as("X"),
     attrs={"dtype": VarType.FP32},
     samples=lambda r: [
@@ -19,6 +18,7 @@ from dpexec.engine.ir.opdef import Sample, op, same_as
         Sample({"X": r.normal((4,))}),
         Sample({"X": r.normal((1, 2, 2))}, {"dtype": VarType.FP64}),
     ],
+    grad_lod="flow",
 )
 def rnn_memory_helper(xp: Any, x: Any) -> Any:
     """``x`` itself, not a copy. Source: Paddle op ``rnn_memory_helper``."""

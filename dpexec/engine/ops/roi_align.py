@@ -76,7 +76,6 @@ def _both(
 @op(
     "roi_align",
     inputs="X ROIs ROIs@LOD? RoisLod?",
-    outputs="Out",
     infer=_infer,
     samples=_samples,
 )

@@ -24,7 +24,6 @@ def _infer(x: Spec, *, shifts: Sequence[int] = (), dims: Sequence[int] = ()) -> 
 @op(
     "roll",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}, {"shifts": [1], "dims": [0]}),
@@ -36,6 +35,7 @@ def _infer(x: Spec, *, shifts: Sequence[int] = (), dims: Sequence[int] = ()) -> 
             expected={"Out": np.array([3, 1, 2])},
         ),
     ],
+    flops=0,
 )
 def roll(xp: Any, x: Any, *, shifts: Sequence[int] = (), dims: Sequence[int] = ()) -> Any:
     """``x`` moved by ``shifts`` along ``dims``, what leaves at the end comes in at the start.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,52 +11,41 @@ from dpexec.engine.ops._unary import LIBRARIES, unary
 
 _NUMBERS = np.array([-2.5, -1.5, -0.3, 0.5, 1.0, 1.5, 2.5])
 
-
-@unary(
-    "ceil",
-    lambda r: r.distinct((3, 4)) + 0.05,
-    (_NUMBERS, np.array([-2.0, -1.0, 0.0, 1.0, 1.0, 2.0, 3.0])),
+_rounding = partial(
+    unary,
+    make=lambda r: r.distinct((3, 4)) + 0.05,
     attrs=LIBRARIES,
+    capturable=True,
+)
+
+
+@_rounding(
+    "ceil",
+    known=(_NUMBERS, np.array([-2.0, -1.0, 0.0, 1.0, 1.0, 2.0, 3.0])),
 )
 def ceil(xp: Any, x: Any) -> Any:
     """The smallest whole number that is not below ``x``. Source: Paddle op ``ceil``."""
     return xp.ceil(x)
 
 
-@ceil.grad("Out@GRAD")
-def ceil_grad(xp: Any, d_out: Any) -> Any:
-    """Zeros."""
-    return xp.zeros_like(d_out)
-
-
-@unary(
+@_rounding(
     "floor",
-    lambda r: r.distinct((3, 4)) + 0.05,
-    (_NUMBERS, np.array([-3.0, -2.0, -1.0, 0.0, 1.0, 1.0, 2.0])),
-    attrs=LIBRARIES,
+    known=(_NUMBERS, np.array([-3.0, -2.0, -1.0, 0.0, 1.0, 1.0, 2.0])),
 )
 def floor(xp: Any, x: Any) -> Any:
     """The largest whole number that is not above ``x``. Source: Paddle op ``floor``."""
     return xp.floor(x)
 
 
-@floor.grad("Out@GRAD")
-def floor_grad(xp: Any, d_out: Any) -> Any:
-    """Zeros."""
-    return xp.zeros_like(d_out)
-
-
-@unary(
+@_rounding(
     "round",
-    lambda r: r.distinct((3, 4)) + 0.05,
-    (_NUMBERS, np.array([-2.0, -2.0, 0.0, 0.0, 1.0, 2.0, 2.0])),
+    known=(_NUMBERS, np.array([-2.0, -2.0, 0.0, 0.0, 1.0, 2.0, 2.0])),
     deviates={
         "Out": (
             "rounds halves to even or away from 0, depending on their position in the "
             "array; dpexec rounds them to even"
         )
     },
-    attrs=LIBRARIES,
 )
 def round(xp: Any, x: Any) -> Any:
     """The nearest whole number, of two equally near ones the even one.
@@ -66,7 +56,10 @@ def round(xp: Any, x: Any) -> Any:
     return xp.rint(x)
 
 
-@round.grad("Out@GRAD")
-def round_grad(xp: Any, d_out: Any) -> Any:
+def _zeros(xp: Any, d_out: Any) -> Any:
     """Zeros."""
     return xp.zeros_like(d_out)
+
+
+for _definition in (ceil, floor, round):
+    _definition.grad("Out@GRAD")(_zeros)

@@ -36,7 +36,6 @@ def _as_rows(x: Any, lod: Lod | None) -> tuple[Any, Lod]:
 @op(
     "row_conv",
     inputs="X X@LOD? Filter",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 5, 3)), "Filter": r.normal((3, 3))}),
@@ -54,6 +53,7 @@ def _as_rows(x: Any, lod: Lod | None) -> tuple[Any, Lod]:
         ),
     ],
     operand_ulps=2,
+    macs=lambda call: call.size("Out") * call.shape("Filter")[0],
 )
 def row_conv(xp: Any, x: Any, lod: Lod | None, weight: Any) -> Any:
     """``out[t] = sum(x[t + k] * filter[k])`` over the steps ``k`` to come of the same sequence.

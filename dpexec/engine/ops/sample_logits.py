@@ -155,10 +155,7 @@ def sample_logits(
 
 
 @sample_logits.grad(
-    "LogitsDim",
-    "LabelsDim",
-    "Samples",
-    "SampledLogits@GRAD",
+    "LogitsDim LabelsDim Samples SampledLogits@GRAD",
     outputs="Logits@GRAD",
     infer=lambda logits, labels, samples, d_picked: logits.replace(shape=logits.shape[:-1]),
 )

@@ -25,7 +25,6 @@ def _infer(x: Spec, *, min: float = 0.0, max: float = 1.0) -> Spec:
 @op(
     "sampling_id",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,10 @@ from dpexec.engine.formats import streams
 from dpexec.engine.ir.opdef import op, require
 from dpexec.engine.ops._sequences import at_their_places
 
-__all__: list[str] = []
+_on_files = partial(op, infer=None, no_grad=True, checks_values=True, acts=True)
 
 
-@op(
-    "save",
-    inputs="X X@LOD?",
-    outputs="",
-    infer=None,
-    sparse=("X",),
-    no_grad=True,
-    checks_values=True,
-)
+@_on_files("save", inputs="X X@LOD?", outputs="", sparse=("X",))
 def save(
     xp: Any,
     x: Any,
@@ -60,15 +53,7 @@ def save(
     return ()
 
 
-@op(
-    "save_combine",
-    inputs="X[] X@LOD?[]",
-    outputs="Y?",
-    infer=None,
-    sparse=("X",),
-    no_grad=True,
-    checks_values=True,
-)
+@_on_files("save_combine", inputs="X[] X@LOD?[]", outputs="Y?", sparse=("X",))
 def save_combine(
     xp: Any,
     x: list[Any],
@@ -121,7 +106,7 @@ def _on_host(array: Any, half: bool) -> np.ndarray[Any, Any]:
     return found.astype(np.float16) if half and found.dtype.kind == "f" else found
 
 
-@op("load", inputs="", outputs="Out Out@LOD?", infer=None, no_grad=True, checks_values=True)
+@_on_files("load", inputs="", outputs="Out Out@LOD?")
 def load(
     xp: Any,
     *,
@@ -155,14 +140,7 @@ def load(
     return xp.asarray(_on_host(array, load_as_fp16)), next(iter(lods), None)
 
 
-@op(
-    "load_combine",
-    inputs="",
-    outputs="Out[] Out@LOD?[]",
-    infer=None,
-    no_grad=True,
-    checks_values=True,
-)
+@_on_files("load_combine", inputs="", outputs="Out[] Out@LOD?[]")
 def load_combine(
     xp: Any,
     *,

@@ -7,17 +7,22 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op
+from dpexec.engine.ir.operator import Operator
 
 
 def _infer(x: Spec, factor: Spec | None = None) -> Spec:
     return x
 
 
+def _is_one(op: Operator) -> bool:
+    return float(op.attrs.get("scale", 1.0)) == 1.0 and not op.attrs.get("bias", 0.0)
+
+
 @op(
     "scale",
     inputs="X ScaleTensor?",
-    outputs="Out",
     infer=_infer,
     sparse=("X",),
     samples=lambda r: [
@@ -31,6 +36,15 @@ def _infer(x: Spec, factor: Spec | None = None) -> Spec:
             deviates={"*": "scales SelectedRows only in place; dpexec writes any output"},
         ),
     ],
+    capturable=True,
+    copies=_is_one,
+    makes_numbers=True,
+    grad_lod="flow",
+    precision="gray",
+    fuses=True,
+    folds=True,
+    quantized="outputs",
+    flops=per_element("Out", 2),
 )
 def scale(
     xp: Any,

@@ -33,7 +33,6 @@ _KEPT = (
 @op(
     "scatter",
     inputs="X Ids Updates",
-    outputs="Out",
     infer=_infer,
     checks_values=True,
     samples=lambda r: [
@@ -129,7 +128,6 @@ def _infer_nd(x: Spec, index: Spec, updates: Spec) -> Spec:
 @op(
     "scatter_nd_add",
     inputs="X Index Updates",
-    outputs="Out",
     infer=_infer_nd,
     checks_values=True,
     samples=lambda r: [

@@ -14,7 +14,6 @@ from dpexec.engine.ir.opdef import Sample, Spec, op
 @op(
     "seed",
     inputs="",
-    outputs="Out",
     infer=lambda: Spec((1,), VarType.INT32),
     no_grad=True,
     samples=lambda r: [

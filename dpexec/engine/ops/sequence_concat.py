@@ -57,6 +57,8 @@ def _infer(xs: list[Spec], lods: list[Spec]) -> tuple[Spec, Spec | None]:
             },
         ),
     ],
+    grad_lod="own",
+    flops=0,
 )
 def sequence_concat(xp: Any, xs: list[Any], lods: list[Lod]) -> tuple[Any, Lod]:
     """The first sequences of all variables, then the second ones, and so on.

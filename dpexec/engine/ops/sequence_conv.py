@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.ir.gradop import default_grad_op
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, dims_match, op, require
+from dpexec.engine.ir.signature import default_grad_op
 from dpexec.engine.ops._contexts import ON_ARRAYS, Contexts, ends, steps
 from dpexec.engine.ops._rows import added_rows
 from dpexec.engine.ops._sequences import Ints, row_owners
@@ -80,7 +80,6 @@ _SLOTS = ("X", "X@LOD", "PaddingData", "Filter", "Out@GRAD")
 @op(
     "sequence_conv",
     inputs="X X@LOD PaddingData? Filter",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         _sample(r, -1, 3),
@@ -91,6 +90,8 @@ _SLOTS = ("X", "X@LOD", "PaddingData", "Filter", "Out@GRAD")
         _sample(r, 1, 2, trained=True),
     ],
     operand_ulps=4,
+    grad_lod="own",
+    macs=lambda call: call.size("Out") * call.shape("Filter")[0],
 )
 def sequence_conv(
     xp: Any,
@@ -136,11 +137,7 @@ def _padded(lod: Lod, start: int, length: int) -> list[tuple[int, Ints, Ints]]:
 
 
 @sequence_conv.grad(
-    "X",
-    "X@LOD",
-    "PaddingData?",
-    "Filter",
-    "Out@GRAD",
+    "X X@LOD PaddingData? Filter Out@GRAD",
     outputs="X@GRAD PaddingData@GRAD Filter@GRAD",
     operand_ulps=2,
 )

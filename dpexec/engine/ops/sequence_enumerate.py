@@ -34,7 +34,6 @@ def _infer_enumerate(x: Spec, lod: Spec | None, *, win_size: int) -> Spec:
 @op(
     "sequence_enumerate",
     inputs="X X@LOD",
-    outputs="Out",
     infer=_infer_enumerate,
     no_grad=True,
     samples=lambda r: [

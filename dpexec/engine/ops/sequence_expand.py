@@ -68,6 +68,7 @@ def _sample(r: Any, x: Lod | None, rows: int, y: Lod, **attrs: Any) -> Sample:
             },
         ),
     ],
+    grad_lod="own",
 )
 def sequence_expand(
     xp: Any, x: Any, x_lod: Lod | None, y: Any, y_lod: Lod, *, ref_level: int = -1
@@ -149,6 +150,7 @@ def _infer_as(x: Spec, y: Spec, y_lod: Spec | None) -> tuple[Spec, Spec | None]:
             expected={"Out": np.array([[1], [1], [2]]), "Out@LOD": Lod([[0, 2, 3]])},
         ),
     ],
+    grad_lod="own",
 )
 def sequence_expand_as(xp: Any, x: Any, y: Any, y_lod: Lod) -> tuple[Any, Lod]:
     """A row of X for every row of Y: the one with the number of its sequence.

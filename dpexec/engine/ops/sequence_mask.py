@@ -40,6 +40,7 @@ def _infer(x: Spec, length: Spec | None, *, maxlen: int = -1, out_dtype: int) ->
             {"out_dtype": VarType.BOOL},
         ),
     ],
+    host_inputs="MaxLenTensor",
 )
 def sequence_mask(xp: Any, x: Any, length: Any, *, maxlen: int = -1, out_dtype: int) -> Any:
     """``Y[..., j]`` is 1 where ``j`` is less than ``x``, else 0.

@@ -64,6 +64,8 @@ def _places(lengths: Ints, steps: int) -> Ints:
             expected={"Out": np.array([[[1], [9]], [[2], [3]]]), "Length": np.array([1, 2])},
         ),
     ],
+    grad_lod="own",
+    flops=0,
 )
 def sequence_pad(
     xp: Any, x: Any, lod: Lod, pad: Any, *, padded_length: int = -1
@@ -123,6 +125,7 @@ def _infer_unpad(
             expected={"Out": np.array([[1], [2], [3]]), "Out@LOD": Lod([[0, 1, 3]])},
         ),
     ],
+    flops=0,
 )
 def sequence_unpad(xp: Any, rows: Any, lod: Lod | None, x: Any, length: Any) -> tuple[Any, Lod]:
     """The first ``Length`` rows of every sequence, one after another.

@@ -8,8 +8,9 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.ir.gradop import default_grad_op
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
+from dpexec.engine.ir.signature import default_grad_op
 from dpexec.engine.ops._sequences import (
     OverSequences,
     coarser,
@@ -71,6 +72,8 @@ def _samples(r: Any) -> list[Sample]:
     infer=_infer,
     samples=_samples,
     operand_ulps=2,
+    grad_lod="own",
+    flops=per_element("X", 1),
 )
 def sequence_pool(
     xp: Any,

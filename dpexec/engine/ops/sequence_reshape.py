@@ -37,6 +37,8 @@ def _infer(x: Spec, lod: Spec | None, *, new_dim: int) -> tuple[Spec, Spec | Non
             expected={"Out": np.arange(8).reshape(8, 1), "Out@LOD": Lod([[0, 2, 8]])},
         ),
     ],
+    grad_lod="own",
+    flops=0,
 )
 def sequence_reshape(xp: Any, x: Any, lod: Lod, *, new_dim: int) -> tuple[Any, Lod]:
     """The numbers of every sequence in rows of ``new_dim``; a view.

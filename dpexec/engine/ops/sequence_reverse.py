@@ -29,6 +29,7 @@ def _infer(x: Spec, lod: Spec | None) -> Spec:
         ),
         Sample({"X": r.normal((4, 2)), "X@LOD": Lod([[0, 4]])}),
     ],
+    grad_lod="own",
 )
 def sequence_reverse(xp: Any, x: Any, lod: Lod) -> Any:
     """The rows of every sequence in the opposite order. Source: Paddle op ``sequence_reverse``."""

@@ -41,7 +41,6 @@ def _sample(x: Any, ids: Any, updates: Any, lod: Lod, **more: Any) -> Sample:
 @op(
     "sequence_scatter",
     inputs="X Ids Ids@LOD Updates Updates@LOD",
-    outputs="Out",
     infer=_infer,
     checks_values=True,
     samples=lambda r: [

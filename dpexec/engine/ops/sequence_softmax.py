@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._costs import SOFTMAX
 from dpexec.engine.ops._edges import spoiled
 from dpexec.engine.ops._sequences import per_row, sequence_maxima, sequence_sums
 from dpexec.engine.ops._shapes import require_float
@@ -27,7 +29,6 @@ def _infer(x: Spec, lod: Spec | None) -> Spec:
 @op(
     "sequence_softmax",
     inputs="X X@LOD",
-    outputs="Out",
     infer=_infer,
     attrs={"use_cudnn": False, "data_format": "AnyLayout"},
     fixed={"data_format": ""},
@@ -48,6 +49,8 @@ def _infer(x: Spec, lod: Spec | None) -> Spec:
         ),
     ],
     operand_ulps=2,
+    grad_lod="own",
+    flops=per_element("Out", SOFTMAX),
 )
 def sequence_softmax(xp: Any, x: Any, lod: Lod) -> Any:
     """``exp(x) / sum(exp(x))``, the sum over each sequence. Source: Paddle op ``sequence_softmax``.

@@ -123,14 +123,7 @@ def _matrices(
 
 
 @sequence_topk_avg_pooling.grad(
-    "X",
-    "X@LOD",
-    "ROW",
-    "ROW@LOD",
-    "COLUMN",
-    "COLUMN@LOD",
-    "pos",
-    "Out@GRAD",
+    "X X@LOD ROW ROW@LOD COLUMN COLUMN@LOD pos Out@GRAD",
     outputs="X@GRAD",
     operand_ulps=2,
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._optimizers import drawn, like_inputs, scalar
 
@@ -54,6 +55,9 @@ def _infer(param: Spec, rate: Spec, grad: Spec) -> Any:
         ),
     ],
     operand_ulps=2,
+    capturable=True,
+    updates="rows",
+    flops=per_element("Param", 2),
 )
 def sgd(xp: Any, param: Any, rate: Any, grad: Any) -> Any:
     """``param -= rate * grad``; of a sparse gradient, only its rows.

@@ -13,7 +13,6 @@ from dpexec.engine.ir.opdef import Sample, Spec, op
 @op(
     "shape",
     inputs="Input",
-    outputs="Out",
     infer=lambda x: Spec((x.rank,), VarType.INT32),
     no_grad=True,
     samples=lambda r: [
@@ -21,6 +20,9 @@ from dpexec.engine.ir.opdef import Sample, Spec, op
         Sample({"Input": r.normal((5,))}, expected={"Out": np.array([5])}),
         Sample({"Input": r.integers(0, 3, (1, 2))}, expected={"Out": np.array([1, 2])}),
     ],
+    makes_numbers=True,
+    shape_inputs="Input",
+    flops=0,
 )
 def shape(xp: Any, x: Any) -> Any:
     """The dimensions of ``Input`` as an int32 vector. Source: Paddle op ``shape``."""
@@ -30,7 +32,6 @@ def shape(xp: Any, x: Any) -> Any:
 @op(
     "size",
     inputs="Input",
-    outputs="Out",
     infer=lambda x: Spec((1,), VarType.INT64),
     no_grad=True,
     samples=lambda r: [
@@ -38,6 +39,8 @@ def shape(xp: Any, x: Any) -> Any:
         Sample({"Input": r.normal((5,))}, expected={"Out": np.array([5])}),
         Sample({"Input": r.normal((1, 2, 4))}, expected={"Out": np.array([8])}),
     ],
+    makes_numbers=True,
+    shape_inputs="Input",
 )
 def size(xp: Any, x: Any) -> Any:
     """The number of elements of ``Input``, of shape (1,). Source: Paddle op ``size``."""
@@ -47,7 +50,6 @@ def size(xp: Any, x: Any) -> Any:
 @op(
     "is_empty",
     inputs="X",
-    outputs="Out",
     infer=lambda x: Spec((1,), VarType.BOOL),
     no_grad=True,
     samples=lambda r: [

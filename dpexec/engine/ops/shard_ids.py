@@ -166,7 +166,6 @@ def _infer_ref(x: Sequence[Spec], trainer: Spec) -> Spec:
 @op(
     "ref_by_trainer_id",
     inputs="X[] TrainerId",
-    outputs="Out",
     infer=_infer_ref,
     no_grad=True,
     checks_values=True,

@@ -38,6 +38,7 @@ bends_nowhere(softshrink_grad)
     (np.array([-3.0, 0.5, 1.0]), np.array([-3.0, 0.0, 1.0])),
     settings=({}, {"threshold": 0.2}),
     ulps=0,
+    fuses=True,
 )
 def hard_shrink(xp: Any, x: Any, *, threshold: float = 0.5) -> Any:
     """``x`` where it is further from 0 than ``threshold``, else 0.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.lod import NO_SEQUENCES, Lod
-from dpexec.engine.core.rank_table import LoDRankTable
+from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
 from dpexec.engine.ir.opdef import Spec, op, require
 from dpexec.engine.ops._tables import levels_of, offsets, require_table, some_rows
 
@@ -20,7 +19,13 @@ def _infer(x: Spec, lod: Spec | None, table: Spec, step: Spec) -> tuple[Spec, Sp
     return some_rows(x, running=True), offsets(levels_of(x, lod))
 
 
-@op("shrink_rnn_memory", inputs="X X@LOD? RankTable I", outputs="Out Out@LOD", infer=_infer)
+@op(
+    "shrink_rnn_memory",
+    inputs="X X@LOD? RankTable I",
+    outputs="Out Out@LOD",
+    infer=_infer,
+    host_inputs="I",
+)
 def shrink_rnn_memory(
     xp: Any, x: Any, lod: Lod | None, table: LoDRankTable, step: Any
 ) -> tuple[Any, Lod]:

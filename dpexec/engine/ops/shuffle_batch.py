@@ -49,6 +49,7 @@ def _shuffled(seed: int, count: int) -> tuple[list[int], int]:
     infer=_infer,
     attrs={"startup_seed": 0},
     samples=_samples,
+    grad_lod="flow",
 )
 def shuffle_batch(xp: Any, x: Any, seed: Any) -> tuple[Any, Any, Any]:
     """The rows, all dimensions but the last, elsewhere; where each has gone; and the next seed.

@@ -27,6 +27,10 @@ def sigmoid_array(xp: Any, x: Any) -> Any:
     attrs=LIBRARIES,
     ulps=3,
     edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
+    capturable=True,
+    precision="gray",
+    fuses=True,
+    quantized="outputs",
 )
 def sigmoid(xp: Any, x: Any) -> Any:
     """``1 / (1 + exp(-x))``. Source: Paddle op ``sigmoid``."""
@@ -55,6 +59,8 @@ def sigmoid_grad_grad(xp: Any, out: Any) -> Any:
     attrs=LIBRARIES,
     ulps=4,
     edges=((among(-np.inf), "X@GRAD", INFINITE),),
+    capturable=True,
+    fuses=True,
 )
 def logsigmoid(xp: Any, x: Any) -> Any:
     """``log(1 / (1 + exp(-x)))`` without overflow. Source: Paddle op ``logsigmoid``."""
@@ -80,6 +86,8 @@ def logsigmoid_grad_grad(xp: Any, x: Any) -> Any:
     (np.array([-3.0, -1.5, 0.3, 7.0]), np.array([0.0, 0.2, 0.56, 1.0])),
     settings=({}, {"slope": 3.0, "offset": 0.4}),
     ulps=1,
+    capturable=True,
+    fuses=True,
 )
 def hard_sigmoid(xp: Any, x: Any, *, slope: float = 0.2, offset: float = 0.5) -> Any:
     """``slope * x + offset``, cut off below 0 and above 1. Source: Paddle op ``hard_sigmoid``."""
@@ -103,6 +111,9 @@ bends_nowhere(hard_sigmoid_grad)
     attrs={"use_mkldnn": False},
     ulps=4,
     edges=((among(1e20), "X@GRAD", _NO_SLOPE),),
+    capturable=True,
+    fuses=True,
+    quantized="inputs outputs",
 )
 def swish(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
     """``x * sigmoid(beta * x)``. Source: Paddle op ``swish``."""
@@ -138,6 +149,8 @@ def swish_grad_grad(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
     },
     ulps=3,
     edges=((among(np.inf), "X@GRAD", INFINITE),),
+    capturable=True,
+    fuses=True,
 )
 def hard_swish(
     xp: Any, x: Any, *, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0

@@ -41,7 +41,6 @@ def _finish(xp: Any, values: Any, label: Any, ignore_index: int, normalize: bool
     "sigmoid_cross_entropy_with_logits",
     ulps=6,
     inputs="X Label",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4)), "Label": r.uniform(0.0, 1.0, (3, 4))}, grad=("X",)),
@@ -52,6 +51,8 @@ def _finish(xp: Any, values: Any, label: Any, ignore_index: int, normalize: bool
             grad=("X",),
         ),
     ],
+    capturable=True,
+    precision="black",
 )
 def sigmoid_cross_entropy_with_logits(
     xp: Any, x: Any, label: Any, *, ignore_index: int = -100, normalize: bool = False

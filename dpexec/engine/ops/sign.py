@@ -20,6 +20,8 @@ from dpexec.engine.ops._unary import LIBRARIES, bends_nowhere, unary
     sparse=True,
     ulps=0,
     edges=((among(np.nan), "X@GRAD", NO_NUMBER),),
+    capturable=True,
+    fuses=True,
 )
 def abs(xp: Any, x: Any) -> Any:
     """The absolute value. Source: Paddle op ``abs``."""
@@ -40,6 +42,9 @@ bends_nowhere(abs_grad)
     lambda r: r.away_from(0.0, (3, 4)),
     (np.array([-3.0, 0.0, 2.0]), np.array([-1.0, 0.0, 1.0])),
     edges=((among(np.nan), "Out", NO_NUMBER),),
+    capturable=True,
+    precision="gray",
+    grad_lod=None,
 )
 def sign(xp: Any, x: Any) -> Any:
     """-1, 0 or 1. Source: Paddle op ``sign``."""

@@ -28,7 +28,6 @@ def _infer(x: Spec, *, axis: int, indexes: Sequence[int]) -> Spec:
 @op(
     "similarity_focus",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [

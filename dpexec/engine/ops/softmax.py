@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._costs import SOFTMAX
 from dpexec.engine.ops._shapes import require_float
 
 SMALLEST_LOGIT = -64
@@ -36,7 +38,6 @@ def _infer(x: Spec, *, axis: int = -1) -> Spec:
 @op(
     "softmax",
     inputs="X",
-    outputs="Out",
     infer=_infer,
     attrs={"use_cudnn": False, "use_mkldnn": False, "data_format": "AnyLayout", "is_test": False},
     fixed={"data_format": ""},
@@ -50,6 +51,11 @@ def _infer(x: Spec, *, axis: int = -1) -> Spec:
         Sample({"X": np.array([[0.0, 100.0, -200.0], [3.0, 3.0, 3.0]])}),
     ],
     operand_ulps=4,
+    capturable=True,
+    precision="black",
+    fuses=True,
+    quantized="inputs outputs",
+    flops=per_element("Out", SOFTMAX),
 )
 def softmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
     """``exp(x) / sum(exp(x))`` along ``axis``. Source: Paddle op ``softmax``."""

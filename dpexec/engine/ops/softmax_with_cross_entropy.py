@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ops._costs import SOFTMAX
 from dpexec.engine.ops._labels import check_hard, check_soft, positions
 from dpexec.engine.ops._rows import fill_rows
 from dpexec.engine.ops._shapes import require_float
@@ -65,6 +67,9 @@ def _infer(
     checks_values=True,
     samples=_samples,
     operand_ulps=4,
+    capturable=True,
+    precision="black",
+    flops=per_element("Softmax", SOFTMAX),
 )
 def softmax_with_cross_entropy(
     xp: Any,

@@ -23,6 +23,8 @@ def softplus_array(xp: Any, x: Any) -> Any:
     attrs=LIBRARIES,
     ulps=4,
     edges=((among(np.inf), "X@GRAD", INFINITE),),
+    capturable=True,
+    fuses=True,
 )
 def softplus(xp: Any, x: Any) -> Any:
     """``log(1 + exp(x))`` without overflow. Source: Paddle op ``softplus``."""
@@ -49,6 +51,7 @@ def softplus_grad_grad(xp: Any, x: Any) -> Any:
     settings=({}, {"threshold": 20.0}),
     ulps=4,
     edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
+    precision="gray",
 )
 def soft_relu(xp: Any, x: Any, *, threshold: float = 40.0) -> Any:
     """``log(1 + exp(x))``, with ``x`` cut off at ``threshold`` on both sides.

@@ -71,7 +71,6 @@ def _vectors(xp: Any, matrix: Any, u: Any, v: Any, power_iters: int, eps: float)
 @op(
     "spectral_norm",
     inputs="Weight U V",
-    outputs="Out",
     infer=_infer,
     samples=_samples,
     operand_ulps=4,

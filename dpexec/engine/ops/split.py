@@ -17,6 +17,7 @@ from dpexec.engine.ir.opdef import (
     op,
     require,
 )
+from dpexec.engine.ops._joins import takes_few
 from dpexec.engine.ops._shapes import (
     integer,
     integers,
@@ -101,6 +102,10 @@ def _infer_split(
             expected={"Out": [np.array([0.0]), np.array([1.0, 2.0])]},
         ),
     ],
+    capturable=True,
+    host_inputs="AxisTensor SectionsTensorList",
+    makes_numbers=True,
+    flops=0,
 )
 def split(
     xp: Any,
@@ -157,6 +162,11 @@ def _infer_stack(xs: list[Spec], *, axis: int = 0) -> Spec:
     samples=lambda r: [
         Sample({"X": [r.normal((2, 3)) for _ in range(4)]}, {"axis": axis}) for axis in (0, 1, -1)
     ],
+    capturable=takes_few,
+    makes_numbers=True,
+    grad_lod="flow",
+    precision="gray",
+    flops=0,
 )
 def stack(xp: Any, xs: list[Any], *, axis: int = 0) -> Any:
     """Tensors of one shape side by side along a new dimension. Source: Paddle op ``stack``."""
@@ -176,7 +186,7 @@ def _unstacked(y: Any, axis: int, needs: Sequence[bool]) -> list[Any]:
     return [y[(*before, i, ...)] if wanted else None for i, wanted in enumerate(needs)]
 
 
-@stack.grad("Y@GRAD", outputs="X@GRAD[]", infer=_infer_unstacked)
+@stack.grad("Y@GRAD", outputs="X@GRAD[]", infer=_infer_unstacked, capturable=True, grad_lod=None)
 def stack_grad(xp: Any, d_y: Any, *, axis: int = 0, needs: tuple[list[bool]]) -> Any:
     """Every input gets its part of the gradient; views."""
     return (_unstacked(d_y, axis, needs[0]),)
@@ -205,6 +215,8 @@ def _infer_unstack(x: Spec, *, axis: int = 0, num: int) -> tuple[list[Spec]]:
             expected={"Y": [np.array(5.0), np.array(6.0)]},
         ),
     ],
+    precision="gray",
+    flops=0,
 )
 def unstack(xp: Any, x: Any, *, axis: int = 0, num: int) -> Any:
     """The slices of ``x`` along ``axis``, without that dimension; views.

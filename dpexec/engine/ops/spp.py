@@ -56,7 +56,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-@op("spp", inputs="X", outputs="Out", infer=_infer, samples=_samples, operand_ulps=2)
+@op("spp", inputs="X", infer=_infer, samples=_samples, operand_ulps=2)
 def spp(xp: Any, x: Any, *, pyramid_height: int, pooling_type: str) -> Any:
     """Maxima or means of 1, 4, 16 ... windows of each image, ``(batch, channels * windows)``.
 

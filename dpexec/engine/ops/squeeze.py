@@ -29,13 +29,17 @@ def _infer_squeeze(x: Spec, *, axes: Sequence[int] = ()) -> Spec:
 @op(
     "squeeze",
     inputs="X",
-    outputs="Out",
     infer=_infer_squeeze,
     samples=lambda r: [
         Sample({"X": r.normal((2, 1, 3, 1))}, {"axes": [1, -1]}),
         Sample({"X": r.normal((2, 1, 3, 1))}, {"axes": [3]}),
         Sample({"X": r.normal((2, 1, 3, 1))}),
     ],
+    capturable=True,
+    makes_numbers=True,
+    grad_lod="own",
+    quantized="inputs",
+    flops=0,
 )
 def squeeze(xp: Any, x: Any, *, axes: Sequence[int] = ()) -> Any:
     """As ``squeeze2``. Source: Paddle op ``squeeze``."""
@@ -51,13 +55,17 @@ def _infer_unsqueeze(
 @op(
     "unsqueeze",
     inputs="X AxesTensor? AxesTensorList?[]",
-    outputs="Out",
     infer=_infer_unsqueeze,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"axes": [0, 2]}),
         Sample({"X": r.normal((2, 3))}, {"axes": [-1, 0]}),
         Sample({"X": r.normal((2, 3)), "AxesTensor": np.array([1])}),
     ],
+    capturable=True,
+    host_inputs="AxesTensor AxesTensorList",
+    makes_numbers=True,
+    grad_lod="own",
+    flops=0,
 )
 def unsqueeze(xp: Any, x: Any, tensor: Any, parts: list[Any], *, axes: Sequence[int] = ()) -> Any:
     """As ``unsqueeze2``. Source: Paddle op ``unsqueeze``."""
@@ -72,7 +80,15 @@ def _flatten_samples(r: SampleRng) -> list[Sample]:
     return [Sample({"X": r.normal((2, 3, 4))}, {"axis": axis}) for axis in range(4)]
 
 
-@op("flatten", inputs="X", outputs="Out", infer=_infer_flatten, samples=_flatten_samples)
+@op(
+    "flatten",
+    inputs="X",
+    infer=_infer_flatten,
+    samples=_flatten_samples,
+    capturable=True,
+    grad_lod="own",
+    flops=0,
+)
 def flatten(xp: Any, x: Any, *, axis: int = 1) -> Any:
     """As ``flatten2``. Source: Paddle op ``flatten``."""
     return flattening.flatten2(xp, x, axis=axis)[0]

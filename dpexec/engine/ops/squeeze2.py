@@ -48,6 +48,10 @@ def _squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
         Sample({"X": r.normal((2, 1, 3, 1))}, {"axes": [3]}),
         Sample({"X": r.normal((2, 1, 3, 1))}),
     ],
+    capturable=True,
+    makes_numbers=True,
+    grad_lod="own",
+    flops=0,
 )
 def squeeze2(xp: Any, x: Any, *, axes: Sequence[int] = ()) -> Any:
     """``x`` without the dimensions ``axes``, or without every dimension of 1; a view.
@@ -105,6 +109,11 @@ def infer_unsqueeze(
         Sample({"X": r.normal((2, 3)), "AxesTensor": np.array([1])}),
         Sample({"X": r.normal((2, 3)), "AxesTensorList": [np.array([0]), np.array([0])]}),
     ],
+    capturable=True,
+    host_inputs="AxesTensor AxesTensorList",
+    makes_numbers=True,
+    grad_lod="own",
+    flops=0,
 )
 def unsqueeze2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, axes: Sequence[int] = ()) -> Any:
     """``x`` with a dimension of 1 inserted at each of ``axes``, one after another; a view.

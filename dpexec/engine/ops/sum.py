@@ -50,7 +50,6 @@ def _infer(xs: list[Spec]) -> Spec:
 @op(
     "sum",
     inputs="X[]",
-    outputs="Out",
     infer=_infer,
     attrs={"use_mkldnn": False},
     sparse=("X",),
@@ -65,6 +64,14 @@ def _infer(xs: list[Spec]) -> Spec:
         Sample({"X": [r.normal((6, 2)), _rows(r, 4, 1, 4)]}, grad=()),
     ],
     operand_ulps=2,
+    capturable=True,
+    makes_numbers=True,
+    grad_lod="flow",
+    precision="black",
+    fuses=True,
+    folds=True,
+    updates="rows",
+    flops=lambda call: call.size("X") - call.size("Out"),
 )
 def sum(xp: Any, xs: list[Any]) -> Any:
     """The sum of all tensors of ``X``, which have one shape.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op
 from dpexec.engine.ops._norms import inverse_deviation
 from dpexec.engine.ops.batch_norm import batch_norm, channel_axis, in_planes
@@ -48,6 +49,8 @@ def _sums(x: Spec, data_layout: str, extra: int) -> Spec:
     attrs={"sum_over_devices": []},
     no_grad=True,
     samples=_samples_of("X"),
+    capturable=True,
+    flops=per_element("X", 3),
 )
 def sync_batch_norm_sums(xp: Any, x: Any, *, data_layout: str = "NCHW") -> Any:
     """Sum, sum of squares per channel, and number of elements of a channel.
@@ -78,6 +81,8 @@ def _infer(
     infer=_infer,
     no_grad=True,
     samples=_samples_of("X", "Scale", "Bias", "Mean", "Variance", "Sums"),
+    capturable=True,
+    flops=per_element("X", 5),
 )
 def sync_batch_norm(
     xp: Any,
@@ -118,6 +123,8 @@ def sync_batch_norm(
     attrs={"sum_over_devices": []},
     no_grad=True,
     samples=_samples_of("X", "SavedMean", "SavedVariance", "Y@GRAD"),
+    capturable=True,
+    flops=per_element("X", 4),
 )  # fmt: skip
 def sync_batch_norm_grad_sums(
     xp: Any, x: Any, saved_mean: Any, saved_inverse: Any, d_y: Any, *, data_layout: str = "NCHW"
@@ -144,6 +151,8 @@ def sync_batch_norm_grad_sums(
     samples=_samples_of(
         "X", "Scale", "SavedMean", "SavedVariance", "Y@GRAD", "Sums", "GradSums"
     ),
+    capturable=True,
+    flops=per_element("X", 8),
 )  # fmt: skip
 def sync_batch_norm_grad(
     xp: Any,

@@ -20,6 +20,10 @@ _NEAR, _TERMS = 0.625, 9
     attrs=LIBRARIES,
     ulps=3,
     edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
+    capturable=True,
+    precision="gray",
+    fuses=True,
+    quantized="inputs outputs",
 )
 def tanh(xp: Any, x: Any) -> Any:
     """The hyperbolic tangent. Source: Paddle op ``tanh``."""
@@ -48,6 +52,7 @@ def tanh_grad_grad(xp: Any, out: Any) -> Any:
     settings=({}, {"scale_a": 0.5, "scale_b": 2.0}),
     ulps=4,
     edges=((among(np.nan), "Out X@GRAD", NO_NUMBER),),
+    fuses=True,
 )
 def stanh(xp: Any, x: Any, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> Any:
     """``scale_b * tanh(scale_a * x)``. Source: Paddle op ``stanh``."""
@@ -73,6 +78,7 @@ def stanh_grad(
         (NUMBERS * 1e-5, "Out", SMALL),
         (among(np.nan), "X@GRAD", NO_NUMBER),
     ),
+    fuses=True,
 )
 def tanh_shrink(xp: Any, x: Any) -> Any:
     """``x - tanh(x)``. Source: Paddle op ``tanh_shrink``."""
@@ -97,6 +103,8 @@ def tanh_shrink_grad(xp: Any, x: Any, d_out: Any) -> Any:
     (np.array([-3.0, 0.0, 1.0]), np.array([-0.75, 0.0, 0.5])),
     attrs=LIBRARIES,
     ulps=3,
+    capturable=True,
+    fuses=True,
 )
 def softsign(xp: Any, x: Any) -> Any:
     """``x / (1 + |x|)``. Source: Paddle op ``softsign``."""

@@ -46,6 +46,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     infer=_infer,
     attrs={"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0},
     samples=_samples,
+    grad_lod="own",
 )
 def teacher_student_sigmoid_loss(xp: Any, x: Any, label: Any) -> Any:
     """The sigmoid cross entropy of a click, and another one with the teacher's score.

@@ -46,6 +46,8 @@ def _infer(x: Spec, wanted: Spec | None, *, k: int = 1) -> tuple[Spec, Spec]:
         Sample({"X": r.distinct((2, 4)), "K": np.array([2], np.int32)}, grad=()),
         Sample({"X": r.distinct((2, 2, 3))}, {"k": 3}),
     ],
+    host_inputs="K",
+    precision="gray",
 )
 def top_k(xp: Any, x: Any, wanted: Any, *, k: int = 1) -> Any:
     """The ``k`` largest elements along the last axis, descending; of equals the first.

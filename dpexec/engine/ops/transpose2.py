@@ -35,6 +35,11 @@ def _infer(x: Spec, *, axis: Sequence[int]) -> tuple[Spec, Spec]:
             expected={"Out": np.array([[1.0, 3.0], [2.0, 4.0]])},
         ),
     ],
+    capturable=True,
+    grad_lod="own",
+    precision="gray",
+    quantized="outputs",
+    flops=0,
 )
 def transpose2(xp: Any, x: Any, *, axis: Sequence[int]) -> Any:
     """Dimension ``i`` of the result is dimension ``axis[i]`` of ``x``; a view.

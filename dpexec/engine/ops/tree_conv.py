@@ -101,7 +101,6 @@ def _coefficients(edges: Ints, nodes: int, max_depth: int) -> Ints:
 @op(
     "tree_conv",
     inputs="NodesVector EdgeSet Filter",
-    outputs="Out",
     infer=_infer,
     samples=_samples,
     checks_values=True,
@@ -126,10 +125,7 @@ def tree_conv(xp: Any, nodes: Any, edges: Any, weight: Any, *, max_depth: int = 
 
 
 @tree_conv.grad(
-    "Filter",
-    "EdgeSet",
-    "NodesVector",
-    "Out@GRAD",
+    "Filter EdgeSet NodesVector Out@GRAD",
     outputs="NodesVector@GRAD Filter@GRAD",
     operand_ulps=2,
 )

@@ -88,7 +88,6 @@ def _infer_shard(x: Spec, *, index_num: int, nshards: int, shard_id: int) -> Spe
 @op(
     "shard_index",
     inputs="X",
-    outputs="Out",
     infer=_infer_shard,
     no_grad=True,
     checks_values=True,

@@ -78,7 +78,6 @@ def _samples(r: SampleRng) -> list[Sample]:
 @op(
     "unpool",
     inputs="X Indices",
-    outputs="Out",
     infer=_infer,
     attrs={"ksize": [1, 1], "strides": [1, 1], "paddings": [0, 0]},
     checks_values=True,

@@ -8,8 +8,6 @@ from typing import Any
 from dpexec.engine.ir.opdef import op
 from dpexec.engine.ops._by_executor import executor_op
 
-__all__: list[str] = []
-
 
 @op("delete_var", inputs="X[]", outputs="", infer=None, sparse=("X",), lazy=True, no_grad=True)
 def delete_var(xp: Any, x: Sequence[Any]) -> tuple[()]:

@@ -154,6 +154,7 @@ def _tags(label: Any, lod: Lod | None, length: Any, classes: int) -> tuple[Any, 
     checks_values=True,
     samples=_samples,
     operand_ulps=2,
+    grad_lod="own",
 )
 def warpctc(
     xp: Any,
@@ -210,7 +211,7 @@ def _per_class(xp: Any, values: Any, numbers: np.ndarray[Any, Any], classes: int
 
 
 @warpctc.grad(
-    *("Logits", "Logits@LOD?", "LogitsLength?", "WarpCTCGrad", "Loss@GRAD"),
+    "Logits Logits@LOD? LogitsLength? WarpCTCGrad Loss@GRAD",
     outputs="Logits@GRAD",
     operand_ulps=1,
 )

@@ -26,7 +26,6 @@ def _infer(condition: Spec, x: Spec, y: Spec) -> Spec:
 @op(
     "where",
     inputs="Condition X Y",
-    outputs="Out",
     infer=_infer,
     samples=lambda r: [
         Sample({"Condition": _CONDITION, "X": r.normal((2, 2)), "Y": r.normal((2, 2))}),
@@ -36,6 +35,7 @@ def _infer(condition: Spec, x: Spec, y: Spec) -> Spec:
             expected={"Out": np.array([[1.0, 0.0], [1.0, 1.0]])},
         ),
     ],
+    capturable=True,
 )
 def where(xp: Any, condition: Any, x: Any, y: Any) -> Any:
     """``x`` where the condition is true, else ``y``. Source: Paddle op ``where``."""
@@ -56,7 +56,6 @@ def where_grad(
 @op(
     "where_index",
     inputs="Condition",
-    outputs="Out",
     infer=lambda condition: Spec((-1, condition.rank), VarType.INT64),
     no_grad=True,
     samples=lambda r: [

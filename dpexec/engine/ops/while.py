@@ -32,6 +32,7 @@ def _infer(x: Sequence[Spec], condition: Spec) -> tuple[list[Spec], Spec]:
     infer=_infer,
     attrs={"is_test": False, "skip_eager_deletion_vars": []},
     lazy=True,
+    host_inputs="Condition",
 )
 def while_(
     xp: Any,

@@ -7,13 +7,14 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.exchange.endpoints import Endpoint, visit
-from dpexec.engine.exchange.secret import secret_of
+from dpexec.engine.exchange.endpoints import Endpoint, connect, encryption, secret_of
+from dpexec.engine.exchange.messages import Message, Values, talk
+from dpexec.engine.exchange.reception import knock
 from dpexec.engine.exchange.wire import Channel, GangError, Tag, say_goodbye
-from dpexec.engine.parameter_server.messages import Message, Values, ask
 
 __all__ = ["DEADLINE", "Servers", "limit_of_waiting"]
 
@@ -86,7 +87,8 @@ class Servers:
             tag = Tag(self._requests, 0, f"request {self._requests} of trainer {self._trainer}")
             self._requests += 1
             try:
-                answers = ask(self._channels, tag, messages, limit_of_waiting() + _NEWS)
+                limit = limit_of_waiting() + _NEWS
+                answers = talk(self._channels, tag, messages, messages, limit)
             except GangError as error:
                 self.leave(str(error))
                 raise
@@ -109,9 +111,9 @@ class Servers:
         endpoints = [Endpoint.parse(text) for text in self._endpoints]
         secret, limit = secret_of(endpoints), limit_of_waiting()
         for number, endpoint in enumerate(endpoints):
-            self._channels[number] = visit(
-                endpoint, secret, self._trainer, limit, "parameter server"
-            )
+            comes = partial(connect, endpoint, encryption(), "worker")
+            name = f"parameter server at {endpoint}"
+            self._channels[number] = knock(comes, secret, self._trainer, limit, name)
 
     def complete(self) -> None:
         """Tell the servers that this trainer is done, and leave them."""

@@ -13,6 +13,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.dispatch.engine import Engine
+from dpexec.engine.exchange.messages import Values
 from dpexec.engine.exchange.wire import GangError
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir import roles
@@ -20,7 +21,6 @@ from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.program import Program
 from dpexec.engine.parameter_server.client import Servers
 from dpexec.engine.parameter_server.geo import LocalUpdates
-from dpexec.engine.parameter_server.messages import Values
 from dpexec.engine.parameter_server.row_blocks import RowBlock
 from dpexec.engine.parameter_server.store import store
 from dpexec.engine.parameter_server.tables import Table, fetch, tables_in, whole_tables

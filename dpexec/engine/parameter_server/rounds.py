@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.exchange.messages import Values
 from dpexec.engine.exchange.wire import GangError
-from dpexec.engine.parameter_server.messages import Values
 
 __all__ = ["UpdateRounds"]
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import select
-import socket
-
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.scope import Scope
-from dpexec.engine.exchange.endpoints import Endpoint, listen
+from dpexec.engine.exchange.endpoints import Endpoint, encryption, secret_of
+from dpexec.engine.exchange.lines import Line
+from dpexec.engine.exchange.messages import Message, Values, decode, encode
 from dpexec.engine.exchange.reception import Reception
-from dpexec.engine.exchange.secret import secret_of
-from dpexec.engine.exchange.wire import Channel, GangError, Tag, say_goodbye
+from dpexec.engine.exchange.wire import Channel, GangError, say_goodbye
 from dpexec.engine.ir.program import Program
 from dpexec.engine.parameter_server.client import limit_of_waiting
-from dpexec.engine.parameter_server.messages import Message, Values, receive, send
 from dpexec.engine.parameter_server.rounds import UpdateRounds
 from dpexec.engine.parameter_server.update import Update, listener
 from dpexec.engine.parameter_server.visitors import Visitors
@@ -54,13 +51,12 @@ class _Server:
     def run(self) -> None:
         """Let trainers in, and serve each on a thread of its own."""
         reception, visitors = Reception(self._secret), Visitors(self._welcome)
-        listen(reception, self._endpoint)
+        reception.listen(self._endpoint, str(self._endpoint), encryption())
         try:
             while not self._rounds.over:
                 expected = self._rounds.missing.__contains__
                 for trainer, sock in reception.admit(expected, _LOOK):
                     if self._rounds.arrive(trainer):
-                        _stay_alive(sock)
                         visitors.let_in(trainer, Channel(sock, f"trainer {trainer}"))
                     else:
                         sock.close()
@@ -77,46 +73,33 @@ class _Server:
     def _welcome(self, trainer: int, channel: Channel) -> None:
         """Serve a trainer."""
         try:
-            self._attend(trainer, channel)
+            self._attend(trainer, Line(channel, self._limit))
         except BaseException as error:  # whatever it is, all trainers have to know
             self._rounds.fail(error)
             say_goodbye({0: channel}, f"parameter server {self._endpoint}: {self._rounds.error}")
 
-    def _attend(self, trainer: int, channel: Channel) -> None:
+    def _attend(self, trainer: int, line: Line) -> None:
         """Answer the requests of a trainer until it is done."""
-        number = 0
         while True:
-            self._await_request(channel)
-            tag = Tag(number, 0, f"request {number} of trainer {trainer}")
-            number += 1
-            request = receive(channel, tag, self._limit)
+            request = self._request(line)
             values: Values = {}
-            if request.kind == "push":
+            if request.said == "push":
                 values = self._rounds.push(trainer, request.values)
-            elif request.kind == "pull":
+            elif request.said == "pull":
                 values = self._rounds.pull(trainer)
-            elif request.kind == "rows":
+            elif request.said == "rows":
                 values = self._rounds.fetch(request.values)
-            elif request.kind == "complete":
+            elif request.said == "complete":
                 self._rounds.leave(trainer)
             else:
-                raise GangError(f"trainer {trainer} asks for {request.kind!r}")
-            send(channel, tag, Message(request.kind, values), self._limit)
-            if request.kind == "complete":
+                raise GangError(f"trainer {trainer} asks for {request.said!r}")
+            line.tell(encode(Message(request.said, values)), self._limit)
+            if request.said == "complete":
                 return
 
-    def _await_request(self, channel: Channel) -> None:
-        """Wait as long as the trainer computes; a connection that breaks is readable, too."""
-        poll = select.poll()
-        poll.register(channel.sock, select.POLLIN)
-        while not poll.poll(_LOOK * 1000):
+    def _request(self, line: Line) -> Message:
+        """What a trainer asks next, however long it computes before."""
+        while (data := line.take(_LOOK)) is None:
             if self._rounds.error is not None:
                 raise GangError(str(self._rounds.error))
-
-
-def _stay_alive(sock: socket.socket) -> None:
-    """Let the system notice when a trainer's machine is gone while it owes nothing."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        return decode(data, line.name)

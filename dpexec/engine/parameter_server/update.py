@@ -12,16 +12,13 @@ from dpexec.engine.core.places import Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.dispatch.engine import Engine
+from dpexec.engine.exchange.messages import Values
 from dpexec.engine.exchange.wire import GangError
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
-from dpexec.engine.parameter_server.messages import Values
 
 __all__ = ["Update"]
-
-_BY_ROWS = {"adagrad", "adam", "sgd", "sum"}
-"""Updates that leave rows alone for which a sparse gradient has nothing."""
 
 
 class Update:
@@ -81,7 +78,7 @@ class Update:
 
     def _by_rows(self, param: str) -> bool:
         op, grad = self._updating[param]
-        lazy = op.type in _BY_ROWS and op.attrs.get("lazy_mode", True)
+        lazy = op.definition.updates == "rows" and op.attrs.get("lazy_mode", True)
         # weight decay makes a dense gradient
         return bool(lazy) and self._block.var(grad).type == VarType.SELECTED_ROWS
 

@@ -11,51 +11,7 @@ from dpexec.engine.ir import roles
 from dpexec.engine.ir.group_ops import GroupOp, written
 from dpexec.engine.ir.operator import Operator
 
-__all__ = ["FUSIBLE", "AutoFusion"]
-
-_ACTIVATIONS = [
-    "abs",
-    "brelu",
-    "clip",
-    "elu",
-    "exp",
-    "gelu",
-    "hard_shrink",
-    "hard_sigmoid",
-    "hard_swish",
-    "leaky_relu",
-    "log",
-    "logsigmoid",
-    "reciprocal",
-    "relu",
-    "relu6",
-    "rsqrt",
-    "selu",
-    "sigmoid",
-    "softmax",
-    "softplus",
-    "softsign",
-    "sqrt",
-    "square",
-    "stanh",
-    "swish",
-    "tanh",
-    "tanh_shrink",
-    "thresholded_relu",
-]
-_WITH_GRADIENT = [
-    *_ACTIVATIONS,
-    *(f"elementwise_{name}" for name in ("add", "div", "max", "min", "mul", "sub")),
-    "reduce_mean",
-    "reduce_sum",
-]
-FUSIBLE = frozenset(
-    {*_WITH_GRADIENT, *(f"{type}_grad" for type in _WITH_GRADIENT)}
-    | {"reduce_max", "reduce_min", "scale", "sum"}
-)
-"""Operators whose lowerings consist of expressions (:mod:`dpexec.engine.kernels.groups`)."""
-
-_LINEAR = frozenset({"elementwise_add_grad", "elementwise_sub_grad"})
+__all__ = ["AutoFusion"]
 
 
 @dataclass(eq=False)
@@ -149,7 +105,7 @@ class _Search:
 
 def _kind(uses: Uses, op: Operator) -> Hashable:
     """What the operators of a group have in common; None for an operator of no group."""
-    if op.type not in FUSIBLE or not _has_one_type(op):
+    if not op.definition.fuses or not _has_one_type(op):
         return None
     if any(len(uses.writers[name]) != 1 for name in roles.present(op.output_arg_names)):
         return None
@@ -201,10 +157,11 @@ def _stays_inside(uses: Uses, name: str, own: set[int]) -> bool:
 def _inputs(op: Operator) -> Mapping[str, list[str]]:
     """The inputs of an operator; where it reads a shape alone, something else of that shape."""
     inputs = {slot: list(names) for slot, names in op.inputs.items() if names}
-    if op.type in _LINEAR:
+    form = sorted(op.definition.shape_inputs)
+    if form:
         found = op._variables(op.input_arg_names)
-        (flow,) = op.inputs["Out@GRAD"]
-        for slot in ("X", "Y"):
+        flow = next(names[0] for slot, names in inputs.items() if slot not in form)
+        for slot in form:
             if found[op.inputs[slot][0]].shape == found[flow].shape:
                 inputs[slot] = [flow]
     return inputs

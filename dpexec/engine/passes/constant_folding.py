@@ -14,10 +14,6 @@ from dpexec.engine.ir.operator import Operator
 
 __all__ = ["ConstantFolding"]
 
-_FOLDED = frozenset(
-    ["assign", "cast", "fill_zeros_like", "scale", "sum"]
-    + [f"elementwise_{name}" for name in ("add", "mul", "sub")]
-)
 _LARGEST = 1 << 16
 """Elements of the constants that are looked at while compiling."""
 
@@ -25,8 +21,8 @@ _LARGEST = 1 << 16
 class ConstantFolding:
     """Put ``fill_constant`` in the place of operators whose inputs are such constants.
 
-    They are those that compute every element alone and round as the standard of floating point
-    numbers says (sums, products, ``scale``, ``cast``), so the bits are the same on every device.
+    They declare ``folds`` (sums, products, ``scale``, ``cast``), so the bits are the same on every
+    device.
     """
 
     name = "constant_folding"
@@ -63,7 +59,7 @@ def _computed(uses: Uses, op: Operator, values: dict[str, Any]) -> Any:
         shape = op.attrs["shape"]
         if inputs or min(shape, default=0) < 0 or math.prod(shape) > _LARGEST:
             return None
-    elif op.type not in _FOLDED or not inputs or not values.keys() >= set(inputs):
+    elif not op.definition.folds or not inputs or not values.keys() >= set(inputs):
         return None
     definition = op.definition
     arguments: list[Any] = []

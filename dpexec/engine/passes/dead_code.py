@@ -42,4 +42,4 @@ def needed_nodes(graph: SSAGraph, nodes: Sequence[OpNode], fetch: Collection[str
 
 
 def _matters(node: OpNode) -> bool:
-    return node.op is not None and node.kind == "compute" and acts(node.op)
+    return node.op is not None and node.does.computes and acts(node.op)

@@ -9,7 +9,7 @@ from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.core.flags import globals as flags
 from dpexec.engine.graph.ssa import OpNode, SSAGraph
 from dpexec.engine.ir import roles
-from dpexec.engine.passes.merging import merge, mergeable
+from dpexec.engine.passes.merging import merge, mergeable, merged_collective
 
 __all__ = ["FuseAllReduce"]
 
@@ -44,7 +44,7 @@ class FuseAllReduce:
         if self.megabytes > 0:
             number = self._numbers(graph, groups)
             groups = mergeable(((number.get(node), node) for node in graph.ops), least=1)
-        return merge(graph, ((group, _fused(group)) for group in groups))
+        return merge(graph, ((group, merged_collective(group)) for group in groups))
 
     def _numbers(
         self, graph: SSAGraph, layers: Sequence[Sequence[OpNode]]
@@ -55,7 +55,7 @@ class FuseAllReduce:
         for layer in layers:
             for node in layer:
                 spec = graph.program.global_block().vars[node.inputs[0].name].spec
-                numbers[node] = number, spec.dtype
+                numbers[node] = node.does, number, spec.dtype
                 filled += abs(spec.size) * to_numpy(spec.dtype).itemsize / (1 << 20)
             parameters += len(layer)
             if filled >= self.megabytes or 1 < self.parameters < parameters:
@@ -64,12 +64,9 @@ class FuseAllReduce:
 
 
 def _layer(graph: SSAGraph, node: OpNode) -> Hashable:
-    if node.name != "all_reduce":
-        return None
+    does = node.does
+    if not does.of_gradients or does.has_root or node.name != does.name:
+        return None  # it is none, or was merged before
     grad = node.inputs[0].name
     dtype = graph.program.global_block().vars[grad].dtype
-    return grad.removesuffix(roles.GRAD_SUFFIX).split(".")[0], dtype
-
-
-def _fused(group: list[OpNode]) -> OpNode:
-    return OpNode(group[-1].id, "all_reduce", "fused_all_reduce", None, "collective")
+    return does, grad.removesuffix(roles.GRAD_SUFFIX).split(".")[0], dtype

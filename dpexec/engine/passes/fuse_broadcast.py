@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from dpexec.engine.graph.ssa import OpNode, SSAGraph
-from dpexec.engine.passes.merging import merge, mergeable
+from dpexec.engine.passes.merging import merge, mergeable, merged_collective
 
 __all__ = ["FuseBroadcast"]
 
@@ -22,15 +22,11 @@ class FuseBroadcast:
     def apply(self, graph: SSAGraph) -> bool:
         """Rewrite ``graph``; tell whether anything changed."""
         groups = mergeable((_way(node), node) for node in graph.ops)
-        return merge(graph, ((group, _fused(group[-1])) for group in groups))
+        return merge(graph, ((group, merged_collective(group)) for group in groups))
 
 
 def _way(node: OpNode) -> Hashable:
-    if node.kind != "broadcast":
+    if not node.does.copies:
         return None
     targets = (var.device for var in node.outputs if var.kind == "var")
-    return node.device, node.body, tuple(targets)
-
-
-def _fused(last: OpNode) -> OpNode:
-    return OpNode(last.id, "broadcast", "fused_broadcast", last.device, last.role, body=last.body)
+    return node.does, node.device, node.body, tuple(targets)

@@ -12,9 +12,9 @@ __all__ = ["RemoveIdentities"]
 class RemoveIdentities:
     """Let those that read a copy read the original.
 
-    Copies are the results of ``assign``, of ``scale`` by 1 without bias, of ``cast`` to the same
-    element type and of ``reshape2`` to the same shape, where the original keeps its value as long
-    as the copy is read.
+    Copies are the results of operators that declare ``copies``: of ``assign``, of ``scale`` by 1
+    without bias, of ``cast`` to the same element type and of ``reshape2`` to the same shape, where
+    the original keeps its value as long as the copy is read.
     """
 
     name = "remove_identities"
@@ -42,16 +42,12 @@ def _removable(uses: Uses, position: int) -> bool:
 
 
 def _is_identity(op: Operator) -> bool:
-    if op.type not in ("assign", "cast", "reshape2", "scale") or not pure(op):
+    copies = op.definition.copies
+    if not copies or not pure(op):
         return False
     if [slot for slot, names in op.inputs.items() if names] != ["X"]:
         return False
     found = op._variables([op.inputs["X"][0], op.outputs["Out"][0]])
     if len({(var.dtype, var.type, var.lod_level) for var in found.values()}) > 1:
         return False
-    if op.type == "scale":
-        return float(op.attrs.get("scale", 1.0)) == 1.0 and not op.attrs.get("bias", 0.0)
-    if op.type == "reshape2":
-        shapes = {var.shape for var in found.values()}
-        return len(shapes) == 1 and sum(dim < 0 for dim in shapes.pop()) < 2
-    return True
+    return copies is True or copies(op)

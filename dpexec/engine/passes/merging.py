@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dpexec.engine.graph.ssa import OpNode, SSAGraph
 
-__all__ = ["merge", "mergeable"]
+__all__ = ["merge", "mergeable", "merged_collective"]
 
 
 @dataclass
@@ -69,3 +69,14 @@ def merge(graph: SSAGraph, merged: Iterable[tuple[list[OpNode], OpNode]]) -> boo
     graph.ops = [node for node in graph.ops if node not in gone]
     graph.renumber()
     return bool(gone)
+
+
+def merged_collective(group: list[OpNode]) -> OpNode:
+    """A collective for several of one kind.
+
+    Args:
+        group: of one kind, device and body.
+    """
+    last = group[-1]
+    name = f"fused_{last.kind}"
+    return OpNode(last.id, last.does, name, last.device, last.role, body=last.body)

@@ -25,8 +25,8 @@ class SequentialExecution:
             line = [node for node in graph.ops if node.device == device and not node.is_collective]
             for first, second in itertools.pairwise(line):
                 name = f"__control_var@{next(numbers)}"
-                if first.kind != "scale_loss_grad":
+                if not first.does.seeds:
                     graph.write(first, name, device, "control")
-                if second.kind != "scale_loss_grad":
+                if not second.does.seeds:
                     graph.read(second, name, device, "control")
         return len(graph.vars) > before

@@ -10,6 +10,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import available_cpus, on_gpus
 from dpexec.engine.gpu import nccl
 from dpexec.engine.ir.program import Program
+from dpexec.engine.run.fetch import fetched_of
 from dpexec.engine.run.host_launch import HostLaunch
 from dpexec.engine.run.nccl_collectives import NcclCollectives
 from dpexec.engine.run.orders import DaskOrder, Inline
@@ -30,7 +31,6 @@ CANNOT = {
     "cluster: use either several trainers, or one process with a cluster",
     ("streams", "trainers"): "BuildStrategy.num_trainers > 1 is for CPU devices only",
     ("code", "streams"): "machine code is for processors",
-    ("cluster", "code"): "a step of code works on the variables of its process",
     ("code", "dask's scheduler"): "a step of code is one call, and dask's scheduler sees all tasks",
 }
 """Pairs of parts that no runner has both of, and why; the words of a pair are in order."""
@@ -111,14 +111,15 @@ def _code(
     store: ScopeStore, order: Order, num_threads: int, exchange: TrainerExchange | None
 ) -> WholeCode:
     if not isinstance(order, DaskOrder):
-        return WholeCode(store, None, 1, exchange)
-    return WholeCode(store, order.threads, min(num_threads, available_cpus()), exchange)
+        return WholeCode(store, fetched_of, None, 1, exchange)
+    most = min(num_threads, available_cpus())
+    return WholeCode(store, fetched_of, order.threads, most, exchange)
 
 
 def _trainers(
     strategy: BuildStrategy, replicas: Replicas, label: Program, program: Program, limit: float
 ) -> TrainerExchange:
-    from dpexec.engine.run.trainers.choice import party_for  # imported when it is used
     from dpexec.engine.run.trainers.exchange import TrainerExchange
+    from dpexec.engine.run.trainers.settings import party_for  # imported when it is used
 
     return TrainerExchange(party_for(strategy, label), replicas, label, program, limit)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.compile.plans.check import check_merge
+from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.arrays import Entry, TensorArray
 from dpexec.engine.core.copies import with_arrays
 from dpexec.engine.core.lod import Lod
@@ -33,6 +35,7 @@ __all__ = [
     "as_tensors",
     "collect",
     "fetch_names",
+    "fetched_of",
     "host_copy",
     "in_sequences",
     "merge",
@@ -133,6 +136,19 @@ def collect(
         else:
             results.append(_collected(name, values, merged))
     return results
+
+
+def fetched_of(plan: Plan, envs: Sequence[Env], merged: bool) -> list[Any]:
+    """Copies of what a plan is to fetch, see :func:`collect`.
+
+    Args:
+        plan: what ran.
+        envs: the values, per device.
+        merged: see :func:`collect`.
+    """
+    for device, name, home in plan.fetched_elsewhere:
+        envs[device][name] = envs[home][name]
+    return collect(envs, plan.key.fetch, plan.active, merged)
 
 
 def _concatenated(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Any:
@@ -267,7 +283,7 @@ class FetchedOffsets:
             fetch: names that will be fetched.
         """
         offsets = {name: self._offsets[name] for name in fetch if name in self._offsets}
-        return {
+        return offsets and {
             name: offset
             for name, offset in offsets.items()
             if not self._declared[offset].is_data or _fed(batches, offset)

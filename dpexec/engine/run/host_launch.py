@@ -12,7 +12,7 @@ from dpexec.engine.compile.bindings.recording import Recording
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import run_steps
-from dpexec.engine.run.fetch import collect
+from dpexec.engine.run.fetch import fetched_of
 
 __all__ = ["HostLaunch"]
 
@@ -45,6 +45,4 @@ class HostLaunch:
         self, plan: Plan, envs: Sequence[Env], merged: bool, recording: Recording | None
     ) -> list[Any]:
         """Copies of what is fetched, see :meth:`Launch.fetch`."""
-        for device, name, home in plan.fetched_elsewhere:
-            envs[device][name] = envs[home][name]
-        return collect(envs, plan.fetch, plan.active, merged)
+        return fetched_of(plan, envs, merged)

@@ -6,7 +6,7 @@ replicas meet. Each is chosen for itself (:mod:`dpexec.engine.run.choice`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from dpexec.engine.exchange.step_sums import PlanSums
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.threads.interrupts import InterruptGate
 
-__all__ = ["AgreedExchange", "Agreement", "Exchange", "Launch", "Order", "Store", "Tasks"]
+__all__ = ["Agreement", "CodeExchange", "Exchange", "Launch", "Order", "Store", "Tasks"]
 
 
 class Launch(Protocol):
@@ -120,16 +120,23 @@ class Exchange(Protocol):
     def barrier(self) -> None:
         """Nothing is overwritten before all have done what can fail; called once in a step."""
 
-    def mirror(self, envs: Sequence[Env]) -> None:
+    def mirror(self, made: Callable[[int, str], Any]) -> None:
         """Give others what they keep for this process; called in front of the commit.
 
         Args:
-            envs: the values, per device.
+            made: gives what the step made of a variable of a device; None: it left it as it was.
         """
 
 
-class AgreedExchange(Agreement, Exchange, Protocol):
-    """Other processes with which every step is agreed on: whole steps of code can wait for them."""
+class CodeExchange(Exchange, Protocol):
+    """Other processes for which whole steps of code can wait."""
+
+    def extent(self, samples: Sequence[int]) -> Hashable:
+        """What numbers of a step depend on but for its shapes and its run.
+
+        Args:
+            samples: per device of this process.
+        """
 
 
 class Tasks(Protocol):

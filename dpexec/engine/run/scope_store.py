@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.plans.replicas import Replicas
@@ -14,6 +14,10 @@ from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.program import Program
 from dpexec.engine.run.parts import Launch
+from dpexec.engine.run.whole_code import ScopeVariables
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.bindings.outside import Outside  # needs numba
 
 __all__ = ["ScopeStore"]
 
@@ -28,11 +32,15 @@ class ScopeStore:
     Attributes:
         replicas: as given.
         runs: the count of the program's runs.
+        devices, copies: see :class:`CodeStore`.
     """
+
+    copies = False
 
     def __init__(self, replicas: Replicas, label: Program) -> None:
         self.replicas = replicas
         self.runs = replicas.scope.runs_of(label)
+        self.devices = range(len(replicas.places))
 
     def begin(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], launch: Launch) -> list[Env]:
         """The values with which a step begins, see :meth:`Store.begin`."""
@@ -76,6 +84,10 @@ class ScopeStore:
             for name in feeds.persistable & env.keys():
                 if (name if shared else (device, name)) not in done:
                     self.replicas.commit(device, name, launch.copy(device, env[name]))
+
+    def variables(self, plan: Plan, stored: Sequence[Outside]) -> ScopeVariables:
+        """The variables of a step of code, see :meth:`CodeStore.variables`."""
+        return ScopeVariables(self.replicas, self.runs, plan, stored)
 
 
 def _memory(value: Any) -> Any:

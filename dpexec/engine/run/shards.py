@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 
 from dpexec.engine.compile.plans.parallel_do import parts_of_rows
 from dpexec.engine.compile.regions.env import Shard
-from dpexec.engine.core.rings import Ring
+from dpexec.engine.core.scope import Scope
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.ir.program import Program
+from dpexec.engine.run.parts import Agreement
+from dpexec.engine.strategy.strategies import BuildStrategy
 
-__all__ = ["make_shards"]
+__all__ = ["Shards"]
 
 
-def make_shards(
-    graph: SSAGraph,
-    feeds: Feeds,
-    run: int,
-    before: int,
-    total: int,
-    scaled: bool,
-    rings: Mapping[int, Ring],
-) -> list[Shard]:
-    """Every device's part of a run.
+class Shards:
+    """Tells every device of a graph its part of a run.
 
     Args:
         graph: the graph.
-        feeds: what the devices are fed.
-        run: number of the run.
-        before: samples of the batch that other processes have before those of this one.
-        total: samples of the whole batch.
-        scaled: whether gradients are weighted by their device's share of the batch.
-        rings: rings of trainers, by number.
+        scope: of the user; it counts the runs.
+        label: the program whose runs are counted.
+        strategy: says whether gradients are weighted by their device's share of the batch; None:
+            they are.
+        agreement: tells what other processes have of a batch; None: there are none.
+        with_rings: whether operators meet other trainers in rings of the scope.
     """
-    entropy = secrets.randbits(62) + 1
-    shards = []
-    replicas, first = len(graph.replicas), before
-    for device, parts in enumerate(parts_of_rows(graph, feeds.rows)):
-        samples = feeds.samples[device]
-        share = samples / max(total, 1)
-        weight = share if scaled else 1.0
-        begin = first if device < replicas else 0
-        shards.append(Shard(run, entropy, begin, max(samples, 1), weight, parts, share, rings))
-        first += samples
-    return shards
+
+    def __init__(
+        self,
+        graph: SSAGraph,
+        scope: Scope,
+        label: Program,
+        strategy: BuildStrategy | None,
+        agreement: Agreement | None,
+        with_rings: bool,
+    ) -> None:
+        self._graph, self._scope, self._label = graph, scope, label
+        self._agreement, self._with_rings = agreement, with_rings
+        one = BuildStrategy.GradientScaleStrategy.One
+        self._scaled = strategy is None or strategy.gradient_scale_strategy != one
+
+    def __call__(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
+        """The parts of a run.
+
+        Args:
+            feeds: what the devices are fed.
+            ahead: how many runs come before it that have not ended.
+        """
+        replicas, agreement = len(self._graph.replicas), self._agreement
+        own = feeds.samples[:replicas]
+        first, total = (0, sum(own)) if agreement is None else agreement.extent(own)
+        rings = self._scope.rings() if self._with_rings else {}
+        run = self._scope.run_count(self._label) + ahead
+        entropy, shards = secrets.randbits(62) + 1, []
+        for device, parts in enumerate(parts_of_rows(self._graph, feeds.rows)):
+            samples = feeds.samples[device]
+            share = samples / max(total, 1)
+            weight = share if self._scaled else 1.0
+            begin = first if device < replicas else 0
+            shards.append(Shard(run, entropy, begin, max(samples, 1), weight, parts, share, rings))
+            first += samples
+        return shards

@@ -134,7 +134,7 @@ class StepRunner:
                     raise
                 tasks.begin_updates()
                 if self.exchange is not None:
-                    self.exchange.mirror(envs)
+                    self.exchange.mirror(lambda device, name: envs[device].get(name))
                 store.commit(plan, feeds, envs, launch)
         return results
 

@@ -11,30 +11,33 @@ from dask.callbacks import Callback
 
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.env import Env, Shard
+from dpexec.engine.core import tensors
 from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.splitting import Feeds
-from dpexec.engine.run.fetch import collect
-from dpexec.engine.run.scope_store import ScopeStore
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.code_step import CodeStep
     from dpexec.engine.compile.bindings.notes import CodeNotes
+    from dpexec.engine.compile.bindings.outside import CodeStore, Outside
     from dpexec.engine.compile.bindings.sums import Joined
     from dpexec.engine.exchange.step_sums import PlanSums
-    from dpexec.engine.run.parts import AgreedExchange
+    from dpexec.engine.run.parts import CodeExchange
     from dpexec.engine.threads.prepared import Threads
     from dpexec.engine.threads.thread_team import ThreadTeam
     from dpexec.engine.trace.live import Keeper
 
-__all__ = ["WholeCode"]
+__all__ = ["ScopeVariables", "WholeCode"]
 
 
 class WholeCode:
-    """Runs steps whose tasks are all machine code, on variables in scopes.
+    """Runs steps whose tasks are all machine code.
 
     Args:
         store: the variables.
+        fetch: gives what is fetched, see :func:`fetched_of`.
         threads: those that help the calling one; None: there are none.
         most: how many may work at once.
         exchange: how values meet that a plan alone cannot bring together; None: there are none.
@@ -46,15 +49,16 @@ class WholeCode:
 
     def __init__(
         self,
-        store: ScopeStore,
+        store: CodeStore,
+        fetch: Callable[[Plan, list[Env], bool], list[Any]],
         threads: Threads | None,
         most: int,
-        exchange: AgreedExchange | None = None,
+        exchange: CodeExchange | None = None,
     ) -> None:
         self.made: weakref.WeakKeyDictionary[Binding, CodeStep | None]
         self.made = weakref.WeakKeyDictionary()
         self.joined: Sequence[Joined] = ()
-        self._store, self._exchange = store, exchange
+        self._store, self._fetch, self._exchange = store, fetch, exchange
         self._threads, self._most = threads, most
         self._teams: dict[int, ThreadTeam] = {}
 
@@ -77,12 +81,12 @@ class WholeCode:
         code = self._code(binding, feeds, sums)
         if code is None:
             return None
-        replicas, plan, team = self._store.replicas, code.plan, self._team(code.plan)
+        plan, team = code.plan, self._team(code.plan)
         notes = code.notes
         if recorders is not (() if notes is None else notes.recorders):
             notes = _make_room(binding, code, team, recorders)
         began = 0 if notes is None else time.perf_counter_ns()
-        held = code.bring(feeds, replicas)  # until the end of the run
+        held = code.bring(feeds)  # until the end of the run
         if held is None:
             return None
         if exchange is not None:
@@ -96,15 +100,18 @@ class WholeCode:
                     code.note(None)
                     code.check_begun()
                     return None
-                envs, self.joined = code.results(feeds, replicas), code.joined
-                results = collect(envs, plan.key.fetch, plan.active, merged)
-                code.commit(replicas)
-                self._store.runs.number += 1
+                envs, self.joined = code.results(feeds), code.joined
+                results = self._fetch(plan, envs, merged)
+                if exchange is not None:
+                    exchange.mirror(code.made)
+                code.variables.commit(code.made)
         except BaseException:
+            code.give_up()
             code.note(None)  # what comes next is noted over what this step noted
             raise
         if notes is not None:
-            notes.add(began, time.perf_counter_ns(), {} if sums is None else sums.moved)
+            moved, carried = ({}, {}) if sums is None else (sums.moved, sums.carried)
+            notes.add(began, time.perf_counter_ns(), moved, carried)
         return envs, results
 
     def _code(self, binding: Binding, feeds: Feeds, sums: PlanSums | None) -> CodeStep | None:
@@ -121,7 +128,8 @@ class WholeCode:
         if not known or (code is not None and code.exchange is not sums):
             from dpexec.engine.compile.bindings.code_step import code_step
 
-            code = code_step(binding, feeds, self._team(binding.plan).size, sums)
+            threads = self._team(binding.plan).size
+            code = code_step(binding, feeds, threads, self._store, sums)
             self.made[home] = code
         if code is not None and binding.rows:
             code.resize(binding)
@@ -148,3 +156,68 @@ def _make_room(
     notes.follow(recorders)
     code.note(notes)
     return notes
+
+
+class ScopeVariables:
+    """Variables of a step of code that lie in scopes, see :class:`CodeVariables`.
+
+    Args:
+        replicas: where they lie.
+        runs: the count of the program's runs.
+        plan: what runs.
+        stored: what it takes from there.
+    """
+
+    def __init__(
+        self, replicas: Replicas, runs: Any, plan: Plan, stored: Sequence[Outside]
+    ) -> None:
+        self._replicas, self._runs, self._plan, self._stored = replicas, runs, plan, stored
+        self._refs: list[weakref.ref[Any]] = []  # code keeps no values between runs
+        self._gone: list[Any] = []  # those of them whose arrays are no more
+        self._moves = -1
+        self._written: dict[str, LoDTensor] = {}
+
+    def bring(self, words: memoryview) -> list[Any] | None:
+        """Say where they lie, see :meth:`CodeVariables.bring`."""
+        known = self._moves == tensors.moves and not self._gone
+        return [ref() for ref in self._refs] if known else self._find(words)
+
+    def _find(self, words: memoryview) -> list[Any] | None:
+        found, replicas = [], self._replicas
+        for source in self._stored:
+            tensor = replicas.tensor(source.device, source.name)
+            array = None if tensor is None else tensor.array
+            if array is None or not source.fits(array):
+                return None
+            source.write(words, array)
+            found.append(array)
+        self._gone = []
+        self._refs = [weakref.ref(array, self._gone.append) for array in found]
+        self._moves = tensors.moves
+        written = ((name, replicas.tensor(0, name)) for name in self._plan.written)
+        self._written = {name: tensor for name, tensor in written if tensor is not None}
+        return found
+
+    def value(self, device: int, name: str) -> Any:
+        """The value of a variable; None if it has none."""
+        tensor = self._replicas.tensor(device, name)
+        return None if tensor is None else tensor.array
+
+    def overwritten(self, device: int, name: str) -> None:
+        """Updates overwrite the variables themselves."""
+
+    def commit(self, made: Callable[[int, str], Any]) -> None:
+        """Store what a run made, and count it."""
+        replicas = self._replicas
+        for device, name in self._plan.commits:
+            value = made(device, name)
+            if value is not None:
+                replicas.store(device, name, value)
+        if self._moves == tensors.moves:
+            replicas.touch(self._written)
+        else:
+            replicas.written(self._plan.written)
+        self._runs.number += 1
+
+    def give_up(self) -> None:
+        """Nothing was copied."""

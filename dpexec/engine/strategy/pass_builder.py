@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from dpexec.engine.core.errors import EnforceNotMet, similar
 from dpexec.engine.passes import PASSES, REWRITES, OperatorPass, Pass
 from dpexec.engine.passes.graph_viz import GraphViz
-
-if TYPE_CHECKING:
-    from dpexec.engine.strategy.strategies import BuildStrategy
+from dpexec.engine.strategy.fields import Strategy
 
 __all__ = ["ListedPass", "PassBuilder"]
 
@@ -61,15 +59,16 @@ class PassBuilder:
     Built-in passes run in their own order, those that were added behind those of their kind.
 
     Args:
-        strategy: whose passes these are; what is done here is done to it.
+        strategy: a BuildStrategy, whose passes these are; what is done here is done to it.
+        appended: what users have added to it: rewrites of operators, and passes over graphs.
     """
 
-    def __init__(self, strategy: BuildStrategy) -> None:
-        self._strategy = strategy
+    def __init__(self, strategy: Strategy, appended: tuple[list[OperatorPass], list[Pass]]) -> None:
+        self._strategy, self._appended = strategy, appended
 
     def all_passes(self) -> list[ListedPass | GraphViz]:
         """The passes that are on, in the order in which they run."""
-        rewrites, passes = self._strategy.appended
+        rewrites, passes = self._appended
         on = [step for step in REWRITES if self._is_on(step)], rewrites
         behind = [step for step in PASSES if self._is_on(step)], passes
         return [
@@ -90,7 +89,7 @@ class PassBuilder:
         self._check_open()
         if name == GraphViz.name:
             made = GraphViz()
-            self._strategy.appended[1].append(made)
+            self._appended[1].append(made)
             return made
         found = {ListedPass(step).type(): step for step in _BUILT_IN}
         if name not in found:
@@ -138,7 +137,7 @@ class PassBuilder:
         if isinstance(step, type):
             self._strategy._values[step.name] = False
             return
-        for added in self._strategy.appended:
+        for added in self._appended:
             if step in added:
                 added.remove(step)  # type: ignore[arg-type]
 

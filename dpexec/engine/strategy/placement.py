@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,9 @@ __all__ = [
     "scheduler_in_force",
     "workers_of",
 ]
+
+_logger = logging.getLogger(__name__)
+_told: set[str] = set()  # why steps are dask tasks: each reason is told once
 
 _LOCAL = {
     "threads": "threads",
@@ -90,9 +94,15 @@ def collectives_in_force(
     if strategy.collectives != "auto":
         return str(strategy.collectives)
     address = str(getattr(scheduler.scheduler, "address", ""))
-    divides = any(op.type == "parallel_do" for op in program.global_block().ops)
-    without_sockets = address.startswith("inproc:") and sys.platform != "linux"
-    return "tasks" if divides or without_sockets else "gang"
+    why_not = ""
+    if any(op.type == "parallel_do" for op in program.global_block().ops):
+        why_not = "ParallelDo divides batches inside of a step"
+    elif address.startswith("inproc:") and sys.platform != "linux":
+        why_not = "workers of one process meet at sockets on Linux alone"
+    if why_not and why_not not in _told:
+        _told.add(why_not)
+        _logger.warning("steps are dask tasks, as no gang can make them: %s", why_not)
+    return "tasks" if why_not else "gang"
 
 
 def active_client() -> Any:

@@ -194,7 +194,7 @@ class BuildStrategy(Strategy):
     def _finalize_strategy_and_create_passes(self) -> PassBuilder:
         if not self.was_compiled():
             self.freeze("_finalize_strategy_and_create_passes")
-        return PassBuilder(self)
+        return PassBuilder(self, self.appended)
 
 
 class ExecutionStrategy(Strategy):
@@ -205,11 +205,12 @@ class ExecutionStrategy(Strategy):
     client. With None it is what dask itself would take: a local scheduler that ``dask.config``
     names, else an active client, else the threads. ``trace`` records what ran when.
 
-    With ``collectives = "gang"`` every worker of a cluster gets one task that stays. It takes steps
-    from the client over a direct connection, and workers exchange gradients among themselves:
-    through shared memory on one host, else through sockets. That is faster than ``"tasks"``, where
-    every segment and collective is a dask task, and gives the same bits. ``"auto"`` takes a gang
-    unless it cannot run the program: one with ParallelDo, or workers without sockets.
+    In a ``"gang"`` every worker of a cluster has one task that stays. It takes steps from the
+    client over a direct connection, and workers exchange gradients among themselves: through
+    shared memory on one host, else through sockets. With ``collectives = "tasks"`` every segment
+    and collective is a dask task, which shows more and is slower. Both give the same bits.
+    ``"auto"``, the default, takes a gang unless it cannot run the program (one with ParallelDo, or
+    workers without sockets); then it takes tasks, and logs why.
 
     When a worker of a cluster is lost, or silent for ``collective_timeout`` seconds while others
     wait for it, its replicas move to other workers, and the run goes on from the last complete
@@ -226,7 +227,7 @@ class ExecutionStrategy(Strategy):
         None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
     )
     collectives = Field(
-        "tasks",
+        "auto",
         one_of("auto", "tasks", "gang"),
         "On a cluster: dask 'tasks', or inside a 'gang'; 'auto': a gang if it can run the program.",
     )

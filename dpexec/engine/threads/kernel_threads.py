@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -23,29 +24,46 @@ class _KernelThreads:
     """The BLAS libraries' own threads, limited while at least one run goes on in the process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._runs = 0
+        self._lock = threading.RLock()  # a run may be forgotten in the middle of another's begin
+        self._runs: set[weakref.ref[_Run]] = set()
         self._before: list[tuple[Any, int]] = []
 
-    def __enter__(self) -> None:
+    def begin(self, run: _Run) -> weakref.ref[_Run]:
+        """A run begins; gives what ends it, also if it is forgotten before."""
         with self._lock:
-            self._runs += 1
+            begun = weakref.ref(run, self.end)
+            self._runs.add(begun)
             for lib in _blas_libraries():
                 threads = lib.num_threads
                 if threads != 1:
                     self._before.append((lib, threads))
                     lib.set_num_threads(1)
+            return begun
 
-    def __exit__(self, *error: object) -> None:
+    def end(self, run: weakref.ref[_Run]) -> None:
+        """A run is over; the last one lifts the limit."""
         with self._lock:
-            self._runs -= 1
-            if self._runs == 0:
+            self._runs.discard(run)
+            if not self._runs:
                 for lib, threads in self._before:
                     lib.set_num_threads(threads)
                 self._before.clear()
 
 
 _kernel_threads = _KernelThreads()
+
+
+class _Run:
+    """A run; one that an interrupt breaks off as it begins or ends is over with the object."""
+
+    __slots__ = ("__weakref__", "_begun")
+
+    def __enter__(self) -> None:
+        self._begun = _kernel_threads.begin(self)
+
+    def __exit__(self, *error: object) -> None:
+        _kernel_threads.end(self._begun)
+        del self._begun
 
 
 def one_kernel_thread() -> AbstractContextManager[None]:
@@ -56,4 +74,4 @@ def one_kernel_thread() -> AbstractContextManager[None]:
     differently on machines with another number of cores. The limit holds for the whole process,
     so of runs that overlap (in several Python threads) the last one lifts it.
     """
-    return _kernel_threads
+    return _Run()

@@ -55,6 +55,17 @@ class Notes(Protocol):
             row: which of the steps.
         """
 
+    def tasks_ran(self, row: int) -> Iterable[tuple[Any, float, float]]:
+        """When tasks of a step ran, which is cheaper to tell than what they did.
+
+        Args:
+            row: which of the steps.
+
+        Returns:
+            Tasks with begin and end in nanoseconds; several times one whose parts ran at different
+            times.
+        """
+
 
 class OpenNotes(Notes, Protocol):
     """Notes of steps of which more may come."""

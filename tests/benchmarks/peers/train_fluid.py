@@ -1,6 +1,7 @@
 """The workloads as fluid programs, on dpexec or on PaddlePaddle 1.8.
 
-Modes: ``parallel`` (ParallelExecutor) and ``single`` (Executor with its program cache). Options are
+Modes: ``parallel`` (ParallelExecutor), ``single`` (Executor with its program cache), and on dpexec
+alone ``cluster`` (a worker for each replica) and ``trainers`` (a process for each). Options are
 fields of BuildStrategy and ExecutionStrategy. Written for Python 3.7, which Paddle 1.8 needs.
 """
 
@@ -14,9 +15,11 @@ import harness
 import loops
 import numpy as np
 import sequences
+import spread
 import workloads
 
 request = harness.Request()
+MEET = request.options.pop("meet", None)
 fluid = importlib.import_module(request.options.pop("package"))
 
 
@@ -77,6 +80,9 @@ class Layers:
 
     def flatten(self, x):
         return x  # fc does it
+
+    def mean(self, x):
+        return fluid.layers.mean(x)
 
     def add(self, x, y, act=None):
         return fluid.layers.elementwise_add(x, y, act=act)
@@ -174,6 +180,26 @@ def strategies():
     return build, execution
 
 
+def executor_of(program, loss_name):
+    """Trains in parallel, in the way that the mode names."""
+    build, execution = strategies()
+    if request.on_gpu:
+        build.product_precision = request.precision
+    if request.mode == "trainers":
+        build.trainers_endpoints = spread.endpoints(MEET, request.rank, request.replicas)
+        build.num_trainers, build.trainer_id = request.replicas, request.rank
+    executor = fluid.ParallelExecutor(
+        use_cuda=request.on_gpu,
+        loss_name=loss_name,
+        main_program=program,
+        build_strategy=build,
+        exec_strategy=execution,
+    )
+    replicas = 1 if request.mode == "trainers" else request.replicas
+    assert executor.device_count == replicas, executor.device_count
+    return executor
+
+
 def texts():
     """The module that has the net, of those on texts."""
     return loops if request.spec["net"] in loops.NETS else sequences
@@ -208,6 +234,7 @@ def main():
         if trains:
             optimizer().minimize(loss)
     place = fluid.CUDAPlace(0) if request.on_gpu else fluid.CPUPlace()
+    client = spread.cluster(request.replicas) if request.mode == "cluster" else None
     exe = fluid.Executor(place)
     exe.run(startup)
     for name, array in initial.items():
@@ -216,18 +243,13 @@ def main():
     about["versions"] = {"python": platform.python_version(), "numpy": np.__version__}
     about["versions"][fluid.__name__] = getattr(fluid, "__version__", "1.8")
 
-    if request.mode == "parallel":
-        build, execution = strategies()
-        if request.on_gpu:
-            build.product_precision = request.precision
-        executor = fluid.ParallelExecutor(
-            use_cuda=request.on_gpu,
-            loss_name=loss.name if trains else None,
-            main_program=program,
-            build_strategy=build,
-            exec_strategy=execution,
-        )
-        assert executor.device_count == request.replicas, executor.device_count
+    if request.mode == "trainers":
+        data = [
+            {name: spread.part(fluid, x, request.rank, request.replicas) for name, x in one.items()}
+            for one in data
+        ]
+    if request.mode != "single":
+        executor = executor_of(program, loss.name if trains else None)
 
         def step(batch):
             (value,) = executor.run([loss.name], feed=batch)
@@ -243,11 +265,13 @@ def main():
         if request.on_gpu:
             properties = importlib.import_module("cupy").cuda.runtime.getDeviceProperties(0)
             about["gpu"] = properties["name"].decode()
-        if request.mode == "parallel" and fluid.__name__ == "dpexec":
+        if request.mode != "single" and fluid.__name__ == "dpexec":
             about["dask_tasks"] = len(executor.plan.tasks) + 1  # one fetches
         return about
 
     harness.serve(request, step, data, about=describe)
+    if client:
+        client.close()
 
 
 if __name__ == "__main__":

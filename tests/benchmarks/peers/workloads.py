@@ -99,9 +99,10 @@ def batches(spec):
     """Eight batches by name of the input, along axis 0; class labels are int64 of rank 1."""
     rng = np.random.RandomState(0)
     net, size = spec["net"], spec["batch"]
-    if net in ("mlp", "lenet", "resnet"):
-        shapes = {"mlp": [spec.get("inputs")], "lenet": [1, 28, 28], "resnet": [3, 32, 32]}
-        return _labelled_images(rng, size, shapes[net], spec.get("classes", 10))
+    shapes = {"lenet": [1, 28, 28], "resnet": [3, 32, 32]}
+    if net in ("mean", "mlp", *shapes):
+        shape = shapes.get(net) or [spec["inputs"]]
+        return _labelled_images(rng, size, shape, spec.get("classes", 10))
     if net == "wide_and_deep":
         return _clicks(rng, spec)
     made = []
@@ -205,7 +206,7 @@ def parameters(spec):
         made["wide"] = np.zeros((spec["words"], 1), "float32")
         made.linear("wided", spec["dense"], 1, bias=False)
         made.stack([spec["width"] + spec["dense"]] + spec["hidden"] + [1])
-    else:
+    elif net != "mean":
         _encoder_parameters(made, spec)
     return dict(made)
 
@@ -332,6 +333,7 @@ def _encoder(layers, spec, batch):
 
 
 _NETS = {
+    "mean": lambda layers, spec, batch: layers.mean(batch["x"]),
     "mlp": _mlp,
     "lenet": _lenet,
     "resnet": _resnet,

@@ -105,8 +105,8 @@ def test_own_pass_runs_on_workers(client):
 
 
 def test_trace_holds_what_every_worker_did(client):
-    run = train(classifier(), batches(3), 2, scheduler=client, trace=True)
-    trace = run.compiled.trace
+    options = {"scheduler": client, "collectives": "tasks", "trace": True}
+    trace = train(classifier(), batches(3), 2, **options).compiled.trace
     assert trace.meta["scheduler"] == "distributed" and trace.steps == (0, 1, 2)
     keys = {task["key"] for task in trace.graph["tasks"]}
     for step in trace.steps:

@@ -9,6 +9,7 @@ import dpexec as fluid
 from dpexec.engine.compile.plans import compilation
 from dpexec.engine.compile.plans.branches import multiplications, stages_of
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.graph.kinds import COMPUTE
 from dpexec.engine.graph.ssa import OpNode, VarNode
 from tests.engine.run.nets import Net, assert_same_bits, batches, classifier, persistables, train
 
@@ -109,7 +110,7 @@ def test_a_branch_that_fails_changes_nothing(cores):
 
 def graph(edges, count):
     """Nodes with an edge from each number to each that needs it."""
-    nodes = [OpNode(i, "compute", str(i), 0, "forward") for i in range(count)]
+    nodes = [OpNode(i, COMPUTE, str(i), 0, "forward") for i in range(count)]
     for number, (source, target) in enumerate(edges):
         var = VarNode(number, str(number), 0, 0, writer=nodes[source])
         nodes[target].inputs.append(var)
@@ -161,6 +162,6 @@ def test_products_count():
         made = fluid.layers.conv2d(image, 16, 3, padding=1, bias_attr=False)
         made = fluid.layers.fc(made, 10, bias_attr=False)
         fluid.layers.matmul(made, made, transpose_y=True)
-    found = {op.type: multiplications(OpNode(0, "compute", op.type, 0, "forward", op))
+    found = {op.type: multiplications(OpNode(0, COMPUTE, op.type, 0, "forward", op))
              for op in main.global_block().ops}  # fmt: skip
     assert found == {"conv2d": 16 * 64 * 4 * 9, "mul": 16 * 64 * 10, "matmul": 10}

@@ -1,6 +1,7 @@
 """The search for cycles rests while something large is built."""
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -28,6 +29,18 @@ def test_search_that_was_off_stays_off():
         gc.enable()
 
 
+@pytest.fixture
+def thawed(monkeypatch):
+    """Nothing is frozen, as in a process without tests."""
+    monkeypatch.setattr(memory, "_frozen", threading.Event())
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    yield
+    if frozen:
+        gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
 def test_what_was_made_counts_as_old():
     with no_cycles_sought():
         made = [[] for _ in range(5000)]
@@ -35,6 +48,19 @@ def test_what_was_made_counts_as_old():
     oldest = {id(item) for item in gc.get_objects(generation=2)}
     assert oldest >= {id(item) for item in made}
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_others_froze_stays_frozen_and_is_counted_once(monkeypatch):
+    gc.freeze()
+    try:
+        with no_cycles_sought():
+            pass
+        with monkeypatch.context() as patch, no_cycles_sought():
+            patch.setattr(gc, "get_freeze_count", lambda: pytest.fail("counted again"))
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
 
 
 class Engine:

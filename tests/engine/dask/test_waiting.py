@@ -1,10 +1,12 @@
 """Who is waited for is looked after: errors say who is gone, and slow is not silent."""
 
 import asyncio
+import gc
 import os
 import pickle
 import re
 import time
+import weakref
 
 import pytest
 from distributed import Client
@@ -81,6 +83,21 @@ def test_lost_worker_is_named_soon():
         with pytest.raises(WorkerLostError, match=rf"{lost} \(replica 1\) has left the cluster"):
             contact.ask(os.getpid, homes=homes, what="to say who they are")
         assert time.monotonic() - began < 20.0
+
+
+def test_wait_that_was_too_short_does_not_hold_the_task(pair):
+    contact = Contact(pair.client, 30.0)
+    gc.collect()
+    gc.disable()
+    try:
+        futures = [pair.client.submit(time.sleep, 0.5, pure=False)]
+        known = weakref.ref(futures[0])
+        assert not contact.ended(futures, 0.05)
+        until(lambda: contact.ended(futures, 5.0))
+        futures.clear()
+        until(lambda: known() is None)
+    finally:
+        gc.enable()
 
 
 def test_scheduler_that_is_silent_is_named():

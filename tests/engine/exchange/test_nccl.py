@@ -12,7 +12,7 @@ from dpexec.engine.exchange import nccl
 from dpexec.engine.exchange.gpus import Gpu, how_exchanged, why_not_nccl
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.rendezvous import Member
-from dpexec.engine.exchange.wire import Channel, GangError, Tag, exchange, say_goodbye
+from dpexec.engine.exchange.wire import Channel, GangError, Tag, exchange, look_after, say_goodbye
 from tests.fakes.cupy import install
 from tests.waiting import until
 
@@ -70,11 +70,15 @@ def ends():
     theirs.close()
 
 
+def look(group):
+    look_after(group.channels, lambda: group.channels, None, group.limit, TAG)
+
+
 def test_watching_takes_nothing_of_what_others_send(ends):
     group, other = ends
-    group.watch(TAG)
+    look(group)
     exchange({0: other}, TAG, {0: [memoryview(b"1234")]}, {}, 1.0)
-    group.watch(TAG)
+    look(group)
     memory = bytearray(4)
     group.exchange(TAG, {}, {1: lambda nbytes: [memoryview(memory)]})
     assert memory == b"1234"
@@ -84,14 +88,14 @@ def test_watching_tells_why_a_member_leaves(ends):
     group, other = ends
     say_goodbye({0: other}, "worker b failed at step 3: no memory")
     with pytest.raises(GangError, match="no memory"):
-        group.watch(TAG)
+        look(group)
 
 
 def test_watching_tells_who_is_gone(ends):
     group, other = ends
     other.close()
     with pytest.raises(GangError, match=r"10\.0\.0\.1:1 \(replica 1\) is gone .*a sum"):
-        group.watch(TAG)
+        look(group)
 
 
 def test_arrays_live_until_a_call_that_has_begun_is_over(ends, monkeypatch):

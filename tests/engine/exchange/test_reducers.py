@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.core.reductions import SUM
 from dpexec.engine.exchange import chain
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.chain import Chained, sends_less
@@ -37,7 +38,7 @@ def bucket_of(number, sources=None):
         3,
         "all_reduce of some",
         tuple(
-            Sum(f"g{i}", sources or everybody, f"g{i}", everybody, np.dtype("f4"), shape, None)
+            Sum(f"g{i}", sources or everybody, f"g{i}", everybody, np.dtype("f4"), shape, None, SUM)
             for i, shape in enumerate(SHAPES)
         ),
     )

@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,14 +19,14 @@ TAG = Tag(3, 5, "all_reduce of w@GRAD (task 5)")
 SECRET = b"s" * 32
 
 
-def worker(scheme="tcp", security=None):
-    """What a door needs to know of a dask worker."""
-    return SimpleNamespace(address=f"{scheme}://127.0.0.1:1", security=security or Security())
+def door(secret, scheme="tcp", security=None):
+    """The door of a dask worker."""
+    return Door(f"{scheme}://127.0.0.1:1", security or Security(), secret)
 
 
 def doors_of(secrets, **options):
-    doors = [Door(worker(**options), secret) for secret in secrets]
-    return doors, [door.member([rank]) for rank, door in enumerate(doors)]
+    doors = [door(secret, **options) for secret in secrets]
+    return doors, [found.member([rank]) for rank, found in enumerate(doors)]
 
 
 def meet(doors, members, limit=5.0):
@@ -153,7 +152,7 @@ def test_tls_settings_of_dask_hold_between_hosts(tls, monkeypatch):
 
 def test_tls_worker_lets_nobody_in_who_does_not_encrypt(tls, monkeypatch):
     monkeypatch.setattr(rendezvous, "host_id", lambda: "")
-    doors = [Door(worker("tls", tls), SECRET), Door(worker(), SECRET)]
+    doors = [door(SECRET, "tls", tls), door(SECRET)]
     member = doors[0].member([0])
     plain = replace(member, worker=member.worker.replace("tls:", "tcp:"))
     found = meet(doors, [plain, doors[1].member([1])], limit=0.5)

@@ -36,6 +36,21 @@ def test_batch_is_split_as_evenly_as_possible(rows, devices):
     assert len(feeds.idle) == max(0, devices - rows)
 
 
+@pytest.mark.parametrize("rest", [{}, {"y": np.zeros((4, 1), "int64")}], ids=["alone", "beside"])
+def test_array_without_dimensions_is_refused_as_on_one_device(block, rest):
+    feed, wrong = {"x": np.array(3.0, "float32"), **rest}, r"'x' should have 2 dimensions"
+    with pytest.raises((EnforceNotMet, ValueError), match=wrong):
+        single_feed(block, feed)
+    with pytest.raises((EnforceNotMet, ValueError), match=wrong):
+        split_feed(block, feed, 2, partial=False)
+
+
+def test_array_without_dimensions_goes_to_all_devices_if_nobody_checks(block):
+    feeds = split_feed(block, {"y": np.array(3), "x": batch(4)["x"]}, 2, partial=False)
+    assert [values["y"].tolist() for values in feeds.values] == [3, 3]
+    assert split_feed(block, {"y": np.array(3)}, 2, partial=False).samples == [1, 1]
+
+
 def test_list_feed_keeps_ragged_batches(block):
     feeds = split_feed(block, [batch(3), batch(1)], 2, partial=False)
     assert feeds.samples == [3, 1]

@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 import pytest
-from dpexec.viz.memory import memory_of
+from dpexec.viz.measured.memory_use import memory_of
 
 import dpexec as fluid
 from dpexec.engine.compile.plans.compilation import Compilation

@@ -13,12 +13,12 @@ from dpexec.engine.kernels import compiling
 RUN = """
 import sys
 import numpy as np
-from dpexec.engine.kernels import collectives, machine, thread_team
+from dpexec.engine.kernels import collectives, tables, thread_team
 
 a, out = np.ones((2, 3), np.float32)
 words = np.array([3, out.ctypes.data, a.ctypes.data, a.ctypes.data])
 table = np.array([[collectives.add.address, words.ctypes.data]])
-assert machine.run(table, 0, 1) == 1
+assert tables.run(table, 0, 1) == 1
 assert out.tolist() == [2, 2, 2]
 print("numba.np.linalg" in sys.modules)
 """
@@ -69,6 +69,44 @@ def test_numbers_of_another_file_count_as_part_of_what_is_compiled():
         exec("def kernel(x):\n    return times(x)", names)
         stamps.add(compiling._stamp(names["kernel"]))
     assert len(stamps) == 3
+
+
+TURNS = """
+import time
+from pathlib import Path
+from dpexec.engine.kernels import compiling
+from numba.core.ccallback import CFunc
+
+def more(word):
+    return word + 1
+
+compile = CFunc._compile_uncached
+
+def slowly(self):
+    with Path("compiled").open("a") as file:
+        file.write("once ")
+    time.sleep(1)
+    return compile(self)
+
+CFunc._compile_uncached = slowly
+assert compiling.callback(more, "int64(int64)").ctypes(41) == 42
+"""
+
+
+@pytest.mark.skipif(not compiling.KEEP, reason="there is no place to keep it")
+def test_processes_that_need_the_same_code_compile_it_once(tmp_path):
+    (tmp_path / "turns.py").write_text(TURNS)
+    command = [sys.executable, "turns.py"]
+    several = [subprocess.Popen(command, cwd=tmp_path) for _ in range(3)]
+    assert [process.wait(100) for process in several] == [0, 0, 0]
+    assert (tmp_path / "compiled").read_text() == "once "
+    assert not list(tmp_path.rglob("*.turn"))
+
+
+def test_who_is_stopped_while_it_compiles_is_not_waited_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "_PATIENCE", 0.1)
+    with compiling._alone(tmp_path / "turn"), compiling._alone(tmp_path / "turn"):
+        pass
 
 
 INTERRUPTED = """

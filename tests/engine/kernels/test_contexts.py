@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.kernels import host
 from dpexec.engine.ops import _contexts as on_arrays
-from tests.engine.kernels.test_recurrent import in_general, results
+from tests.engine.kernels.test_recurrent import ON_HOST, in_general, results
 from tests.engine.ops.calls import samples
 
 pytest.importorskip("numba")
@@ -37,5 +36,5 @@ def test_rows_that_are_not_dense_give_the_same():
 def test_samples_give_the_same():
     for sample in samples("sequence_conv"):
         expected = results("sequence_conv", sample, in_general)
-        for name, value in results("sequence_conv", sample, host.host_kernel_of).items():
+        for name, value in results("sequence_conv", sample, ON_HOST).items():
             np.testing.assert_array_equal(value, expected[name], err_msg=name)

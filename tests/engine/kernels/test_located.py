@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(not kernels.available(), reason="numba is not in
 
 def test_addresses_of_arrays():
     from dpexec.engine.kernels.located import address, locate
-    from dpexec.engine.kernels.machine import run
+    from dpexec.engine.kernels.tables import run
 
     arrays = [np.empty((3, 4), np.float32), np.empty(7)[2:], np.empty((2, 0))]
     words, pairs = np.zeros(4, np.int64), np.array([[0, 1], [1, 0], [3, 1]])

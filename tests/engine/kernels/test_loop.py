@@ -8,13 +8,12 @@ pytest.importorskip("numba")
 from dpexec.engine.kernels.calls import run_call
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.loop import Loop, place, unknowns
-from dpexec.engine.kernels.machine import count, floats, kernel
+from dpexec.engine.kernels.machine import Count, Floats, kernel
 
 
 @kernel
-def _fill(p: int) -> int:
+def _fill(rows: Count, width: Count, value: Count, out: Floats) -> int:
     """Fill rows of an array with a number; refuse negative counts."""
-    rows, width, value, out = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
     for i in range(rows * width):
         out[i] = value
     return 1 if rows < 0 else 0

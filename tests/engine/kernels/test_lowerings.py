@@ -20,7 +20,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 from dpexec.engine.compile.regions.arena import arena_of
 from dpexec.engine.compile.regions.memory import aligned
 from dpexec.engine.compile.regions.task import TaskCode
-from dpexec.engine.kernels import lowering
+from dpexec.engine.kernels import implementations
 
 CANCELLING = ("batch_norm", "instance_norm")
 """Their gradients are what is left of terms about 1."""
@@ -108,7 +108,7 @@ def run_code(ops, before, after):
     if markers[-1] in code.order:
         return None
     code.layout()
-    arena = arena_of([code], [{}])
+    arena = arena_of([code.sizes], [{}])
     places = aligned(arena.nbytes), arena.inner[0], arena.lasting[0]
     (step,) = code.finish(*places, markers, rows=0, late=code.late(0))
     env = Env()
@@ -137,7 +137,9 @@ def lowered(type):
     gradient = "cross_entropy_grad2" if type == "cross_entropy2" else f"{type}_grad"
     values = [value for sample in samples(type) for value in sample.inputs.values()]
     sparse = any(isinstance(value, SelectedRows) for value in values)
-    return any(lowering.find(t, s) for t in (type, gradient) for s in {False, sparse})
+    return any(
+        implementations.find(t, "code", s) for t in (type, gradient) for s in {False, sparse}
+    )
 
 
 WITH_DOUBLES = {

@@ -12,7 +12,7 @@ from tests.engine.run.nets import assert_same_bits, batches, classifier, train
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.engine import kernels
-from dpexec.engine.kernels import machine, onednn, products
+from dpexec.engine.kernels import onednn, products, tables
 from dpexec.engine.kernels.lowering import Code, Late, Value
 
 ROUNDING = 2.0**-8  # relative, of a number in bfloat16
@@ -50,7 +50,7 @@ def run(code, arrays):
                 row.append(int(item))
         words.append(np.array(row, np.int64))
         table.append((kernel.address, words[-1].ctypes.data))
-    return machine.run(np.array(table, np.int64), 0, len(table)) == len(table)
+    return tables.run(np.array(table, np.int64), 0, len(table)) == len(table)
 
 
 def product(sizes, flips, alpha=1.0, times=1, apart=(True, True, True), halves=False):

@@ -1,12 +1,14 @@
 """Recurrent operators in machine code compute what they compute on arrays."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import dpexec as fluid
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir import opdef
-from dpexec.engine.kernels import host
+from dpexec.engine.kernels.implementations import kernel_of
 from tests.engine.ops.calls import SampleCall, samples
 
 pytest.importorskip("numba")
@@ -31,6 +33,9 @@ def results(type, sample, choose):
     return {**{name: values[name] for names in call.outputs.values() for name in names}, **grads}
 
 
+ON_HOST = partial(kernel_of, backend="host")
+
+
 def in_general(type, kernel):
     return kernel
 
@@ -39,7 +44,7 @@ def in_general(type, kernel):
 def test_samples_give_the_same(type):
     for sample in samples(type):
         expected = results(type, sample, in_general)
-        for name, value in results(type, sample, host.host_kernel_of).items():
+        for name, value in results(type, sample, ON_HOST).items():
             np.testing.assert_allclose(value, expected[name], rtol=2e-5, atol=2e-6, err_msg=name)
 
 
@@ -64,7 +69,7 @@ def test_many_sequences_give_the_same(type, initial):
         inputs["ProjWeight"] = rng.normal(0, 0.3, (size, projected))
     sample = opdef.Sample(inputs, {"is_reverse": initial})
     expected = results(type, sample, in_general)
-    for name, value in results(type, sample, host.host_kernel_of).items():
+    for name, value in results(type, sample, ON_HOST).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
@@ -94,10 +99,9 @@ def losses(native):
 
 def test_programs_use_them_unless_they_are_switched_off(monkeypatch):
     used = []
-    of = host.host_kernel_of
     monkeypatch.setattr(
-        "dpexec.engine.compile.plans.step_binding.host_kernel_of",
-        lambda *a: (used.append(a[0]), of(*a))[1],
+        "dpexec.engine.compile.plans.step_binding.kernel_of",
+        lambda *a: (used.append(a[0]), kernel_of(*a))[1],
     )
     on_arrays = losses(False)
     assert "lstm" not in used
@@ -114,7 +118,7 @@ def shut(x):
     return 1 / (1 + np.exp(-np.clip(x, -40, 13)))
 
 
-@pytest.mark.parametrize("choose", [in_general, host.host_kernel_of])
+@pytest.mark.parametrize("choose", [in_general, ON_HOST])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("type", TYPES)
 def test_gates_are_shut_and_open_as_far_as_those_of_paddle(type, dtype, choose):

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.kernels import host
 from dpexec.engine.ops import _sequences as on_arrays
-from tests.engine.kernels.test_recurrent import in_general, results
+from tests.engine.kernels.test_recurrent import ON_HOST, in_general, results
 from tests.engine.ops.calls import samples
 
 pytest.importorskip("numba")
@@ -44,6 +43,6 @@ def test_rows_that_are_not_dense_give_the_same():
 def test_samples_give_the_same(type):
     for sample in (sample for sample in samples(type) if sample.grad != ()):
         expected = results(type, sample, in_general)
-        for name, value in results(type, sample, host.host_kernel_of).items():
+        for name, value in results(type, sample, ON_HOST).items():
             if isinstance(value, np.ndarray):
                 np.testing.assert_allclose(value, expected[name], rtol=2e-6, err_msg=name)

@@ -22,7 +22,7 @@ from tests.engine.run.nets import (
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.engine import kernels
-from dpexec.engine.kernels import lowering, machine
+from dpexec.engine.kernels import implementations, tables
 from dpexec.engine.kernels.lowering import Code, Sparse, Value
 from dpexec.engine.kernels.sparse import merged
 
@@ -55,7 +55,7 @@ def run(code, arrays):
                 row.append(int(item))
         words.append(np.array(row, np.int64))
         table.append((kernel.address, words[-1].ctypes.data))
-    return machine.run(np.array(table, np.int64), 0, len(table)) == len(table)
+    return tables.run(np.array(table, np.int64), 0, len(table)) == len(table)
 
 
 def brought(rows, height):
@@ -94,7 +94,7 @@ def test_wrong_rows_are_refused_before_anything_changes(type, row):
     sparse, arrays = brought(grad, 7)
     param, rate = Value((7, 3), np.dtype("float32")), Value((1,), np.dtype("float32"))
     arrays |= {param: np.ones((7, 3), "float32"), rate: np.ones(1, "float32")}
-    lower = lowering.find(type, sparse=True)
+    lower = implementations.find(type, "code", sparse=True)
     if type == "sgd":
         lower(code, [param, rate, sparse], [param], {})
     else:
@@ -118,7 +118,7 @@ def test_sums_have_the_rows_of_all_merged_if_one_comes_twice(rows):
         values.append(sparse)
         arrays |= found
     out = Sparse.like((9, 2), "float32", 12)
-    lowering.find("sum", sparse=True)(code, [values], [out], {})
+    implementations.find("sum", "code", sparse=True)(code, [values], [out], {})
     assert run(code, arrays)
     expected = opdef.get("sum")(np, parts)
     count = arrays[out.count][0]

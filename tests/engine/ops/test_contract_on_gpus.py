@@ -14,7 +14,7 @@ from dpexec.engine.core.copies import with_arrays
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.ranges import looking_later
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.kernels.gpu.numbers import is_looked_at
+from dpexec.engine.ir import opdef
 from dpexec.engine.ops._sequences import sequence_maxima
 from tests.engine.ops.calls import SampleCall, parts, samples
 from tests.engine.ops.test_contract import TYPES, differentiable
@@ -48,7 +48,7 @@ def off_gpu(cupy, value, what):
     return with_arrays(value, copy)
 
 
-def compared(type, cupy, rtol, choose=SampleCall.choose, looked_at=lambda type, slot: False):
+def compared(type, cupy, rtol, choose=SampleCall.choose, host_inputs=()):
     """Run the samples of an operator, and its gradient, with NumPy and with CuPy.
 
     Args:
@@ -56,12 +56,12 @@ def compared(type, cupy, rtol, choose=SampleCall.choose, looked_at=lambda type, 
         cupy: the module.
         rtol: how much results may differ.
         choose: gives the kernel for CuPy, of the operator's type and its own kernel.
-        looked_at: whether the values of a slot stay on the host.
+        host_inputs: slots whose values stay on the host.
     """
     for number, sample in enumerate(samples(type)):
         calls = [SampleCall(type, sample, np.float32) for _ in range(2)]
         calls[1].xp, calls[1].choose = cupy, choose
-        on_host = [n for s, ns in calls[0].inputs.items() if looked_at(type, s) for n in ns]
+        on_host = [n for s, ns in calls[0].inputs.items() if s in host_inputs for n in ns]
         for name in calls[1].values.keys() - {*on_host}:
             calls[1].values[name] = with_arrays(calls[1].values[name], cupy.asarray)
         found, made = calls[0].forward(), calls[1].forward()
@@ -108,7 +108,7 @@ def test_kernel_needs_nothing_that_cupy_lacks(type, monkeypatch):
 def test_numbers_of_the_host_need_no_wait(type, monkeypatch):
     cupy = install(monkeypatch, 1)
     with looking_later():
-        compared(type, cupy, rtol=1e-6, looked_at=is_looked_at)
+        compared(type, cupy, rtol=1e-6, host_inputs=opdef.get(type).host_inputs)
     assert (set(cupy.machine.reads) == {"get"}) == (type not in WAITING_FOR_VALUES)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import dpexec as fluid
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.exchange import messages
 from dpexec.engine.exchange.wire import GangError
-from dpexec.engine.parameter_server import messages
 from tests.certificates import requiring_encryption
 from tests.engine.parameter_server.runs import Server, Trainer, connected, free_endpoints
 from tests.engine.run.strangers import DEEDS, crowd
@@ -111,6 +111,22 @@ def test_no_crowd_ends_a_server():
         members[0].join()
         server.join()
     assert len(members[0].losses) == 4
+
+
+def test_who_does_not_know_the_secret_stays_outside(monkeypatch):
+    monkeypatch.setenv("FLAGS_rpc_deadline", "500")
+    monkeypatch.setenv("DPEXEC_SECRET", "of the server")
+    endpoints = free_endpoints(1)
+    trainer = Trainer("one_trainer", 0, endpoints, 1)
+    server = Server(trainer.transpiler, endpoints[0])
+    connected(endpoints[0]).close()  # it listens, and has read its secret
+    monkeypatch.setenv("DPEXEC_SECRET", "another")
+    trainer.start()
+    with pytest.raises(GangError, match=f"{endpoints[0]} did not let us in"):
+        trainer.join()
+    with pytest.raises(GangError, match="trainer 0 did not come"):
+        server.join()
+    assert trainer.losses == []
 
 
 def test_who_came_instead_is_told(monkeypatch):

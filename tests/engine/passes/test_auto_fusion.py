@@ -9,7 +9,6 @@ import dpexec as fluid
 from dpexec.engine.graph.operators import Operators
 from dpexec.engine.ir import opdef
 from dpexec.engine.passes import AutoFusion, PassManager
-from dpexec.engine.passes.auto_fusion import FUSIBLE
 from tests.engine.passes.chains import CHAINS, WIDTH, chain, chain_batches
 from tests.engine.run.nets import AllReduce, Net, Reduce, assert_same_bits, train
 
@@ -147,9 +146,11 @@ def test_fetch_of_a_value_that_was_fused_away():
 
 def test_every_type_is_an_operator_with_a_kernel():
     pytest.importorskip("numba", reason="kernels in machine code need numba")
-    from dpexec.engine.kernels import lowering
+    from dpexec.engine.kernels import implementations
 
-    assert {t for t in FUSIBLE if opdef.find(t) is None or lowering.find(t) is None} == set()
+    fusible = opdef.types_where(lambda definition: definition.fuses)
+    found = {type for type in fusible if implementations.find(type, "code") is None}
+    assert fusible and found == set()
 
 
 def wild(seed):

@@ -37,7 +37,7 @@ def _slow(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
         for _ in range(3):
             sock.sendall(b"\x16")
-            time.sleep(0.05)
+            time.sleep(0.01)
 
 
 DEEDS = {

@@ -1,5 +1,6 @@
 """Steps like an earlier one: few calls, and nothing is taken for granted that may change."""
 
+import functools
 import sys
 
 import numpy as np
@@ -8,7 +9,14 @@ import pytest
 import dpexec as fluid
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.core.errors import EnforceNotMet
-from tests.engine.run.nets import batches, classifier, flags, strategies
+from tests.engine.run.nets import (
+    batches,
+    classifier,
+    flags,
+    sequence_batches,
+    sequences,
+    strategies,
+)
 
 CPU = fluid.CPUPlace()
 
@@ -61,6 +69,21 @@ def test_cached_step_is_few_calls_of_few_files():
     found = min((calls_of(trained.step) for _ in range(5)), key=len)  # threads may be slow to come
     assert len(found) <= 50, found
     assert len({file for file, _ in found}) <= 15, {file for file, _ in found}
+
+
+@pytest.mark.parametrize(("devices", "most"), [(1, 185), (2, 215)])
+def test_sequences_of_a_new_size_are_few_calls(devices, most):
+    """Feeds are checked and split, and the code gets its sizes; no piece of it is made."""
+    net, scope, exe = sequences(), fluid.Scope(), fluid.Executor(CPU)
+    exe.run(net.startup, scope=scope)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, *strategies(), places=[CPU] * devices
+    )
+    counts = []
+    for feed in sequence_batches([30, 39, 41, 35, 31, 33, 32, 34, 37, 36]):
+        run = functools.partial(exe.run, compiled, feed, [net.loss], scope=scope)
+        counts.append(len(calls_of(run)))
+    assert min(counts[4:]) <= most, counts
 
 
 def test_a_flag_counts_from_the_next_step_on(trained):

@@ -1,5 +1,7 @@
 """Several runs in one process at the same time."""
 
+import itertools
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,6 +25,8 @@ class Library:
 def library(monkeypatch):
     found = Library()
     monkeypatch.setattr(kernel_threads, "_blas_libraries", lambda: [found])
+    fresh = kernel_threads._KernelThreads()  # threads of other tests may still be in a run
+    monkeypatch.setattr(kernel_threads, "_kernel_threads", fresh)
     return found
 
 
@@ -49,6 +53,38 @@ def test_failed_run_lifts_the_limit(library):
     with pytest.raises(ZeroDivisionError), kernel_threads.one_kernel_thread():
         raise ZeroDivisionError
     assert library.num_threads == 8
+
+
+def test_interrupts_of_a_run_that_begins_or_ends_lift_the_limit(library):
+    """Python raises them wherever a function of the main thread is called, or returns."""
+    for number in itertools.count():
+        if not _interrupted(number):
+            break
+        with kernel_threads.one_kernel_thread():
+            assert library.num_threads == 1
+        assert library.num_threads == 8
+    assert number > 5
+
+
+def _interrupted(number):
+    """Whether a run has so many places where an interrupt can come; it has come there."""
+    left = [number]
+
+    def interrupt(frame, event, arg):
+        if frame.f_code.co_filename == kernel_threads.__file__:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        with kernel_threads.one_kernel_thread():
+            pass
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
 
 
 def test_executors_in_their_own_scopes_run_at_the_same_time(monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from dask.diagnostics import Profiler, ProgressBar
 
 import dpexec as fluid
+from dpexec.engine.dispatch.traces import trace_of
 from dpexec.engine.run.dask_graph import FETCH_KEY
 from tests.engine.run.nets import batches, classifier, train
 
@@ -115,7 +116,7 @@ def test_a_recorded_step_runs_as_any_other_and_leaves_all_events():
     run = train(net, batches(4), 2, trace=True)
     engine = run.compiled._engine
     assert any(code is not None for code in engine.runner.code.made.values())
-    trace = engine.trace
+    trace = trace_of(engine, engine.recorder)
     assert trace.steps == (0, 1, 2, 3)
     graph = trace.graph
     keys = {task["key"] for task in graph["tasks"]}
@@ -166,8 +167,8 @@ def test_recorder_that_is_switched_off_and_on_misses_only_what_ran_meanwhile():
         on = time.perf_counter()
         engine.observers.add(engine.recorder)
         exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])
-    events = engine.trace.events
-    assert engine.trace.steps == tuple(range(7))
+    events = trace_of(engine, engine.recorder).events
+    assert trace_of(engine, engine.recorder).steps == tuple(range(7))
     assert not any(off < event.start < on for event in events)
     assert all(event.stop < off for event in events if event.step < 6)
     assert all(event.start > on for event in events if event.step == 6)

@@ -1,6 +1,7 @@
 """Which scheduler runs a program, on how many devices, and where they live."""
 
 import asyncio
+import logging
 
 import dask
 import numpy as np
@@ -10,6 +11,7 @@ from distributed import Client, LocalCluster
 import dpexec as fluid
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.feeds.splitting import single_feed
+from dpexec.engine.strategy import placement
 from dpexec.engine.strategy.placement import (
     active_client,
     collectives_in_force,
@@ -40,9 +42,10 @@ def test_more_workers_than_replicas():
     assert place_replicas(2, ["a", "b", "c"]) == ["a", "b"]
 
 
-def exchange(client, program, platform="linux", asked="auto"):
+def exchange(client, program, platform="linux", asked=None):
     strategy = fluid.ExecutionStrategy()
-    strategy.collectives = asked
+    if asked is not None:
+        strategy.collectives = asked
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.platform", platform)
         return collectives_in_force(strategy, client, program)
@@ -57,13 +60,27 @@ def test_gang_is_chosen_where_it_can_run_the_program(client):
     assert [exchange(client, net.main, asked=a) for a in ("tasks", "gang")] == ["tasks", "gang"]
 
 
+def test_log_says_once_why_steps_are_tasks(client, monkeypatch, caplog):
+    monkeypatch.setattr(placement, "_told", set())
+    caplog.set_level(logging.WARNING, "dpexec")
+    divided, net = built(dense(8)[0], 2)[0], classifier()
+    for _ in range(2):
+        exchange(client, divided)
+        exchange(client, net.main, "darwin")
+        exchange(client, net.main)
+        exchange(client, divided, asked="tasks")
+    parallel_do, sockets = (record.getMessage() for record in caplog.records)
+    assert "no gang can make them: ParallelDo divides batches" in parallel_do
+    assert "no gang can make them: workers of one process" in sockets
+
+
 def test_programs_that_gangs_refuse_run_as_tasks(client):
     build, feed = dense(13)
     main, startup, loss, _ = built(build, 2)
     found = {}
     for scheduler in ("threads", client):
         scope, strategy = fluid.Scope(), fluid.ExecutionStrategy()
-        strategy.scheduler, strategy.collectives = scheduler, "auto"
+        strategy.scheduler = scheduler
         fluid.Executor(CPU).run(startup, scope=scope)
         engine = Engine(main, [CPU], scope, execution_strategy=strategy)
         feeds = single_feed(main.global_block(), feed)
@@ -74,7 +91,7 @@ def test_programs_that_gangs_refuse_run_as_tasks(client):
 
 
 def test_gang_that_was_chosen_has_the_bits_of_threads(client):
-    run = train(classifier(), batches(3), 2, scheduler=client, collectives="auto")
+    run = train(classifier(), batches(3), 2, scheduler=client)
     assert_same_bits(run, train(classifier(), batches(3), 2))
     assert type(run.compiled._engine._cluster._runner).__name__ == "GangRunner"
 

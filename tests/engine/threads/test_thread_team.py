@@ -79,7 +79,7 @@ def test_items_wait_for_words(size):
 
     def let_go_on():
         seen.append(steps.done)
-        steps.words[len(seen) - 1, 0] = steps.turn[0]
+        steps.words[min(len(seen), WORDS) - 1, 0] = steps.turn[0]  # on busy machines asked again
         return True
 
     for turn in (1, 2, 5):

@@ -154,6 +154,21 @@ def test_files_of_both_formats_load(tmp_path):
     assert load(save(Trace(), tmp_path / "nothing.json")) == Trace()
 
 
+@pytest.mark.parametrize("chrome", [True, False])
+def test_files_are_packed_if_their_name_says_so(tmp_path, chrome):
+    events = tuple(Event("relu", "op", 0, "a", k, k + 0.5, node=k % 9) for k in range(2000))
+    plain = save(Trace(events), tmp_path / "trace.json", chrome=chrome)
+    packed = save(Trace(events), tmp_path / "trace.json.gz", chrome=chrome)
+    assert load(packed) == load(plain) == Trace(events)
+    assert packed.stat().st_size < plain.stat().st_size / 5
+    assert save(Trace(events), tmp_path / "again.gz", chrome=chrome).read_bytes() == (
+        packed.read_bytes()
+    )
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(TraceFormatError, match="is damaged, or was cut off"):
+        load(packed)
+
+
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [

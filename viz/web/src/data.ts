@@ -51,10 +51,22 @@ export interface GroupData {
   folded: boolean;
 }
 
+export interface ReplayData {
+  step: number;
+  time: number[];
+  delay: number[];
+  before: number[][];
+  owner: number[];
+  owners: number[][];
+}
+
 export interface OverlayData {
   time?: (number | null)[];
+  spread?: (number | null)[];
   memory?: (number | null)[];
   slack?: (number | null)[];
+  effect?: (number | null)[];
+  replay?: ReplayData;
   critical?: number[];
 }
 
@@ -89,6 +101,7 @@ export interface TimelineData extends Base {
     node: (number | null)[];
     step: number[];
   };
+  typical: number;
   flows: [number, number][];
   critical: number[];
   counters: CounterData[];
@@ -118,7 +131,7 @@ export interface DeviceMemory {
   name: string;
   times: number[];
   kinds: Record<string, number[]>;
-  reserved?: number[];
+  work_area?: number[];
   peak: { time: number; bytes: number; parts: [string, string, number][] };
 }
 
@@ -170,7 +183,7 @@ export interface ChartData extends Base {
 export interface TextSection {
   heading: string;
   figures?: { label: string; value: number | null; unit: Unit; hint?: string }[];
-  bars?: { label: string; unit: Unit; parts: [string, number][] }[];
+  bars?: { label: string; unit: Unit; parts: [string, number, string][] }[];
   sentences?: { text: string; tone: "plain" | "good" | "warn"; nodes?: number[] }[];
 }
 

@@ -5,8 +5,6 @@ import type { TextData, TextSection } from "./data";
 import { type Child, h } from "./dom";
 import { figure } from "./format";
 
-// Bars use colours that are told apart with any colour vision, and every part has its name.
-const PARTS = 8;
 const TONES = { plain: "", good: "✓", warn: "!" } as const;
 
 export function textView(data: TextData, context: Context): Panel {
@@ -54,24 +52,23 @@ function content(section: TextSection, context: Context): Child {
 
 type Bar = NonNullable<TextSection["bars"]>[number];
 
-function names(bars: Bar[]): string[] {
-  return [...new Set(bars.flatMap((item) => item.parts.map(([name]) => name)))];
+/** By name of a part, the class of its colour and pattern, which belong to its meaning. */
+function looks(bars: Bar[]): Map<string, string> {
+  return new Map(bars.flatMap((item) => item.parts.map(([name, , look]) => [name, look])));
 }
 
 function bar(item: Bar, _: number, all: Bar[]): HTMLElement {
-  const order = names(all);
   const total = item.parts.reduce((sum, [, value]) => sum + value, 0);
   const most =
     Math.max(...all.map((other) => other.parts.reduce((sum, [, value]) => sum + value, 0))) || 1;
-  const parts = item.parts.map(([name, value]) => {
-    const number = order.indexOf(name) % PARTS;
+  const parts = item.parts.map(([name, value, look]) => {
     const share = (100 * value) / most;
     const text = figure(value, item.unit);
     return h(
       "span",
       {
-        class: `bar-part ${number % 2 ? "hatched" : ""}`,
-        style: `width:${share}%;--part:var(--part-${number})`,
+        class: `bar-part is-${look}`,
+        style: `width:${share}%`,
         title: `${name}: ${text}`,
       },
       share > 9 ? h("span", {}, text) : null,
@@ -100,16 +97,8 @@ function legend(bars: Bar[]): HTMLElement {
   return h(
     "ul",
     { class: "legend" },
-    names(bars).map((name, number) =>
-      h(
-        "li",
-        {},
-        h("i", {
-          class: `bar-part ${number % 2 ? "hatched" : ""}`,
-          style: `--part:var(--part-${number % PARTS})`,
-        }),
-        name,
-      ),
+    [...looks(bars)].map(([name, look]) =>
+      h("li", {}, h("i", { class: `bar-part is-${look}` }), name),
     ),
   );
 }

@@ -15,50 +15,47 @@ from dpexec.engine.core.scope import Scope
 from dpexec.engine.graph.ir_graph import IrGraph
 from dpexec.engine.graph.nodes import IrOpNode, IrVarNode
 from dpexec.engine.ir import roles
+from dpexec.engine.ir.opdef import types_where
 from dpexec.engine.ir.operator import Operator
 
 __all__ = [
-    "CONVOLUTIONS",
     "DEQUANTIZERS",
-    "OUT_SCALED",
-    "PAIRED",
     "QUANTIZERS",
-    "WEIGHTED",
     "Insertion",
     "input_node",
     "inputs_of",
     "load",
+    "out_scaled",
     "output_node",
     "outputs_of",
+    "paired",
     "reads_no_weight",
     "skipped",
+    "weighted",
     "weights_of",
 ]
-
-CONVOLUTIONS = ("conv2d", "depthwise_conv2d")
-WEIGHTED = (*CONVOLUTIONS, "mul", "matmul")
-"""Operators whose weights can be quantized."""
-
-PAIRED = (
-    *("pool2d", "elementwise_add", "concat", "softmax", "argmax", "transpose", "equal", "gather"),
-    *("greater_equal", "greater_than", "less_equal", "less_than", "mean", "not_equal", "reshape"),
-    *("reshape2", "bilinear_interp", "nearest_interp", "trilinear_interp", "slice", "squeeze"),
-    *("elementwise_sub", "mul", "matmul", "relu", "relu6", "leaky_relu", "tanh", "swish"),
-)
-"""Operators whose inputs can be quantized and dequantized at once."""
-
-OUT_SCALED = frozenset(
-    {*WEIGHTED, "relu", "leaky_relu", "relu6", "sigmoid", "tanh", "prelu", "swish", "softmax"}
-    | {"batch_norm", "elementwise_add", "pool2d", "reshape2", "transpose2", "concat"}
-    | {"elementwise_mul", "scale"}
-)
-"""Operators for whose outputs engines want scales."""
 
 QUANTIZERS = frozenset(
     {"fake_quantize_abs_max", "fake_quantize_range_abs_max"}
     | {"fake_quantize_moving_average_abs_max", "fake_channel_wise_quantize_abs_max"}
 )
 DEQUANTIZERS = frozenset({"fake_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs"})
+
+
+def weighted() -> list[str]:
+    """Operators whose weights can be quantized."""
+    return types_where(lambda definition: "weights" in definition.quantized)
+
+
+def paired() -> list[str]:
+    """Operators whose inputs can be quantized and dequantized at once."""
+    found = types_where(lambda definition: "inputs" in definition.quantized)
+    return [*found, "argmax"]  # which Paddle names, though its operator is arg_max
+
+
+def out_scaled(op: Operator) -> bool:
+    """Whether engines want scales for the outputs of an operator."""
+    return "outputs" in op.definition.quantized
 
 
 def _named(slots: Mapping[str, list[str]], wanted: Sequence[str]) -> list[str]:

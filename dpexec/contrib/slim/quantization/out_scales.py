@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dpexec.contrib.slim.quantization.graphs import (
-    OUT_SCALED,
     Insertion,
     load,
+    out_scaled,
     output_node,
     outputs_of,
 )
@@ -43,7 +43,7 @@ class OutScaleForTrainingPass:
             raise AssertionError("graph must be the instance of IrGraph.")
         insertion, is_test = Insertion(graph, self._scope, self._place), graph.is_test()
         for op in graph.graph.ops:
-            for name in outputs_of(op.operator) if op.name() in OUT_SCALED else ():
+            for name in outputs_of(op.operator) if out_scaled(op.operator) else ():
                 node = output_node(graph, op, name)
                 scale = insertion.kept(node, f"{name}@scale", 1.0)
                 ins, outs = {"X": node}, {"Out": insertion.version(node), "OutScale": scale}
@@ -88,7 +88,7 @@ class OutScaleForInferencePass:
         if self._scope is None:
             raise AssertionError("The scope cannot be set None.")
         for op in graph.graph.ops:
-            if op.name() in OUT_SCALED:
+            if out_scaled(op.operator):
                 names = outputs_of(op.operator)
                 if len(names) != 1:
                     raise AssertionError(f"{op.name()} must have one output, but has {names}")

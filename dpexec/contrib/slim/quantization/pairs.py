@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from dpexec.contrib.slim.quantization.graphs import (
-    PAIRED,
     Insertion,
     input_node,
     inputs_of,
+    paired,
     reads_no_weight,
     skipped,
 )
@@ -37,14 +37,8 @@ class AddQuantDequantPass:
         AssertionError: an operator is not supported, or scope or place is missing.
     """
 
-    _supported_quantizable_op_type: ClassVar = list(PAIRED)
-    _activation_type: ClassVar = [
-        "relu",
-        "relu6",
-        "leaky_relu",
-        "tanh",
-        "swish",
-    ]
+    _supported_quantizable_op_type: ClassVar = paired()
+    _activation_type: ClassVar = ["relu", "relu6", "leaky_relu", "tanh", "swish"]  # PaddleSlim's
 
     def __init__(
         self,
@@ -57,7 +51,7 @@ class AddQuantDequantPass:
         is_full_quantized: bool = False,
     ) -> None:
         for type in () if is_full_quantized else quantizable_op_type:
-            if type not in PAIRED:
+            if type not in paired():
                 raise AssertionError(f"{type} is not supported for quantization.")
         if scope is None:
             raise AssertionError("scope must not be None.")
@@ -66,7 +60,7 @@ class AddQuantDequantPass:
         self._scope, self._place = scope, place
         self._moving_rate, self._bits = moving_rate, quant_bits
         self._skip_pattern = skip_pattern
-        self._types = list(PAIRED if is_full_quantized else quantizable_op_type)
+        self._types = paired() if is_full_quantized else list(quantizable_op_type)
 
     def apply(self, graph: IrGraph) -> IrGraph:
         """Change a graph.

@@ -11,12 +11,12 @@ import numpy as np
 from dpexec import io
 from dpexec.contrib.slim.quantization.freezing import QuantizationFreezePass
 from dpexec.contrib.slim.quantization.graphs import (
-    OUT_SCALED,
-    PAIRED,
-    WEIGHTED,
     inputs_of,
     load,
+    out_scaled,
     outputs_of,
+    paired,
+    weighted,
 )
 from dpexec.contrib.slim.quantization.pairs import AddQuantDequantPass
 from dpexec.contrib.slim.quantization.thresholds import kl_threshold
@@ -31,7 +31,9 @@ from dpexec.engine.ir.program import Program
 
 __all__ = ["PostTrainingQuantization", "WeightQuantization"]
 
-_SUPPORTED = tuple(dict.fromkeys((*WEIGHTED, *PAIRED)))
+
+def _supported() -> list[str]:
+    return list(dict.fromkeys((*weighted(), *paired())))
 
 
 class PostTrainingQuantization:
@@ -104,14 +106,14 @@ class PostTrainingQuantization:
             if given not in known:
                 raise AssertionError(f"The {what} is {given!r}, but should be one of {known}.")
         for type in quantizable_op_type:
-            if type not in _SUPPORTED:
+            if type not in _supported():
                 raise AssertionError(f"{type} is not supported for quantization.")
         self._executor, self._scope = executor, scope or global_scope()
         self._files = (model_dir, model_filename, params_filename)
         self._samples, self._batches = sample_generator, batch_generator
         self._batch_size, self._batch_nums = batch_size, batch_nums
         self._algo = algo
-        self._types = list(_SUPPORTED if is_full_quantize else quantizable_op_type)
+        self._types = _supported() if is_full_quantize else list(quantizable_op_type)
         self._activation_bits, self._weight_bits = activation_bits, weight_bits
         self._activation_type, self._weight_type = activation_quantize_type, weight_quantize_type
         self._cache_dir = cache_dir if is_use_cache_file else None
@@ -185,7 +187,7 @@ class PostTrainingQuantization:
     def _noted(self) -> list[Operator]:
         """The operators whose outputs are looked at."""
         ops = self._program.global_block().ops
-        return [op for op in ops if op.type in self._types or op.type in OUT_SCALED]
+        return [op for op in ops if op.type in self._types or out_scaled(op)]
 
     def _names(self) -> tuple[list[str], list[str]]:
         """The weights to look at, and the other variables."""
@@ -230,10 +232,10 @@ class PostTrainingQuantization:
             self._activation_bits,
             self._activation_type,
             self._weight_type,
-            quantizable_op_type=[type for type in WEIGHTED if type in self._types],
+            quantizable_op_type=[type for type in weighted() if type in self._types],
         ).apply(graph)
-        paired = [type for type in PAIRED if type in self._types]
-        AddQuantDequantPass(self._scope, place, quantizable_op_type=paired).apply(graph)
+        types = [type for type in paired() if type in self._types]
+        AddQuantDequantPass(self._scope, place, quantizable_op_type=types).apply(graph)
         for name, scale in scales.items():
             for kept in (f"{name}.scale", f"{name}.quant_dequant.scale"):
                 if self._scope.find_var(kept) is not None:

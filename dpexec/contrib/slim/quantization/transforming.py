@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpexec.contrib.slim.quantization.graphs import (
-    CONVOLUTIONS,
-    WEIGHTED,
     Insertion,
     reads_no_weight,
     skipped,
+    weighted,
     weights_of,
 )
 from dpexec.engine.core import unique_name
@@ -64,7 +63,7 @@ class QuantizationTransformPass:
         ValueError: there is no such type.
     """
 
-    _supported_quantizable_op_type: ClassVar = list(WEIGHTED)
+    _supported_quantizable_op_type: ClassVar = weighted()
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class QuantizationTransformPass:
                 "act_preprocess_func must be None"
             )
         for op in quantizable_op_type:
-            if op not in WEIGHTED:
+            if op not in weighted():
                 raise AssertionError(f"{op} is not supported for quantization.")
         self._scope, self._place = scope, place
         self._bits = {True: weight_bits, False: activation_bits}
@@ -169,7 +168,7 @@ class _Transformation:
         return bool(
             attrs.get("skip_quant")
             or attrs.get("quantization_type") == "qat_without_weight"
-            or (op.name() in ("mul", "matmul") and reads_no_weight(self.graph, op))
+            or ("Y" in op.operator.inputs and reads_no_weight(self.graph, op))
         )
 
     def _counter(self) -> IrVarNode:
@@ -191,7 +190,7 @@ class _Transformation:
         if name not in self.made:
             is_weight = name in self.weights
             bits, kind = rules._bits[is_weight], rules._kinds[is_weight]
-            if kind == "channel_wise_abs_max" and op.name() in CONVOLUTIONS:
+            if kind == "channel_wise_abs_max" and "Filter" in op.operator.inputs:
                 self.made[name] = self._by_channel(node, name, bits)
             else:
                 self.made[name] = self._by_number(node, name, bits, kind)

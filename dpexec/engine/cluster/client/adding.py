@@ -97,7 +97,7 @@ def way_of(
     Returns:
         Who; None if one worker does all of it.
     """
-    if task.nodes[0].kind not in ("all_reduce", "reduce"):
+    if not task.nodes[0].does.of_gradients:
         return None
     sums = [total for node in task.nodes for total in sums_of(node, plan.missing)]
     ways = _ways(plan, sums, homes, home)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distributed import Future
 
-from dpexec.engine.cluster.gang_messages import Order, Outcome, Part, decode, encode
+from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, decode, encode
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.cluster.worker.resident import reside
 from dpexec.engine.exchange.lines import Line, wait
@@ -66,11 +66,11 @@ class GangLines:
 
     def _send_task(self, part: Part) -> Future:
         """Let a task take orders for a member."""
-        name = "gang_" + "_".join(f"dev{device}" for device in part.me.devices)
+        token, number = part.epoch
         return self._contact.client.submit(
             reside,
             part,
-            key=(name, f"{RESIDENT}{part.epoch.token[:8]}-{part.epoch.number}-{next(_counter)}"),
+            key=(part.task_name, f"{RESIDENT}{token[:8]}-{number}-{next(_counter)}"),
             workers=[part.me.worker],
             allow_other_workers=False,
             retries=0,
@@ -113,31 +113,62 @@ class GangLines:
         Args:
             orders: of all members.
         """
-        messages = [encode(order) for order in orders]
+        self.send(orders)
         self._outcomes = [None for _ in orders]
         self._waiting = set(range(len(orders)))
+
+    def send(self, told: Sequence[Order | Batch]) -> None:
+        """Send each member something, as soon as outcomes are awaited.
+
+        Args:
+            told: what, for all members.
+        """
+        messages = [encode(each) for each in told]
         for line, message in zip(self._lines, messages, strict=True):
             line.post(message)
+
+    def push(self, seconds: float = _LOOK) -> None:
+        """Send what was posted, as far as members take it; the rest waits for :meth:`outcomes`.
+
+        Args:
+            seconds: in which something must be taken.
+        """
+        while True:
+            for rank in range(len(self._lines)):
+                self._move(rank)
+            busy = [line for line in self._lines if line.is_sending]
+            if not busy or not wait(busy, seconds):
+                return
 
     @property
     def is_waiting(self) -> bool:
         """Whether it was interrupted before it knew what became of all orders."""
         return bool(self._waiting)
 
-    def outcomes(self) -> list[Outcome | None]:
+    def outcomes(self, meanwhile: Callable[[], None] | None = None) -> list[Outcome | None]:
         """What became of the orders, however long that takes; None for members that are gone.
 
         An interrupt waits for them; a second one does not, and may leave half a message.
+
+        Args:
+            meanwhile: is called while members work.
         """
         self.missing, give_up = {}, 0.0
         with InterruptGate() as gate:
             gate.between_tasks = True
+            if meanwhile is not None:
+                for line in self._lines:
+                    line.move()
+                meanwhile()
             while True:
-                failed = [self._move(rank) for rank in sorted(self._waiting)]
+                for rank in sorted(self._waiting):
+                    self._move(rank)
                 if not self._waiting:
                     break
                 now = time.monotonic()
-                if any(failed) or self.missing:  # who takes longer is told to stop when it goes on
+                if (
+                    self._has_failed or self.missing
+                ):  # who takes longer is told to stop when it goes on
                     give_up = give_up or now + _LOOK
                 if give_up and now >= give_up:
                     self._waiting.clear()
@@ -148,8 +179,14 @@ class GangLines:
                     self._look("to make steps")
         return list(self._outcomes)
 
-    def _move(self, rank: int) -> bool:
-        """Exchange with a member what can be exchanged; returns whether it has failed."""
+    @property
+    def _has_failed(self) -> bool:
+        """Whether a member has failed, or is gone before it said what became of its order."""
+        found = zip(self._outcomes, self._lines, strict=True)
+        return any(o.error if o is not None else line.lost for o, line in found)
+
+    def _move(self, rank: int) -> None:
+        """Exchange with a member what can be exchanged."""
         line = self._lines[rank]
         line.move()
         while line.messages:
@@ -157,11 +194,10 @@ class GangLines:
             if isinstance(message, Outcome):
                 self._outcomes[rank] = message
                 self._waiting.discard(rank)
-                return message.error is not None
-            self._replace_task(rank)  # what was posted waits for the next one
+            else:
+                self._replace_task(rank)  # what was posted waits for the next one
         if line.lost is not None:
             self._waiting.discard(rank)
-        return line.lost is not None
 
     def _replace_task(self, rank: int) -> None:
         task = self._tasks[rank] = self._send_task(self._parts[rank])

@@ -6,24 +6,25 @@ lines (:mod:`.gang_lines`), or as dask tasks (:mod:`.gang_calls`).
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import secrets
 import weakref
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from distributed import Future
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpexec.engine.cluster.client.binding_registry import News
 from dpexec.engine.cluster.client.gang_calls import GangCalls
 from dpexec.engine.cluster.client.gang_lines import GangLines, hang_up
+from dpexec.engine.cluster.client.gang_orders import GangOrders, Once
 from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
-from dpexec.engine.cluster.gang_messages import GangStep, Order, Outcome, Part
+from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
 from dpexec.engine.cluster.worker.gang import open_door
 from dpexec.engine.compile.bindings.binding import Binding
-from dpexec.engine.core.lod import Lod
-from dpexec.engine.dask.held import Fed
+from dpexec.engine.core.errors import WorkerLostError
+from dpexec.engine.dask.deliveries import Fed, arrive, fed_to
 from dpexec.engine.exchange.gpus import how_exchanged, why_not_nccl
 from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.rendezvous import Member, Visitor
@@ -31,12 +32,15 @@ from dpexec.engine.exchange.wire import GangError
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
-    from dpexec.engine.cluster.messages import Noted
+    from dpexec.engine.cluster.messages import Epoch, Noted
     from dpexec.engine.dask.waiting import Contact
+    from dpexec.engine.feeds.coming import Coming
+    from dpexec.engine.feeds.splitting import Feeds
 
 __all__ = ["GangRunner"]
 
 _SECRET = 32  # bytes
+_SOON = 0.002  # seconds in which a member that works takes some of a batch that comes ahead
 _REACH = 5.0  # seconds in which a worker takes a connection of the client, or is out of its reach
 
 _logger = logging.getLogger(__name__)
@@ -48,25 +52,70 @@ class GangRunner:
     Args:
         contact: how workers are talked to.
         group: the replicas.
+        coming: knows batches of later runs; None: nothing does.
     """
 
     tells = True
     """Orders also tell of new bindings."""
 
-    def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
-        self._contact, self._group = contact, group
+    def __init__(self, contact: Contact, group: ReplicaGroup, coming: Coming | None = None) -> None:
+        self._contact, self._group, self._later = contact, group, coming
         self._members: list[Member] = []
         self._why_not_nccl = ""
         self._epoch = group.epoch
         self._open: list[Line] = []  # which end with this object
         self._lines: GangLines | None = None
         self._calls = GangCalls(contact, ())
+        self._coming: dict[int, _Coming] = {}  # by id of what devices are fed
+        self._numbers, self._over = itertools.count(1), deque[int]()  # of batches
         weakref.finalize(self, hang_up, self._open)
 
     @staticmethod
     def together(bindings: Sequence[Binding]) -> int:
         """How many of some steps go into one order: all."""
         return len(bindings)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether members wait for orders, so that these need not wait for the members."""
+        return self._lines is not None and self._epoch == self._group.epoch
+
+    def start(self, steps: Sequence[StepRequest], first: int) -> Callable[[], StepOutcome] | None:
+        """Order steps of which all members know the bindings.
+
+        Args:
+            steps: which.
+            first: number of the first.
+
+        Returns:
+            What waits for their outcome. None if they were not ordered: no members wait for
+            orders, or workers were lost that hold what is fed.
+        """
+        lines = self._lines
+        if lines is None:
+            return None
+        try:
+            for wanted in steps:
+                wanted.binding.plan.exchange = how_exchanged(self._members, self._why_not_nccl)
+            lines.post(self._orders(steps, first, False))
+            lines.push()
+            self._send_ahead(steps[-1].feeds)
+            lines.push(_SOON)
+            return functools.partial(self._finish, lines)
+        except WorkerLostError:
+            self.part()
+            return None
+        except BaseException:
+            self.part()
+            raise
+
+    def _finish(self, lines: GangLines) -> StepOutcome:
+        """What became of the steps that were started."""
+        try:
+            return self._concluded(lines)
+        except BaseException:
+            self.part()
+            raise
 
     def run(
         self, steps: Sequence[StepRequest], first: int, recorded: bool, news: News
@@ -96,72 +145,93 @@ class GangRunner:
     def _run(
         self, steps: Sequence[StepRequest], first: int, recorded: bool, news: News
     ) -> StepOutcome:
-        once, holders = _Once(), set[str]()
-        orders: list[Order] = []
-        blocks: list[list[Future]] = []
-        for member in self._members:
-            found, lie_there = self._part_of(member, steps, first, recorded, once, holders)
-            orders.append(Order(self._group.complete, found))
-            blocks.append(lie_there)
+        orders = self._orders(steps, first, recorded)
         if news.new:  # all compile before any makes a step: in that, others would wait for it
             telling = Order(self._group.complete, (), *news.told)
-            made = self._made([telling] * len(orders), [()] * len(orders), ())
+            made = self._made([telling] * len(orders))
             if made.error is not None:
                 return made
-        return self._made(orders, blocks, holders)
+        return self._made(orders, lambda: self._send_ahead(steps[-1].feeds))
+
+    def _orders(self, steps: Sequence[StepRequest], first: int, recorded: bool) -> list[Order]:
+        """What all members are told of some steps."""
+        coming = self._delivered([wanted.feeds for wanted in steps])
+        fed = [each.fed for each in coming]
+        over = [self._over.popleft() for _ in range(len(self._over))]
+        batches = [each.number if each.lines is self._lines else 0 for each in coming]
+        told, orders = GangOrders(steps, fed, batches, first, recorded), []
+        needed: dict[Any, Any] = {}
+        for member in self._members:
+            blocks: dict[Any, Any] = {}
+            mine = told.of(member.devices, blocks)
+            orders.append(Order(self._group.complete, mine, blocks=list(blocks), over=over))
+            needed |= blocks
+        holders = frozenset[str]().union(*(part.holders for parts in fed for part in parts))
+        arrive(self._contact, [*needed.values()], holders, self._group.homes.workers)
+        return orders
+
+    def ahead(self, batches: Sequence[Feeds]) -> None:
+        """Let rows for later steps go to the workers that make them, as far as that is known.
+
+        Args:
+            batches: what devices will be fed; rows go as long as theirs exist.
+        """
+        if self._members and self._epoch == self._group.epoch:
+            self._deliver(batches)
+
+    def _send_ahead(self, feeds: Feeds) -> None:
+        """Send the members what is likely to be fed after this, while they work."""
+        if self._later is None or self._lines is None:
+            return
+        for later in self._later.after(feeds):
+            known = self._coming.get(id(later))
+            if known is None or known.lines is not self._lines:
+                (fed,) = self._deliver([later])
+                number = next(self._numbers)
+                if id(later) not in self._coming:
+                    weakref.finalize(later, _forget, self._coming, id(later), self._over)
+                self._coming[id(later)] = _Coming(self._epoch, fed, number, self._lines)
+                once = Once()
+                self._lines.send(
+                    [
+                        Batch(number, {device: once(fed[device].values) for device in m.devices})
+                        for m in self._members
+                    ]
+                )
+
+    def _delivered(self, batches: Sequence[Feeds]) -> list[_Coming]:
+        """What every device is fed in some steps, on its way to the members."""
+        known = [self._coming.get(id(feeds)) for feeds in batches]
+        there = [None if k is None or k.epoch != self._epoch else k for k in known]
+        lacking = [feeds for feeds, k in zip(batches, there, strict=True) if k is None]
+        others = iter(self._deliver(lacking))
+        return [k or _Coming(self._epoch, next(others)) for k in there]
+
+    def _deliver(self, batches: Sequence[Feeds]) -> list[list[Fed]]:
+        homes = self._group.homes.address
+        every = [pair for feeds in batches for pair in zip(homes, feeds.values, strict=True)]
+        found = fed_to(self._contact, every, True, self._group.epoch)
+        return [found[first : first + len(homes)] for first in range(0, len(found), len(homes))]
 
     def _made(
-        self,
-        orders: Sequence[Order],
-        blocks: Sequence[Sequence[Future]],
-        holders: Collection[str],
+        self, orders: Sequence[Order], meanwhile: Callable[[], None] | None = None
     ) -> StepOutcome:
         """What becomes of orders."""
-        way: GangLines | GangCalls
-        if self._lines is not None and not any(blocks):
-            way = self._lines
-            way.post(orders)
-        else:
-            way = self._calls
-            way.post(orders, blocks, holders)
+        way = self._calls if self._lines is None else self._lines
+        way.post(orders)
+        return self._concluded(way, meanwhile)
+
+    def _concluded(
+        self, way: GangLines | GangCalls, meanwhile: Callable[[], None] | None = None
+    ) -> StepOutcome:
         try:
-            return self._put_together(way, way.outcomes(), bool(holders))
+            return self._put_together(way, way.outcomes(meanwhile))
         except KeyboardInterrupt as interrupt:
             if way.is_waiting:
                 raise
-            made = self._put_together(way, way.outcomes(), bool(holders))
+            made = self._put_together(way, way.outcomes())
             made.error = made.error or interrupt  # the steps are made, which must be known
             return made
-
-    def _part_of(
-        self,
-        member: Member,
-        steps: Sequence[StepRequest],
-        first: int,
-        recorded: bool,
-        once: _Once,
-        holders: set[str],
-    ) -> tuple[list[GangStep], list[Future]]:
-        """A member's part of some steps, and what it is fed that lies on workers."""
-        found, blocks = [], []
-        for index, wanted in enumerate(steps):
-            feeds = wanted.feeds
-            parts = [Fed.of(self._contact, feeds.values[d], member.worker) for d in member.devices]
-            fed = dict(zip(member.devices, parts, strict=True))
-            holders.update(*(part.holders for part in parts))
-            blocks += [block for part in fed.values() for block in part.blocks]
-            step = GangStep(
-                wanted.key.number,
-                wanted.key.rows,
-                first + index,
-                {d: once(part.values) for d, part in fed.items()},
-                {d: part.counts for d, part in fed.items()},
-                {d: wanted.shards[d] for d in member.devices},
-                feeds.persistable,
-                recorded,
-            )
-            found.append(step)
-        return found, blocks
 
     # ---- the gang
 
@@ -203,7 +273,7 @@ class GangRunner:
     # ---- what became of orders
 
     def _put_together(
-        self, way: GangLines | GangCalls, outcomes: Sequence[Outcome | None], held: bool
+        self, way: GangLines | GangCalls, outcomes: Sequence[Outcome | None]
     ) -> StepOutcome:
         devices = sum(len(member.devices) for member in self._members)
         fetched: list[dict[str, Any]] = [{} for _ in range(devices)]
@@ -217,8 +287,6 @@ class GangRunner:
         error = self._error(outcomes)
         if error is not None:
             self.part()  # all have left
-            if held and not self._calls.cut_off and isinstance(error, GangError):
-                self._calls.find_cut_off()  # so that the next attempt knows
         done = min((outcome.done for outcome in there), default=0)
         sent = sum(outcome.bytes_sent for outcome in there)
         return StepOutcome(done, fetched, noted, sent, error, way.missing)
@@ -232,28 +300,27 @@ class GangRunner:
         if errors:
             return errors[0]
         lost = [m.name for m, o in zip(self._members, outcomes, strict=True) if o is None]
-        return (
-            GangError(self._calls.cut_off or f"{', '.join(lost)} did not answer") if lost else None
-        )
+        return GangError(f"{', '.join(lost)} did not answer") if lost else None
 
 
-class _Once:
-    """Makes views of the same numbers one object, which then travels once.
+class _Coming(NamedTuple):
+    """What devices will be fed, as far as it has gone ahead.
 
-    Without a reader, all steps of a run are fed the same arrays.
+    Args:
+        epoch: in which rows of blocks are on their way to these workers.
+        fed: that, and what travels with the order.
+        number: of the batch in which the latter went, too; 0: in none.
+        lines: the members that have the batch.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[Any, np.ndarray[Any, Any]] = {}
-
-    def __call__(
-        self, values: Mapping[str, np.ndarray[Any, Any]]
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        return {name: self._known.setdefault(_where(a), a) for name, a in values.items()}
+    epoch: Epoch
+    fed: list[Fed]
+    number: int = 0
+    lines: GangLines | None = None
 
 
-def _where(array: Any) -> Any:
-    """What says which numbers an array holds."""
-    if isinstance(array, Lod):
-        return id(array)
-    return array.__array_interface__["data"], array.shape, array.strides, array.dtype
+def _forget(coming: dict[int, _Coming], key: int, over: deque[int]) -> None:
+    """Nobody will be fed something any more."""
+    known = coming.pop(key)
+    if known.number:
+        over.append(known.number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recovery"]
 
+_HANDED_ON = 10.0  # seconds in which workers that are closed hand on what they have, if busy
+_LOOK = 0.1  # seconds between looks for it
 _ATTEMPTS = 4
 """How often the same step may lose workers: it may be what kills them."""
 
@@ -31,11 +34,13 @@ class Recovery:
     Attributes:
         busy: is held by who works with all replicas.
         lost: why there is no state to go on with, until the user gives some.
+        settle: takes the outcome of steps that are still being made, if there are some.
     """
 
     def __init__(self, group: ReplicaGroup, forget: Callable[[], None]) -> None:
         self.busy = threading.RLock()
         self.lost: StateLostError | None = None
+        self.settle: Callable[[], None] | None = None
         self._group, self._forget = group, forget
         self._next = 0
         self._attempt = range(0)  # numbers of the steps that were begun last
@@ -86,17 +91,18 @@ class Recovery:
 
     # ---- workers that are lost
 
-    def surviving(self, action: Callable[[], _T]) -> _T:
+    def surviving(self, action: Callable[[], _T], lost: WorkerLostError | None = None) -> _T:
         """Do something that needs all replicas, again when workers were lost and replaced.
 
         Args:
             action: what to do.
+            lost: workers that were lost when it was tried before.
 
         Raises:
             WorkerLostError: it has lost workers too often.
             StateLostError: nobody has the state of a lost replica.
         """
-        lost, left, complete = None, _ATTEMPTS, self._group.complete
+        left, complete = _ATTEMPTS, self._group.complete
         while left:
             try:
                 if lost is not None or self._disturbed:
@@ -126,14 +132,18 @@ class Recovery:
             StateLostError: nobody has the state of a lost replica.
         """
         self._disturbed = True  # also if it does not come to its end
-        try:
-            self._group.regroup(lost, self._attempt)
-        except StateLostError as error:
-            self.lost, self._disturbed = error, False  # there is nothing to put right any more
-            raise
-        finally:
-            self._forget()
-        self._disturbed = False
+        until = time.monotonic() + _HANDED_ON
+        while self._disturbed:
+            try:
+                self._group.regroup(lost, self._attempt)
+                self._disturbed = False
+            except StateLostError as error:
+                if time.monotonic() > until:
+                    self.lost, self._disturbed = error, False  # there is nothing to put right
+                    raise
+                time.sleep(_LOOK)  # workers that are closed may be handing it on
+            finally:
+                self._forget()
 
     def read(self, action: Callable[[], _T]) -> _T:
         """Read state; other threads may do that in the middle of a run, and may have to wait.
@@ -143,7 +153,11 @@ class Recovery:
 
         Raises:
             StateLostError: it is gone.
+            Exception: steps failed that were still being made.
         """
+        settle = self.settle
+        if settle is not None:
+            settle()
         if self.lost is not None:
             raise self.lost
         try:

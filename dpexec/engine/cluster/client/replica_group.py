@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 
@@ -24,6 +24,7 @@ from dpexec.engine.cluster.worker.state import Held
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.engine.dask.waiting import Contact
+from dpexec.engine.run.fetch import host_copy
 
 __all__ = ["ReplicaGroup"]
 
@@ -33,6 +34,18 @@ _NO_ADVICE = {"distributed.admin.large-graph-warning-threshold": "1 PB"}
 """Parameters come from the scope: nobody can follow dask's advice to load them on the workers."""
 
 _logger = logging.getLogger(__name__)
+
+
+class _Kept(NamedTuple):
+    """State of all replicas that the client has.
+
+    Args:
+        step: after which.
+        parts: by replica: what only that one has, and what all have.
+    """
+
+    step: int
+    parts: dict[int, list[Any]]
 
 
 class ReplicaGroup:
@@ -63,6 +76,8 @@ class ReplicaGroup:
         graph, _ = spec.graph()
         self.own = own_names(graph)
         self._mirror_anew = False
+        self._kept: _Kept | None = None
+        self._is_last = False  # whether a single worker is left of several
         self._candidates = Candidates(contact)
         self.homes = HomeTable([""] * len(graph.places))
         self._set_up()
@@ -133,7 +148,7 @@ class ReplicaGroup:
         Raises:
             WorkerLostError: the worker of a replica has left.
         """
-        if time.monotonic() - self._candidates.looked < _LOOK:
+        if time.monotonic() - self._candidates.looked < _LOOK and not self._is_last:
             return False
         living = self._candidates.living()
         gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
@@ -192,7 +207,7 @@ class ReplicaGroup:
     def restart(self) -> None:
         """Begin another epoch without any state; the next steps work on what is sent first."""
         self.epoch = self.epoch._replace(number=self.epoch.number + 1)
-        self.filled = False
+        self.filled = self._is_last = False
         self._set_up()
 
     def _set_up(self) -> None:
@@ -200,7 +215,8 @@ class ReplicaGroup:
         self._make_room(self.homes.workers, self.complete)
 
     def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
-        futures = [self._submit(worker, cluster_state.setup, step, self._spec) for worker in homes]
+        args = cluster_state.setup, step, self._spec, list(self.homes.workers)
+        futures = [self._submit(worker, *args) for worker in homes]
         self._contact.gather(futures, homes, "to make room for replicas")
 
     def _welcome(self, worker: str, devices: Sequence[int], step: int) -> None:
@@ -230,7 +246,8 @@ class ReplicaGroup:
             if new:
                 moved[worker] = self._parts(worker, new, held, step)
         self._give(moved, step, False, everybody, "to move replicas")
-        self.homes = homes
+        before, self.homes = len(self.homes.workers), homes
+        self._is_last = len(homes.workers) == 1 and (before > 1 or self._is_last)
         mirrors: dict[str, dict[int, list[Any]]] = {}
         for device, worker in self.mirrors if self.filled else ():
             if self._mirror_anew or worker not in _having(held, device, step, mirrored=True):
@@ -242,6 +259,30 @@ class ReplicaGroup:
         table = self.epoch, step, homes.workers, mirrored
         self._contact.ask(cluster_state.settle, *table, homes=everybody, what="to go on")
         self.complete, self._mirror_anew = step, False
+        self.keep(step)
+
+    def keep(self, step: int) -> None:
+        """Copy the state after a step to the client while a single worker is left of several.
+
+        Nobody else could mirror it, and what has made others end may end this one, too.
+
+        Args:
+            step: which all replicas have made.
+
+        Raises:
+            WorkerLostError: the worker is gone; the copy of an earlier step stays.
+        """
+        if not (self._is_last and self.filled and self._mirrored):
+            self._kept = None
+            return
+        (worker, devices), *_ = self.homes.workers.items()
+        first = devices[0]  # gives what all have in common
+        wanted: list[tuple[Any, ...]] = [(device, False, self.own[device]) for device in devices]
+        wanted.append((first, False, None, self.own[first]))
+        tasks = [self._submit(worker, cluster_state.take, step, *args) for args in wanted]
+        found = self._contact.gather(tasks, self.homes.workers, "to copy state to the client")
+        *own, common = ({name: host_copy(value) for name, value in part.items()} for part in found)
+        self._kept = _Kept(step, {d: [part, common] for d, part in zip(devices, own, strict=True)})
 
     def _give(
         self,
@@ -271,6 +312,8 @@ class ReplicaGroup:
             for device in range(len(self.own))
             for home in _having(held, device, step, mirrored=False)
         ]
+        if not sources and self._kept is not None and self._kept.step == step:
+            return {device: self._kept.parts[device] for device in devices}
         if not sources:
             raise StateLostError(self._lost(devices[0]))
         own = {device: self._own_part(device, worker, held, step) for device in devices}

@@ -15,12 +15,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dpexec.engine.cluster.client.binding_registry import BINDINGS_KEPT, BindingRegistry
+from dpexec.engine.cluster.client.binding_registry import BINDINGS_KEPT, BindingRegistry, News
 from dpexec.engine.cluster.client.gang_runner import GangRunner
 from dpexec.engine.cluster.client.lifetime import begin_run, end_run, forget
+from dpexec.engine.cluster.client.open_run import OpenRun, may_come_later
 from dpexec.engine.cluster.client.recovery import Recovery
 from dpexec.engine.cluster.client.replica_group import ReplicaGroup
-from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
+from dpexec.engine.cluster.client.step_outcome import (
+    BoundBatch,
+    StepOutcome,
+    StepRequest,
+    count_made,
+)
 from dpexec.engine.cluster.client.task_runner import TaskRunner
 from dpexec.engine.cluster.client.units import home_of
 from dpexec.engine.cluster.client.variables import Variables
@@ -35,16 +41,15 @@ from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.errors import ClusterError, WorkerLostError
 from dpexec.engine.dask.waiting import Contact
+from dpexec.engine.feeds.coming import Coming
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.program import Program
 from dpexec.engine.run.fetch import collect
 from dpexec.engine.strategy.strategies import ExecutionStrategy
-from dpexec.engine.trace.live import Counter, Keeper, Observers
+from dpexec.engine.threads.interrupts import InterruptGate
+from dpexec.engine.trace.live import Keeper, Observers
 
 __all__ = ["ClusterRunner"]
-
-BoundBatch = tuple[Binding, Feeds]
-"""What runs in a step, and what the devices are fed."""
 
 ShardsOf = Callable[[Feeds, int], Sequence[Shard]]
 
@@ -59,6 +64,7 @@ class ClusterRunner:
         replicas: the persistable variables, as the user sees them.
         label: the program whose runs are counted.
         observers: who looks at steps.
+        coming: knows batches of later runs; None: nothing does.
 
     Attributes:
         fetched: what the latest step gave, per device.
@@ -75,13 +81,13 @@ class ClusterRunner:
         replicas: Replicas,
         label: Program,
         observers: Observers,
+        coming: Coming | None = None,
     ) -> None:
         self._contact, self.client = contact, contact.client
         self._scope, self._label, self._observers = replicas.scope, label, observers
         self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
-        self.token = begin_run(
-            contact, self.client, contact.limit
-        )  # held by whoever reads state, too
+        # held by whoever reads state, too
+        self.token = begin_run(contact, self.client, contact.limit)
         mirrored = strategy.recovery == "mirror"
         try:
             self.group = ReplicaGroup(self._contact, self.token, spec, mirrored)
@@ -89,11 +95,12 @@ class ClusterRunner:
             end_run(weakref.ref(self.client), self.token)
             raise
         runner = GangRunner if spec.collectives == "gang" else TaskRunner
-        self._runner = runner(self._contact, self.group)
+        self._runner = runner(self._contact, self.group, coming)
         self._told = BindingRegistry(self.group)
         self._recovery = Recovery(self.group, self._told.forget)
         self.variables = Variables(self.group, self._recovery, replicas)
         self.fetched: Sequence[Mapping[str, Any]] = []
+        self._open: OpenRun | None = None
         self._recordings: LimitedCache[Binding, ClusterRecording] = LimitedCache(BINDINGS_KEPT)
 
     @property
@@ -113,21 +120,101 @@ class ClusterRunner:
         homes = self.group.homes.workers
         self._contact.reach(forget, self.token, homes=homes, what="to free replicas")
 
-    def run(self, steps: Sequence[BoundBatch], shards_of: ShardsOf, merged: bool) -> list[Any]:
+    def ahead(self, batches: Sequence[Feeds]) -> None:
+        """Let what lies on other workers go to those that make the next steps; while they work.
+
+        Args:
+            batches: what devices will be fed.
+        """
+        self._runner.ahead(batches)
+
+    def _started(self, steps: Sequence[BoundBatch], shards_of: ShardsOf) -> OpenRun | None:
+        """A run whose order is on its way; None if the run must be waited for."""
+        bindings, recovery = [binding for binding, _ in steps], self._recovery
+        plain = not self._observers.recorders and may_come_later(bindings[-1])
+        if not plain or recovery.lost or any(feeds.persistable for _, feeds in steps):
+            return None
+        recovery.surviving(self._look)
+        news = self._told.news(bindings)
+        if news.new or not self.variables.taken or not self._runner.is_open:
+            return None
+        found = enumerate(zip(steps, news.keys, strict=True))
+        wanted = [
+            StepRequest(binding, key, feeds, shards_of(feeds, ahead))
+            for ahead, ((binding, feeds), key) in found
+        ]
+        counter = self._observers.counter
+        with InterruptGate() as gate:
+            gate.between_tasks = True
+            numbers = recovery.begin(len(wanted))
+            finish = self._runner.start(wanted, numbers[0])
+            if finish is None:
+                return None  # who waits lets replicas move
+            self._open = run = OpenRun(wanted, numbers, news, counter, finish, self.settle)
+            recovery.settle = self.settle
+            if counter is not None:
+                counter.begin(bindings[0])
+            self._scope.set_run_count(self._label, self._runs() + len(wanted))
+            self._defer(steps)
+        return run
+
+    def _look(self) -> None:
+        """Let replicas move if workers have joined or left."""
+        if self.group.look():
+            self._recovery.regroup({})
+
+    def settle(self) -> None:
+        """Take the outcome of the run that was started, if there is one.
+
+        Raises:
+            EnforceNotMet: an operator failed in it; steps before count.
+            ClusterError: workers were lost that cannot be replaced.
+        """
+        with self._recovery.busy:
+            run, self._open, self._recovery.settle = self._open, None, None
+            if run is None:
+                return
+            steps = [(wanted.binding, wanted.feeds) for wanted in run.wanted]
+            made, done = self._made(steps, [wanted.shards for wanted in run.wanted], None, run)
+            lacking = len(steps) - done
+            self._scope.set_run_count(self._label, self._runs() - lacking)
+            if lacking or not made.fetched:
+                run.error = made.error
+            else:
+                run.outcome = made
+            if run.counter is not None:
+                count_made(run.counter, steps, done, None if run.error else run.results())
+            run.check()
+            if made.error is not None:  # it came when all steps were made
+                raise made.error
+
+    def run(
+        self, steps: Sequence[BoundBatch], shards_of: ShardsOf, merged: bool, wait: bool = True
+    ) -> list[Any]:
         """Make the steps of a run together; one after another while somebody records them.
+
+        Workers have the order of one run at a time, so the outcome of the run before comes first.
 
         Args:
             steps: what runs, and what the devices are fed.
             shards_of: gives every device's part of a step, so many after the next one.
             merged: how to return fetches, see :func:`collect`.
+            wait: else steps are only ordered, where that can be: what fails in them is raised by
+                the next run, or by who reads something.
 
         Returns:
-            The fetches of the last step.
+            The fetches of the last step, maybe to come :class:`Later`.
 
         Raises:
             ClusterError: workers were lost that cannot be replaced.
             EnforceNotMet: an operator failed; steps before count.
         """
+        with self._recovery.busy:
+            self.settle()
+            run = None if wait or not merged else self._started(steps, shards_of)
+        if run is not None:
+            self.variables.bring_lists()
+            return run.fetches()
         results: list[Any] = []
         while steps:
             recorders = self._observers.recorders
@@ -152,7 +239,7 @@ class ClusterRunner:
             return results
         finally:
             if counter is not None:
-                _count(counter, steps, self._runs() - before, results)
+                count_made(counter, steps, self._runs() - before, results)
 
     def _runs(self) -> int:
         return self._scope.run_count(self._label)
@@ -187,20 +274,24 @@ class ClusterRunner:
         steps: Sequence[BoundBatch],
         shards: Sequence[Sequence[Shard]],
         recording: ClusterRecording | None,
+        begun: OpenRun | None = None,
     ) -> tuple[StepOutcome, int]:
         """Make some steps, whatever workers are lost; how many were completed.
 
-        They may have ended early: by an operator's error, an interrupt, or a ``ClusterError``.
+        They may have been begun. They may have ended early: by an operator's error, an interrupt,
+        or a ``ClusterError``.
         """
         done, recovery = 0, self._recovery
-        recovery.give_up()
+        if begun is None:
+            recovery.give_up()
         bindings = [binding for binding, _ in steps]
 
         def rest() -> StepOutcome:
             nonlocal done
             done += recovery.made_before_failure()
             fed = frozenset[str]().union(*(feeds.persistable for _, feeds in steps))
-            self._get_ready({binding.plan: None for binding in bindings}, fed)
+            if begun is None:  # else what the user wrote since is for later steps
+                self._get_ready({binding.plan: None for binding in bindings}, fed)
             while True:
                 end = done + self._runner.together(bindings[done:])
                 made = self._some_steps(steps[done:end], shards[done:end], recording)
@@ -210,14 +301,49 @@ class ClusterRunner:
 
         with recovery.busy:
             try:
-                made = recovery.surviving(rest)
+                made, lost = self._finished(begun)
+                done += made.done
+                if begun is None or lost is not None:
+                    made = recovery.surviving(rest, lost)
             except BaseException as failed:
                 recovery.see_what_was_made(failed)
                 done += recovery.made_before_failure()
                 made = StepOutcome(0, [], error=failed)
-            for binding, feeds in steps[:done]:
-                self.variables.defer(binding, feeds)
+            if begun is None:
+                self._defer(steps[:done])
         return made, done
+
+    def _defer(self, steps: Sequence[BoundBatch]) -> None:
+        """Let variables that steps change come from the workers."""
+        for binding, fed in {(b, feeds.persistable): None for b, feeds in steps}:
+            self.variables.defer(binding, fed)
+
+    def _finished(self, begun: OpenRun | None) -> tuple[StepOutcome, WorkerLostError | None]:
+        """What became of steps that were begun, or who was lost in them."""
+        if begun is None:
+            return StepOutcome(0, []), None
+        try:
+            return self._noted(begun.finish(), begun.numbers, begun.news), None
+        except WorkerLostError as lost:
+            return StepOutcome(0, []), lost
+
+    def _noted(self, made: StepOutcome, numbers: range, news: News) -> StepOutcome:
+        """Note how far steps have come.
+
+        Raises:
+            WorkerLostError: members are gone or silent.
+        """
+        if made.lost:
+            raise WorkerLostError(str(made.error), made.missing) from made.error
+        if made.done:
+            self.group.keep(numbers[made.done - 1])
+            self.group.complete = numbers[made.done - 1]
+        if made.error is not None:
+            self._recovery.give_up()
+            return made
+        self._recovery.end(numbers[-1])
+        self._told.note(news)
+        return made
 
     def _some_steps(
         self,
@@ -237,16 +363,8 @@ class ClusterRunner:
         numbers = self._recovery.begin(len(steps))
         sent = time.perf_counter_ns()
         made = self._runner.run(wanted, numbers[0], recording is not None, news)
-        if made.lost:
-            raise WorkerLostError(str(made.error), made.missing) from made.error
-        if made.done:
-            self.group.complete = numbers[made.done - 1]
-        if made.error is not None:
-            self._recovery.give_up()
-            return made
-        self._recovery.end(numbers[-1])
-        self._told.note(news)
-        if recording is not None:
+        made = self._noted(made, numbers, news)
+        if recording is not None and made.error is None:
             plan = wanted[-1].binding.plan
             homes = [home_of(plan, task.id) for task in plan.tasks]
             recording.take(sent, homes, self.address, [n for n in made.noted if n is not None])
@@ -280,22 +398,3 @@ class ClusterRunner:
         if recording is not None:
             marks = partial(cluster_worker.marks, self.token, key)
             recording.connect(self._contact, self.group.homes.workers, marks)
-
-
-def _count(
-    counter: Counter, steps: Sequence[BoundBatch], done: int, results: Sequence[Any] | None
-) -> None:
-    """Tell a counter, who knows that the first step began, of steps that workers made together.
-
-    Args:
-        counter: who.
-        steps: what was to run, on what.
-        done: how many steps are complete.
-        results: what the last one gave; None: a step failed.
-    """
-    for index, (binding, feeds) in enumerate(steps[: done + (results is None)]):
-        if index:
-            counter.begin(binding)
-        unknown = [None for _ in binding.plan.fetch]
-        last = results is not None and index == done - 1
-        counter.end(feeds.samples, results if last else unknown if index < done else None)

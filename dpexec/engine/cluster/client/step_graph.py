@@ -23,7 +23,7 @@ from dpexec.engine.cluster.worker.jobs import JobOf, Storing, Work
 from dpexec.engine.cluster.worker.version_store import written_on
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Shard
-from dpexec.engine.dask.held import Fed
+from dpexec.engine.dask.deliveries import Fed, rows_of
 
 __all__ = ["StepGraph"]
 
@@ -106,8 +106,9 @@ class StepGraph:
             feeding, refs = None, [TaskRef(self._keys[index]) for index in job.after]
             if job.feeds:
                 fed, shard = feeds[job.device], shards[job.device]
-                feeding = Feeding(shard, fed.values, fed.counts, recorded)
-                refs = [TaskRef(block.key) for block in fed.blocks]
+                blocks: dict[Any, Any] = {}
+                feeding = Feeding(shard, fed.values, rows_of([fed], blocks), recorded)
+                refs = [TaskRef(key) for key in blocks]
             storing = self._storing(job, sorted(persistable))
             work = Work(job.device, feeding, job.actions, job.gives, storing)
             self._add_job(job, work, refs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpexec.engine.cluster.worker.versions import StaleTaskError
 from dpexec.engine.exchange.wire import GangError
@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.compile.regions.env import Shard
     from dpexec.engine.feeds.splitting import Feeds
+    from dpexec.engine.trace.live import Counter
 
-__all__ = ["StepOutcome", "StepRequest"]
+__all__ = ["BoundBatch", "StepOutcome", "StepRequest", "count_made"]
+
+BoundBatch: TypeAlias = "tuple[Binding, Feeds]"
+"""What runs in a step, and what the devices are fed."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,22 @@ class StepOutcome:
     def lost(self) -> bool:
         """Whether it ended early because members are gone or silent."""
         return isinstance(self.error, GangError | StaleTaskError)
+
+
+def count_made(
+    counter: Counter, steps: Sequence[BoundBatch], done: int, results: Sequence[Any] | None
+) -> None:
+    """Tell a counter, who knows that the first step began, of steps that workers made together.
+
+    Args:
+        counter: who.
+        steps: what was to run, on what.
+        done: how many steps are complete.
+        results: what the last one gave; None: a step failed.
+    """
+    for index, (binding, feeds) in enumerate(steps[: done + (results is None)]):
+        if index:
+            counter.begin(binding)
+        unknown = [None for _ in binding.plan.fetch]
+        last = results is not None and index == done - 1
+        counter.end(feeds.samples, results if last else unknown if index < done else None)

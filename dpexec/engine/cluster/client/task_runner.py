@@ -6,7 +6,7 @@ so that they go from one step to the next without the client.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -22,11 +22,14 @@ from dpexec.engine.cluster.worker.exports import how_exchanged
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.bucket_size import Link
 from dpexec.engine.compile.plans.plan import Plan
-from dpexec.engine.dask.held import Fed
+from dpexec.engine.dask.deliveries import fed_to
+from dpexec.engine.dask.packed import Packed
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
     from dpexec.engine.dask.waiting import Contact
+    from dpexec.engine.feeds.coming import Coming
+    from dpexec.engine.feeds.splitting import Feeds
 
 __all__ = ["TaskRunner"]
 
@@ -41,12 +44,16 @@ class TaskRunner:
     Args:
         contact: how workers are talked to.
         group: the replicas.
+        coming: is not asked: batches travel with the graph that is fed them.
     """
 
     tells = False
     """Workers know all bindings before its graphs come."""
 
-    def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
+    is_open = False
+    """Whether steps can be ordered without waiting for them."""
+
+    def __init__(self, contact: Contact, group: ReplicaGroup, coming: Coming | None = None) -> None:
         self._contact, self._group = contact, group
         self._homes = group.homes
         self._between: Link | None = None
@@ -60,6 +67,18 @@ class TaskRunner:
 
     def part(self) -> None:
         """Nothing is left on workers between graphs."""
+
+    def start(self, steps: Sequence[StepRequest], first: int) -> Callable[[], StepOutcome] | None:
+        """Graphs are always waited for."""
+        return None
+
+    def ahead(self, batches: Sequence[Feeds]) -> None:
+        """Let rows for later steps go to the workers that make them.
+
+        Args:
+            batches: what devices will be fed; rows go as long as theirs exist.
+        """
+        fed_to(self._contact, self._sent(batches), True, self._group.epoch)
 
     def run(
         self, steps: Sequence[StepRequest], first: int, recorded: bool, news: News
@@ -79,7 +98,9 @@ class TaskRunner:
         """
         group = self._group
         graphs: list[StepGraph] = []
-        holders: set[str] = set()
+        sent = self._sent([wanted.feeds for wanted in steps])
+        fed = fed_to(self._contact, sent, until=group.epoch)
+        devices = len(group.homes.address)
         for index, wanted in enumerate(steps):
             before = graphs[-1] if graphs else None
             base = first + index - 1 if graphs else group.complete
@@ -88,16 +109,20 @@ class TaskRunner:
             plan.exchange = how_exchanged(plan.graph.places[0], group.homes.workers)
             jobs, mirrored = self._jobs_of(plan), group.mirrored
             graph = StepGraph(plan, jobs, wanted.key, step, group.homes, mirrored, before, last)
-            pairs = zip(feeds.values, group.homes.address, strict=True)
-            fed = [Fed.of(self._contact, values, worker) for values, worker in pairs]
-            holders.update(*(part.holders for part in fed))
-            graphs.append(graph.fill(fed, feeds.persistable, wanted.shards, recorded))
+            parts = fed[index * devices : (index + 1) * devices]
+            graphs.append(graph.fill(parts, feeds.persistable, wanted.shards, recorded))
         futures, what = self._send(graphs), f"to make step {first}"
+        holders = frozenset[str]().union(*(part.holders for part in fed))
         returned = self._contact.gather(futures, group.homes.workers, what, holders)
         ended = returned[: len(graphs[-1].ends)]  # mirrors have nothing to tell
         return StepOutcome(
             len(graphs), [fetched for fetched, _ in ended], [noted for _, noted in ended]
         )
+
+    def _sent(self, batches: Sequence[Feeds]) -> list[tuple[str, Mapping[str, Any]]]:
+        """Which worker gets what for each replica, step after step."""
+        address = self._group.homes.address
+        return [pair for feeds in batches for pair in zip(address, feeds.values, strict=True)]
 
     def _jobs_of(self, plan: Plan) -> Jobs:
         """The jobs of a plan while replicas keep their homes."""
@@ -116,13 +141,13 @@ class TaskRunner:
 
     def _send(self, graphs: Sequence[StepGraph]) -> list[Any]:
         """Let dask run the graphs of all steps as one; returns the ends of the last."""
-        tasks = {key: task for graph in graphs for key, task in graph.tasks.items()}
-        where = {key: worker for graph in graphs for key, worker in graph.where.items()}
+        tasks = Packed((key, task) for graph in graphs for key, task in graph.tasks.items())
+        where = Packed((key, home) for graph in graphs for key, home in graph.where.items())
         last = graphs[-1]
         ends = [*(last.ends[d] for d in sorted(last.ends)), *last.mirrors.values()]
         with (
             dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}),  # feeds
-            dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0),
+            dask.annotate(workers=where, allow_other_workers=False, retries=0),
         ):
             futures: list[Any] = self._contact.client.get(tasks, ends, sync=False)
         return futures

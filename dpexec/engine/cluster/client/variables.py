@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.cluster.worker import state as cluster_state
+from dpexec.engine.core import tensors
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.places import CPUPlace
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.compile.plans.plan import Plan
     from dpexec.engine.compile.plans.replicas import Replicas, Stored
-    from dpexec.engine.feeds.splitting import Feeds
+    from dpexec.engine.core.scope import ScopeVariable
 
 __all__ = ["Variables"]
 
@@ -48,6 +49,8 @@ class Variables:
         self._versions: dict[str, int] = {}  # of what the workers have
         self._sources: dict[str, int] = {}  # whose values of a variable the user sees
         self._lists: dict[str, int] = {}  # likewise, of arrays and rank tables that runs wrote
+        self._deferred: dict[str, tuple[ScopeVariable, Stored]] = {}  # by the latest run
+        self._deferred_by: Any = None  # what ran, and when; None: it is to be done again
 
     @property
     def taken(self) -> bool:
@@ -96,6 +99,7 @@ class Variables:
             kept = {name: value for name, value in values[device].items() if name in own}
             calls.append((worker, (True, {device: kept})))
         group.call(cluster_state.store, calls, "to take values")
+        group.keep(group.complete)
         self._versions.update(written)
 
     def values(self, names: Iterable[str]) -> list[dict[str, Any]]:
@@ -140,31 +144,40 @@ class Variables:
         calls = [(address[device], (device, wanted)) for device, wanted in enumerate(names)]
         return self._group.call(function, calls, "to read variables")
 
-    def defer(self, binding: Binding, feeds: Feeds) -> None:
+    def defer(self, binding: Binding, fed: Collection[str]) -> None:
         """Let the user's variables come from the workers when they are read.
 
         Args:
             binding: what ran.
-            feeds: what it was fed.
+            fed: persistable variables that it was fed.
         """
+        if self._deferred_by != (binding, fed, tensors.moves) or not all(
+            var.value is held for var, held in self._deferred.values()
+        ):
+            self._defer(binding, fed)
+        written = {name: held for name, (_, held) in self._deferred.items()}
+        self._replicas.touch(written)
+        self._versions.update((name, self._replicas.seen(name)) for name in written)
+
+    def _defer(self, binding: Binding, fed: Collection[str]) -> None:
         source: dict[str, int] = {}
         plan = binding.plan
-        written = [*plan.overwritten, *plan.commits, *((0, name) for name in feeds.persistable)]
+        written = [*plan.overwritten, *plan.commits, *((0, name) for name in fed)]
         for device, name in written:
             source[name] = min(device, source.get(name, device))
         self._sources.update(source)
         kinds = {name: _kind(binding, device, name) for name, device in source.items()}
         self._lists.update((n, d) for n, d in source.items() if kinds[n] in _LISTS)
-        held = {
-            n: self._deferred(n, d, kinds[n]) for n, d in source.items() if n not in self._lists
+        self._deferred = {
+            n: self._deferred_one(n, d, kinds[n]) for n, d in source.items() if n not in self._lists
         }
-        for name in held:
+        for name in self._deferred:
             made = {d: found[name] for d, found in enumerate(binding.specs) if name in found}
             self._replicas.keep_specs(name, made)
-        self._replicas.touch(held)
-        self._versions.update((name, self._replicas.seen(name)) for name in held)
+        tells = {*kinds.values()} <= {VarType.LOD_TENSOR}  # all that change them, others do not
+        self._deferred_by = (binding, fed, tensors.moves) if tells else None
 
-    def _deferred(self, name: str, device: int, kind: VarType) -> Stored:
+    def _deferred_one(self, name: str, device: int, kind: VarType) -> tuple[ScopeVariable, Stored]:
         """A variable of the user, which is yet to come."""
         var = self._replicas.scope.var(name)
         # without what knows the scope, or tensor and scope would hold each other
@@ -173,7 +186,7 @@ class Variables:
         var.value = var.value if isinstance(var.value, held_as) else None
         held: Stored = var.get_selected_rows() if held_as is SelectedRows else var.get_tensor()
         held.defer(source, CPUPlace())
-        return held
+        return var, held
 
     def bring_lists(self) -> None:
         """Bring the arrays of tensors and the rank tables that steps wrote: users hold lists.

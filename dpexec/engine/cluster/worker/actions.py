@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpexec.engine.cluster.messages import BindingKey, StepOf, Value
 from dpexec.engine.cluster.worker.worker import WorkerReplicas
-from dpexec.engine.compile.plans.collectives import LEFT_OUT, NodeSum, add_in_order, sums_of
+from dpexec.engine.compile.plans.collectives import LEFT_OUT, NodeSum, combined, sums_of
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.places import array_module
@@ -51,15 +51,15 @@ class RunTask(NamedTuple):
         replicas.run(key, self.number, envs, step.number)
 
 
-class CutShare(NamedTuple):
-    """Shares of the gradients of some replicas, for the worker that adds them up.
+class _Share(NamedTuple):
+    """What is done with a share.
 
     Args:
         number: of the task whose sums are divided.
         share: which of the shares.
         shares: how many there are.
-        devices: the replicas.
-        takes: nothing, as the gradients lie on this worker.
+        devices: the replicas at home on this worker.
+        takes: what comes from other workers: shares of the others, where they are added up.
     """
 
     number: int
@@ -67,6 +67,16 @@ class CutShare(NamedTuple):
     shares: int
     devices: tuple[int, ...]
     takes: Takes = ()
+
+    def of(self, envs: Sequence[Env], device: int, name: str) -> Any:
+        """The share of a value of a replica at home here: a view, in one row."""
+        value = envs[device][name]
+        first, end = (value.size * share // self.shares for share in (self.share, self.share + 1))
+        return value.reshape(-1)[first:end]
+
+
+class CutShare(_Share):
+    """Shares of the gradients of some replicas, for the worker that adds them up."""
 
     def run(
         self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
@@ -80,26 +90,11 @@ class CutShare(NamedTuple):
         for _, found in _sums(replicas.binding(key).plan, self.number):
             own = share_name(found.name, self.share)
             for device in self.devices:
-                env = envs[device]
-                env[own] = _share_of(env[found.name], self.share, self.shares)
+                envs[device][own] = self.of(envs, device, found.name)
 
 
-class AddShare(NamedTuple):
-    """The sums of a share of the gradients.
-
-    Args:
-        number: of the task whose sums are divided.
-        share: which of the shares.
-        shares: how many there are.
-        devices: the replicas at home on this worker.
-        takes: the shares of the others.
-    """
-
-    number: int
-    share: int
-    shares: int
-    devices: tuple[int, ...]
-    takes: Takes = ()
+class AddShare(_Share):
+    """The sums of a share of the gradients."""
 
     def run(
         self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
@@ -113,7 +108,8 @@ class AddShare(NamedTuple):
         began, ends, xp = time.perf_counter_ns(), {}, array_module(replicas.place)
         for node, found in _sums(replicas.binding(key).plan, self.number):
             values = [self._value(envs, device, found.name) for device in found.sources]
-            envs[found.targets[0]][share_name(found.made, self.share)] = add_in_order(values, xp)
+            total = combined(found.reduction, values, xp)
+            envs[found.targets[0]][share_name(found.made, self.share)] = total
             ends[node] = time.perf_counter_ns()
         recording = replicas.recording(step.number)
         if recording is not None:
@@ -122,7 +118,7 @@ class AddShare(NamedTuple):
     def _value(self, envs: Sequence[Env], device: int, name: str) -> Any:
         """The share of the gradient of a replica, which lies here, or was taken."""
         if device in self.devices:
-            return _share_of(envs[device][name], self.share, self.shares)
+            return self.of(envs, device, name)
         return envs[device].pop(share_name(name, self.share))
 
 
@@ -170,12 +166,6 @@ def share_name(name: str, share: int) -> str:
         share: which of the shares.
     """
     return f"{name}[{share}]"
-
-
-def _share_of(value: Any, share: int, shares: int) -> Any:
-    """A share of the elements of an array, in one row."""
-    size = value.size
-    return value.reshape(-1)[size * share // shares : size * (share + 1) // shares]
 
 
 def _sums(plan: Plan, number: int) -> Iterator[tuple[OpNode, NodeSum]]:

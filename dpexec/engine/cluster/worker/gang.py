@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from distributed import get_worker, secede
 
-from dpexec.engine.cluster.gang_messages import GangStep, Order, Outcome, Part
-from dpexec.engine.cluster.worker.gang_step import make_step
-from dpexec.engine.cluster.worker.gang_tasks import BoundPlan
+from dpexec.engine import kernels
+from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
+from dpexec.engine.cluster.worker.gang_step import GangSteps
+from dpexec.engine.cluster.worker.step_groups import StepGroups
 from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.cluster.worker.versions import StaleTaskError
 from dpexec.engine.cluster.worker.worker import WorkerReplicas, at_work, replicas_at
-from dpexec.engine.core.places import CUDAPlace, Place
+from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.exchange.gpus import gpu_of
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.nccl import Exchange
 from dpexec.engine.exchange.rendezvous import CLIENT, Door, Member
-from dpexec.engine.exchange.side_by_side import helpers
 from dpexec.engine.exchange.wire import Channel, GangError, last_words
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
@@ -39,24 +38,27 @@ class Seat:
 
     Args:
         door: where the others come in.
-        pool: threads that help with its replicas.
+        threads: how many of the worker may work.
+        groups: tells dask's scheduler what steps consist of.
 
     Attributes:
         group: the connected gang; None before it has met.
         line: to the client; None if it does not come in.
+        batches: what came ahead of the steps that are fed it, by number.
         residing: is held by the task that takes orders from the line.
         has_left: whether the line is to be closed, by that task if there is one.
     """
 
-    def __init__(self, door: Door, pool: ThreadPoolExecutor | None) -> None:
-        self.door, self._pool = door, pool
+    def __init__(self, door: Door, threads: int, groups: StepGroups) -> None:
+        self.door, self._threads, self.groups = door, threads, groups
         self.group: Group | None = None
         self.line: Line | None = None
+        self.batches: dict[int, Batch] = {}
         self.residing = threading.Lock()
         self.has_left = False
         self.step = -1
         self._channels: dict[int, Channel] | None = None
-        self._bound: dict[int, BoundPlan] = {}
+        self._steps: GangSteps | None = None
         self._busy = threading.Lock()
 
     def meet(self, part: Part) -> None:
@@ -76,14 +78,19 @@ class Seat:
                 self.line = Line(self._channels.pop(len(part.members)), part.limit)
         return self._channels
 
-    def _join(self, part: Part, place: Place) -> Group:
-        """The connected gang."""
-        if self.group is None:
-            self.group = Group(part.members, part.rank, self._meet(part), part.limit)
+    def _join(self, part: Part, replicas: WorkerReplicas) -> tuple[Group, GangSteps]:
+        """The connected gang, and what makes its steps here."""
+        if self.group is None or self._steps is None:
+            group = Group(part.members, part.rank, self._meet(part), part.limit)
+            if replicas.spec.native and group.on_one_host:  # then all members have numba
+                kernels.load()
+                group.has_words = True
             if part.by_nccl:
-                assert isinstance(place, CUDAPlace)
-                self.group.nccl = Exchange(self.group, place)
-        return self.group
+                assert isinstance(replicas.place, CUDAPlace)
+                group.nccl = Exchange(group, replicas.place)
+            self.group, how = group, (part.mirrored, self._threads, self.groups)
+            self._steps = GangSteps(replicas, group, *how)
+        return self.group, self._steps
 
     @contextlib.contextmanager
     def _at_work(self, part: Part) -> Iterator[None]:
@@ -128,57 +135,34 @@ class Seat:
             for channel in (self._channels or {}).values():
                 channel.close()
         self.group, self._channels = None, {}
-        self._bound.clear()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+        self.batches.clear()
+        if self._steps is not None:
+            self._steps.close()
+        self._steps = None
 
     def obey(self, replicas: WorkerReplicas, part: Part, order: Order) -> Outcome:
         """Make the steps of an order."""
         outcome = Outcome()
         with self._at_work(part):
             try:
-                for step in order.steps[:1]:
-                    if step.number <= self.step:
-                        raise GangError(f"step {step.number} came after step {self.step}")
-                group = self._join(part, replicas.place)
+                if order.first is not None and order.first <= self.step:
+                    raise GangError(f"step {order.first} came after step {self.step}")
+                group, steps = self._join(part, replicas)
                 before = group.bytes_sent
                 if order.new:
                     replicas.bind(order.new, order.kept)
                 for versions in (*replicas.stores.values(), *replicas.mirrors.values()):
                     versions.stand_at(order.base)
-                for step in order.steps:
+                for step in order.each():
                     self.step = step.number
-                    bound = self._bind(replicas, step, part.mirrored)
-                    self._one_step(bound, replicas, step, outcome, step is order.steps[-1])
+                    outcome.fetched, outcome.noted = steps.make(step, step.number == order.last)
                     outcome.done += 1
                 outcome.bytes_sent = group.bytes_sent - before
             except BaseException as error:
+                self.groups.fail(error, part.task_name)
                 outcome.error = copy_to_send(error)
                 self.leave(last_words(part.me.name, self.step, error))
         return outcome
-
-    def _one_step(
-        self,
-        bound: BoundPlan,
-        replicas: WorkerReplicas,
-        step: GangStep,
-        outcome: Outcome,
-        last: bool,
-    ) -> None:
-        outcome.fetched, noted = make_step(bound, replicas, step, self._pool, last)
-        if step.recorded:
-            outcome.noted = noted
-
-    def _bind(
-        self, replicas: WorkerReplicas, step: GangStep, mirrored: Sequence[Collection[str]]
-    ) -> BoundPlan:
-        number, base = step.binding, replicas.numbered(step.binding, step.rows)
-        assert self.group is not None
-        if number not in self._bound:
-            self._bound = {n: bound for n, bound in self._bound.items() if replicas.knows(n)}
-            self._bound[number] = BoundPlan(base, self.group, mirrored, step.persistable)
-        self._bound[number].resize(base)
-        return self._bound[number]
 
 
 # ---- called on workers
@@ -199,8 +183,9 @@ def open_door(
     """
     leave(token, dask_worker)
     seat = _seats[token, dask_worker.address] = Seat(
-        Door(dask_worker, secret),
-        helpers(len(homes[dask_worker.address]), dask_worker.state.nthreads),
+        Door(dask_worker.address, dask_worker.security, secret),
+        dask_worker.state.nthreads,
+        StepGroups(dask_worker, token, len(homes)),
     )
     place = replicas_at(token, dask_worker.address).place
     return seat.door.member(homes[dask_worker.address], gpu_of(place))
@@ -225,7 +210,7 @@ def seat_of(part: Part) -> Seat:
     return seat
 
 
-def run_gang(part: Part, order: Order, *blocks: Any) -> Outcome:
+def run_gang(part: Part, order: Order) -> Outcome:
     """A task that makes the steps of one order.
 
     It leaves the worker's pool of threads, so that tasks of two gangs never wait for each other's
@@ -234,11 +219,9 @@ def run_gang(part: Part, order: Order, *blocks: Any) -> Outcome:
     Args:
         part: the member's part in the gang.
         order: what to do.
-        blocks: what devices are fed that lay on workers, one after another.
     """
     seat = seat_of(part)
     secede()
-    left = iter(blocks)
-    order = order._replace(steps=[step.with_blocks(left) for step in order.steps])
+    order = order.with_blocks(get_worker().data)
     with at_work(part.epoch) as replicas, one_kernel_thread():
         return seat.obey(replicas, part, order)

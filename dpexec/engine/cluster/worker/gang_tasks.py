@@ -2,42 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from dpexec.engine.cluster.worker.mirrors import Mirroring
+from dpexec.engine.cluster.worker.side_by_side import Phase, phases
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.step import CollectiveCall
+from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.places import CUDAPlace
-from dpexec.engine.exchange.buckets import Bucket, bucket_of
+from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.nccl_sums import ByNccl, divided
-from dpexec.engine.exchange.reducers import Reducer, reducer_of
-from dpexec.engine.exchange.side_by_side import Phase, phases
+from dpexec.engine.exchange.plan_sums import ExchangedSum, buckets_of, sparse_rows, step_sums
+from dpexec.engine.exchange.reducers import Reducer
 from dpexec.engine.exchange.staged import Staged
+from dpexec.engine.exchange.step_sums import PlanSums, StepSums
 from dpexec.engine.exchange.wire import Tag
 
-__all__ = ["BoundPlan"]
+__all__ = ["BoundPlan", "KnownSums"]
+
+_SUMS_KEPT = 32
 
 
-class _Collective:
-    """The call that stands for the nodes of a collective task.
+class KnownSums:
+    """What adds up values of all members; plans that add up the same share it.
+
+    Args:
+        group: the gang.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._known: LimitedCache[Any, StepSums] = LimitedCache(_SUMS_KEPT)
+
+    def of(self, buckets: Sequence[Bucket], rows: Mapping[str, int]) -> StepSums:
+        """The sums of some buckets; all members ask for them at the same time.
+
+        Args:
+            buckets: what is added up.
+            rows: of sparse sums, how many rows they have at most, by name.
+
+        Raises:
+            GangError: a member does not answer.
+            OSError: there is not enough memory.
+        """
+        key = tuple((bucket.sums, bucket.late) for bucket in buckets), tuple(rows.items())
+        found = self._known.used(key)
+        if found is None:
+            numbered = [replace(bucket, number=n) for n, bucket in enumerate(buckets)]
+            rooms = {name: [count] for name, count in rows.items()}
+            found = self._known[key] = step_sums(self._group, numbered, rooms)
+        return found
+
+
+class _OnGpu:
+    """The call that stands for the nodes of a collective task on GPUs.
 
     Args:
         bucket: what it adds up.
+        reducer: does it.
         bound: the plan that it belongs to.
     """
 
-    def __init__(self, bucket: Bucket, bound: BoundPlan) -> None:
-        self.bucket, self._bound = bucket, bound
-        self._reducer: Reducer | None = None
+    def __init__(self, bucket: Bucket, reducer: Reducer, bound: BoundPlan) -> None:
+        self._bucket, self._reducer, self._bound = bucket, reducer, bound
 
     def __call__(self, envs: Sequence[Env]) -> None:
-        if self._reducer is None:
-            self._reducer = self._bound.reducer(self.bucket)
-        self._reducer.run(envs, Tag(self._bound.step, self.bucket.number, self.bucket.text))
+        self._reducer.run(envs, Tag(self._bound.turn, self._bucket.number, self._bucket.text))
         if self._bound.recorded:
             self._bound.finish()  # so that it ends when its sums are there
+
+
+class _InStep:
+    """Adds up a bucket with those of the same step, see :class:`Reducer`.
+
+    Args:
+        sums: of the step.
+        number: of the bucket.
+    """
+
+    def __init__(self, sums: StepSums, number: int) -> None:
+        self._sums, self._number = sums, number
+
+    def run(self, envs: Sequence[Env], tag: Tag) -> None:
+        """Add up the bucket."""
+        self._sums.run(self._number, envs)
 
 
 class BoundPlan:
@@ -46,16 +99,17 @@ class BoundPlan:
     Args:
         base: the plan with its specs and code.
         group: the gang, as this member sees it.
+        known: the sums of other plans.
         mirrored: names of what is mirrored, per device.
         fed: names of what is fed that also sets a variable.
 
     Attributes:
         step: number of the step that is made.
         recorded: whether it notes when tasks run.
+        sums: what adds up values of all members; None: there is only this one.
         before: the tasks that it takes part in until variables may be overwritten; in parts,
             after each of which all collectives must have come to their end.
         after: those that come then.
-        waits: whether it waits in between for all members, who do not come together anyhow.
         mirroring: what members keep for each other.
     """
 
@@ -63,6 +117,7 @@ class BoundPlan:
         self,
         base: Binding,
         group: Group,
+        known: KnownSums,
         mirrored: Sequence[Collection[str]],
         fed: Collection[str],
     ) -> None:
@@ -70,17 +125,13 @@ class BoundPlan:
         self.group, self.step, self.recorded = group, -1, False
         self._base: Binding | None = None
         self.binding: Binding
-        self.collectives = {
-            task.id: _Collective(bucket_of(plan, task, base.specs), self)
-            for task in plan.tasks
-            if task.is_collective
-        }
+        self.sums: PlanSums | None = None
+        self._calls = self._add_up(base.opened or base, known) if len(group.members) > 1 else {}
         self.resize(base)
         first = min(plan.updates, default=len(plan.tasks))
         self.before = self._parts(plan.tasks[:first])
         self.after = self._parts(plan.tasks[first:])
         self.mirroring = Mirroring(group, plan, mirrored, fed)
-        self.waits = len(group.members) > 1 and not self._meet_before(first, group)
 
     def resize(self, base: Binding) -> None:
         """Run what was bound for other numbers of rows, which collectives do not depend on.
@@ -89,7 +140,30 @@ class BoundPlan:
             base: the plan with its specs and code.
         """
         if base is not self._base:
-            self._base, self.binding = base, base.calling(self.collectives)
+            self._base, self.binding = base, base.calling(self._calls)
+
+    def _add_up(self, base: Binding, known: KnownSums) -> dict[int, CollectiveCall]:
+        """The calls of collective tasks, by number of the task."""
+        group, place = self.group, self.plan.graph.places[0]
+        buckets = buckets_of(base, [task for task in self.plan.tasks if task.is_collective])
+        found = buckets.items()
+        if not isinstance(place, CUDAPlace):
+            sums = known.of([*buckets.values()], sparse_rows(base))
+            made = self.sums = PlanSums(sums, {task: n for n, task in enumerate(buckets)})
+            return {task: ExchangedSum(n, lambda: made) for task, n in made.buckets.items()}
+        parts = {task: (None, b) if group.nccl is None else divided(b, group) for task, b in found}
+        sums = known.of([rest for _, rest in parts.values()], sparse_rows(base))
+        self.sums = PlanSums(sums, {task: n for n, task in enumerate(parts)})
+        mine = group.members[group.rank].devices
+        calls: dict[int, CollectiveCall] = {}
+        for number, (task, (served, rest)) in enumerate(parts.items()):
+            left = Staged(rest, mine, place, _InStep(sums, number)) if rest.sums else None
+            reducer: Reducer | None = left
+            if served is not None and group.nccl is not None:
+                reducer = ByNccl(group, served, group.nccl, place, left)
+            assert reducer is not None
+            calls[task] = _OnGpu(buckets[task], reducer, self)
+        return calls
 
     def _parts(self, tasks: Sequence[Task]) -> list[list[Phase]]:
         """What this member does of some tasks; all members divide them at the same ones."""
@@ -108,31 +182,12 @@ class BoundPlan:
             for part in parts
         ]
 
+    @property
+    def turn(self) -> int:
+        """What members call the step among themselves: their words are 0 before the first one."""
+        return self.step + 1
+
     def finish(self) -> None:
         """Wait for collectives that GPUs may still be at."""
         if self.group.nccl is not None:
-            self.group.nccl.finish(self.step)
-
-    def reducer(self, bucket: Bucket) -> Reducer:
-        """What adds up a bucket of this member's replicas with those of the others."""
-        group, place = self.group, self.plan.graph.places[0]
-        if not isinstance(place, CUDAPlace):
-            return reducer_of(group, bucket)
-        if group.nccl is None:
-            return self._staged(bucket, place)
-        served, rest = divided(bucket, group)
-        left = self._staged(rest, place) if rest.sums else None
-        return ByNccl(group, served, group.nccl, place, left)
-
-    def _staged(self, bucket: Bucket, place: CUDAPlace) -> Reducer:
-        mine = self.group.members[self.group.rank].devices
-        return Staged(bucket, mine, place, reducer_of(self.group, bucket))
-
-    def _meet_before(self, first: int, group: Group) -> bool:
-        """Whether all members come to a collective after all that can fail before a task."""
-        for task in reversed(self.plan.tasks[:first]):
-            if task.is_collective and self.collectives[task.id].bucket.for_all(len(group.home)):
-                return True  # nobody leaves it before all have come
-            if any(node.role in ("forward", "backward") for node in task.nodes):
-                break
-        return False
+            self.group.nccl.finish(self.turn)

@@ -121,7 +121,7 @@ def _run(job: JobOf, after: Sequence[Any]) -> _Result:
             replicas.record(key, step.number)
         envs = replicas.envs(plan, step)
         if feeding is not None:
-            replicas.feed(envs[device], feeding, iter(after))
+            replicas.feed(envs[device], feeding, after)
         for action in actions:
             _take(replicas, envs, action.takes, after)
             action.run(replicas, key, step, envs)

@@ -6,19 +6,16 @@ and before anybody stores them: state and mirror of a replica always are of the 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.cluster.worker.versions import StepArrays, Versions
 from dpexec.engine.compile.plans.plan import Plan
-from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.exchange.group import Group
-from dpexec.engine.exchange.payload import bytes_of_values, values_in
-from dpexec.engine.exchange.shared import Bytes
+from dpexec.engine.exchange.messages import Message, Room, decode, encode
 from dpexec.engine.exchange.wire import Tag
 
 __all__ = ["Mirroring"]
@@ -65,38 +62,34 @@ class Mirroring:
                 self.kept.append(device)
                 self._from.add(home)
 
-    def exchange(self, step: int, envs: Sequence[Env], mirrors: Mapping[int, Versions]) -> None:
+    def exchange(
+        self, step: int, made: Callable[[int, str], Any], mirrors: Mapping[int, Versions]
+    ) -> None:
         """Send what a step made here to the mirrors, and store what is mirrored here.
 
         Args:
             step: its number.
-            envs: the values per device.
+            made: gives what it made of a variable of a device; None: it left it as it was.
             mirrors: those that are here, by device.
 
         Raises:
             GangError: a member failed, is gone, or does not answer.
         """
-        tag = Tag(step, _NUMBER, "mirrors of what only one replica has")
-        came: dict[int, Bytes] = {}
-
-        def place(other: int, nbytes: int) -> list[memoryview]:
-            came[other] = self._group.own(("mirror", other), nbytes)[:nbytes]
-            return [came[other].data]
-
-        self._group.exchange(
-            tag,
-            {other: list(self._made(envs, items)) for other, items in self._to.items()},
-            {other: functools.partial(place, other) for other in self._from},
-        )
+        tag = Tag(step + 1, _NUMBER, "mirrors of what only one replica has")
+        rooms = {other: Room(self._group.members[other].name) for other in self._from}
+        sends = {other: encode(_packed(made, items)) for other, items in self._to.items()}
+        self._group.exchange(tag, sends, rooms)
         found: dict[int, dict[str, Any]] = {device: {} for device in self.kept}
-        for other, memory in came.items():
-            member = self._group.members[other].name
-            for (name, device), value in values_in(memory, member, tag).items():
+        for other, room in rooms.items():
+            message = decode(room.data, self._group.members[other].name)
+            for (name, device), value in message.values.items():
                 found[device][name] = value
         for device, values in found.items():
             mirrors[device].commit(step, values, StepArrays())
 
-    def _made(self, envs: Sequence[Env], items: Sequence[_Item]) -> Iterator[memoryview]:
-        """What a step made of some variables; it may have left some as they were."""
-        made = {(n, device): envs[device][n] for n, device in items if n in envs[device]}
-        return bytes_of_values(values_on(CPUPlace(), made))
+
+def _packed(made: Callable[[int, str], Any], items: Sequence[_Item]) -> Message:
+    """What a step made of some variables; it may have left some as they were."""
+    found = {(name, device): made(device, name) for name, device in items}
+    known = {item: value for item, value in found.items() if value is not None}
+    return Message(values=values_on(CPUPlace(), known))

@@ -51,16 +51,16 @@ def _equal_values(graph: SSAGraph, common: set[str]) -> set[VarNode]:
     """The values that are equal on all replicas, if those of some variables are at the start."""
     equal = {var for var in graph.vars if var.writer is None and var.name in common}
     for node in graph.ops:
-        if node.kind == "broadcast":
+        if node.does.copies:
             equal.update(node.inputs)
-        if node.kind in ("all_reduce", "broadcast") or _is_function(node, equal):
+        if node.does.result == "all" or _is_function(node, equal):
             equal.update(node.outputs)
     return equal
 
 
 def _is_function(node: OpNode, equal: set[VarNode]) -> bool:
     """Whether a node makes the same of the same values on every replica."""
-    if node.kind != "compute" or node.op is None:
+    if not node.does.computes or node.op is None:
         return False
     for op in node.op.with_inner():
         definition = op.definition

@@ -20,6 +20,7 @@ from dpexec.engine.cluster.messages import Noted
 from dpexec.engine.compile.bindings.memory_use import Life, lives
 from dpexec.engine.compile.bindings.recording import Recording
 from dpexec.engine.compile.bindings.records import Around, NoteLayout, StepRecord
+from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.trace.events import Allocation
 from dpexec.engine.trace.live import Keeper
 from dpexec.engine.trace.recorder import Row
@@ -186,6 +187,15 @@ class _ClusterNotes:
         """What the step recorded; it is the only one."""
         parts = [self._part(device) for device in range(len(self.addresses))]
         return _ClusterRecord(parts, (self.began[0], self.sent, self.end, self.ident))
+
+    def tasks_ran(self, row: int) -> Iterator[tuple[Task, float, float]]:
+        """When tasks ran, see :meth:`Notes.tasks_ran`; on the clock of the client."""
+        tasks = self.binding.plan.tasks
+        for device, worker in enumerate(self.found):
+            shift = self.recording.behind[self.addresses[device]] / _NANO
+            for task, ran, home in zip(tasks, worker.ran, self.homes, strict=True):
+                if home == device and ran is not None:
+                    yield task, ran[0] + shift, ran[1] + shift
 
     def _part(self, device: int) -> StepRecord:
         """What the worker of a device did for it."""

@@ -7,15 +7,18 @@ now and then in between, so that dask's pages show what ran; the client sends an
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections.abc import Iterator
 
-from distributed import secede
+from distributed import get_worker, secede
 
-from dpexec.engine.cluster.gang_messages import Order, Outcome, Part, Rest, decode, encode
+from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, Rest, decode, encode
 from dpexec.engine.cluster.worker.gang import Seat, seat_of
 from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.cluster.worker.worker import at_work
-from dpexec.engine.exchange.lines import Line, Parts
+from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.wire import GangError
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
@@ -23,6 +26,8 @@ __all__ = ["reside"]
 
 _IDLE = 1.0  # seconds without an order after which the task ends
 _STAY = 10.0  # seconds after which it ends with the next order
+_LARGE = 1 << 17  # bytes of messages that the system does not keep until a step is over
+_LOOK = 0.02  # seconds between looks whether a step is over
 
 
 def reside(part: Part) -> str:
@@ -54,29 +59,82 @@ def reside(part: Part) -> str:
             seat.hang_up()
 
 
+class _Reading:
+    """Takes what comes on a line while steps are made, in a thread of its own.
+
+    Args:
+        line: that.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line, self._lock = line, threading.Lock()
+        self._wanted, self._ended = threading.Event(), False
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def meanwhile(self) -> Iterator[None]:
+        """Nobody else may use the line in here."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, name="dpexec-ahead", daemon=True)
+            self._thread.start()
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wanted.clear()
+
+    def _read(self) -> None:
+        while self._wanted.wait() and not self._ended:
+            if self._line.lost is not None:
+                time.sleep(_LOOK)
+            elif wait([self._line], _LOOK):
+                with self._lock:
+                    if self._wanted.is_set():
+                        self._line.move()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
 def _serve(seat: Seat, line: Line, part: Part) -> None:
-    """Take orders until nobody has one.
+    """Take orders until nobody has one; what comes meanwhile, too, if much comes.
 
     Raises:
         GangError: the client is gone.
     """
-    until = time.monotonic() + _STAY
-    while not seat.has_left:
-        parts = line.take(_IDLE)
-        if parts is not None:
-            outcome = _outcome(seat, part, parts)
-            line.tell(encode(outcome), part.limit)
-            if outcome.error is not None:
-                seat.stop()
-        if not seat.has_left and (parts is None or time.monotonic() > until):
-            line.tell(encode(Rest()), part.limit)
-            return
+    until, much = time.monotonic() + _STAY, False
+    reading = _Reading(line)
+    with contextlib.closing(reading):
+        while not seat.has_left:
+            data, outcome = line.take(_IDLE), None
+            if data is not None:
+                much = much or len(data) > _LARGE
+                with reading.meanwhile() if much else contextlib.nullcontext():
+                    outcome = _outcome(seat, part, data)
+            if outcome is not None:
+                line.tell(encode(outcome), part.limit)
+                if outcome.error is not None:
+                    seat.stop()
+            if not seat.has_left and (data is None or time.monotonic() > until):
+                line.tell(encode(Rest()), part.limit)
+                return
 
 
-def _outcome(seat: Seat, part: Part, parts: Parts) -> Outcome:
-    """What becomes of an order; an error is the client's to raise."""
+def _outcome(seat: Seat, part: Part, data: memoryview) -> Outcome | None:
+    """What becomes of an order; an error is the client's to raise. None: it is no order."""
     try:
-        order: Order = decode(parts)
+        told: Order | Batch = decode(data)
+        if isinstance(told, Batch):
+            seat.batches[told.number] = told
+            return None
+        order = told.with_batches(seat.batches).with_blocks(get_worker().data)
+        for number in told.over:
+            seat.batches.pop(number, None)
         with at_work(part.epoch) as replicas, one_kernel_thread():
             return seat.obey(replicas, part, order)
     except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from distributed import get_worker
 
 from dpexec.engine.cluster.messages import Epoch, StepOf
+from dpexec.engine.cluster.worker.departure import hold_until_closed
 from dpexec.engine.cluster.worker.gang import leave
 from dpexec.engine.cluster.worker.gpus import require_gpu
 from dpexec.engine.cluster.worker.log import leave_out_told_errors
@@ -60,13 +61,14 @@ class Held(NamedTuple):
 # ---- homes change
 
 
-def setup(epoch: Epoch, step: int, spec: Compilation) -> None:
+def setup(epoch: Epoch, step: int, spec: Compilation, peers: Sequence[str]) -> None:
     """Make room for replicas of a runner; they are here when their state is.
 
     Args:
         epoch: the time that begins.
         step: the last one that is complete.
         spec: how program and plans are compiled.
+        peers: addresses of all workers with replicas.
 
     Raises:
         RuntimeError: replicas are on GPUs, and the worker has none that can take them.
@@ -77,7 +79,8 @@ def setup(epoch: Epoch, step: int, spec: Compilation) -> None:
         leave_interrupts_to_nanny(worker)
         end_at_once()
     require_gpu(spec, worker.address)
-    keep(WorkerReplicas(epoch, spec), worker.address)
+    keep(WorkerReplicas(epoch, spec, peers), worker.address)
+    hold_until_closed(worker)
 
 
 async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
@@ -126,6 +129,7 @@ def settle(
         release(epoch.token, dask_worker)
         return
     replicas = replicas_at(epoch.token, address)
+    replicas.peers = list(stored)
     replicas.stores = _kept(replicas.stores, step, stored[address])
     replicas.mirrors = _kept(replicas.mirrors, step, mirrored.get(address, ()))
 

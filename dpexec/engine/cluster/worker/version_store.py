@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +16,16 @@ from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.run.parts import Launch
 
+if TYPE_CHECKING:
+    from dpexec.engine.compile.bindings.outside import Outside  # needs numba
+
 __all__ = ["VersionStore", "own_arrays", "written_on"]
+
+_is_writeable = operator.attrgetter("flags.writeable")
 
 
 class VersionStore:
-    """Where the variables of some replicas lie, for one step.
+    """Where the variables of some replicas lie, for one step, and then for the next one.
 
     A step begins with the values of the step before. Updates work on copies, which are made late:
     a replica gives up its oldest version for them, which others may need until all have begun the
@@ -26,19 +34,38 @@ class VersionStore:
     Args:
         replicas: their values, by device.
         number: of the step.
+
+    Attributes:
+        replicas: as given.
+        copies: updates of code overwrite copies, too, see :class:`CodeStore`.
     """
 
+    copies = True
+
     def __init__(self, replicas: Mapping[int, Versions], number: int) -> None:
+        self.replicas = replicas
+        self._lock = threading.Lock()
+        self.go_on(number)
+
+    def go_on(self, number: int) -> None:
+        """Another step begins.
+
+        Args:
+            number: of the step.
+        """
         self.number = number
-        self._replicas = replicas
         self._arrays = StepArrays()
         self._overwritten: set[int] = set()
-        self._lock = threading.Lock()
+
+    @property
+    def devices(self) -> Sequence[int]:
+        """The replicas, see :class:`CodeStore`."""
+        return [*self.replicas]
 
     def begin(self, plan: Plan, feeds: Any, shards: Any, launch: Launch) -> list[Env]:
         """The values with which a step begins, see :meth:`Store.begin`; others have empty envs."""
         envs = [Env() for _ in plan.reads]
-        for device in self._replicas:
+        for device in self.replicas:
             values = feeds.values[device]
             fed = own_arrays(launch.feed(plan, device, values), values, feeds.persistable)
             stored = self._stored(plan, device)
@@ -52,17 +79,17 @@ class VersionStore:
             plan: what runs.
         """
         envs = [Env() for _ in plan.reads]
-        for device in self._replicas:
+        for device in self.replicas:
             envs[device] = plan.make_env(None, self._stored(plan, device))
         return envs
 
     def _stored(self, plan: Plan, device: int) -> dict[str, Any]:
-        values = self._replicas[device].values
+        values = self.replicas[device].values
         return {name: values[name] for name in plan.reads[device] if name in values}
 
     def overwrite(self, plan: Plan, envs: Sequence[Env]) -> None:
         """Let updates overwrite copies, see :meth:`Store.overwrite`."""
-        for device in self._replicas:
+        for device in self.replicas:
             self.overwrite_on(plan, device, envs[device])
 
     def overwrite_on(self, plan: Plan, device: int, env: Env) -> None:
@@ -76,12 +103,12 @@ class VersionStore:
         with self._lock:  # tasks that update other variables begin at the same time
             if device not in self._overwritten:
                 names = [name for where, name in plan.overwritten if where == device]
-                env.update(self._replicas[device].scratch(names, self._arrays))
+                env.update(self.replicas[device].scratch(names, self._arrays))
                 self._overwritten.add(device)
 
     def commit(self, plan: Plan, feeds: Any, envs: Sequence[Env], launch: Launch) -> None:
         """Make what a step has computed the latest version, see :meth:`Store.commit`."""
-        for device in self._replicas:
+        for device in self.replicas:
             self.commit_on(plan, device, envs[device], feeds.persistable)
 
     def commit_on(self, plan: Plan, device: int, env: Env, fed: Iterable[str]) -> None:
@@ -95,7 +122,148 @@ class VersionStore:
         """
         names = sorted(written_on(plan, device).union(fed))
         made = {name: env[name] for name in names if name in env}
-        self._replicas[device].commit(self.number, made, self._arrays)
+        self.replicas[device].commit(self.number, made, self._arrays)
+
+    def variables(self, plan: Plan, stored: Sequence[Outside]) -> _CodeVariables:
+        """The variables of a step of code, see :meth:`CodeStore.variables`."""
+        return _CodeVariables(self, plan, stored)
+
+    def take_over(self, made: Mapping[int, Mapping[str, Any]], rooms: Mapping[int, Any]) -> None:
+        """Make what code has computed the latest version.
+
+        Args:
+            made: the values, by device and name.
+            rooms: those that lie in an array of :meth:`Versions.rooms`.
+        """
+        if len(self.replicas) == 1:  # nobody has any of them in common with it
+            ((device, versions),) = self.replicas.items()
+            placed = rooms[device]
+            found = {n: v for n, v in made[device].items() if v is not placed.get(n)}
+            versions.commit(self.number, found, self._arrays, placed)
+            return
+        for device, found in rooms.items():
+            for name, array in found.items():
+                self._arrays.lend(self.replicas[device], name, array)
+        for device, versions in self.replicas.items():
+            versions.commit(self.number, {**rooms[device], **made[device]}, self._arrays)
+
+
+class _CodeVariables:
+    """The variables of a step of code, see :class:`CodeVariables`.
+
+    Code copies what it is to update, when nobody needs the step before any more, to where that
+    lies, and updates it there. Values after the last step remain in any case. As two arrays of a
+    variable take turns, every second step finds all of them where they were.
+
+    Args:
+        store: where they lie.
+        plan: what runs.
+        stored: what it takes from there.
+    """
+
+    def __init__(self, store: VersionStore, plan: Plan, stored: Sequence[Outside]) -> None:
+        self._store, self._stored = store, stored
+        self._copied: dict[int, list[str]] = {device: [] for device in store.devices}
+        for source in stored:
+            if source.copied:
+                self._copied[source.device].append(source.name)
+        names = (
+            (device, [s.name for s in stored if s.device == device]) for device in self._copied
+        )
+        self._names = {device: [*dict.fromkeys(found)] for device, found in names}
+        self._commits = [(d, name) for d, name in plan.commits if d in self._copied]
+        self._rooms: dict[int, dict[str, Any]] = {}
+        self._turns: deque[_Turn] = deque(maxlen=2)
+
+    def bring(self, words: memoryview) -> list[Any] | None:
+        """Say where they lie, see :meth:`CodeVariables.bring`."""
+        replicas = self._store.replicas
+        latest = {d: [*map(replicas[d].values.get, names)] for d, names in self._names.items()}
+        older = {d: [*map(replicas[d].before.get, names)] for d, names in self._copied.items()}
+        arrays = [array for found in (*latest.values(), *older.values()) for array in found]
+        for turn in self._turns:
+            if turn.is_of(arrays):
+                self._rooms = {
+                    d: dict(zip(names, older[d], strict=True)) for d, names in self._copied.items()
+                }
+                turn.write(words)
+                return arrays
+        held = self._find(words)
+        taken = {d: [*map(found.get, self._copied[d])] for d, found in self._rooms.items()}
+        if held is not None and all(all(map(operator.is_, taken[d], older[d])) for d in taken):
+            self._turns.append(_Turn(arrays, older, self._stored, held))
+        return held
+
+    def _find(self, words: memoryview) -> list[Any] | None:
+        replicas, held = self._store.replicas, []
+        self._rooms = {d: replicas[d].rooms(names) for d, names in self._copied.items()}
+        for source in self._stored:
+            device = source.device
+            known = self._rooms[device] if source.copied else replicas[device].values
+            array: Any = known.get(source.name)
+            if not source.fits(array):
+                return None
+            source.write(words, array)
+            held.append(array)
+        return held
+
+    def value(self, device: int, name: str) -> Any:
+        """The value of a variable after the run; None if it has none."""
+        made = self._rooms[device].get(name)
+        return self._store.replicas[device].values.get(name) if made is None else made
+
+    def overwritten(self, device: int, name: str) -> Any:
+        """The copy of a variable that updates have overwritten; None if they have not."""
+        return self._rooms[device].get(name)
+
+    def commit(self, made: Callable[[int, str], Any]) -> None:
+        """Make what a run made the latest version."""
+        found: dict[int, dict[str, Any]] = {device: {} for device in self._copied}
+        for device, name in self._commits:
+            value = made(device, name)
+            if value is not None:
+                found[device][name] = value
+        self._store.take_over(found, self._rooms)
+
+    def give_up(self) -> None:
+        """The values before the last step have been overwritten; those after it are the latest."""
+        for versions in self._store.replicas.values():
+            versions.forget_before()
+
+
+class _Turn:
+    """Where the variables of a step of code lie in every second step.
+
+    Args:
+        arrays: the latest values, and those of the step before of what is copied.
+        rooms: the latter by device, which take the copies.
+        stored: what the code takes.
+        held: its arrays.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[Any],
+        rooms: Mapping[int, Sequence[Any]],
+        stored: Sequence[Outside],
+        held: Sequence[Any],
+    ) -> None:
+        self._gone: list[Any] = []  # those whose arrays are no more
+        # code keeps no values between runs
+        self._refs = [weakref.ref(array, self._gone.append) for array in arrays]
+        self._rooms = [weakref.ref(room) for found in rooms.values() for room in found]
+        sources = zip(stored, held, strict=True)
+        where = [(at, a.ctypes.data) for source, a in sources for at in source.positions]
+        self._positions, self._addresses = np.array(where, np.int64).reshape(-1, 2).T.copy()
+
+    def is_of(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are the arrays, and nobody else refers to those that are overwritten."""
+        same = not self._gone and all(map(operator.is_, map(operator.call, self._refs), arrays))
+        return same and all(map(_is_writeable, map(operator.call, self._rooms)))
+
+    def write(self, words: memoryview) -> None:
+        """Tell the code where they lie."""
+        np.asarray(words)[self._positions] = self._addresses
 
 
 def own_arrays(

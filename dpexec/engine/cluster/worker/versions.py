@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpexec.engine.core.copies import copy_on, with_arrays
+from dpexec.engine.core.copies import copy_on, values_on, with_arrays
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
 
 __all__ = ["StaleTaskError", "StepArrays", "Versions"]
@@ -87,6 +88,11 @@ class Versions:
         """The steps whose values are known, the latest one first."""
         return (self.step,) if self._before is None else (self.step, self._before[0])
 
+    @property
+    def before(self) -> Values:
+        """The values of the step before the last; none if they are not known any more."""
+        return {} if self._before is None else self._before[1]
+
     def at(self, step: int) -> Values:
         """The values after a step.
 
@@ -98,6 +104,17 @@ class Versions:
         if self._before is not None and step == self._before[0]:
             return self._before[1]
         raise StaleTaskError(f"state is that after step {self.step}, not after step {step}")
+
+    def part(self, names: Collection[str]) -> Versions:
+        """The values of some variables, on the host."""
+        before = [] if self._before is None else [self._before]
+        (step, values), *before = [
+            (step, values_on(CPUPlace(), {n: v for n, v in values.items() if n in names}))
+            for step, values in [(self.step, self.values), *before]
+        ]
+        found = Versions(step, values)
+        found._before = before[0] if before else None
+        return found
 
     def stand_at(self, step: int) -> None:
         """Go back to the values after a step, if they are not the latest.
@@ -129,7 +146,7 @@ class Versions:
             names: of variables; those that have no value are left out.
             arrays: in which the step will be stored.
         """
-        self._forget_before()
+        self.forget_before()
         copies = {
             name: self.copied(name, self.values[name]) for name in names if name in self.values
         }
@@ -137,18 +154,42 @@ class Versions:
             arrays.lend(self, name, copy)
         return copies
 
-    def commit(self, step: int, found: Mapping[str, Any], arrays: StepArrays) -> None:
+    def rooms(self, names: Iterable[str]) -> Values:
+        """Arrays for what a step makes of values, once nobody needs those of the step before.
+
+        They are what :meth:`scratch` would give, with other numbers in them.
+
+        Args:
+            names: of variables; those that have no dense value on the host are left out.
+        """
+        before = self.before
+        found: Values = {}
+        for name in names:
+            value, old = self.values.get(name), before.get(name)
+            if isinstance(value, np.ndarray):
+                free = old is not value and _is_private(old) and _is_like(old, value)
+                found[name] = old if free else np.empty_like(value, order="C")
+        return found
+
+    def commit(
+        self,
+        step: int,
+        found: Mapping[str, Any],
+        arrays: StepArrays,
+        placed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Make a step's values the latest ones.
 
         Args:
             step: its number.
             found: what it computed; what :meth:`scratch` gave is taken over, the rest is copied.
             arrays: in which the step is stored.
+            placed: what it computed in arrays that nobody else has, see :meth:`rooms`.
         """
-        self._forget_before()
+        self.forget_before()
         made = {name: arrays.store(self, name, value) for name, value in found.items()}
         self._before = self.step, self.values
-        self.step, self.values, self._spare = step, {**self.values, **made}, {}
+        self.step, self.values, self._spare = step, {**self.values, **placed, **made}, {}
 
     def copied(self, name: str, value: Any) -> Any:
         """A copy of a value, in an array that became free if one fits."""
@@ -158,12 +199,12 @@ class Versions:
             return with_arrays(value, np.array)
         value = np.asarray(value)
         old = self._spare.pop(name, None)
-        fits = old is not None and (old.shape, old.dtype) == (value.shape, value.dtype)
+        fits = old is not None and _is_like(old, value)
         copy = old if fits else np.empty_like(value, order="C")
         np.copyto(copy, value)
         return copy
 
-    def _forget_before(self) -> None:
+    def forget_before(self) -> None:
         """Forget the step before the last; its arrays become free unless others refer to them."""
         if self._before is None:
             return
@@ -173,6 +214,10 @@ class Versions:
             for name, array in before.items()
             if array is not self.values.get(name) and _is_private(array)
         }
+
+
+def _is_like(array: Any, value: np.ndarray[Any, Any]) -> bool:
+    return (array.shape, array.dtype) == (value.shape, value.dtype)
 
 
 def _is_private(array: Any) -> bool:

@@ -28,7 +28,6 @@ from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.memory import keep_freed_memory
-from dpexec.engine.dask.held import put_together
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
@@ -39,6 +38,7 @@ class WorkerReplicas:
     Args:
         epoch: the time that it is made for.
         spec: how program and plans are compiled.
+        peers: addresses of all workers with replicas.
 
     Attributes:
         place: the device of the replicas.
@@ -48,11 +48,11 @@ class WorkerReplicas:
         running: how many tasks run now.
     """
 
-    def __init__(self, epoch: Epoch, spec: Compilation) -> None:
+    def __init__(self, epoch: Epoch, spec: Compilation, peers: Sequence[str] = ()) -> None:
         import dpexec.engine.ops  # noqa: F401 - the kernels must be registered in this process
 
         keep_freed_memory()
-        self.epoch = epoch
+        self.epoch, self.peers = epoch, peers
         self.spec, self.place = spec, spec.places[0]
         self.graph, _ = spec.graph()
         self.stores: dict[int, Versions] = {}
@@ -144,17 +144,19 @@ class WorkerReplicas:
                 self._envs = self._store.envs(plan)
             return self._envs
 
-    def feed(self, env: Env, feeding: Feeding, blocks: Iterator[Any]) -> None:
+    def feed(self, env: Env, feeding: Feeding, blocks: Sequence[Any]) -> None:
         """Give a replica its samples and its shard.
 
         Args:
             env: its values.
             feeding: what it takes.
-            blocks: what is put together to the rest of it.
+            blocks: of which the rest of it is rows.
         """
         env.shard = feeding.shard
         variables = self.graph.program.global_block().vars
-        fed = put_together(feeding.values, feeding.counts, blocks)
+        fed = dict(feeding.values)
+        for rows in feeding.held:
+            fed.update(*rows.batches(blocks))
         kept = {name for name in fed if variables[name].persistable}
         env.update(own_arrays(values_on(self.place, fed), fed, kept))
 
@@ -221,6 +223,11 @@ def replicas_at(token: str, address: str) -> WorkerReplicas:
     if (token, address) not in _workers:
         raise StaleTaskError(f"worker {address} has no replicas of run {token}")
     return _workers[token, address]
+
+
+def runs_at(address: str) -> list[str]:
+    """The tokens of the runners that have replicas on the worker of an address."""
+    return [token for token, where in list(_workers) if where == address]
 
 
 @contextlib.contextmanager

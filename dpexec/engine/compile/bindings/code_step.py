@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,14 +18,12 @@ import numpy as np
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.bindings.exchanges import Exchange
 from dpexec.engine.compile.bindings.items import NotCodeError, items_of
+from dpexec.engine.compile.bindings.outside import CodeStore, Outside
 from dpexec.engine.compile.bindings.sizes import SizeWriter
-from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.code_run import is_array, result_of, word_of
 from dpexec.engine.compile.regions.env import Env, Shard
-from dpexec.engine.core import tensors
 from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.kernels.located import OF_ADDRESS, word_at
 from dpexec.engine.kernels.thread_team import Schedule
@@ -39,7 +37,11 @@ _ROWS_KEPT = 256
 
 
 def code_step(
-    binding: Binding, feeds: Feeds, threads: int, exchange: Exchange | None = None
+    binding: Binding,
+    feeds: Feeds,
+    threads: int,
+    store: CodeStore,
+    exchange: Exchange | None = None,
 ) -> CodeStep | None:
     """The code of all tasks of a binding; None if some of it is not code.
 
@@ -47,10 +49,11 @@ def code_step(
         binding: what runs.
         feeds: a batch of its shapes.
         threads: how many work together.
+        store: where its variables lie.
         exchange: other processes that take part; None: there are none.
     """
     try:
-        return CodeStep(binding, feeds, threads, exchange)
+        return CodeStep(binding, feeds, threads, store, exchange)
     except NotCodeError:
         return None
 
@@ -62,6 +65,7 @@ class CodeStep:
         binding: what runs.
         feeds: a batch of its shapes.
         threads: how many work together.
+        store: where its variables lie.
         exchange: other processes that take part; None: there are none.
 
     Attributes:
@@ -76,10 +80,15 @@ class CodeStep:
     """
 
     def __init__(
-        self, binding: Binding, feeds: Feeds, threads: int, exchange: Exchange | None = None
+        self,
+        binding: Binding,
+        feeds: Feeds,
+        threads: int,
+        store: CodeStore,
+        exchange: Exchange | None = None,
     ) -> None:
         plan = self.plan = binding.plan
-        made = items_of(binding, threads, exchange)
+        made = items_of(binding, threads, store, exchange)
         turn = 0 if exchange is None else exchange.turn
         self.schedule = Schedule(made.tables(), made.waits, made.threads, made.signs, turn)
         self.exchange, self.gates = exchange, made.gates
@@ -98,23 +107,21 @@ class CodeStep:
         self._numbers = made.numbers
         self._computed, self._exchanged = made.computed, made.exchanged
         self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
-        self._stored = [o for o in made.outside if o.name not in feeds.values[o.device]]
-        self._refs: list[weakref.ref[Any]] = []  # code keeps no values between runs
-        self._gone: list[Any] = []  # those of them whose arrays are no more
-        self._moves = -1
+        stored = [o for o in made.outside if o.name not in feeds.values[o.device]]
+        self.variables = store.variables(plan, stored)
+        self._copies, self._here = made.copies, store.devices
+        self._spread = made.spread
         self._numbered = False
         self._rows = tuple(binding.rows)
         self._extent: Any = None
         self._told: LimitedCache[Any, list[int]] = LimitedCache(_ROWS_KEPT)
-        self._written: dict[str, LoDTensor] = {}
         fetched = itertools.product(range(len(made.computed)), plan.fetch)
         self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]
         self._results = self._lasting()
         self._others = [
             (device, name)
-            for device, found in enumerate(self._results)
-            for name in plan.fetch
-            if name not in found
+            for device, name in itertools.product(self._here, plan.fetch)
+            if name not in self._results[device]
         ]
         self.is_random = any(n.op and n.op.definition.is_random for n in plan.nodes)
         """Whether it needs to know the shards at every run; else at the first."""
@@ -139,27 +146,29 @@ class CodeStep:
         self._write_known_numbers()
         self.note(None)
 
-    def share(self, extent: tuple[int, int]) -> None:
+    def share(self, extent: Hashable) -> None:
         """Make it the code for a part of a batch that several processes share.
 
         Args:
-            extent: samples of the batch before those of this process, and of all processes.
+            extent: what tells this part from others.
         """
         if extent != self._extent:
             self._extent = extent
             self._write_known_numbers()
 
-    def bring(self, feeds: Feeds, replicas: Replicas) -> list[Any] | None:
+    def bring(self, feeds: Feeds) -> list[Any] | None:
         """Say where feeds and stored variables lie.
+
+        Args:
+            feeds: the batch.
 
         Returns:
             What must stay where it is during the run; None if code cannot work on some of it.
         """
-        known = self._moves == tensors.moves and not self._gone
-        stored = [ref() for ref in self._refs] if known else self._find(replicas)
+        words = self._words
+        stored = self.variables.bring(words)
         if stored is None:
             return None
-        words = self._words
         for source in self._fed:
             fed: Any = feeds.values[source.device][source.name]
             array = np.ascontiguousarray(fed.offsets if type(fed) is Lod else fed, source.dtype)
@@ -168,22 +177,6 @@ class CodeStep:
                 words[position] = begin
             stored.append(array)
         return stored
-
-    def _find(self, replicas: Replicas) -> list[Any] | None:
-        found = []
-        for source in self._stored:
-            tensor = replicas.tensor(source.device, source.name)
-            array = None if tensor is None else tensor.array
-            if array is None or not source.fits(array):
-                return None
-            source.write(self._words, array)
-            found.append(array)
-        self._gone = []
-        self._refs = [weakref.ref(array, self._gone.append) for array in found]
-        self._moves = tensors.moves
-        written = ((name, replicas.tensor(0, name)) for name in self.plan.written)
-        self._written = {name: tensor for name, tensor in written if tensor is not None}
-        return found
 
     def number(self, shards: Sequence[Shard]) -> None:
         """Tell the numbers that depend on the run; but for random ones, they do on its samples."""
@@ -229,11 +222,17 @@ class CodeStep:
         Raises:
             RuntimeError: a variable has been overwritten already.
         """
+        self.give_up()
         itself = self.schedule.refused - 1  # in an item, what may refuse comes before updates
         if any(self.schedule.begun(item) for item in self._updates if item != itself):
             raise RuntimeError("code refused values after it had begun to update parameters")
 
-    def results(self, feeds: Feeds, replicas: Replicas) -> list[Env]:
+    def give_up(self) -> None:
+        """Called when a run has failed: its variables stay what they were."""
+        if any(self.schedule.begun(item) for item in self._copies):
+            self.variables.give_up()
+
+    def results(self, feeds: Feeds) -> list[Env]:
         """What is fetched, per device."""
         if not self._others:
             return self._results
@@ -241,7 +240,7 @@ class CodeStep:
         for env, lasting in zip(found, self._results, strict=True):
             env.update(lasting)
         for device, name in self._others:
-            value = self._value(device, name, feeds.values[device], replicas)
+            value = self._value(device, name, feeds.values[device])
             if value is not None:
                 found[device][name] = value
         return found
@@ -254,7 +253,10 @@ class CodeStep:
             device: whose.
             name: of the value.
         """
-        return result_of(*self._exchanged[task, device, name])
+        found = self._exchanged[task, device, name]
+        if isinstance(found, Outside):
+            return self.variables.overwritten(device, name)
+        return result_of(*found)
 
     def _lasting(self) -> list[Env]:
         """Of what is fetched, the arrays that are the same at every run, per device."""
@@ -267,21 +269,22 @@ class CodeStep:
                     envs[-1][name] = arrays[0]
         return envs
 
-    def _value(self, device: int, name: str, fed: Mapping[str, Any], replicas: Replicas) -> Any:
-        if name in self._computed[device]:
-            return result_of(*self._computed[device][name])
-        if name in fed:
-            return fed[name]
-        tensor = replicas.tensor(device, name)
-        return None if tensor is None else tensor.array
+    def _value(self, device: int, name: str, fed: Mapping[str, Any]) -> Any:
+        made = self.made(device, name)
+        if made is not None:
+            return made
+        return fed[name] if name in fed else self.variables.value(device, name)
 
-    def commit(self, replicas: Replicas) -> None:
-        """Store what was computed for persistable variables."""
-        for device, name in self.plan.commits:
-            value = self._computed[device].get(name)
-            if value is not None:
-                replicas.store(device, name, result_of(*value))
-        if self._moves == tensors.moves:
-            replicas.touch(self._written)
-        else:
-            replicas.written(self.plan.written)
+    def made(self, device: int, name: str) -> Any:
+        """What the latest run made of a variable; None: it left it as it was.
+
+        Args:
+            device: whose.
+            name: of the variable.
+        """
+        source = self._spread.get((device, name))
+        value = None if source is not None else self._computed[device].get(name)
+        if value is not None:
+            return result_of(*value)
+        device = device if source is None else source.device
+        return self.variables.overwritten(device, name if source is None else source.name)

@@ -8,16 +8,23 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.compile.bindings.exchanges import TaskExchange
+from dpexec.engine.compile.bindings.outside import Outside
 from dpexec.engine.compile.bindings.sizes import Computed
-from dpexec.engine.compile.bindings.sums import Joined, NotCodeError, Row
+from dpexec.engine.compile.bindings.sums import Joined, NotCodeError, Row, kernel_of
 from dpexec.engine.compile.regions.code_run import is_array
+from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.sizes import at_most
 from dpexec.engine.kernels import collectives
 from dpexec.engine.kernels.lowering import Sparse, Value
+from dpexec.engine.kernels.machine import Kernel
 
 __all__ = ["ExchangedSums", "fits"]
 
+Post = tuple[Kernel, Sequence[int | Outside]]
+"""A kernel and its arguments; a stored variable stands for where it lies."""
+
+_NOBODY = -1
 _BLOCK = 1 << 14
 """Numbers: what is added up at once, if several values are, so that the sum stays in the cache."""
 
@@ -47,18 +54,21 @@ class ExchangedSums:
     """
 
     def __init__(self, parts: TaskExchange, limits: Sequence[Mapping[str, int]]) -> None:
-        self.posts: list[Row] = []
+        self.posts: list[Post] = []
         self.rows: list[Row] = []
         self.joined: list[Joined] = []
         self._parts, self._limits = parts, limits
 
-    def add(self, node: OpNode, name: str, values: Mapping[int, Computed]) -> Computed:
-        """Add a value up.
+    def add(
+        self, node: OpNode, name: str, how: Reduction, values: Mapping[int, Computed | Outside]
+    ) -> Computed:
+        """Make one value of those of several devices.
 
         Args:
             node: for which node.
             name: of the value.
-            values: by device of this process.
+            how: how dense values become one.
+            values: by device of this process; none if no device has one.
 
         Returns:
             The sum over the devices of all processes.
@@ -66,60 +76,81 @@ class ExchangedSums:
         Raises:
             NotCodeError: there is no code that does it.
         """
-        kinds = {isinstance(value, Sparse) for value, _ in values.values()}
-        if len(kinds) > 1:
+        computed = {d: v for d, v in values.items() if not isinstance(v, Outside)}
+        sparse = name in self._parts.heights
+        if any(isinstance(value, Sparse) != sparse for value, _ in computed.values()):
             raise NotCodeError
-        if kinds == {True}:
-            return self._join(node, name, values)
-        value = next(iter(values.values()))[0]
+        if sparse:
+            return self._join(node, name, computed)
         (total,) = self._parts.results[name]
-        for device, (made, (array,)) in values.items():
-            if not is_array(made) or not fits(array, total):
-                raise NotCodeError
-            slot = self._parts.slots.get((device, name))
-            if slot is not None and slot.ctypes.data != array.ctypes.data:
-                words = array.nbytes, slot.ctypes.data, array.ctypes.data
-                self.posts.append((node, collectives.copy, words))
-        self._add_up(node, name, total)
-        assert isinstance(value, Value)
-        return value, [total]
+        for device, found in values.items():
+            self._post(self._parts.slots.get((device, name)), found, total)
+        self._add_up(node, name, how, total)
+        made = Value(total.shape, total.dtype, name=name)
+        return next((value for value, _ in computed.values()), made), [total]
 
-    def _add_up(self, node: OpNode, name: str, total: np.ndarray[Any, Any]) -> None:
+    def _post(
+        self,
+        slot: np.ndarray[Any, Any] | None,
+        found: Computed | Outside,
+        like: np.ndarray[Any, Any],
+    ) -> None:
+        """Put a value where the others find it."""
+        source: int | Outside
+        if isinstance(found, Outside):
+            if (found.value.shape, found.dtype) != (like.shape, like.dtype):
+                raise NotCodeError
+            source = found
+        else:
+            made, arrays = found
+            if not is_array(made) or not fits(arrays[0], like):
+                raise NotCodeError
+            source = arrays[0].ctypes.data
+        if slot is not None and slot.ctypes.data != source:
+            self.posts.append((collectives.copy, (slot.nbytes, slot.ctypes.data, source)))
+
+    def _add_up(self, node: OpNode, name: str, how: Reduction, total: np.ndarray[Any, Any]) -> None:
         """What this process adds up of a value."""
         for part in self._parts.additions:
             if part.name != name:
                 continue
+            if len(part.values) == 1:
+                words = part.count * total.itemsize, part.out, part.values[0]
+                self.rows.append((node, collectives.copy, words))
+                continue
             if total.dtype != np.float32:
                 raise NotCodeError
+            kernel = kernel_of(how)
             block = part.count if len(part.values) == 2 else _BLOCK
             for start in range(0, part.count, block):
                 count = min(block, part.count - start)
                 out, before, *others = (a + 4 * start for a in (part.out, *part.values))
                 for other in others:
-                    self.rows.append((node, collectives.add, (count, out, before, other)))
+                    self.rows.append((node, kernel, (count, out, before, other)))
                     before = out
 
     def _join(self, node: OpNode, name: str, values: Mapping[int, Computed]) -> Computed:
         """Put sparse rows one behind the other."""
-        like = next(iter(values.values()))[0]
-        assert isinstance(like, Sparse)
         rows, value, total = self._parts.results[name]
         room = max((at_most(limits.get(name, 0)) for limits in self._limits), default=0)
-        if like.dtype != "float32" or not 0 < room <= len(rows):
+        if value.dtype != np.float32 or not 0 < room <= len(rows):
             raise NotCodeError
-        made = Sparse.like(like.shape, like.dtype, room, name, own=False)
+        shape = self._parts.heights[name], *value.shape[1:]
+        made = Sparse.like(shape, value.dtype, room, name, own=False)
         out = [rows[:room], value[:room], total]
         counts, first = self._parts.counts.get(name, ((), 0))
         for index, (device, (_, arrays)) in enumerate(values.items()):
             slot = self._parts.slots.get((device, name))
             if slot is None:
                 continue
-            self.posts.append(
-                (node, collectives.copy, (8, slot.ctypes.data, arrays[2].ctypes.data))
-            )
+            self.posts.append((collectives.copy, (8, slot.ctypes.data, arrays[2].ctypes.data)))
             addresses = [a.ctypes.data for a in (*arrays[:2], *out)]
-            words = len(counts), first + index, like.width, room, *addresses, *counts
+            words = len(counts), first + index, made.width, room, *addresses, *counts
             self.rows.append((node, collectives.place, words))
-        row_bytes = made.rows.dtype.itemsize + like.width * made.value.dtype.itemsize
+        if counts and not values:  # no device here has rows: but how many there are
+            addresses = [a.ctypes.data for a in (*out[:2], *out)]
+            words = len(counts), _NOBODY, made.width, room, *addresses, *counts
+            self.rows.append((node, collectives.place, words))
+        row_bytes = made.rows.dtype.itemsize + made.width * made.value.dtype.itemsize
         self.joined.append(Joined(node, total, row_bytes))
         return made, out

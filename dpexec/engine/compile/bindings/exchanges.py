@@ -7,13 +7,16 @@ number of the latest step in which its process has come so far. Whoever supplies
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Addition", "Exchange", "Signs", "TaskExchange"]
+from dpexec.engine.compile.plans.plan import Plan
+
+__all__ = ["Addition", "Exchange", "Signs", "TaskExchange", "slots_of"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class TaskExchange:
         counts: of sparse values, where it says how many rows each device has, in order; and which
             of them is the first one of this process.
         results: by name, where the sum lies: an array, or row numbers, values, and how many.
+        heights: of sparse sums, how many rows they would have if they were dense, by name.
     """
 
     posted: Signs
@@ -66,6 +70,7 @@ class TaskExchange:
     additions: Sequence[Addition]
     counts: Mapping[str, tuple[Sequence[int], int]]
     results: Mapping[str, Sequence[np.ndarray[Any, Any]]]
+    heights: Mapping[str, int]
 
 
 class Exchange(Protocol):
@@ -85,3 +90,23 @@ class Exchange(Protocol):
         Args:
             number: of the task.
         """
+
+
+def slots_of(plan: Plan, exchange: Exchange) -> dict[tuple[int, str], np.ndarray[Any, Any]]:
+    """Where dense values may be computed that other processes add up, by device and name.
+
+    Values whose name is written again are left out: others may still read the slot.
+
+    Args:
+        plan: what runs.
+        exchange: the other processes.
+    """
+    made = (v for n in plan.nodes if not n.is_collective for v in n.outputs if v.kind == "var")
+    times = Counter((var.device, var.name) for var in made)
+    found: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
+    for task in plan.tasks:
+        parts = exchange.task(task.id) if task.is_collective else None
+        for place, slot in parts.slots.items() if parts is not None else ():
+            if times[place] == 1 and place[1] not in (parts.counts if parts else ()):
+                found[place] = slot
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +9,8 @@ import numpy as np
 
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.bindings.exchanged_sums import ExchangedSums, fits
-from dpexec.engine.compile.bindings.exchanges import Exchange, TaskExchange
-from dpexec.engine.compile.bindings.outside import Outside
+from dpexec.engine.compile.bindings.exchanges import Exchange, TaskExchange, slots_of
+from dpexec.engine.compile.bindings.outside import CodeStore, Outside
 from dpexec.engine.compile.bindings.records import NodeRows
 from dpexec.engine.compile.bindings.row_limits import row_limits
 from dpexec.engine.compile.bindings.sizes import Computed, OpenParts
@@ -21,6 +20,7 @@ from dpexec.engine.compile.bindings.sums import (
     Row,
     TaskSums,
     divided,
+    part_of,
     parts_of,
 )
 from dpexec.engine.compile.plans.collectives import sums_of
@@ -33,7 +33,8 @@ from dpexec.engine.core.places import on_gpus
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.kernels import collectives
 from dpexec.engine.kernels.located import address
-from dpexec.engine.kernels.lowering import Sparse, Value
+from dpexec.engine.kernels.lowering import Value
+from dpexec.engine.kernels.machine import Kernel
 
 __all__ = ["Gates", "Items", "NotCodeError", "items_of"]
 
@@ -57,6 +58,7 @@ class Items:
         plan: the plan.
         threads: how many work together.
         limits: per device, how many rows sparse values have at most, by name.
+        store: where its variables lie.
         exchange: other processes that take part; None: there are none.
 
     Attributes:
@@ -68,6 +70,8 @@ class Items:
         signs: by item, the addresses of the words of other processes that it waits for.
         exchanged: by task, device and name, what code computed that other processes add up.
         gates: the items before updates; None: no other processes take part.
+        copies: the items that copy what updates overwrite.
+        spread: updated copies of other devices here that variables take over.
         parts: per item, its task and what it does; no task where it only waits.
         open: what depends on how many rows there are.
         joined: sums whose size only a run tells.
@@ -79,6 +83,7 @@ class Items:
         plan: Plan,
         threads: int,
         limits: Sequence[Mapping[str, int]],
+        store: CodeStore,
         exchange: Exchange | None = None,
     ) -> None:
         self.outside: list[Outside] = []
@@ -87,8 +92,10 @@ class Items:
         self.waits: list[list[int]] = []
         self.threads: list[int] = []
         self.signs: dict[int, Sequence[int]] = {}
-        self.exchanged: dict[tuple[int, int, str], Computed] = {}
+        self.exchanged: dict[tuple[int, int, str], Computed | Outside] = {}
         self.gates: Gates | None = None
+        self.copies: list[int] = []
+        self.spread: dict[tuple[int, str], Outside] = {}
         self.parts: list[tuple[Task | None, list[NodeRows]]] = []
         self.open = OpenParts()
         self.joined: list[Joined] = []
@@ -99,13 +106,15 @@ class Items:
         self._words: list[int] = []
         self._alone: set[tuple[int, str]] = set()  # device and name of values with their own memory
         self._tables: list[list[tuple[int, int]]] = []  # kernel's address, position of arguments
-        self._sources: dict[tuple[int, str], Outside] = {}
+        self._sources: dict[tuple[int, str, bool], Outside] = {}
         self._ends: dict[int, list[int]] = {}
+        self._here = frozenset(store.devices)
+        self._copied = frozenset(plan.overwritten) if store.copies else frozenset()
         self._exchange = exchange
         self._slots: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
         if exchange is not None:
             self.kept.append(exchange)
-            self._slots = _slots(plan, exchange)
+            self._slots = slots_of(plan, exchange)
 
     def finish(self) -> None:
         """Put the words into memory, as addresses of arguments must not change any more."""
@@ -136,8 +145,14 @@ class Items:
     def _call(self, rows: Sequence[Row]) -> None:
         """Let the latest item call kernels."""
         for _, kernel, arguments in rows:
-            self._tables[-1].append((kernel.address, len(self._words)))
-            self._words.extend(arguments)
+            self._call_one(kernel, arguments)
+
+    def _call_one(self, kernel: Kernel, arguments: Sequence[int | Outside]) -> None:
+        self._tables[-1].append((kernel.address, len(self._words)))
+        for argument in arguments:
+            if isinstance(argument, Outside):
+                argument.positions.append(len(self._words))
+            self._words.append(0 if isinstance(argument, Outside) else argument)
 
     def _post(self, word: int) -> None:
         """Let the latest item tell other processes that it has come to its end."""
@@ -148,8 +163,11 @@ class Items:
     # ---- pieces of code
 
     def take_codes(self, task: Task, codes: Sequence[CodeRun]) -> None:
-        """Add the pieces of code of a task."""
+        """Add the pieces of code of a task of this process."""
         assert task.device is not None
+        if task.device not in self._here:
+            self._ends[task.id] = []
+            return
         moved: dict[int, np.ndarray[Any, Any]] = {}
         for code in codes if self._slots else ():
             moved.update(self._moved(task.device, code))
@@ -163,7 +181,7 @@ class Items:
             slot = self._slots.get((device, name))
             if slot is None or name not in alone or not is_array(value):
                 continue
-            number = None if value.buffer is None else code.place.code.numbers.get(value.buffer)
+            number = None if value.buffer is None else code.place.layout.numbers.get(value.buffer)
             if number is not None and fits(arrays[0], slot):
                 found[number] = slot
         return found
@@ -183,10 +201,10 @@ class Items:
         table.extend((kernel, first + (at - base) // 8) for kernel, at in code.table.tolist())
         self.numbers += [(device, first + at, number) for at, number in code.numbers]
         for source in code.brought:
-            self._bring(device, source.value, [first + at for at in source.positions])
+            self._bring(task, device, source.value, [first + at for at in source.positions])
         self.open.take(task, code, first)
         self._alone.update((device, name) for name in code.alone)
-        buffers = code.place.code.numbers
+        buffers = code.place.layout.numbers
         for name, array in code.dense:
             if not array.flags.c_contiguous:
                 raise NotCodeError
@@ -197,20 +215,27 @@ class Items:
             self.computed[device][name] = value, arrays
         self.kept.append(code)
 
-    def _bring(self, device: int, value: Value, positions: list[int]) -> None:
+    def _bring(self, task: Task, device: int, value: Value, positions: list[int]) -> None:
+        if (device, value.name) in self.spread:
+            self.spread[device, value.name].positions.extend(positions)
+            return
         found = self.computed[device].get(value.name)
         if found is not None:
-            begin = address(_part(*found, value))
+            begin = address(part_of(*found, value))
             for position in positions:
                 self._words[position] = begin
             return
         if value.part:
             raise NotCodeError
-        key = device, value.name
+        copied = task.id in self._plan.behind_updates and (device, value.name) in self._copied
+        self._source(device, value, copied).positions.extend(positions)
+
+    def _source(self, device: int, value: Value, copied: bool) -> Outside:
+        key = device, value.name, copied
         if key not in self._sources:
-            self._sources[key] = Outside(device, value)
+            self._sources[key] = Outside(device, value, copied)
             self.outside.append(self._sources[key])
-        self._sources[key].positions.extend(positions)
+        return self._sources[key]
 
     # ---- collectives
 
@@ -230,11 +255,11 @@ class Items:
             return
         sums = TaskSums(task, memory, self._limits)
         for node in task.nodes:
-            if node.kind in ("split", "merge"):
+            if node.does.moves_rows:
                 raise NotCodeError
-            for name, devices, made, targets in sums_of(node, self._plan.missing):
+            for name, devices, made, targets, how in sums_of(node, self._plan.missing):
                 values = [self._known(device, name) for device in devices]
-                total = sums.add(node, name, values, self._ends_here(node, name))
+                total = sums.add(node, name, how, values, self._ends_here(node, name))
                 for target in targets:
                     self.computed[target][made] = total
                     self.open.forget(target, made)
@@ -252,16 +277,20 @@ class Items:
         """Add sums in which other processes take part: put values there, add up, wait for all."""
         sums = ExchangedSums(found, self._limits)
         for node in task.nodes:
-            for name, devices, made, targets in sums_of(node, self._plan.missing):
-                values = {device: self._known(device, name) for device in devices}
+            for name, devices, made, targets, how in sums_of(node, self._plan.missing):
+                here = [device for device in devices if device in self._here]
+                values = {device: self._given(device, name) for device in here}
                 self.exchanged.update({(task.id, d, name): v for d, v in values.items()})
-                total = sums.add(node, name, values)
-                for target in targets:
+                total = sums.add(node, name, how, values)
+                updated = [v for v in values.values() if isinstance(v, Outside)]
+                for target in self._here.intersection(targets):
                     self.computed[target][made] = total
+                    self.spread.update(((target, made), source) for source in updated)
                     self.open.forget(target, made)
         self.joined += sums.joined
         self.add(task, (), 0)
-        self._call(sums.posts)
+        for post in sums.posts:
+            self._call_one(*post)
         self._post(found.posted.own)
         last = [len(self._tables) - 1]
         if sums.rows:
@@ -292,30 +321,44 @@ class Items:
         return [len(self._tables) - 1]
 
     def take_gates(self) -> None:
-        """Let updates wait until all processes have done what can fail."""
-        if self._exchange is None:
-            return
-        ready, plan = self._exchange.ready, self._plan
-        behind: set[int] = set()  # updates, and what waits for some
-        for task in plan.tasks:
-            if task.id in plan.updates or not behind.isdisjoint(task.after):
-                behind.add(task.id)
-        before = [
-            end for task in plan.tasks if task.id not in behind for end in self._ends[task.id]
-        ]
+        """Let updates wait until all processes have done what can fail, and for their copies."""
+        plan, last = self._plan, []
         updates = [item for item, (of, _) in enumerate(self.parts) if of and of.id in plan.updates]
-        self._add(None, before)
-        self._post(ready.own)
-        self._add(None, [len(self._tables) - 1])
-        self.gates = Gates(len(self._tables) - 2, len(self._tables) - 1)
-        self.signs[self.gates.go] = [*ready.others, *ready.others]  # one may have taken it back
+        if self._exchange is not None:
+            before = (task.id for task in plan.tasks if task.id not in plan.behind_updates)
+            self._add(None, [end for number in before for end in self._ends[number]])
+            self._post(self._exchange.ready.own)
+            self._add(None, [len(self._tables) - 1])
+            self.gates = Gates(len(self._tables) - 2, len(self._tables) - 1)
+            others = self._exchange.ready.others
+            self.signs[self.gates.go] = [*others, *others]  # one may have taken it back
+            last = [self.gates.go]
+        self._add_copies(last)
         for item in updates:
-            self.waits[item].append(self.gates.go)
+            self.waits[item] += self.copies or last
+
+    def _add_copies(self, after: list[int]) -> None:
+        """Copy what updates overwrite to where they do it."""
+        copied = sorted((s for s in self.outside if s.copied), key=lambda s: -s.value.nbytes)
+        parts: list[list[Outside]] = [[] for _ in range(self._number_of_threads)]
+        for source in copied:
+            min(parts, key=lambda part: sum(s.value.nbytes for s in part)).append(source)
+        for thread, part in enumerate(parts if copied else ()):
+            self._add(None, after, thread)
+            self.copies.append(len(self._tables) - 1)
+            for source in part:
+                before = self._source(source.device, source.value, False)
+                self._call_one(collectives.copy, (source.value.nbytes, source, before))
 
     def _known(self, device: int, name: str) -> Computed:
         if name not in self.computed[device]:
             raise NotCodeError
         return self.computed[device][name]
+
+    def _given(self, device: int, name: str) -> Computed | Outside:
+        """What code computed, or the copy of a variable that it has updated."""
+        stored = self._sources.get((device, name, True))
+        return self._known(device, name) if stored is None else stored
 
     def _ends_here(self, node: OpNode, name: str) -> bool:
         """Whether nobody but a collective reads a value of the first device in its memory."""
@@ -324,12 +367,15 @@ class Items:
         return source.readers == [node] and (source.device, name) in self._alone
 
 
-def items_of(binding: Binding, threads: int, exchange: Exchange | None = None) -> Items:
+def items_of(
+    binding: Binding, threads: int, store: CodeStore, exchange: Exchange | None = None
+) -> Items:
     """The items of a binding.
 
     Args:
         binding: what runs.
         threads: how many work together.
+        store: where its variables lie.
         exchange: other processes that take part; None: there are none.
 
     Raises:
@@ -339,7 +385,7 @@ def items_of(binding: Binding, threads: int, exchange: Exchange | None = None) -
     if on_gpus(plan.graph.places):
         raise NotCodeError
     limits = row_limits(plan.nodes, plan.missing, binding.given, binding.more_rows)
-    items = Items(plan, threads, limits, exchange)
+    items = Items(plan, threads, limits, store, exchange)
     for task, steps in zip(plan.tasks, binding.steps, strict=True):
         if task.is_collective:
             items.take_collective(task, binding.memory)
@@ -351,34 +397,3 @@ def items_of(binding: Binding, threads: int, exchange: Exchange | None = None) -
     items.take_gates()
     items.finish()
     return items
-
-
-def _slots(plan: Plan, exchange: Exchange) -> dict[tuple[int, str], np.ndarray[Any, Any]]:
-    """Where dense values may be computed that other processes add up, by device and name.
-
-    Values whose name is written again are left out: others may still read the slot.
-    """
-    made = (v for n in plan.nodes if not n.is_collective for v in n.outputs if v.kind == "var")
-    times = Counter((var.device, var.name) for var in made)
-    found: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
-    for task in plan.tasks:
-        parts = exchange.task(task.id) if task.is_collective else None
-        for place, slot in parts.slots.items() if parts is not None else ():
-            if times[place] == 1 and place[1] not in (parts.counts if parts else ()):
-                found[place] = slot
-    return found
-
-
-def _part(
-    made: Value | Sparse, arrays: list[np.ndarray[Any, Any]], value: Value
-) -> np.ndarray[Any, Any]:
-    """The array that stands for what a piece of code takes from another one."""
-    names = [part.part for part in made.parts]
-    if value.part not in names:
-        raise NotCodeError
-    array = arrays[names.index(value.part)]
-    first = 1 if value.part else 0  # kernels go by how many rows there are, not by the room
-    fits = array.shape[first:] == value.shape[first:]
-    if not fits or array.dtype != value.dtype:
-        raise NotCodeError
-    return array

@@ -137,7 +137,7 @@ def _arenas(
         ]
         key = tuple(map(id, made)), tuple(tuple(last.items()) for last in lives)
         if key not in known:
-            known[key] = arena_of(made, lives)
+            known[key] = arena_of([code.sizes for code in made], lives)
         found[home] = known[key]
     return found
 
@@ -259,7 +259,7 @@ def _kinds(plan: Plan, read: _Readers) -> dict[int, _Kind]:
     for task, steps in zip(plan.tasks, plan.steps, strict=True):
         overwritten = frozenset(name for place, name in plan.overwritten if place == task.device)
         names = dict.fromkeys(v.name for n in task.nodes for v in (*n.inputs, *n.outputs))
-        parts = tuple((id(step.node.op), step.node.kind, step.drops) for step in steps)
+        parts = tuple((id(step.node.op), step.node.does, step.drops) for step in steps)
         here = frozenset(outside[task.id]), overwritten.intersection(names)
         kind = _Kind(*here, list(names), plan.fetch)
         found[task.id] = made.setdefault((parts, *here), kind)

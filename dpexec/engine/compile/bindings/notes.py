@@ -19,15 +19,20 @@ from dpexec.engine.compile.bindings.memory_use import Life
 from dpexec.engine.compile.bindings.records import (
     Around,
     NoteLayout,
+    Ran,
     StepRecord,
     TaskSpans,
     spans_of,
 )
+from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.kernels import stamps
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
-    from dpexec.engine.compile.bindings.code_step import CodeStep
+    from dpexec.engine.compile.bindings.items import Joined
+    from dpexec.engine.compile.bindings.records import NodeRows
+    from dpexec.engine.compile.plans.partition import Task
+    from dpexec.engine.kernels.thread_team import Schedule
     from dpexec.engine.trace.live import Keeper
     from dpexec.engine.trace.recorder import Steps
 
@@ -35,6 +40,9 @@ __all__ = ["CodeNotes"]
 
 Moved = Mapping[int, Mapping[str, int]]
 """By number of a task, bytes by how they went."""
+
+Carried = Mapping[int, tuple[int, int]]
+"""By number of a task, when a thread carried its values to other processes, in nanoseconds."""
 
 _ROWS = 256
 _WORDS = 1 << 17
@@ -48,7 +56,9 @@ class CodeNotes:
         binding: what runs.
         layout: of what it notes.
         lives: the values of a step that take memory.
-        code: the step.
+        schedule: of the step's code.
+        parts: of the code, see :class:`StepItems`.
+        joined: sums whose size only a run tells.
         idents: the threads that work together on it.
 
     Attributes:
@@ -60,14 +70,16 @@ class CodeNotes:
     """
 
     __slots__ = (
-        "_code",
+        "_carried",
         "_idents",
         "_joined",
         "_kept",
         "_layout",
         "_lives",
         "_moved",
+        "_parts",
         "_rows",
+        "_schedule",
         "_stamps",
         "began",
         "binding",
@@ -83,19 +95,22 @@ class CodeNotes:
         binding: Binding,
         layout: NoteLayout,
         lives: Callable[[], list[Life]],
-        code: CodeStep,
+        schedule: Schedule,
+        parts: Sequence[tuple[Task | None, list[NodeRows]]],
+        joined: Sequence[Joined],
         idents: Sequence[int],
     ) -> None:
         self.binding, self.size = binding, layout.size
-        self._layout, self._lives, self._code, self._idents = layout, lives, code, idents
-        width = max(code.schedule.width, 1)
+        self._layout, self._lives, self._idents = layout, lives, idents
+        self._schedule, self._parts, self._joined = schedule, parts, joined
+        width = max(schedule.width, 1)
         self.count, self.most = 0, max(1, min(_ROWS, _WORDS // width))
         self._stamps = np.empty((self.most, width), np.int64)
-        self._joined = code.joined
         self.recorders: tuple[Keeper, ...] | None = None
         self._kept: list[Steps] = []
-        self._rows = np.empty((self.most, len(code.joined)), np.int64)
+        self._rows = np.empty((self.most, len(joined)), np.int64)
         self._moved: dict[int, Moved] = {}
+        self._carried: dict[int, Carried] = {}
         self.began = array("q", [0]) * self.most  # keeps no objects
         self.ended = array("q", [0]) * self.most
 
@@ -119,17 +134,26 @@ class CodeNotes:
             steps.close()
         self.recorders, self._kept = None, []
 
-    def add(self, began: int, ended: int, moved: Moved = MappingProxyType({})) -> None:
+    def add(
+        self,
+        began: int,
+        ended: int,
+        moved: Moved = MappingProxyType({}),
+        carried: Carried = MappingProxyType({}),
+    ) -> None:
         """A run has noted something, and its step is over.
 
         Args:
             began: when the step began, in nanoseconds.
             ended: when it ended.
             moved: bytes that collectives moved between processes, by number of the task.
+            carried: when the leading thread carried values to them and sums back.
         """
         row = self.count
         if moved:
             self._moved[row] = moved
+        if carried:
+            self._carried[row] = carried
         self.began[row], self.ended[row] = began, ended
         if self._joined:
             self._rows[row] = [joined.number[0] for joined in self._joined]
@@ -159,12 +183,27 @@ class CodeNotes:
             moved[node] = {**moved.get(node, {}), **sizes}
         return StepRecord(self._layout, self._lives, tasks, (), around, moved=moved)
 
+    def tasks_ran(self, row: int) -> Iterator[tuple[Task, float, float]]:
+        """When tasks ran, see :meth:`Notes.tasks_ran`; waits for other processes are parts, too."""
+        noted = self._stamps[row]
+        for (task, _), (at, end) in zip(self._parts, self._schedule.notes, strict=True):
+            if task is not None:
+                yield task, int(noted[at + 1]), int(noted[end - 1])
+
     def _tasks(self, row: int) -> Iterator[TaskSpans]:
         """The tasks that ran, one for each thread that worked on it, with what they did."""
-        code = self._code
-        for (task, parts), (at, end) in zip(code.parts, code.schedule.notes, strict=True):
-            if task is None or not parts:
+        given = dict[int, Ran]()  # when values went to other processes, by task
+        for number, carried in self._carried.get(row, {}).items():
+            given[number] = *carried, self._idents[0]
+        for (task, parts), (at, end) in zip(self._parts, self._schedule.notes, strict=True):
+            if task is None:
                 continue
             times = stamps.times_of(self._stamps[row, at + 1 : end]).tolist()
             ran = times[0], times[-1], self._idents[self._stamps[row, at]]
-            yield task, ran, spans_of(parts, times)
+            if not parts:
+                given.setdefault(task.id, ran)
+            elif len(times) == 1 and task.id in given:  # here it has only waited for its sums
+                ran = given[task.id]
+                yield task, ran, [(nodes, *ran[:2], share) for nodes, _, share in parts]
+            else:
+                yield task, ran, spans_of(parts, times)

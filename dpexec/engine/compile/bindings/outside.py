@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.lowering import Value
 
-__all__ = ["Outside"]
+__all__ = ["CodeStore", "CodeVariables", "Outside"]
 
 
 class Outside:
@@ -18,11 +20,12 @@ class Outside:
     Args:
         device: whose.
         value: what code takes it for.
+        copied: whether it is the copy of a stored variable that updates overwrite.
     """
 
-    def __init__(self, device: int, value: Value) -> None:
-        self.device, self.name = device, value.name
-        self.dtype, self._shape = value.dtype, value.shape
+    def __init__(self, device: int, value: Value, copied: bool = False) -> None:
+        self.device, self.name, self.copied = device, value.name, copied
+        self.value, self.dtype, self._shape = value, value.dtype, value.shape
         self.positions: list[int] = []
 
     def fits(self, array: Any) -> bool:
@@ -38,3 +41,55 @@ class Outside:
         begin = address(array)
         for position in self.positions:
             words[position] = begin
+
+
+class CodeVariables(Protocol):
+    """The stored variables of a step of code, at every run."""
+
+    def bring(self, words: memoryview) -> list[Any] | None:
+        """Say where they lie.
+
+        Args:
+            words: takes their addresses.
+
+        Returns:
+            What must stay where it is during the run; None if code cannot work on some of it.
+        """
+
+    def value(self, device: int, name: str) -> Any:
+        """The value of a variable after the run; None if it has none."""
+
+    def overwritten(self, device: int, name: str) -> Any:
+        """What updates overwrite in the place of a variable; None: the variable itself."""
+
+    def commit(self, made: Callable[[int, str], Any]) -> None:
+        """Store what a run made, and count it.
+
+        Args:
+            made: gives what it computed of a variable; None if it did not.
+        """
+
+    def give_up(self) -> None:
+        """The run failed when it had begun to copy what it was to overwrite."""
+
+
+class CodeStore(Protocol):
+    """Where the variables of steps of code lie.
+
+    Attributes:
+        copies: whether updates overwrite copies, so that the values before the step remain.
+    """
+
+    copies: bool
+
+    @property
+    def devices(self) -> Sequence[int]:
+        """Those whose steps are made here."""
+
+    def variables(self, plan: Plan, stored: Sequence[Outside]) -> CodeVariables:
+        """The variables of a step of code.
+
+        Args:
+            plan: what it runs.
+            stored: what it takes from here.
+        """

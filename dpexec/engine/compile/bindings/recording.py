@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
@@ -132,7 +132,8 @@ class Recording:
         """
         team.idents[0] = threading.get_ident()
         if self._room is None or self._room.count == self._room.most:
-            self._room = CodeNotes(self.binding, self.layout, self.lives, code, team.idents)
+            noted = code.schedule, code.parts, code.joined, team.idents
+            self._room = CodeNotes(self.binding, self.layout, self.lives, *noted)
         self._ran = []
         return self._room
 
@@ -287,3 +288,9 @@ class _TaskNotes:
         tasks = partial(layout.tasks, self.stamps, self.ran)
         around, moved = self.around, self.moved
         return StepRecord(layout, self.recording.lives, tasks, self.inner, around, moved=moved)
+
+    def tasks_ran(self, row: int) -> Iterator[tuple[Task, float, float]]:
+        """When tasks ran, see :meth:`Notes.tasks_ran`."""
+        for task, times in zip(self.binding.plan.tasks, self.ran, strict=True):
+            if times is not None:
+                yield task, times[0], times[1]

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dpexec.engine.compile.plans.partition import SUMS
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.graph.ssa import OpNode, VarNode
 from dpexec.engine.ir.operator import Operator
@@ -16,8 +15,6 @@ from dpexec.engine.ir.sizes import at_most
 from dpexec.engine.ir.spec import Spec
 
 __all__ = ["row_limits", "sparse_reads"]
-
-_LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
 
 
 def row_limits(
@@ -44,7 +41,8 @@ def row_limits(
         if not any(_is_sparse(specs[var.device].get(var.name)) for var in targets):
             continue
         if node.is_collective:
-            _follow_collective(node, missing, targets, limits, more if node.kind in SUMS else {})
+            came = more if node.does.combines else {}
+            _follow_collective(node, missing, targets, limits, came)
         elif node.op is not None and node.device is not None:
             rows = _rows_of(node.op, specs[node.device], limits[node.device])
             if rows is not None:
@@ -69,7 +67,7 @@ def sparse_reads(
     limits = row_limits(nodes, missing, specs)
     found: dict[OpNode, int] = {}
     for node in nodes:
-        made = node.outputs if node.kind in SUMS else ()
+        made = node.outputs if node.does.combines else ()
         by_name = {var.name: var for var in made if var.kind == "var" and var not in missing}
         for name, var in by_name.items():
             spec = specs[var.device][name]
@@ -112,7 +110,8 @@ def _follow_collective(
 
 def _rows_of(op: Operator, specs: Mapping[str, Spec], limits: Mapping[str, int]) -> int | None:
     """As many as a table was asked for, else as many as all sparse inputs have together."""
-    if op.type in _LOOKUPS:
+    forward = op.definition.forward
+    if forward is not None and forward.looks_up:
         shape = specs[op.inputs["Ids"][0]].shape
         return None if any(size < 0 for size in shape) else math.prod(shape)
     sparse = [name for name in op.input_arg_names if _is_sparse(specs.get(name))]

@@ -13,7 +13,8 @@ from dpexec.engine.compile.regions.code_run import CodeRun
 from dpexec.engine.compile.regions.table import CodeTable, word_of
 from dpexec.engine.ir.sizes import Counts, Rows
 from dpexec.engine.kernels.lowering import Sparse, Value
-from dpexec.engine.kernels.machine import count, integers, kernel, run
+from dpexec.engine.kernels.machine import Count, Integers, kernel
+from dpexec.engine.kernels.tables import run
 
 __all__ = ["Computed", "OpenParts", "SizeWriter"]
 
@@ -22,16 +23,14 @@ Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
 
 
 @kernel
-def _write(p: int) -> int:
+def _write(changes: Count, slopes: Count, sizes: Integers, rows: Integers, words: Integers) -> int:
     """Write the words that are sizes.
 
     Arguments: how many, each with position, device, offset and slopes; how many slopes that are;
     as many numbers of rows of every device's batch; the words.
     """
-    slopes = count(p, 1)
-    sizes, rows, words = integers(p, 2), integers(p, 3), integers(p, 4)
     width = 3 + slopes
-    for i in range(0, width * count(p, 0), width):
+    for i in range(0, width * changes, width):
         size = sizes[i + 2]
         for j in range(slopes):
             size += sizes[i + 3 + j] * rows[sizes[i + 1] * slopes + j]

@@ -12,13 +12,23 @@ from dpexec.engine.compile.bindings.records import NodeRows
 from dpexec.engine.compile.bindings.sizes import Computed
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.regions.memory import Memory
+from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.sizes import at_most
 from dpexec.engine.kernels import collectives
-from dpexec.engine.kernels.lowering import Sparse
+from dpexec.engine.kernels.lowering import Sparse, Value
 from dpexec.engine.kernels.machine import Kernel
 
-__all__ = ["Joined", "NotCodeError", "Row", "TaskSums", "divided", "parts_of"]
+__all__ = [
+    "Joined",
+    "NotCodeError",
+    "Row",
+    "TaskSums",
+    "divided",
+    "kernel_of",
+    "part_of",
+    "parts_of",
+]
 
 _SHARED_FROM = 16_384
 """Elements: dividing a smaller sum among threads does not pay (it takes some 2 microseconds)."""
@@ -47,6 +57,17 @@ class NotCodeError(Exception):
     """Something in a plan is not code."""
 
 
+def kernel_of(how: Reduction) -> Kernel:
+    """What combines two dense values.
+
+    Raises:
+        NotCodeError: there is no kernel for it.
+    """
+    if how not in collectives.COMBINE:
+        raise NotCodeError
+    return collectives.COMBINE[how]
+
+
 class TaskSums:
     """The sums of a collective task while they are put together.
 
@@ -68,13 +89,19 @@ class TaskSums:
         self._task, self._memory, self._limits = task, memory, limits
 
     def add(
-        self, node: OpNode, name: str, values: Sequence[Computed], onto_first: bool
+        self,
+        node: OpNode,
+        name: str,
+        how: Reduction,
+        values: Sequence[Computed],
+        onto_first: bool,
     ) -> Computed:
-        """Add a value of several devices up.
+        """Make one value of those of several devices.
 
         Args:
             node: for which node.
             name: of the value.
+            how: how dense values become one.
             values: what the devices have.
             onto_first: whether nobody else reads the first of them: the sum takes its place.
 
@@ -89,12 +116,13 @@ class TaskSums:
         dense = [array for _, (array,) in values]
         if any((a.shape, a.dtype) != (arrays[0].shape, np.dtype(np.float32)) for a in dense):
             raise NotCodeError
+        kernel = kernel_of(how)
         before = total = dense[0]
         if not onto_first:
             total = self._array(name, total.shape, total.dtype)
         for array in dense[1:]:
             addresses = [a.ctypes.data for a in (total, before, array)]
-            self.rows.append((node, collectives.add, (total.size, *addresses)))
+            self.rows.append((node, kernel, (total.size, *addresses)))
             before = total
         return value, [total]
 
@@ -140,23 +168,28 @@ def divided(rows: list[Row], threads: int) -> list[list[Row]]:
     """
     if threads == 1 or _elements(rows) < _SHARED_FROM:
         return [rows]
-    if any(kernel is not collectives.add for _, kernel, _ in rows):
+    if not all(_combines(kernel) for _, kernel, _ in rows):
         return [rows]
     parts: list[list[Row]] = [[] for _ in range(threads)]
-    for node, _, (size, *addresses) in rows:
+    for node, kernel, (size, *addresses) in rows:
         share = -(-size // (threads * _LINE)) * _LINE
         for thread, part in enumerate(parts):
             first = min(thread * share, size)
             count = min(share, size - first)
             if count:
-                addition = (count, *(a + 4 * first for a in addresses))
-                part.append((node, collectives.add, addition))
+                words = (count, *(a + 4 * first for a in addresses))
+                part.append((node, kernel, words))
     return parts
 
 
+def _combines(kernel: Kernel) -> bool:
+    """Whether a kernel combines numbers one by one."""
+    return any(kernel is one for one in collectives.COMBINE.values())
+
+
 def _elements(rows: Sequence[Row]) -> int:
-    """How many numbers are added; 1 where something else is done."""
-    return sum(words[0] if kernel is collectives.add else 1 for _, kernel, words in rows)
+    """How many numbers are combined; 1 where something else is done."""
+    return sum(words[0] if _combines(kernel) else 1 for _, kernel, words in rows)
 
 
 def parts_of(
@@ -176,3 +209,27 @@ def parts_of(
         end = (found[-1][1] if found else 0) + len(mine)
         found.append(([node], end, (_elements(mine), _elements(whole)) if whole else (1, 1)))
     return found
+
+
+def part_of(
+    made: Value | Sparse, arrays: list[np.ndarray[Any, Any]], value: Value
+) -> np.ndarray[Any, Any]:
+    """The array that stands for what a piece of code takes from another one.
+
+    Args:
+        made: what the other one computed.
+        arrays: where that lies.
+        value: what is taken for it.
+
+    Raises:
+        NotCodeError: it is laid out otherwise.
+    """
+    names = [part.part for part in made.parts]
+    if value.part not in names:
+        raise NotCodeError
+    array = arrays[names.index(value.part)]
+    first = 1 if value.part else 0  # kernels go by how many rows there are, not by the room
+    fits = array.shape[first:] == value.shape[first:]
+    if not fits or array.dtype != value.dtype:
+        raise NotCodeError
+    return array

@@ -8,12 +8,11 @@ expensive counts, and what lies between: constants come before everything, metri
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 
+from dpexec.engine.graph.costs import macs_of
 from dpexec.engine.graph.ssa import OpNode
-from dpexec.engine.ir import roles
-from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.spec import Spec
 
 __all__ = ["Stage", "multiplications", "stages_of"]
 
@@ -134,38 +133,18 @@ def _connected(nodes: Sequence[OpNode]) -> list[list[OpNode]]:
 # ---- what is expensive
 
 
-_PRODUCTS = {
-    "mul": ("Out", "Y"),
-    "matmul": ("Out", "X"),
-    "conv2d": ("Output", "Filter"),
-    "depthwise_conv2d": ("Output", "Filter"),
-}
-"""The slots of the result, and of the operand that says how many products are added up in it."""
-
-
 def multiplications(node: OpNode) -> int:
-    """How many multiplications a matrix product or a convolution makes for a sample; else 0.
+    """How many multiplications that are added up a node makes for a sample, as it declares.
 
     Args:
-        node: an operator; gradients make twice as many as their forward operators.
+        node: an operator.
     """
     op = node.op
-    kind = "" if op is None or node.kind != "compute" else op.type.removesuffix("_grad")
-    if op is None or kind not in _PRODUCTS:
+    if op is None or not node.does.computes:
         return 0
-    result, operand = _PRODUCTS[kind]
-    (name,) = op.outputs.get(result) or op.inputs[roles.grad_name(result)]
-    made, factor = map(op.block._find_var_recursive, (name, op.inputs[operand][0]))
-    if made is None or factor is None:
-        return 0
-    passes = 1 if kind == op.type else 2
-    return passes * abs(math.prod(made.shape) * _terms(op, kind, factor.shape))
 
+    def of_a_sample(name: str) -> Spec | None:
+        var = op.block._find_var_recursive(name)
+        return var.spec.replace(shape=tuple(map(abs, var.shape))) if var is not None else None
 
-def _terms(op: Operator, kind: str, shape: Sequence[int]) -> int:
-    """How many products are added up for an element of the result."""
-    if kind == "mul":
-        return math.prod(shape[: op.attrs.get("y_num_col_dims", 1)])
-    if kind == "matmul":
-        return shape[-2] if op.attrs.get("transpose_X") else shape[-1]
-    return math.prod(shape[1:])
+    return macs_of(op, of_a_sample)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dpexec.engine.compile.plans.collectives import sums_of
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.lod import lod_name
 from dpexec.engine.feeds.splitting import even_rows
 from dpexec.engine.graph.ssa import OpNode, VarNode
@@ -28,22 +29,31 @@ def follow_collective(node: OpNode, specs: Specs, missing: set[VarNode], stored:
         stored: the spec of a variable that nothing before computes, for an operator on a device.
 
     Raises:
-        EnforceNotMet: rows cannot be split or merged, or a variable has no value.
+        EnforceNotMet: rows cannot be split or merged, a variable has no value, or is sparse and
+            does not go through this kind of collective.
     """
     sources = [var for var in node.inputs if var.kind == "var" and var not in missing]
     targets = [var for var in node.outputs if var.kind == "var" and var not in missing]
     for var in sources:
         if node.op is not None and var.name not in specs[var.device]:
             specs[var.device][var.name] = stored(node.op, var.name, var.device)
-    if node.kind == "split":
-        _follow_split(node, specs, sources, targets)
-    elif node.kind == "merge":
-        _follow_merge(node, specs, sources, targets[0])
+    if not node.does.takes_sparse:
+        _require_dense(node, specs, sources)
+    if node.does.moves_rows:
+        _FOLLOW[node.does.effect](node, specs, sources, targets)
     else:
-        for name, devices, made, receivers in sums_of(node, missing):
+        for name, devices, made, receivers, _ in sums_of(node, missing):
             found = [specs[device][name] for device in devices if name in specs[device]]
             for device in receivers if found else ():
                 specs[device][made] = found[0]
+
+
+def _require_dense(node: OpNode, specs: Specs, sources: list[VarNode]) -> None:
+    for var in sources:
+        spec = specs[var.device].get(var.name)
+        if spec is not None and spec.kind == VarType.SELECTED_ROWS:
+            problem = f"{node.name} takes no sparse values, but {var.name} is one: {spec}"
+            raise EnforceNotMet(problem) if node.op is None else op_error(node.op, problem, {})
 
 
 def _follow_split(
@@ -95,7 +105,10 @@ def _samples(node: OpNode, name: str, whole: Spec, specs: Specs) -> int:
     return count
 
 
-def _follow_merge(node: OpNode, specs: Specs, sources: list[VarNode], target: VarNode) -> None:
+def _follow_merge(
+    node: OpNode, specs: Specs, sources: list[VarNode], targets: list[VarNode]
+) -> None:
+    (target,) = targets
     parts = [specs[var.device][var.name] for var in sources]
     first = parts[0]
     counts = [samples_of(part) for part in parts]
@@ -110,3 +123,7 @@ def _follow_merge(node: OpNode, specs: Specs, sources: list[VarNode], target: Va
         problem = f"{name} has shapes {shapes} on the devices, whose rows cannot be put together"
         raise op_error(node.op, problem, {})
     specs[target.device][target.name] = _with_samples(first, rows)
+
+
+_FOLLOW = {"splits": _follow_split, "joins": _follow_merge}
+"""The shapes of what moves rows, by effect."""

@@ -1,4 +1,4 @@
-"""All-reduce, reduce, broadcast, split and merge between the envs of one process.
+"""Collectives between the envs of one process.
 
 Sums go in device order, ``((g0 + g1) + g2) + ...``, wherever they are computed, so the result has
 the same bits in AllReduce and Reduce mode and on every scheduler.
@@ -15,30 +15,33 @@ from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.copies import value_on
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, on_device
+from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.feeds.splitting import even_rows
 from dpexec.engine.graph.ssa import OpNode, VarNode
 
-__all__ = ["LEFT_OUT", "NodeSum", "add_in_order", "bind_collective", "on_place", "sums_of"]
+__all__ = ["LEFT_OUT", "NodeSum", "bind_collective", "combined", "on_place", "sums_of"]
 
 LEFT_OUT = object()
 """In the place of a value that a sum leaves out."""
 
 
 class NodeSum(NamedTuple):
-    """What a collective adds up; a single value goes to others as it is.
+    """What a collective combines; a single value goes to others as it is.
 
     Args:
         name: of the values.
         sources: the devices that have one, in order.
         made: name of the sum.
         targets: the devices that get it.
+        reduction: how the values become one.
     """
 
     name: str
     sources: list[int]
     made: str
     targets: list[int]
+    reduction: Reduction
 
 
 def bind_collective(
@@ -53,19 +56,17 @@ def bind_collective(
     """
     sources = _devices_of(node.inputs, missing)
     targets = _devices_of(node.outputs, missing)
-    if node.kind == "split":
-        return _bind_split(sources, targets, places)
-    if node.kind == "merge":
-        return _bind_merge(sources, targets, places)
+    if node.does.moves_rows:
+        return _BIND[node.does.effect](sources, targets, places)
     sums = sums_of(node, missing)
     buffers: dict[str, Any] = {}
 
     def call(envs: Sequence[Env]) -> None:
-        for number, (name, devices, made, receivers) in enumerate(sums, node.id):
+        for number, (name, devices, made, receivers, how) in enumerate(sums, node.id):
             home = places[receivers[number % len(receivers)]]  # GPUs share the work and the traffic
             found = [(envs[device][name], device) for device in devices]
             values = [on_place(v, places[at], home) for v, at in found if v is not LEFT_OUT]
-            total = _sum_on(home, values, buffers.get(name))
+            total = _combined_on(home, how, values, buffers.get(name))
             buffers[name] = total if len(values) > 1 else None
             if len(values) > 1 and isinstance(total, SelectedRows):
                 envs[receivers[0]].joined[made] = total.row_array.nbytes + total.value.nbytes
@@ -75,15 +76,15 @@ def bind_collective(
     return call
 
 
-def _sum_on(home: Place, values: list[Any], buffer: Any) -> Any:
+def _combined_on(home: Place, how: Reduction, values: list[Any], buffer: Any) -> Any:
     if not isinstance(home, CUDAPlace):
-        return add_in_order(values, np, buffer)
+        return combined(how, values, np, buffer)
     with on_device(home):
-        return add_in_order(values, array_module(home), buffer)
+        return combined(how, values, array_module(home), buffer)
 
 
 def sums_of(node: OpNode, missing: set[VarNode]) -> list[NodeSum]:
-    """What a collective adds up.
+    """What a collective combines.
 
     Args:
         node: the collective.
@@ -94,7 +95,7 @@ def sums_of(node: OpNode, missing: set[VarNode]) -> list[NodeSum]:
     names = dict.fromkeys(var.name for var in node.inputs if var.kind == "var")
     made_of = dict(zip(names, targets, strict=True))
     return [
-        NodeSum(name, found, made_of[name], targets[made_of[name]])
+        NodeSum(name, found, made_of[name], targets[made_of[name]], node.does.reduction)
         for name, found in sources.items()
     ]
 
@@ -162,13 +163,18 @@ def _bind_merge(
     return call
 
 
-def add_in_order(values: list[Any], xp: Any = np, buffer: Any = None) -> Any:
-    """The sum of dense arrays, or the rows of all sparse ones one after another.
+_BIND = {"splits": _bind_split, "joins": _bind_merge}
+"""What moves rows, by effect."""
+
+
+def combined(how: Reduction, values: list[Any], xp: Any = np, buffer: Any = None) -> Any:
+    """One value of dense arrays, or the rows of all sparse ones one after another.
 
     Args:
+        how: how dense ones become one.
         values: one per device, in device order.
         xp: ``numpy`` or ``cupy``.
-        buffer: an array to put a dense sum into, if it fits.
+        buffer: an array to put a dense result into, if it fits.
     """
     first = values[0]
     if len(values) == 1:
@@ -183,10 +189,7 @@ def add_in_order(values: list[Any], xp: Any = np, buffer: Any = None) -> Any:
         first.shape,
         first.dtype,
     )
-    total = xp.add(first, values[1], out=buffer if fits else None)
-    for value in values[2:]:
-        total = xp.add(total, value, out=total)
-    return total
+    return how.of(xp, values, buffer if fits else None)
 
 
 def on_place(value: Any, source: Place, target: Place) -> Any:

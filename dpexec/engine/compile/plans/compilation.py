@@ -17,6 +17,7 @@ from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, available_cpus, on_gpus
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.engine.graph.dot import write_graphviz
+from dpexec.engine.graph.kinds import ALL_REDUCE, REDUCE
 from dpexec.engine.graph.operators import Operators
 from dpexec.engine.graph.parallel_do import shares_memory
 from dpexec.engine.graph.ssa import SSAGraph
@@ -165,7 +166,7 @@ def _replication(
     customized = BuildStrategy.GradientScaleStrategy.Customized
     one_memory = not on_cluster and not on_gpus(places)
     return ReplicationOptions(
-        mode="reduce" if reduce else "all_reduce",
+        mode=(REDUCE if reduce else ALL_REDUCE).name,
         merge_rows=True,
         scale_loss_grad=scale_loss_grad,
         keep_loss_grad=strategy.gradient_scale_strategy == customized,
@@ -187,7 +188,7 @@ def _bucket_bytes(
 ) -> int:
     """Of a collective task; none where fluid's flags say which gradients go together."""
     fused = next((step for step in passes if isinstance(step, FuseAllReduce)), None)
-    if fused is not None and fused.megabytes > 0 and options.mode == "all_reduce":
+    if fused is not None and fused.megabytes > 0 and not options.has_owners:
         return 0
     exchange = TASKS if collectives == "tasks" else THREADS
     if collectives == "gang" or options.trainers > 1:

@@ -13,22 +13,8 @@ from collections.abc import Collection, Iterable
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.roles import present
-from dpexec.engine.kernels.gpu.numbers import is_looked_at
 
 __all__ = ["on_host"]
-
-_TYPES = """
-assign assign_value cast concat elementwise_add elementwise_div elementwise_floordiv elementwise_max
-elementwise_min elementwise_mod elementwise_mul elementwise_sub equal fill_constant gather
-greater_equal greater_than increment less_equal less_than lod_array_length logical_and logical_not
-logical_or max_sequence_len not_equal range reduce_max reduce_min reduce_prod reduce_sum reshape
-reshape2 scale shape size slice split squeeze squeeze2 stack strided_slice sum unsqueeze unsqueeze2
-"""
-_COMPUTING = frozenset(_TYPES.split())
-"""Types of operators that such numbers come from."""
-
-_OF_FORMS = {"lod_array_length", "max_sequence_len", "shape", "size"}
-"""Types that look at no values of their input."""
 
 _LOOPS = {"while", "while_grad"}
 """Types that hand what they are given to the operators of a block, and do nothing else with it."""
@@ -44,7 +30,7 @@ def on_host(nodes: Iterable[OpNode], kept: Collection[str]) -> frozenset[Operato
     single = {node.op: None for node in nodes if node.op is not None and not node.is_collective}
     ops = list(dict.fromkeys(inner for op in single for inner in op.with_inner()))
     used = {var.name for node in nodes if node.op not in single for var in node.inputs}
-    found = {op for op in ops if op.type in _COMPUTING}
+    found = {op for op in ops if op.definition.makes_numbers}
     while found:
         on_gpu = {*kept, *used}.union(*(_on_gpu(op) for op in ops if op not in found))
         made = {name for op in found for name in op.output_arg_names} - on_gpu
@@ -61,11 +47,13 @@ def _on_gpu(op: Operator) -> set[str]:
         given, wanted = op.inputs.get("X", []), op.outputs.get("X@GRAD", [])
         differentiated = {n for n, grad in zip(given, wanted, strict=False) if present([grad])}
         return differentiated.union(*(n for slot, n in op.inputs.items() if "@GRAD" in slot))
-    read = (names for slot, names in op.inputs.items() if not is_looked_at(op.type, slot))
+    known = op.definition.host_inputs
+    read = (names for slot, names in op.inputs.items() if slot not in known)
     return {*op.output_arg_names}.union(*read)
 
 
 def _stays(op: Operator, made: Collection[str]) -> bool:
     """Whether an operator reads and writes nothing but numbers of the host."""
-    given = () if op.type in _OF_FORMS else op.input_arg_names
+    form = op.definition.shape_inputs
+    given = (name for slot, names in op.inputs.items() if slot not in form for name in names)
     return all(name in made for name in (*given, *op.output_arg_names))

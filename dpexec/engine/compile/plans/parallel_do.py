@@ -101,7 +101,7 @@ def count_rows(graph: SSAGraph, feeds: Feeds, replicas: Replicas) -> dict[int, i
     rows = dict(feeds.rows)
     while True:
         nodes, missing = live_nodes(graph, feeds.idle, feeds.names, busy_devices(graph, rows))
-        unknown = (n for n, node in enumerate(nodes) if node.kind == "split")
+        unknown = (n for n, node in enumerate(nodes) if node.does.splits)
         end = next((n for n in unknown if nodes[n].body not in rows), None)
         if end is None:
             return rows

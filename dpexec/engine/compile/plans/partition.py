@@ -23,10 +23,7 @@ from dpexec.engine.compile.plans.bucket_size import THREADS
 from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
 
-__all__ = ["SUMS", "Busy", "PlanOptions", "Task", "live_nodes", "partition"]
-
-SUMS = frozenset({"all_reduce", "all_sum", "reduce"})
-"""Kinds of collectives that add up values of all devices."""
+__all__ = ["Busy", "PlanOptions", "Task", "live_nodes", "partition"]
 
 Busy = tuple[tuple[int, int], ...]
 """How many devices of each ParallelDo get rows, by the number of its block."""
@@ -41,7 +38,7 @@ class Task:
     Args:
         id: position in the plan.
         key: its dask key; the first word is what the dashboard groups by.
-        device: where it runs; None for an all-reduce over all devices.
+        device: where it runs; None for a collective that belongs to all devices.
         nodes: what it does, in order.
         after: ids of the tasks that it waits for.
     """
@@ -51,6 +48,11 @@ class Task:
     device: int | None
     nodes: list[OpNode]
     after: list[int] = field(default_factory=list)
+
+    @property
+    def layer(self) -> str:
+        """What it is for and where it runs, such as "optimizer_dev0", whatever it is called."""
+        return _word(self.nodes, "segment")
 
     @property
     def is_collective(self) -> bool:
@@ -125,7 +127,7 @@ def live_nodes(
         sources = [var for var in node.inputs if var.kind == "var"]
         lacking = [var for var in sources if var in missing]
         without_rows = idle_in.get(node.body, set())
-        if node.kind == "scale_loss_grad":
+        if node.does.seeds:
             skip = node.device in idle_devices
         elif node.is_collective:
             skip = len(lacking) == len(sources)
@@ -140,7 +142,7 @@ def live_nodes(
             missing.update(var for var in node.outputs if (var.device, var.name) not in left)
         else:
             kept.append(node)
-        if node.kind == "split":
+        if node.does.splits:
             missing.update(var for var in node.outputs if var.device in without_rows)
     return kept, missing
 
@@ -208,7 +210,7 @@ def _segments(
         groups.setdefault((lane, level), []).append(node)
         if not node.is_collective:
             floor[lane] = max(floor[lane], level)
-        if node.role in ("forward", "backward") or (sums_first and node.kind in SUMS):
+        if node.role in ("forward", "backward") or (sums_first and node.does.combines):
             work[lane] = max(work.get(lane, 0), level)
         if node.op is not None and any(op.type == "while" for op in node.op.with_inner()):
             loops[lane] = level
@@ -223,7 +225,7 @@ def _cuts(graph: SSAGraph, nodes: list[OpNode], bucket_bytes: int) -> set[OpNode
     variables = graph.program.global_block().vars
     sizes: dict[OpNode, int] = {}
     for node in nodes:
-        if node.kind in ("all_reduce", "reduce"):
+        if node.does.of_gradients:
             names = dict.fromkeys(var.name for var in node.outputs if var.kind == "var")
             specs = [variables[name].spec for name in names]
             sizes[node] = sum(abs(s.size) * to_numpy(s.dtype).itemsize for s in specs)
@@ -250,10 +252,11 @@ def _stages(segment: list[OpNode], in_place: set[OpNode]) -> list[Stage]:
 
 
 def _task(number: int, group: list[OpNode], granularity: str) -> Task:
-    return Task(number, _key(group, number, granularity), group[0].device, group)
+    return Task(number, (_word(group, granularity), number), group[0].device, group)
 
 
-def _key(group: list[OpNode], index: int, granularity: str) -> tuple[str, int]:
+def _word(group: list[OpNode], granularity: str) -> str:
+    """What nodes are for, and where they run."""
     first = group[0]
     where = "" if first.device is None else f"_dev{first.device}"
     if granularity == "op" or first.is_collective:
@@ -261,7 +264,7 @@ def _key(group: list[OpNode], index: int, granularity: str) -> tuple[str, int]:
     else:
         roles = dict.fromkeys(_ROLE_WORDS.get(node.role, node.role) for node in group)
         label = "_".join(role for role in roles if role) or "lr_sched"
-    return (label + where, index)
+    return label + where
 
 
 def _connect(stages: list[list[Task]], in_place: set[OpNode], chain: bool) -> None:
@@ -300,7 +303,7 @@ def _in_order(tasks: list[Task], in_place: set[OpNode]) -> None:
     latest: list[int] = []
     updates: list[int] = []
     for task in tasks:
-        if task.nodes[0].kind in SUMS:
+        if task.nodes[0].does.combines:
             task.after = sorted({*task.after, *latest, *updates})
             latest, updates = [task.id], []
         elif not in_place.isdisjoint(task.nodes):

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpexec.engine.compile.plans.collectives import bind_collective
 from dpexec.engine.compile.plans.host_numbers import on_host
+from dpexec.engine.compile.plans.layers import Layered
 from dpexec.engine.compile.plans.partition import Busy, PlanOptions, Task, live_nodes, partition
 from dpexec.engine.compile.plans.step_binding import bind_step
 from dpexec.engine.compile.regions.env import Env, Shard
@@ -48,7 +49,7 @@ class PlanKey(NamedTuple):
 
 
 @dataclass(eq=False)
-class Plan(Drawable):
+class Plan(Layered, Drawable):
     """What runs, where, in which order.
 
     Args:
@@ -111,6 +112,15 @@ class Plan(Drawable):
     def written(self) -> frozenset[str]:
         """Names of the persistable variables that it changes."""
         return frozenset(name for _, name in (*self.commits, *self.overwritten))
+
+    @functools.cached_property
+    def behind_updates(self) -> frozenset[int]:
+        """Numbers of the tasks that overwrite variables, or wait for such tasks."""
+        found: set[int] = set()
+        for task in self.tasks:
+            if task.id in self.updates or not found.isdisjoint(task.after):
+                found.add(task.id)
+        return frozenset(found)
 
     @functools.cached_property
     def fetched_elsewhere(self) -> list[tuple[int, str, int]]:
@@ -260,7 +270,7 @@ def _may_fail(op: Operator) -> bool:
 
 def _overwritten_names(block: Block, node: OpNode) -> list[str]:
     """Persistable variables that a node can overwrite; empty unless it can overwrite them all."""
-    if node.op is None or node.kind != "compute":
+    if node.op is None or not node.does.computes:
         return []
     pairs = overwrites(node.op)
     names = [name for out in pairs for name in node.op.outputs[out]]

@@ -20,10 +20,9 @@ from dpexec.engine.core import tensors
 from dpexec.engine.core.copies import copy_on, with_arrays
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.lod import NO_SEQUENCES, Lod
+from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
 from dpexec.engine.core.memory import count_memory
 from dpexec.engine.core.places import CUDAPlace, Place
-from dpexec.engine.core.rank_table import LoDRankTable
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray

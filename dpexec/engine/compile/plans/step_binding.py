@@ -23,8 +23,7 @@ from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
-from dpexec.engine.kernels.gpu import kernel_of
-from dpexec.engine.kernels.host import host_kernel_of
+from dpexec.engine.kernels.implementations import kernel_of
 
 __all__ = ["bind_step"]
 
@@ -51,7 +50,7 @@ def bind_step(
         native: whether processors use kernels in machine code where there are some.
     """
     assert node.op is not None
-    if node.kind == "scale_loss_grad":
+    if node.does.seeds:
         return _bind_loss_grad(node.op, module_of(node.op))
     call = _bind_op(node.op, module_of, in_place, checked, native)
     kept = [] if in_place else sorted(set(node.op.writes).intersection(keep))
@@ -90,9 +89,9 @@ def _bind_kernel(
     definition, xp = op.definition, module_of(op)
     kernel = definition.kernel
     if xp is not np:
-        kernel = kernel_of(op.type, kernel)
+        kernel = kernel_of(op.type, kernel, "gpu")
     elif native:
-        kernel = host_kernel_of(op.type, kernel)
+        kernel = kernel_of(op.type, kernel, "host")
     kwargs = _known_arguments(op)
     arguments = _arguments(op, copied=set() if in_place else set(definition.inplace.values()))
     targets = [op.outputs.get(slot.name, []) for slot in definition.outputs]

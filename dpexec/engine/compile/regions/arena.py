@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpexec.engine.compile.regions.memory import ALIGNMENT
-
-if TYPE_CHECKING:
-    from dpexec.engine.compile.regions.task import TaskCode
 
 __all__ = ["Arena", "arena_of", "places_for"]
 
@@ -38,23 +34,26 @@ class Arena:
     lasting: Sequence[Sequence[int]]
 
 
-def arena_of(codes: Sequence[TaskCode], lives: Sequence[Mapping[int, int]]) -> Arena:
+def arena_of(
+    sizes: Sequence[tuple[int, Sequence[int]]], lives: Sequence[Mapping[int, int]]
+) -> Arena:
     """Place what the tasks of a chain compute.
 
     Args:
-        codes: of the tasks, in the order in which they run.
+        sizes: of the tasks, in the order in which they run: bytes that only one uses, and those of
+            its lasting buffers.
         lives: per task, by the number of a lasting buffer, the position of the last task that reads
             it; those that are left out are needed until the end.
     """
     items: list[tuple[int, Life]] = []
-    for position, (code, last) in enumerate(zip(codes, lives, strict=True)):
-        items.append((code.inner_bytes, (position, position)))
-        for number, nbytes in enumerate(code.lasting.values()):
-            items.append((nbytes, (position, last.get(number, len(codes) - 1))))
+    for position, ((own, kept), last) in enumerate(zip(sizes, lives, strict=True)):
+        items.append((own, (position, position)))
+        for number, size in enumerate(kept):
+            items.append((size, (position, last.get(number, len(sizes) - 1))))
     places, nbytes = places_for(items)
     inner, lasting, at = [], [], 0
-    for code in codes:
-        end = at + 1 + len(code.lasting)
+    for _, kept in sizes:
+        end = at + 1 + len(kept)
         inner.append(places[at])
         lasting.append(places[at + 1 : end])
         at = end

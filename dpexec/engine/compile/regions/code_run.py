@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,21 +17,58 @@ from dpexec.engine.compile.regions.table import CodeTable, word_of
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.sizes import Counts, Rows, at
-from dpexec.engine.kernels import machine
+from dpexec.engine.kernels import tables
 from dpexec.engine.kernels.located import address
-from dpexec.engine.kernels.lowering import Offsets, Sparse, Value
+from dpexec.engine.kernels.lowering import Buffer, Offsets, Sparse, Value
 
-if TYPE_CHECKING:
-    from dpexec.engine.compile.regions.task import Piece, TaskCode
+__all__ = ["CodeMemory", "CodeRun", "Layout", "Piece", "is_array", "plain", "result_of", "word_of"]
 
-__all__ = ["CodeMemory", "CodeRun", "is_array", "plain", "result_of", "word_of"]
+
+@dataclass(eq=False)
+class Piece:
+    """Operators that run in one call.
+
+    Args:
+        first: number of the first call in the task's code.
+        steps: what they were, together where one kernel does several, with the number behind
+            their last call.
+        made: the values that it computes, by name.
+        brought: the values that come from outside, by name.
+        writes: names of what it computes or updates in place.
+        drops: names whose values nobody needs afterwards.
+        table: its calls, when it is known where values lie.
+        published: what the env gets: values that lie in lasting memory, or nowhere.
+    """
+
+    first: int
+    steps: list[tuple[list[Step], int]] = field(default_factory=list)
+    made: dict[str, Value | Sparse] = field(default_factory=dict)
+    brought: dict[str, Value | Sparse] = field(default_factory=dict)
+    writes: set[str] = field(default_factory=set)
+    drops: list[str] = field(default_factory=list)
+    table: CodeTable = field(init=False)
+    published: list[tuple[str, Value | Sparse]] = field(default_factory=list)
+
+
+class Layout(NamedTuple):
+    """Where the values of a task's code lie.
+
+    Args:
+        places: of the buffers that only this code uses, by where they begin.
+        numbers: of the lasting buffers.
+        alone: whether nothing else that is needed outside of the task shares a value's memory.
+    """
+
+    places: Mapping[Buffer, int]
+    numbers: Mapping[Buffer, int]
+    alone: Callable[[Value | Sparse], bool]
 
 
 class CodeMemory:
     """The memory of a task's code.
 
     Args:
-        code: the code.
+        layout: of the code.
         memory: the arena.
         inner: where the block begins in it that only this code uses.
         lasting: where each of the lasting buffers begins.
@@ -41,14 +78,14 @@ class CodeMemory:
 
     def __init__(
         self,
-        code: TaskCode,
+        layout: Layout,
         memory: np.ndarray[Any, Any],
         inner: int,
         lasting: Sequence[int],
         rows: Counts,
         late: Mapping[CodeTable, Sequence[Any]],
     ) -> None:
-        self.code = code
+        self.layout = layout
         self.memory = memory
         self.rows, self.late = rows, late
         begin = address(memory)
@@ -93,10 +130,10 @@ class CodeMemory:
     def _place(self, value: Value) -> int | None:
         """Where a value begins; None if it is of size 0, or no kernel needs it."""
         assert value.buffer is not None
-        number = self.code.numbers.get(value.buffer)
+        number = self.layout.numbers.get(value.buffer)
         if number is not None:
             return self._lasting[number]
-        at = self.code.places.get(value.buffer)
+        at = self.layout.places.get(value.buffer)
         return None if at is None else self._inner + at
 
 
@@ -186,7 +223,7 @@ class CodeRun:
     @property
     def alone(self) -> list[str]:
         """Values in whose memory nothing else lies that is needed outside of the task."""
-        return [v.name for _, v, _ in self.published if self.place.code.alone(v)]
+        return [v.name for _, v, _ in self.published if self.place.layout.alone(v)]
 
     @property
     def rows(self) -> int:
@@ -198,7 +235,7 @@ class CodeRun:
 
         Args:
             env: the values.
-            stamps: where to note the times of its rows, see :func:`machine.run_timed`; None: not.
+            stamps: where to note the times of its rows, see :func:`tables.run_timed`; None: not.
             at: where in ``stamps``.
         """
         for source in self.brought:
@@ -209,9 +246,9 @@ class CodeRun:
             self.words[at_word] = word_of(number(env.shard))
         end = len(self.table)
         if stamps is None:
-            row = machine.run(self.table, 0, end)
+            row = tables.run(self.table, 0, end)
         else:
-            row = machine.run_timed(self.table, 0, end, stamps, at)
+            row = tables.run_timed(self.table, 0, end, stamps, at)
         if row != end:
             self._refused(row, env)
         for name, array in self.dense:

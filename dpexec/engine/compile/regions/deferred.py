@@ -16,7 +16,8 @@ import numpy as np
 
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.kernels import deferred as kernels
-from dpexec.engine.kernels.machine import Kernel, run
+from dpexec.engine.kernels.machine import Kernel
+from dpexec.engine.kernels.tables import run
 from dpexec.engine.ops._totals import Total
 
 __all__ = ["DeferredCalls", "Pack", "Refused"]

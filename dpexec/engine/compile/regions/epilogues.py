@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-from dpexec.engine.compile.regions.operands import Brought
+from dpexec.engine.compile.regions.operands import Brought, Operands
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.ir import opdef
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.kernels.lowering import Value, flat
 
-if TYPE_CHECKING:
-    from dpexec.engine.compile.regions.task import TaskCode
-
 __all__ = ["Pair", "emit_joined", "joins"]
+
+Emit: TypeAlias = Callable[..., bool]
+"""Emits the calls of an operator with the work of its neighbour."""
 
 _PAIRS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("mul", "elementwise_add"): ("Out", "X"),
@@ -24,7 +25,6 @@ _PAIRS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("relu_grad", "batch_norm_grad"): ("X@GRAD", "Y@GRAD"),
 }
 """Of two operators: the output of the first that is this input of the second."""
-_READ_THE_SHAPE_OF_X = ("elementwise_add_grad", "fused_elemwise_activation_grad")
 
 
 def joins(steps: Sequence[Step], fetched: Collection[str]) -> bool:
@@ -68,55 +68,58 @@ class Pair:
     brought: Brought
 
 
-def emit_joined(task: TaskCode, pair: Pair) -> bool:
+def emit_joined(operands: Operands, emit: Emit, pair: Pair) -> bool:
     """Emit the calls for a pair that :func:`joins`.
 
     Args:
-        task: the code of their task.
+        operands: of their task.
+        emit: of the task's code, see :meth:`TaskCode.emit`.
         pair: the operators.
 
     Returns:
         Whether one of them can do the work of both; else nothing is emitted.
     """
     work = {"elementwise_add": _add_bias, "relu": _clip, "batch_norm_grad": _clip_gradient}
-    return work[pair.second.type](task, pair)
+    return work[pair.second.type](operands, emit, pair)
 
 
-def _add_bias(task: TaskCode, pair: Pair) -> bool:
+def _add_bias(operands: Operands, emit: Emit, pair: Pair) -> bool:
     (plain,) = flat(pair.made)
-    bias = task.operands.value(pair.second.inputs["Y"][0], pair.brought)
+    bias = operands.value(pair.second.inputs["Y"][0], pair.brought)
     if pair.second.attrs.get("axis", -1) not in (-1, len(plain.shape) - 1):
         return False
-    inputs = task.operands.inputs(pair.first, pair.brought)
-    return isinstance(bias, Value) and task.emit(pair.first, inputs, pair.out, bias=bias)
+    inputs = operands.inputs(pair.first, pair.brought)
+    return isinstance(bias, Value) and emit(pair.first, inputs, pair.out, bias=bias)
 
 
-def _clip(task: TaskCode, pair: Pair) -> bool:
-    inputs = task.operands.inputs(pair.first, pair.brought)
-    return task.emit(pair.first, inputs, [*pair.out, *pair.made[1:]], relu=True)
+def _clip(operands: Operands, emit: Emit, pair: Pair) -> bool:
+    inputs = operands.inputs(pair.first, pair.brought)
+    return emit(pair.first, inputs, [*pair.out, *pair.made[1:]], relu=True)
 
 
-def _clip_gradient(task: TaskCode, pair: Pair) -> bool:
-    read = task.operands.inputs(pair.first, pair.brought)
+def _clip_gradient(operands: Operands, emit: Emit, pair: Pair) -> bool:
+    read = operands.inputs(pair.first, pair.brought)
     if read is None or any(value.dtype != "float32" for value in read):
         return False
     clipped, came = read
     (between,) = pair.first.outputs["X@GRAD"]
-    inputs = task.operands.inputs(pair.second, pair.brought, {between: came})
-    return task.emit(pair.second, inputs, pair.out, clipped=clipped)
+    inputs = operands.inputs(pair.second, pair.brought, {between: came})
+    return emit(pair.second, inputs, pair.out, clipped=clipped)
 
 
 def _type(step: Step) -> str:
-    return step.node.op.type if step.node.op and step.node.kind == "compute" else ""
+    return step.node.op.type if step.node.op and step.node.does.computes else ""
 
 
 def _reads_shape(node: OpNode, name: str) -> bool:
-    return (
-        node.op is not None and node.op.type in _READ_THE_SHAPE_OF_X and _is_only(node, "X", name)
-    )
+    if node.op is None or not _is_only(node, "X", name):
+        return False
+    fused = (part.removesuffix("_grad") for part in node.op.attrs.get("functor_list", ()))
+    found = map(opdef.find, [node.op.type, *(f"{part}_grad" for part in fused)])
+    return any(part is not None and "X" in part.shape_inputs for part in found)
 
 
 def _is_only(node: OpNode, slot: str, name: str) -> bool:
     """Whether a node reads a variable once, as the only one in a slot."""
     assert node.op is not None
-    return node.op.inputs[slot] == [name] and node.op.input_arg_names.count(name) == 1
+    return node.op.inputs.get(slot) == [name] and node.op.input_arg_names.count(name) == 1

@@ -30,12 +30,13 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.graph.kinds import ALL_REDUCE
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.ir.spec import Spec, array_spec
-from dpexec.engine.kernels import lowering
+from dpexec.engine.kernels import implementations
 
 __all__ = ["Region", "regions_of"]
 
@@ -80,7 +81,7 @@ def _late(parts: Sequence[Runnable]) -> set[str]:
 
 
 def _may_be_code(op: Operator) -> bool:
-    if op.definition.inplace or op.bodies or lowering.find(op.type) is None:
+    if op.definition.inplace or op.bodies or implementations.find(op.type, "code") is None:
         return False
     find = op.block._find_var_recursive
     taken, made = map(find, op.input_arg_names), map(find, op.output_arg_names)
@@ -284,7 +285,7 @@ class Region:
             raise RuntimeError("shape rules take numbers of rows, but not open ones") from error
 
     def _code(self, specs: Mapping[str, Spec], rows: Rows | None) -> RegionCode:
-        graph = SSAGraph(self._block.program, [CPUPlace()], "all_reduce")
+        graph = SSAGraph(self._block.program, [CPUPlace()], ALL_REDUCE.name)
         for part in self._parts:
             graph.add_compute(part.op, 0)
         steps = [

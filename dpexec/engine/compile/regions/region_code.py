@@ -22,7 +22,7 @@ from dpexec.engine.ir.sizes import Counts, Rows, Size
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels.located import address, locate
 from dpexec.engine.kernels.lowering import Buffer, Value
-from dpexec.engine.kernels.machine import run
+from dpexec.engine.kernels.tables import run
 
 __all__ = ["OpenRegion", "RegionCode", "SizedRegion"]
 

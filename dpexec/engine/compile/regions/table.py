@@ -122,7 +122,7 @@ class CodeTable:
         return made
 
     def rows(self, words: int) -> np.ndarray[Any, Any]:
-        """The table for :func:`dpexec.engine.kernels.machine.run`, for words at an address.
+        """The table for :func:`dpexec.engine.kernels.tables.run`, for words at an address.
 
         Args:
             words: their address.

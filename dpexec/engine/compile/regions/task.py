@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.compile.regions.arena import places_for
-from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun
+from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun, Layout, Piece
 from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
 from dpexec.engine.compile.regions.operands import Brought, Operands
 from dpexec.engine.compile.regions.step import Step, random_stream
@@ -18,36 +17,10 @@ from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.sizes import Counts, at_most
 from dpexec.engine.ir.spec import Spec
-from dpexec.engine.kernels import lowering
+from dpexec.engine.kernels import implementations
 from dpexec.engine.kernels.lowering import Buffer, Code, Lowering, Sparse, Value, flat
 
-__all__ = ["Piece", "TaskCode"]
-
-
-@dataclass(eq=False)
-class Piece:
-    """Operators that run in one call.
-
-    Args:
-        first: number of the first call in the task's code.
-        steps: what they were, together where one kernel does several, with the number behind
-            their last call.
-        made: the values that it computes, by name.
-        brought: the values that come from outside, by name.
-        writes: names of what it computes or updates in place.
-        drops: names whose values nobody needs afterwards.
-        table: its calls, when it is known where values lie.
-        published: what the env gets: values that lie in lasting memory, or nowhere.
-    """
-
-    first: int
-    steps: list[tuple[list[Step], int]] = field(default_factory=list)
-    made: dict[str, Value | Sparse] = field(default_factory=dict)
-    brought: dict[str, Value | Sparse] = field(default_factory=dict)
-    writes: set[str] = field(default_factory=set)
-    drops: list[str] = field(default_factory=list)
-    table: CodeTable = field(init=False)
-    published: list[tuple[str, Value | Sparse]] = field(default_factory=list)
+__all__ = ["TaskCode"]
 
 
 class TaskCode:
@@ -139,7 +112,7 @@ class TaskCode:
         if made is None or out is None:
             return False
         calls = len(self.code.calls)
-        if not emit_joined(self, Pair(first, second, made, out, brought)):
+        if not emit_joined(self.operands, self.emit, Pair(first, second, made, out, brought)):
             return False
         self._took(steps, calls, brought, (*flat(made), *flat(out)))
         return True
@@ -162,19 +135,20 @@ class TaskCode:
         Returns:
             Whether there are any.
         """
-        lower = lowering.find(op.type)
+        lower = implementations.find(op.type, "code")
         if lower is None or inputs is None:
             return False
         with self.code.along(**along):
             return self._emitted(lower, op, inputs, outputs)
 
     def _lower(self, step: Step, op: Operator, number: int) -> bool:
-        kind = step.node.kind
-        lower = lowering.find(op.type if kind == "compute" else kind, self.operands.are_sparse(op))
+        does = step.node.does
+        type = op.type if does.computes else does.name
+        lower = implementations.find(type, "code", self.operands.are_sparse(op))
         if lower is None:
             return False
         brought = dict(self.open.brought) if self.open else {}
-        inputs = self.operands.inputs(op, brought) if kind == "compute" else []
+        inputs = self.operands.inputs(op, brought) if does.computes else []
         if inputs is None:
             return False
         outputs = self.operands.outputs(op, brought)
@@ -275,6 +249,11 @@ class TaskCode:
                 ]
         return self.inner_bytes
 
+    @property
+    def sizes(self) -> tuple[int, list[int]]:
+        """The bytes that only this code uses, and those of the lasting buffers."""
+        return self.inner_bytes, [*self.lasting.values()]
+
     def alone(self, value: Value | Sparse) -> bool:
         """Whether nothing else that is needed outside of the task shares a value's memory."""
         names = self.holders.get(value.buffer, ()) if value.buffer is not None else ()
@@ -325,7 +304,8 @@ class TaskCode:
             rows: of the device's batch, if sizes depend on them.
             late: what :meth:`late` made for them.
         """
-        place = CodeMemory(self, memory, inner, lasting, rows, late)
+        layout = Layout(self.places, self.numbers, self.alone)
+        place = CodeMemory(layout, memory, inner, lasting, rows, late)
 
         def own(step: Step) -> Step:
             return steps[self._positions[id(step.node)]]
@@ -343,7 +323,7 @@ class TaskCode:
         return {id(step.node): position for position, step in enumerate(self.steps)}
 
 
-def _attrs(op: Operator, lower: lowering.Lowering) -> dict[str, Any]:
+def _attrs(op: Operator, lower: Lowering) -> dict[str, Any]:
     attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
     if "rng" in attrs:
         attrs["rng"] = random_stream(op)

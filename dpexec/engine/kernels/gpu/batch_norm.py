@@ -6,15 +6,16 @@ same launches with relu in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.kernels.gpu.channels import Channels, PerChannel, PerElement, Sums
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.ops._norms import inverse_deviation
 
-__all__ = ["GRADIENT", "GRADIENT_SUMS", "RESULT", "SUMS", "batch_norm_of", "single"]
+__all__ = ["GRADIENT", "GRADIENT_SUMS", "RESULT", "SUMS", "single"]
 
 _NORMAL = "(x[i] - mean[c]) * (inverse[c] * scale[c]) + bias[c]"
 _RESULT = (
@@ -84,30 +85,14 @@ _GRADIENT_STATISTICS = PerChannel(
 )
 
 
-def batch_norm_of(type: str) -> Callable[..., Any] | None:
-    """What computes ``batch_norm``, ``fused_batch_norm_act`` or a gradient; None for others.
-
-    It returns None for what it does not take: other types than float32, a momentum that is a
-    tensor, channels of one value.
-
-    Args:
-        type: of the operator.
-    """
-    kernels: dict[str, Callable[..., Any]] = {
-        "batch_norm": _forward,
-        "batch_norm_grad": _gradient,
-        "fused_batch_norm_act": _activated,
-        "fused_batch_norm_act_grad": _activated_gradient,
-    }
-    return kernels.get(type)
-
-
+@implementation("batch_norm", backend="gpu")
 def _forward(
     xp: Any, x: Any, scale: Any, bias: Any, mean: Any, variance: Any, momentum_tensor: Any = None,
     *, momentum: float = 0.9, epsilon: float = 1e-5, data_layout: str = "NCHW",
     is_test: bool = False, use_global_stats: bool = False, trainable_statistics: bool = False,
     result: PerElement = RESULT,
 ) -> Any:  # fmt: skip
+    """Takes float32, no tensor for the momentum, and channels of more than one value."""
     form = Channels.of(x, data_layout)
     if form is None or form.count == 1 or momentum_tensor is not None:
         return None
@@ -128,16 +113,19 @@ def _forward(
     return y, mean_out, variance_out, used, inverse, None
 
 
+@implementation("fused_batch_norm_act", backend="gpu")
 def _activated(xp: Any, *inputs: Any, act_type: str = "relu", **attrs: Any) -> Any:
     return _forward(xp, *inputs, **attrs, result=_RELU)
 
 
+@implementation("batch_norm_grad", backend="gpu")
 def _gradient(
     xp: Any, x: Any, scale: Any, bias: Any, mean: Any, inverse: Any, moving_mean: Any,
     moving_variance: Any, d_y: Any, y: Any = None, *, needs: Sequence[bool] = (True, True, True),
     epsilon: float = 1e-5, data_layout: str = "NCHW", is_test: bool = False,
     use_global_stats: bool = False, trainable_statistics: bool = False,
 ) -> Any:  # fmt: skip
+    """Takes float32, and channels of more than one value."""
     form, active = Channels.of(x, data_layout), [] if y is None else [y]
     if form is None or form.count == 1 or not single(scale, mean, inverse, d_y, *active):
         return None
@@ -156,6 +144,7 @@ def _gradient(
     return d_x, d_scale, d_bias
 
 
+@implementation("fused_batch_norm_act_grad", backend="gpu")
 def _activated_gradient(
     xp: Any, x: Any, y: Any, scale: Any, bias: Any, mean: Any, inverse: Any, d_y: Any,
     *, act_type: str = "relu", **attrs: Any,

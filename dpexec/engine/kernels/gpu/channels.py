@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.launches import grid
+from dpexec.engine.core.places import grid
 from dpexec.engine.kernels.gpu.rows import REDUCE, rows_grid
 from dpexec.engine.ops.batch_norm import channel_axis
 

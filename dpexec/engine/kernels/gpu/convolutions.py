@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,13 @@ import numpy as np
 from dpexec.engine.core.flags import asks_for_equal_runs
 from dpexec.engine.kernels.gpu.bfloat16 import rounded, widen
 from dpexec.engine.kernels.gpu.products import precision_of
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.ops._convolution import Window
 from dpexec.engine.ops._small_convolution import SCALING
 from dpexec.engine.ops._windows import has_channels_last, image_shape
 
-__all__ = ["convolution_of", "library"]
+__all__ = ["library"]
 
-_TYPES = frozenset(["conv2d", "depthwise_conv2d"])
 _enqueuing = threading.Lock()  # a handle has one stream at a time
 
 _RESULTS = {"float32": ["FLOAT"], "tf32": ["FLOAT"], "bfloat16": ["FLOAT", "BFLOAT16"]}
@@ -47,25 +47,17 @@ def library() -> Any | None:
     return found
 
 
-def convolution_of(type: str) -> Callable[..., Any] | None:
-    """What computes a convolution or its gradients; None if it is none, or cuDNN is not there.
-
-    It returns None for what it does not take: other types than float32, sizes without a plan, a
-    fused activation.
-
-    Args:
-        type: of the operator.
-    """
-    if type.removesuffix("_grad") not in _TYPES or library() is None:
-        return None
-    return _gradients if type.endswith("_grad") else _forward
+def _there() -> bool:
+    return library() is not None
 
 
+@implementation("conv2d", "depthwise_conv2d", backend="gpu", where=_there)
 def _forward(
     xp: Any, image: Any, weight: Any, *others: Any,
     fuse_relu_before_depthwise_conv: bool = False, fuse_activation: str = "",
     fuse_alpha: float = 0.0, fuse_residual_connection: bool = False, **attrs: Any,
 ) -> Any:  # fmt: skip
+    """Takes float32, sizes with a plan, and no fused activation."""
     fused = fuse_activation or any(other is not None for other in others)
     if fuse_relu_before_depthwise_conv or fused or image.dtype.kind != "f":
         return None
@@ -78,10 +70,12 @@ def _forward(
     return _convolved(xp, "conv_fprop", operands, shape, window)
 
 
+@implementation("conv2d_grad", "depthwise_conv2d_grad", backend="gpu", where=_there)
 def _gradients(
     xp: Any, image: Any, weight: Any, *others: Any, needs: Sequence[bool],
     fuse_relu_before_depthwise_conv: bool = False, **attrs: Any,
 ) -> Any:  # fmt: skip
+    """Takes float32, and sizes with a plan."""
     if fuse_relu_before_depthwise_conv or any(other is not None for other in others[:-1]):
         return None
     operands = _operands(xp, image, weight, others[-1])

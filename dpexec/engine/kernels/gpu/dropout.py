@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.launches import grid
+from dpexec.engine.core.places import grid
 from dpexec.engine.core.random import RandomStream
-from dpexec.engine.ir.operator import Operator
+from dpexec.engine.kernels.implementations import implementation
 
-__all__ = ["draws_on_gpu", "dropout"]
+__all__ = ["dropout"]
 
 _BITS = 24
 _SOURCE = """\
@@ -39,18 +38,7 @@ const float* x, float* out, unsigned char* mask, unsigned long long lowest, floa
 """The words are those of :class:`~dpexec.engine.core.random.RandomStream`."""
 
 
-def draws_on_gpu(op: Operator) -> bool:
-    """Whether :func:`dropout` takes an operator of this type.
-
-    Args:
-        op: a ``dropout``.
-    """
-    (name,) = op.inputs["X"]
-    var = op.block._find_var_recursive(name)
-    single = var is not None and var.dtype == VarType.FP32
-    return single and not op.inputs.get("Seed") and op.attrs["dropout_prob"] < 1
-
-
+@implementation("dropout", backend="gpu")
 def dropout(
     xp: Any,
     x: Any,

@@ -6,38 +6,26 @@ other order, is computed, whose rows are the columns that have a bias each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
 from dpexec.engine.kernels.gpu import cublaslt
 from dpexec.engine.kernels.gpu.cublaslt import BIAS, BIAS_GRADIENT, BIAS_RELU, Product, multiply
 from dpexec.engine.kernels.gpu.products import compute_type
-
-__all__ = ["epilogue_of"]
+from dpexec.engine.kernels.implementations import implementation
 
 _EPILOGUES = {"none": BIAS, "relu": BIAS_RELU}
 
 
-def epilogue_of(type: str) -> Callable[..., Any] | None:
-    """What computes ``fused_gemm_epilogue`` or its gradient; None if cuBLASLt is not there.
-
-    It returns None for what it does not take: other types than float32 and float16, what cuBLASLt
-    has no plan for.
-
-    Args:
-        type: of the operator.
-    """
-    kernels: dict[str, Callable[..., Any]] = {
-        "fused_gemm_epilogue": _forward,
-        "fused_gemm_epilogue_grad": _gradient,
-    }
-    return kernels.get(type) if type in kernels and cublaslt.library() is not None else None
+def _there() -> bool:
+    return cublaslt.library() is not None
 
 
+@implementation("fused_gemm_epilogue", backend="gpu", where=_there)
 def _forward(
     xp: Any, x: Any, y: Any, bias: Any, *, x_num_col_dims: int = 1, activation: str = "none"
 ) -> Any:
+    """Takes float32 and float16 that cuBLASLt has a plan for."""
     if not _taken(x, y, bias):
         return None
     out = xp.empty((*x.shape[:x_num_col_dims], y.shape[1]), x.dtype)
@@ -47,10 +35,12 @@ def _forward(
     return out if multiply(xp, product, y, x, out, bias) else None
 
 
+@implementation("fused_gemm_epilogue_grad", backend="gpu", where=_there)
 def _gradient(
     xp: Any, x: Any, y: Any, bias: Any, d_out: Any, *, x_num_col_dims: int = 1,
     needs: tuple[bool, bool, bool] = (True, True, True),
 ) -> Any:  # fmt: skip
+    """Takes what the operator itself takes, where all but d_x is needed."""
     if not (needs[1] and needs[2] and _taken(x, y, bias, d_out)):
         return None
     rows, (depth, columns) = prod(x.shape[:x_num_col_dims]), y.shape

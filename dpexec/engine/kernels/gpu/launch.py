@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.launches import grid
+from dpexec.engine.core.places import grid
 from dpexec.engine.kernels.gpu.expressions import PREAMBLE
 
 __all__ = ["ElementKernel"]

@@ -7,15 +7,14 @@ CuPy adds up what the blocks found.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.kernels.gpu.rows import REDUCE, rows_grid
-
-__all__ = ["layer_norm_of"]
+from dpexec.engine.kernels.implementations import implementation
 
 _PARTS = 256
 """Most blocks that share the rows."""
@@ -75,18 +74,7 @@ float epsilon) {
 """
 
 
-def layer_norm_of(type: str) -> Callable[..., Any] | None:
-    """What computes ``layer_norm`` or its gradient; None if it is another operator.
-
-    It returns None for what it does not take: other types than float32.
-
-    Args:
-        type: of the operator.
-    """
-    kernels: dict[str, Callable[..., Any]] = {"layer_norm": _forward, "layer_norm_grad": _gradient}
-    return kernels.get(type)
-
-
+@implementation("layer_norm", backend="gpu")
 def _forward(
     xp: Any, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float = 1e-5,
     begin_norm_axis: int = 1,
@@ -105,6 +93,7 @@ def _forward(
     return y, mean, variance
 
 
+@implementation("layer_norm_grad", backend="gpu")
 def _gradient(
     xp: Any, x: Any, scale: Any, bias: Any, mean: Any, variance: Any, d_y: Any, *,
     needs: Sequence[bool] = (True, True, True), epsilon: float = 1e-5, begin_norm_axis: int = 1,

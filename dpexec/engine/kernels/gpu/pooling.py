@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.launches import grid
+from dpexec.engine.core.places import grid
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.ops._pooling import Axis, Pooling
 from dpexec.engine.ops._windows import channels_of, has_channels_last, image_shape, size_of
-
-__all__ = ["pooling_of"]
 
 _LAYOUT = "NCHW"  # of images whose maxima have places
 
@@ -132,23 +130,7 @@ _ARRAYS = {
 }
 
 
-def pooling_of(type: str) -> Callable[..., Any] | None:
-    """What computes ``pool2d``, ``max_pool2d_with_index`` or a gradient; None for others.
-
-    It returns None for what it does not take: other types than float32, large windows.
-
-    Args:
-        type: of the operator.
-    """
-    kernels: dict[str, Callable[..., Any]] = {
-        "max_pool2d_with_index": _indexed,
-        "max_pool2d_with_index_grad": _indexed_gradient,
-        "pool2d": _forward,
-        "pool2d_grad": _gradient,
-    }
-    return kernels.get(type)
-
-
+@implementation("pool2d", backend="gpu")
 def _forward(
     xp: Any, x: Any, *, pooling_type: str = "max", data_format: str = "NCHW", **attrs: Any
 ) -> Any:
@@ -161,6 +143,7 @@ def _forward(
     return out
 
 
+@implementation("pool2d_grad", backend="gpu")
 def _gradient(
     xp: Any, x: Any, out: Any, d_out: Any, *, pooling_type: str = "max",
     data_format: str = "NCHW", **attrs: Any,
@@ -174,6 +157,7 @@ def _gradient(
     return d_x
 
 
+@implementation("max_pool2d_with_index", backend="gpu")
 def _indexed(xp: Any, x: Any, **attrs: Any) -> Any:
     pooling = _windows(x, _LAYOUT, attrs)
     if pooling is None:
@@ -184,6 +168,7 @@ def _indexed(xp: Any, x: Any, **attrs: Any) -> Any:
     return out, places
 
 
+@implementation("max_pool2d_with_index_grad", backend="gpu")
 def _indexed_gradient(xp: Any, x: Any, places: Any, d_out: Any, **attrs: Any) -> Any:
     pooling = _windows(x, _LAYOUT, attrs)
     if pooling is None or d_out.dtype != "float32":

@@ -15,17 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir import opdef
 from dpexec.engine.kernels.gpu import cublas
-from dpexec.engine.ops.matmul import matmul, matmul_grad
+from dpexec.engine.kernels.implementations import implementation
 
-__all__ = [
-    "PRECISIONS",
-    "PRODUCTS",
-    "compute_type",
-    "precision_of",
-    "products",
-    "scaled_product_of",
-]
+__all__ = ["PRECISIONS", "PRODUCTS", "compute_type", "precision_of", "products"]
 
 _TYPES = ["mul", "matmul", "fused_gemm_epilogue", "conv2d", "depthwise_conv2d"]
 PRODUCTS = frozenset([*_TYPES, *(f"{type}_grad" for type in _TYPES)])
@@ -142,25 +136,18 @@ def compute_type(xp: Any) -> int:
     return int(getattr(xp.cuda.cublas, PRECISIONS[precision_of(xp)]))
 
 
-def scaled_product_of(type: str) -> Callable[..., Any] | None:
-    """What computes ``matmul`` or its gradient with a factor; None if it is another operator.
+@implementation("matmul", "matmul_grad", backend="gpu", per_operator=True)
+def _scaled(type: str) -> Callable[..., Any]:
+    """Takes products with a factor."""
+    declared = opdef.get(type).kernel
 
-    It returns None where there is no factor.
+    def kernel(module: Any, *values: Any, alpha: float = 1.0, **attrs: Any) -> Any:
+        if alpha == 1:
+            return None
+        cupy = module.cupy if isinstance(module, _Products) else module
+        return declared(products(cupy, precision_of(module), alpha), *values, alpha=1.0, **attrs)
 
-    Args:
-        type: of the operator.
-    """
-    kernels = {"matmul": matmul.kernel, "matmul_grad": matmul_grad.kernel}
-    return functools.partial(_scaled, kernels[type]) if type in kernels else None
-
-
-def _scaled(
-    kernel: Callable[..., Any], module: Any, *values: Any, alpha: float = 1.0, **attrs: Any
-) -> Any:
-    if alpha == 1:
-        return None
-    cupy = module.cupy if isinstance(module, _Products) else module
-    return kernel(products(cupy, precision_of(module), alpha), *values, alpha=1.0, **attrs)
+    return kernel
 
 
 def _distance(stored: Any) -> int:

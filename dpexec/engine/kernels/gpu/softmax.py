@@ -9,16 +9,14 @@ The Python interface of cuDNN has no softmax; and logits are cut off here as
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.launches import grid
+from dpexec.engine.core.places import grid
 from dpexec.engine.kernels.gpu.rows import REDUCE, rows_grid
-
-__all__ = ["softmax_of"]
+from dpexec.engine.kernels.implementations import implementation
 
 _FORWARD = (
     REDUCE
@@ -100,22 +98,12 @@ _SOURCES = {
 }
 
 
-def softmax_of(type: str) -> Callable[..., Any] | None:
-    """What computes ``softmax`` or its gradient; None if it is another operator.
-
-    It returns None for what it does not take: other types than float32.
-
-    Args:
-        type: of the operator.
-    """
-    kernels: dict[str, Callable[..., Any]] = {"softmax": _forward, "softmax_grad": _gradient}
-    return kernels.get(type)
-
-
+@implementation("softmax", backend="gpu")
 def _forward(xp: Any, x: Any, *, axis: int = -1) -> Any:
     return _made(xp, "", [x], axis)
 
 
+@implementation("softmax_grad", backend="gpu")
 def _gradient(xp: Any, out: Any, d_out: Any, *, axis: int = -1) -> Any:
     return _made(xp, "_grad", [out, d_out], axis)
 

@@ -7,15 +7,13 @@ matches no class.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.kernels.gpu.rows import REDUCE, rows_grid
+from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.ops._labels import require_classes
-
-__all__ = ["softmax_with_cross_entropy_of"]
 
 _FORWARD = (
     REDUCE
@@ -58,26 +56,12 @@ _INTEGERS = {"int32": "int", "int64": "long long"}
 _SOURCES = {"dp_softmax_loss": _FORWARD, "dp_softmax_loss_grad": _GRADIENT}
 
 
-def softmax_with_cross_entropy_of(type: str) -> Callable[..., Any] | None:
-    """What computes ``softmax_with_cross_entropy`` or its gradient; None for other operators.
-
-    It returns None for what it does not take: other types than float32, another axis than the
-    last, labels that are probabilities.
-
-    Args:
-        type: of the operator.
-    """
-    kernels: dict[str, Callable[..., Any]] = {
-        "softmax_with_cross_entropy": _forward,
-        "softmax_with_cross_entropy_grad": _gradient,
-    }
-    return kernels.get(type)
-
-
+@implementation("softmax_with_cross_entropy", backend="gpu")
 def _forward(
     xp: Any, logits: Any, label: Any, *, soft_label: bool = False, ignore_index: int = -100,
     axis: int = -1,
 ) -> Any:  # fmt: skip
+    """Takes float32, classes along the last axis, and labels that are numbers."""
     if soft_label or not _taken(logits, axis):
         return None
     softmax, loss = xp.empty(logits.shape, np.float32), xp.empty(label.shape, np.float32)
@@ -87,6 +71,7 @@ def _forward(
     return softmax, loss
 
 
+@implementation("softmax_with_cross_entropy_grad", backend="gpu")
 def _gradient(
     xp: Any, softmax: Any, label: Any, d_loss: Any, *, soft_label: bool = False,
     ignore_index: int = -100, axis: int = -1,

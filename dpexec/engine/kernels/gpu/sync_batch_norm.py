@@ -6,15 +6,13 @@ has them. They are in double precision, else a large mean would hide a small var
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.kernels.gpu.batch_norm import GRADIENT, GRADIENT_SUMS, RESULT, SUMS, single
 from dpexec.engine.kernels.gpu.channels import Channels, PerChannel, PerElement
-
-__all__ = ["sync_batch_norm_of"]
+from dpexec.engine.kernels.implementations import implementation
 
 _TOTALS = PerChannel(
     "dp_sync_batch_norm_totals",
@@ -44,23 +42,7 @@ _STATISTICS = PerElement(
 )
 
 
-def sync_batch_norm_of(type: str) -> Callable[..., Any] | None:
-    """What computes a half of ``sync_batch_norm`` or of its gradient; None for other operators.
-
-    It returns None for what it does not take: other types than float32.
-
-    Args:
-        type: of the operator.
-    """
-    kernels: dict[str, Callable[..., Any]] = {
-        "sync_batch_norm_sums": _sums,
-        "sync_batch_norm": _forward,
-        "sync_batch_norm_grad_sums": _gradient_sums,
-        "sync_batch_norm_grad": _gradient,
-    }
-    return kernels.get(type)
-
-
+@implementation("sync_batch_norm_sums", backend="gpu")
 def _sums(xp: Any, x: Any, *, data_layout: str = "NCHW") -> Any:
     form = Channels.of(x, data_layout)
     if form is None:
@@ -70,6 +52,7 @@ def _sums(xp: Any, x: Any, *, data_layout: str = "NCHW") -> Any:
     return sums
 
 
+@implementation("sync_batch_norm", backend="gpu")
 def _forward(
     xp: Any, x: Any, scale: Any, bias: Any, mean: Any, variance: Any, sums: Any,
     *, momentum: float = 0.9, epsilon: float = 1e-5, data_layout: str = "NCHW",
@@ -88,6 +71,7 @@ def _forward(
     return y, mean_out, variance_out, used, inverse
 
 
+@implementation("sync_batch_norm_grad_sums", backend="gpu")
 def _gradient_sums(
     xp: Any, x: Any, mean: Any, inverse: Any, d_y: Any, *, data_layout: str = "NCHW"
 ) -> Any:
@@ -102,6 +86,7 @@ def _gradient_sums(
     return sums, d_scale, d_bias
 
 
+@implementation("sync_batch_norm_grad", backend="gpu")
 def _gradient(
     xp: Any, x: Any, scale: Any, mean: Any, inverse: Any, d_y: Any, sums: Any, grad_sums: Any,
     *, data_layout: str = "NCHW",

@@ -12,22 +12,22 @@ import contextlib
 import hashlib
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.replicas import Replicas
-from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.variable_values import with_sequences, write
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.party import Party
-from dpexec.engine.exchange.step_sums import PlanSums, Rooms, StepSums, step_sums
+from dpexec.engine.exchange.plan_sums import ExchangedSum, buckets_of, sparse_rows, step_sums
+from dpexec.engine.exchange.step_sums import PlanSums, Rooms, StepSums
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.program import Program
-from dpexec.engine.run.trainers.sums import TrainerSum, buckets_of, of_all, sparse_rows
 
 __all__ = ["TrainerExchange"]
 
@@ -66,7 +66,8 @@ class _Told:
     @classmethod
     def of(cls, binding: Binding) -> _Told:
         """What is told of a binding."""
-        buckets, rows = buckets_of(binding), sparse_rows(binding)
+        tasks = [task for task in binding.plan.tasks if task.nodes[0].does.combines]
+        buckets, rows = buckets_of(binding, tasks), sparse_rows(binding)
         text = repr(([bucket.sums for bucket in buckets.values()], [*rows]))
         digest = hashlib.sha256(text.encode()).digest()
         return cls(buckets, int.from_bytes(digest[:7]), rows)
@@ -180,7 +181,7 @@ class TrainerExchange:
             before: Rooms = {} if known is None else known.rooms
             rooms = {name: _grown(found, before.get(name)) for name, found in rows.items()}
             size, devices = self.party.size, len(self._replicas.places)
-            buckets = [of_all(b, n, size, devices) for n, b in enumerate(told.buckets.values())]
+            buckets = [_of_all(b, n, size, devices) for n, b in enumerate(told.buckets.values())]
             known = step_sums(self.group, buckets, rooms, self.party.rank * devices)
             self._sums[told.digest] = known
         if told.sums is None or told.sums.sums is not known:
@@ -193,7 +194,9 @@ class TrainerExchange:
         room = {name: sum(rows) - rows[me] for name, rows in sums.sums.rooms.items()}
         known = self._wide.get(binding)
         if known is None or known.more_rows != room:
-            calls = {task: TrainerSum(number, self) for task, number in sums.buckets.items()}
+            calls = {
+                task: ExchangedSum(number, self._sums_now) for task, number in sums.buckets.items()
+            }
             known = self._wide[binding] = self._with_room(binding, room).calling(calls)
         return known
 
@@ -223,6 +226,9 @@ class TrainerExchange:
             self.sums.sums.begin(self.party.steps)
             yield
 
+    def _sums_now(self) -> PlanSums:
+        return self._step.sums
+
     @property
     def sums(self) -> PlanSums:
         """What adds up the values of all trainers in the step that runs."""
@@ -236,7 +242,7 @@ class TrainerExchange:
         """Nothing is overwritten before all trainers have done what can fail."""
         self.sums.sums.wait_for_all()
 
-    def mirror(self, envs: Sequence[Env]) -> None:
+    def mirror(self, made: Callable[[int, str], Any]) -> None:
         """Trainers keep nothing for each other: each has all variables."""
 
 
@@ -250,6 +256,26 @@ def _grown(rows: Sequence[int], before: Sequence[int] | None) -> list[int]:
     if before is None:
         return list(rows)
     return [room if n <= room else n * 3 // 2 for n, room in zip(rows, before, strict=True)]
+
+
+def _of_all(bucket: Bucket, number: int, trainers: int, devices: int) -> Bucket:
+    """The sums of a task, for the devices of all trainers.
+
+    Args:
+        bucket: for those of one.
+        number: among the buckets of the step.
+        trainers: how many there are.
+        devices: that each has.
+    """
+
+    def everywhere(here: Sequence[int]) -> tuple[int, ...]:
+        return tuple(t * devices + d for t in range(trainers) for d in here)
+
+    sums = (
+        replace(total, sources=everywhere(total.sources), targets=everywhere(total.targets))
+        for total in bucket.sums
+    )
+    return replace(bucket, number=number, sums=tuple(sums))
 
 
 _SUMS_KEPT = 32

@@ -13,6 +13,7 @@ from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.dispatch.traces import trace_of
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.engine.ir.spec import Spec
 from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, strategies, train
@@ -24,7 +25,7 @@ from dpexec.engine.compile.regions.arena import arena_of
 from dpexec.engine.compile.regions.memory import aligned
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.compile.regions.task import TaskCode
-from dpexec.engine.kernels import lowering
+from dpexec.engine.kernels import implementations
 from dpexec.engine.kernels.stamps import times_of, width
 
 layers = fluid.layers
@@ -42,9 +43,11 @@ def on_numpy(monkeypatch):
     """Make operators of some types run on NumPy."""
 
     def without(*types):
-        find = lowering.find
+        find = implementations.find
         monkeypatch.setattr(
-            lowering, "find", lambda type, *rest: None if type in types else find(type, *rest)
+            implementations,
+            "find",
+            lambda type, *rest: None if type in types else find(type, *rest),
         )
 
     return without
@@ -69,7 +72,7 @@ class Task:
         self.before = [Step(node, bind_step(node, lambda _: np, False)) for node in graph.ops]
         self.code.take(self.before)
         self.inner_bytes = self.code.layout()
-        arena = arena_of([self.code], [{}])
+        arena = arena_of([self.code.sizes], [{}])
         memory = aligned(arena.nbytes)
         place = memory, arena.inner[0], arena.lasting[0]
         self.steps = self.code.finish(*place, self.before, 0, self.code.late(0))
@@ -293,7 +296,7 @@ def test_traces_show_every_operator():
         exe.run(compiled, feed=batches(1)[0], fetch_list=[net.loss])
         engine = compiled._engine
     assert any(step.code for steps in engine.runner.binding.steps for step in steps)
-    ops = [event for event in engine.trace if event.kind == "op"]
+    ops = [event for event in trace_of(engine, engine.recorder) if event.kind == "op"]
     shown = {name for event in ops for name in event.args.get("parts", [event.name])}
     assert "mul+elementwise_add" in {event.name for event in ops}
     assert {op.type for op in net.main.global_block().ops if op.type != "fill_constant"} <= shown

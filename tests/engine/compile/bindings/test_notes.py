@@ -7,7 +7,7 @@ import pytest
 
 from dpexec.engine import kernels
 from dpexec.engine.compile.bindings import notes
-from dpexec.engine.compile.bindings.code_step import CodeStep
+from dpexec.engine.run.whole_code import ScopeVariables
 from dpexec.engine.trace import Recorder
 from tests.engine.compile.bindings.test_step import Training
 from tests.engine.run.nets import AllReduce, Reduce, batches, word_batches
@@ -75,7 +75,7 @@ def test_a_step_that_fails_behind_its_code_is_not_kept(monkeypatch):
     training.program._engine.observers.add(recorder)
     training.step(feed)
     with monkeypatch.context() as patch:
-        patch.setattr(CodeStep, "commit", Mock(side_effect=OSError("full")))
+        patch.setattr(ScopeVariables, "commit", Mock(side_effect=OSError("full")))
         with pytest.raises(OSError, match="full"):
             training.step(feed)
     training.step(feed)

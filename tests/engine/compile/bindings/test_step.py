@@ -250,18 +250,18 @@ def interrupted_step(run, feed, position):
 
 
 def test_items_start_after_those_that_they_wait_for():
-    from dpexec.engine.kernels.machine import count, integers, kernel
+    from dpexec.engine.kernels.machine import Count, Integers, Rest, count, kernel
     from dpexec.engine.kernels.thread_team import Schedule
     from dpexec.engine.threads.prepared import Threads
     from dpexec.engine.threads.thread_team import ThreadTeam
 
     @kernel
-    def see(p):
-        """Note how many of some items have ended; arguments: where, how many, who."""
-        done, found = integers(p, 0), 0
-        for index in range(count(p, 2)):
-            found += done[count(p, 3 + index)] != 0
-        done[count(p, 1)] = 1 + found
+    def see(done: Integers, number: Count, needed: Count, items: Rest):
+        """Note how many of some items have ended."""
+        found = 0
+        for index in range(needed):
+            found += done[count(items, index)] != 0
+        done[number] = 1 + found
         return 0
 
     choice = random.Random(4)

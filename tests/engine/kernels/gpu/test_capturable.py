@@ -5,9 +5,9 @@ import pytest
 
 import dpexec.engine.ops
 from dpexec.engine.core.ranges import looking_later
+from dpexec.engine.gpu.graphs import is_capturable
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import Sample
-from dpexec.engine.kernels.gpu.capturable import CAPTURABLE, is_capturable
 from dpexec.engine.kernels.gpu.products import products
 from tests.engine.ops.calls import SampleCall, samples
 from tests.engine.ops.test_contract_on_gpus import compared
@@ -15,6 +15,7 @@ from tests.fakes.cupy import install
 from tests.fakes.streams import CaptureError
 
 assert dpexec.engine.ops
+CAPTURABLE = set(opdef.types_where(lambda d: d.capturable and d.samples))
 DROPOUT = {"dropout", "dropout_grad"}
 """Whose own kernel for GPUs is captured, see ``tests/engine/gpu/test_graphs.py``."""
 

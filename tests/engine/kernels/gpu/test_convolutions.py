@@ -1,12 +1,15 @@
 """Convolutions by cuDNN: the same numbers as products of matrices, on the current stream."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.kernels.gpu import convolutions, kernel_of
+from dpexec.engine.kernels.gpu import convolutions
 from dpexec.engine.kernels.gpu.bfloat16 import rounded
 from dpexec.engine.kernels.gpu.products import products
+from dpexec.engine.kernels.implementations import kernel_of
 from tests.engine.gpu.programs import trained
 from tests.engine.ops.calls import samples
 from tests.engine.ops.test_contract_on_gpus import compared
@@ -30,7 +33,7 @@ def cudnn(monkeypatch):
 
 @pytest.mark.parametrize("type", TYPES)
 def test_results_and_gradients_are_those_of_products(cudnn, type):
-    compared(type, cudnn.cupy, 1e-4, kernel_of)
+    compared(type, cudnn.cupy, 1e-4, partial(kernel_of, backend="gpu"))
     assert len(cudnn.plans) >= 6
     assert all("tensor cores" in plan.barred for plan in cudnn.plans)
     assert not any("other bits" in plan.barred for plan in cudnn.plans)
@@ -38,7 +41,7 @@ def test_results_and_gradients_are_those_of_products(cudnn, type):
 
 def test_sizes_without_a_plan_are_products(cudnn):
     cudnn.declines = lambda *types: True
-    compared("conv2d", cudnn.cupy, 1e-4, kernel_of)
+    compared("conv2d", cudnn.cupy, 1e-4, partial(kernel_of, backend="gpu"))
     assert not cudnn.plans
 
 
@@ -53,7 +56,7 @@ def test_operands_are_rounded_where_that_is_asked_for(cudnn, type, precision, pl
     }[plans]
 
     def choose(type, general):
-        kernel = kernel_of(type, general)
+        kernel = kernel_of(type, general, "gpu")
         return lambda xp, *values, **attrs: kernel(products(xp, precision), *values, **attrs)
 
     compared(type, cudnn.cupy, 40 * HALF[precision], choose)

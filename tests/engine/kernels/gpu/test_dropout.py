@@ -5,7 +5,7 @@ import pytest
 
 from dpexec.engine.core.random import RandomStream
 from dpexec.engine.ir import opdef
-from dpexec.engine.kernels.gpu import kernel_of
+from dpexec.engine.kernels.implementations import kernel_of
 from tests.fakes.cupy import install
 
 
@@ -19,7 +19,7 @@ def test_same_bits(monkeypatch, implementation, shape):
     expected = general(np, x, None, **attrs)
     given = cupy.asarray(x)
     cupy.machine.log.clear()
-    found = kernel_of("dropout", general)(cupy, given, None, **attrs)
+    found = kernel_of("dropout", general, "gpu")(cupy, given, None, **attrs)
     assert [name for *_, name in cupy.machine.log] == ["asarray", "dp_dropout"]
     for a, b in zip(expected, found, strict=True):
         assert a.dtype == b.dtype
@@ -28,7 +28,7 @@ def test_same_bits(monkeypatch, implementation, shape):
 
 def test_what_it_does_not_take_is_computed_as_declared(monkeypatch):
     cupy, general = install(monkeypatch, 1), opdef.get("dropout").kernel
-    x, kernel = np.ones((4, 3)), kernel_of("dropout", general)
+    x, kernel = np.ones((4, 3)), kernel_of("dropout", general, "gpu")
     for attrs in ({"dropout_prob": 1.0}, {"is_test": True}, {"dropout_prob": 0.4}):
         attrs = {"rng": RandomStream(3, 5, 7), **attrs}
         found, _ = kernel(cupy, cupy.asarray(x), None, **attrs)

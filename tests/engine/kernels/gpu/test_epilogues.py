@@ -1,12 +1,15 @@
 """Products that cuBLASLt adds a bias to: the same numbers as operators one by one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.kernels.gpu import cublaslt, kernel_of
+from dpexec.engine.kernels.gpu import cublaslt
 from dpexec.engine.kernels.gpu.cublaslt import Library, LibraryError
 from dpexec.engine.kernels.gpu.products import products
+from dpexec.engine.kernels.implementations import kernel_of
 from tests.engine.gpu.programs import NETS, assert_same_bits, feeds_of, trained
 from tests.engine.ops.test_contract_on_gpus import compared
 from tests.engine.run.nets import AllReduce, Net, Reduce
@@ -31,7 +34,7 @@ def functions(monkeypatch):
 @pytest.mark.parametrize("type", TYPES)
 def test_one_launch_does_what_operators_do(functions, type, declines):
     functions.declines = declines
-    compared(type, functions.cupy, 1e-5, kernel_of)
+    compared(type, functions.cupy, 1e-5, partial(kernel_of, backend="gpu"))
     expected = {TYPES[0]: {"bias", "bias and relu"}, TYPES[1]: {"bias gradient"}}[type]
     assert set(functions.plans) == (set() if declines else expected)
     launched = [name for *_, name in functions.cupy.machine.log if name.startswith("matmul with")]
@@ -42,7 +45,7 @@ def test_one_launch_does_what_operators_do(functions, type, declines):
 @pytest.mark.parametrize("type", TYPES)
 def test_operands_are_rounded_where_that_is_asked_for(functions, type, precision):
     def choose(type, general):
-        kernel = kernel_of(type, general)
+        kernel = kernel_of(type, general, "gpu")
         return lambda xp, *values, **attrs: kernel(products(xp, precision), *values, **attrs)
 
     compared(type, functions.cupy, 40 * HALF[precision], choose)
@@ -53,8 +56,8 @@ def test_halves_are_added_up_in_single_precision(functions):
     xp, rng = functions.cupy, np.random.default_rng(0)
     x, y, bias = (rng.random(shape).astype("f2") for shape in ((5, 400), (400, 3), (3,)))
     d_out, on = rng.random((5, 3)).astype("f2"), [xp.asarray(a) for a in (x, y, bias)]
-    out = kernel_of(TYPES[0], None)(products(xp, "tf32"), *on, activation="relu")
-    found = kernel_of(TYPES[1], None)(xp, *on, xp.asarray(d_out))
+    out = kernel_of(TYPES[0], None, "gpu")(products(xp, "tf32"), *on, activation="relu")
+    found = kernel_of(TYPES[1], None, "gpu")(xp, *on, xp.asarray(d_out))
     x, y, bias, d_out = (array.astype("f8") for array in (x, y, bias, d_out))
     expected = [x @ y + bias, d_out @ y.T, x.T @ d_out, d_out.sum(axis=0)]
     for made, value in zip((out, *found), expected, strict=True):
@@ -67,7 +70,7 @@ def test_addresses_may_be_those_of_parts(functions):
     xp, rng = functions.cupy, np.random.default_rng(0)
     x, y, both = rng.random((5, 4), "f4"), rng.random((4, 3), "f4"), rng.random(4, "f4")
     bias = xp.asarray(both)[1:]  # 4 bytes behind where memory begins
-    kernel = kernel_of(TYPES[0], None)
+    kernel = kernel_of(TYPES[0], None, "gpu")
     found = kernel(xp, xp.asarray(x), xp.asarray(y), bias)
     np.testing.assert_allclose(found.get(), x @ y + both[1:], 1e-6)
 

@@ -5,9 +5,9 @@ import pytest
 
 from dpexec.engine.core.copies import with_arrays
 from dpexec.engine.ir import opdef
-from dpexec.engine.kernels.gpu import kernel_of
+from dpexec.engine.kernels.gpu.generated.operators import ELEMENTWISE
 from dpexec.engine.kernels.gpu.launch import ElementKernel
-from dpexec.engine.kernels.gpu.operators import ELEMENTWISE
+from dpexec.engine.kernels.implementations import kernel_of
 from tests.engine.kernels.gpu.test_optimizers import arguments, flat
 from tests.engine.ops.calls import SampleCall, samples
 from tests.fakes.cupy import make_cupy
@@ -31,7 +31,7 @@ def test_operator_and_gradient_are_one_launch_each(type):
         (expected, attrs), (found, _) = map(arguments, calls)
         made = kernel(np, *expected, **attrs)
         launched(cupy)
-        result = kernel_of(type, kernel)(cupy, *found, **attrs)
+        result = kernel_of(type, kernel, "gpu")(cupy, *found, **attrs)
         assert len(launched(cupy)) == 1
         assert result.shape == made.shape and result.dtype == made.dtype
         np.testing.assert_allclose(result.get(), made, 3e-6, 1e-6)
@@ -51,7 +51,7 @@ def _check_gradient(cupy, call, sample):
         expected = definition.kernel(np, *inputs, **attrs)
     on = [cupy.asarray(value) for value in inputs]
     launched(cupy)
-    found = kernel_of(op.type, definition.kernel)(cupy, *on, **attrs)
+    found = kernel_of(op.type, definition.kernel, "gpu")(cupy, *on, **attrs)
     assert len(launched(cupy)) == 1
     np.testing.assert_allclose(found.get(), expected, 1e-5, 1e-6, err_msg=op.type)
 
@@ -65,7 +65,7 @@ def test_groups_are_few_launches():
         (expected, attrs), (found, _) = map(arguments, calls)
         made = kernel(np, *expected, **attrs)
         launched(cupy)
-        run = kernel_of(type, kernel)
+        run = kernel_of(type, kernel, "gpu")
         for _ in range(2):
             results = run(cupy, *found, **attrs)
             assert 1 <= len(launched(cupy)) <= most
@@ -75,7 +75,7 @@ def test_groups_are_few_launches():
 
 def test_other_types_and_empty_arrays_are_left_to_cupy():
     cupy, kernel = make_cupy(1), opdef.get("gelu").kernel
-    run = kernel_of("gelu", kernel)
+    run = kernel_of("gelu", kernel, "gpu")
     for x in (np.ones(3), np.ones((0, 2), np.float32)):
         found = run(cupy, cupy.asarray(x))
         assert not launched(cupy) or x.size == 0

@@ -1,10 +1,12 @@
 """Pooling, norms, softmax in few launches: as C++ they compute what the operators do."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.kernels.gpu import kernel_of
+from dpexec.engine.kernels.implementations import kernel_of
 from dpexec.engine.ops.batch_norm import batch_norm, batch_norm_grad
 from dpexec.engine.ops.softmax import softmax
 from dpexec.engine.ops.softmax_with_cross_entropy import (
@@ -46,7 +48,7 @@ from tests.fakes.cupy import install
 )
 def test_launches_compute_what_operators_do(monkeypatch, type, kernels):
     cupy = install(monkeypatch, 1)
-    compared(type, cupy, 1e-5, kernel_of)
+    compared(type, cupy, 1e-5, partial(kernel_of, backend="gpu"))
     assert kernels <= {name for *_, name in cupy.machine.log}
 
 
@@ -55,7 +57,7 @@ def test_softmax_of_many_rows(monkeypatch, width):
     cupy = install(monkeypatch, 1)
     x = 30 * np.random.default_rng(0).standard_normal((7, width)).astype("f")
     x[3, 0] = np.nan
-    found = kernel_of("softmax", softmax.kernel)(cupy, cupy.asarray(x)).get()
+    found = kernel_of("softmax", softmax.kernel, "gpu")(cupy, cupy.asarray(x)).get()
     expected = softmax.kernel(np, x)
     np.testing.assert_allclose(found, expected, 1e-5)
     assert np.isnan(found[3]).all()
@@ -71,12 +73,12 @@ def test_statistics_of_many_elements(monkeypatch, shape, layout):
     vectors = [rng.random(channels, "f4") + 0.5 for _ in range(4)]
     expected = batch_norm.kernel(np, x, *vectors, data_layout=layout)[:5]
     on = [cupy.asarray(array) for array in (x, *vectors)]
-    kernel = kernel_of("batch_norm", batch_norm.kernel)
+    kernel = kernel_of("batch_norm", batch_norm.kernel, "gpu")
     found = kernel(cupy, *on, data_layout=layout)[:5]
     given = x, *vectors[:2], *expected[3:], None, None, d_y
     expected += batch_norm_grad.kernel(np, *given, data_layout=layout)
     given = *on[:3], *found[3:], None, None, cupy.asarray(d_y)
-    kernel = kernel_of("batch_norm_grad", batch_norm_grad.kernel)
+    kernel = kernel_of("batch_norm_grad", batch_norm_grad.kernel, "gpu")
     found += kernel(cupy, *given, data_layout=layout)
     for value, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(value.get(), other, 1e-4, 1e-5)
@@ -91,7 +93,7 @@ def test_rows_that_do_not_count_have_no_loss(monkeypatch, dtype, label_of_none):
     on = [cupy.asarray(array) for array in (x, label, d_loss)]
     ignored = {"ignore_index": label_of_none}
     kernels = [
-        kernel_of(op.type, op.kernel)
+        kernel_of(op.type, op.kernel, "gpu")
         for op in (softmax_with_cross_entropy, softmax_with_cross_entropy_grad)
     ]
     found = kernels[0](cupy, *on[:2], **ignored)
@@ -111,7 +113,7 @@ def test_small_variance_beside_a_large_mean(monkeypatch):
     cupy = install(monkeypatch, 1)
     x = (1000 + 0.5 * np.random.default_rng(0).standard_normal((4, 2, 5, 7))).astype("f")
     weights = [np.ones(2, "f") for _ in range(4)]
-    kernel = kernel_of("batch_norm", batch_norm.kernel)
+    kernel = kernel_of("batch_norm", batch_norm.kernel, "gpu")
     found = [value.get() for value in kernel(cupy, *map(cupy.asarray, [x, *weights]))[:5]]
     exact = x.astype("f8")
     np.testing.assert_allclose(found[3], exact.mean((0, 2, 3)), 1e-6)

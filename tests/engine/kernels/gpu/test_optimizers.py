@@ -5,8 +5,8 @@ import pytest
 
 from dpexec.engine.core.copies import with_arrays
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.kernels.gpu import kernel_of
-from dpexec.engine.kernels.gpu.optimizers import update_of
+from dpexec.engine.kernels.gpu.generated.optimizers import update_of
+from dpexec.engine.kernels.implementations import kernel_of
 from dpexec.engine.kernels.optimizers import UPDATES
 from tests.engine.ops.calls import SampleCall, samples
 from tests.fakes.cupy import make_cupy
@@ -39,7 +39,7 @@ def test_one_launch_does_what_the_operator_does(type):
         with np.errstate(all="ignore"):
             made = kernel(np, *expected, **attrs)
         cupy.machine.log.clear()
-        results = kernel_of(type, kernel)(cupy, *found, **attrs)
+        results = kernel_of(type, kernel, "gpu")(cupy, *found, **attrs)
         names = {name for *_, name in cupy.machine.log if name.startswith("dp_")}
         launches = names - {"dp_add_runs"}
         launched += len(launches)
@@ -71,7 +71,3 @@ def flat(values):
     values = values if isinstance(values, tuple) else (values,)
     lists = [value if isinstance(value, list) else [value] for value in values]
     return [array for arrays in lists for array in arrays if array is not None]
-
-
-def test_what_is_no_optimizer_has_no_update():
-    assert update_of("relu") is None and update_of("fused_batch_norm_act") is None

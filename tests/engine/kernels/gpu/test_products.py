@@ -1,11 +1,13 @@
 """Products that round their operands: right for every layout, and close to those that do not."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.kernels.gpu import kernel_of
 from dpexec.engine.kernels.gpu.products import products
+from dpexec.engine.kernels.implementations import kernel_of
 from dpexec.engine.ops.matmul import matmul
 from tests.engine.gpu.programs import assert_same_bits, feeds_of, regression, trained
 from tests.engine.ops.test_contract_on_gpus import compared
@@ -28,11 +30,11 @@ def test_products_are_those_of_rounded_operands(monkeypatch, type, precision):
 
 def test_factors_are_part_of_products(monkeypatch):
     cupy = install(monkeypatch, 1)
-    compared("matmul", cupy, 1e-5, kernel_of)
+    compared("matmul", cupy, 1e-5, partial(kernel_of, backend="gpu"))
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((2, 3, 3), "f4") for _ in range(2))
     cupy.machine.log.clear()
-    kernel = kernel_of("matmul", matmul.kernel)
+    kernel = kernel_of("matmul", matmul.kernel, "gpu")
     found = kernel(cupy, cupy.asarray(x), cupy.asarray(y), transpose_Y=True, alpha=0.5)
     np.testing.assert_allclose(found.get(), 0.5 * (x @ y.swapaxes(1, 2)), 1e-5, 1e-6)
     assert [name for *_, name in cupy.machine.log][-2:] == ["gemm", "get"]

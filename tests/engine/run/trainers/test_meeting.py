@@ -1,15 +1,15 @@
 """Processes find each other at endpoints, and only those of the same run do."""
 
 import contextlib
+import functools
 import stat
 import threading
 
 import pytest
 
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.exchange.endpoints import Endpoint, listen, parse_endpoints, visit
-from dpexec.engine.exchange.reception import Reception
-from dpexec.engine.exchange.secret import SECRET, secret_of
+from dpexec.engine.exchange.endpoints import SECRET, Endpoint, connect, parse_endpoints, secret_of
+from dpexec.engine.exchange.reception import Reception, knock
 from dpexec.engine.exchange.wire import GangError
 from tests.engine.run.trainers.pair import free_endpoint
 
@@ -29,7 +29,7 @@ def server(endpoint, secret):
                 sock.close()
 
     reception = Reception(secret)
-    listen(reception, endpoint)
+    reception.listen(endpoint, str(endpoint))
     thread = threading.Thread(target=serve)
     thread.start()
     try:
@@ -37,6 +37,11 @@ def server(endpoint, secret):
     finally:
         reception.close()
         thread.join()
+
+
+def visit(endpoint, secret, rank, limit):
+    comes = functools.partial(connect, endpoint, None, "worker")
+    return knock(comes, secret, rank, limit, f"server at {endpoint}")
 
 
 def test_endpoints_are_read_and_written_alike():
@@ -77,28 +82,28 @@ def test_processes_of_a_user_share_a_secret_that_only_the_user_reads(monkeypatch
 def test_visitor_is_known_by_its_rank():
     endpoint = free_endpoint()
     with server(endpoint, b"beans") as came:
-        visit(endpoint, b"beans", 1, 5.0, "server").close()
+        visit(endpoint, b"beans", 1, 5.0).close()
     assert came == [1]
 
 
 def test_strangers_are_not_let_in():
     endpoint = free_endpoint()
     with server(endpoint, b"beans") as came, pytest.raises(GangError, match=f"{endpoint}.*secret"):
-        visit(endpoint, b"peas", 1, 0.3, "server")
+        visit(endpoint, b"peas", 1, 0.3)
     assert came == []
 
 
 def test_who_does_not_listen_is_named():
     endpoint = free_endpoint()
     with pytest.raises(GangError, match=rf"server at {endpoint} did not let us in within 0.2 s"):
-        visit(endpoint, b"beans", 0, 0.2, "server")
+        visit(endpoint, b"beans", 0, 0.2)
 
 
 def test_an_endpoint_in_use_is_named():
     endpoint = free_endpoint()
     with contextlib.closing(Reception(b"beans")) as first:
-        listen(first, endpoint)
+        first.listen(endpoint, str(endpoint))
         second = Reception(b"beans")
         with pytest.raises(GangError, match=f"cannot listen at {endpoint}"):
-            listen(second, endpoint)
+            second.listen(endpoint, str(endpoint))
         assert not second.is_open

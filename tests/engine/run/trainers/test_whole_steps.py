@@ -130,6 +130,19 @@ def test_sparse_values_of_which_only_a_run_tells_the_rows(places):
     assert trainers[0].compiled._engine.runner.exchange.sums.sums.unknown
 
 
+def test_gradients_that_come_as_elements_after_the_ramp(places):
+    optimizer = fluid.optimizer.DGCMomentumOptimizer(0.1, 0.9, 2, sparsity=[0.99])
+    net = classifier(optimizer, sizes=(128, 160, 3))  # large enough to be compressed
+    feeds = batches(STEPS, 12, 128, 3)
+    trainers = two(net, places)
+    together(trainers, [[rows_of(feed, rank, 2) for feed in feeds] for rank in range(2)])
+    assert [trainer.error for trainer in trainers] == [None, None]
+    alone = train(net, feeds, 4)
+    for name in ("fc_0.w_0", "fc_0.b_0", "fc_1.w_0"):  # each device has sums of its own
+        for trainer in trainers:
+            np.testing.assert_array_equal(trainer.state()[name], alone.state[name])
+
+
 def test_one_trainer_may_run_task_by_task(places):
     net = words()
     trainers = two(net, places)
@@ -158,14 +171,14 @@ def test_recorded_steps_tell_of_sums(places):
     trainers = two(net, places, trace=True)
     check_same(net, word_batches(STEPS), trainers, 4)
     assert all(map(steps_of_code, trainers))
-    events = trainers[0].compiled.trace.events
-    sums = [event for event in events if event.kind == "collective"]
-    moved = [event.args.get("shared", 0) + event.args.get("sent", 0) for event in sums]
     dense = 2 * 4 * (5 * 3 + 3)
-    steps = len(moved) // STEPS
-    assert [sum(moved[i : i + steps]) > dense for i in range(0, len(moved), steps)] == [
-        True
-    ] * STEPS
+    for trainer in trainers:
+        sums = [event for event in trainer.compiled.trace.events if event.kind == "collective"]
+        moved = [event.args.get("shared", 0) + event.args.get("sent", 0) for event in sums]
+        steps = len(moved) // STEPS
+        found = [sum(moved[i : i + steps]) > dense for i in range(0, len(moved), steps)]
+        assert found == [True] * STEPS
+        assert all(e.duration > 0 for e, nbytes in zip(sums, moved, strict=True) if nbytes)
 
 
 # ---- when something goes wrong

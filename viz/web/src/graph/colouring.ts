@@ -7,7 +7,7 @@ import type { Visible } from "./fold";
 import type { GraphModel } from "./model";
 import type { Look } from "./paint";
 
-export const MEASURES = ["time", "memory", "slack"] as const;
+export const MEASURES = ["time", "memory", "slack", "effect"] as const;
 export type ColourBy = "role" | (typeof MEASURES)[number];
 
 export class Colouring {

@@ -5,6 +5,7 @@ import { bytes, figure, plural, seconds, shape } from "../format";
 import { SIGNS } from "../theme";
 import type { Visible } from "./fold";
 import type { GraphModel } from "./model";
+import { whatIf } from "./replay";
 
 export interface Actions {
   roles: Record<string, string>;
@@ -42,6 +43,7 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
   return [
     h("h2", {}, node.name, members.length > 1 ? ` ×${members.length}` : ""),
     list(facts),
+    whatIf(model, members),
     buttons(model, members, position, actions),
     parts.length
       ? [
@@ -95,6 +97,7 @@ function folded(
       ["device", device(model, members)],
       ...measured(model, members),
     ]),
+    whatIf(model, members),
     h(
       "p",
       { class: "buttons" },
@@ -133,16 +136,21 @@ function measured(model: GraphModel, members: number[]): [string, Child][] {
       .filter((v): v is number => v !== null);
     return known.length ? known.reduce((a, b) => a + b, 0) : null;
   };
-  const { time, memory, slack } = model.overlay;
+  const { time, memory, slack, effect } = model.overlay;
   const facts: [string, Child][] = [];
   const total = sum(time);
-  if (total !== null) facts.push(["time per step", seconds(total)]);
+  const spread = members.length === 1 ? sum(model.overlay.spread) : null;
+  if (total !== null)
+    facts.push(["time per step", `${seconds(total)}${spread ? ` ± ${seconds(spread)}` : ""}`]);
   const size = sum(memory);
   if (size !== null) facts.push(["memory at peak", bytes(size)]);
   const slacks = members
     .map((member) => slack?.[member] ?? null)
     .filter((v): v is number => v !== null);
   if (slacks.length) facts.push(["slack", seconds(Math.min(...slacks))]);
+  const decides = sum(effect);
+  if (decides !== null)
+    facts.push(["effect", decides ? `decides ${seconds(decides)} of the step` : "none"]);
   if (members.some((member) => model.critical.has(member))) facts.push(["critical path", "yes"]);
   return facts;
 }

@@ -1,4 +1,4 @@
-// Memory of a device over time: a stack of kinds, what is reserved, and the peak.
+// Memory of a device over time: a stack of kinds, the work area, and the peak.
 
 import type { DeviceMemory } from "../data";
 import { h } from "../dom";
@@ -26,7 +26,7 @@ export class MemoryChart {
   ) {
     const { peak } = device;
     this.most =
-      Math.max(peak.bytes, device.reserved?.reduce((a, b) => Math.max(a, b), 0) ?? 0, 1) * 1.08;
+      Math.max(peak.bytes, device.work_area?.reduce((a, b) => Math.max(a, b), 0) ?? 0, 1) * 1.08;
     this.element.setAttribute(
       "aria-label",
       `Memory of ${device.name} over time; peak ${bytes(peak.bytes)} at ${nanoseconds(peak.time)}. Left and right arrow read values, w and s zoom, a and d move.`,
@@ -160,8 +160,8 @@ export class MemoryChart {
       this.area(context, below, above, number);
       below = above;
     });
-    if (device.reserved)
-      this.line(context, Float64Array.from(device.reserved), [6, 4], colour("text"));
+    if (device.work_area)
+      this.line(context, Float64Array.from(device.work_area), [6, 4], colour("text"));
     this.line(context, below, [], colour("text"));
     this.peak(context);
     if (this.at >= 0) {

@@ -38,8 +38,13 @@ export function memoryView(data: MemoryData, context: Context): Panel {
         kind,
       ),
     ),
-    data.devices.some((device) => device.reserved)
-      ? h("li", {}, h("i", { class: "reserved" }), "reserved for machine code")
+    data.devices.some((device) => device.work_area)
+      ? h(
+          "li",
+          {},
+          h("i", { class: "work-area" }),
+          "work area of machine code, without parameters and feeds",
+        )
       : null,
   );
   const sections = data.devices.map((device, number) => {

@@ -136,10 +136,9 @@ export class TimelineModel {
     this.steps.push(...[...found.values()].sort((a, b) => a.from - b.from));
   }
 
-  /** The step of median length: what the timeline opens at. */
+  /** What the timeline opens at: the step of which all figures are. */
   typicalStep(): { number: number; from: number; to: number } | null {
-    const sorted = [...this.steps].sort((a, b) => a.to - a.from - (b.to - b.from));
-    return sorted[sorted.length >> 1] ?? null;
+    return this.steps.find((step) => step.number === this.data.typical) ?? null;
   }
 
   private addTrack(levels: number[][], number: number): void {

@@ -145,6 +145,12 @@ export class TimelineView implements Panel {
     this.picture.scroll = Math.max(0, Math.min(most, y));
   }
 
+  /** The numbers of all steps, which are counted from 0 everywhere. */
+  private numbers(): string {
+    const { steps } = this.model;
+    return `${steps[0]?.number ?? 0} to ${steps[steps.length - 1]?.number ?? 0}`;
+  }
+
   private moved(): void {
     const { window } = this.picture;
     const seen = this.model.steps.filter((step) => step.to > window.from && step.from < window.to);
@@ -152,7 +158,7 @@ export class TimelineView implements Panel {
     const steps =
       first === undefined
         ? ""
-        : `, ${first === last ? `step ${first}` : `steps ${first} to ${last}`} of ${this.model.steps.length}`;
+        : `, ${first === last ? `step ${first}` : `steps ${first} to ${last}`} of ${this.numbers()}`;
     this.summary.textContent = `${nanoseconds(window.span)} in view from ${moment(Math.max(0, window.from), window.span / 50)}${steps}`;
     this.surface.redraw();
   }

@@ -1,0 +1,101 @@
+"""Orders to the members of a gang: what steps have in common is told once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.cluster.client.step_outcome import StepRequest
+from dpexec.engine.cluster.gang_messages import AlikeSteps, GangStep
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.dask.deliveries import Fed, rows_of
+
+__all__ = ["GangOrders", "Once"]
+
+
+class Once:
+    """Makes views of the same numbers one object, which then travels once.
+
+    Without a reader, all steps of a run are fed the same arrays.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, np.ndarray[Any, Any]] = {}
+
+    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The same values, by name."""
+        return {name: self._known.setdefault(_where(a), a) for name, a in values.items()}
+
+
+def _where(array: Any) -> Any:
+    """What says which numbers an array holds."""
+    if isinstance(array, Lod):
+        return id(array)
+    return array.__array_interface__["data"], array.shape, array.strides, array.dtype
+
+
+class GangOrders:
+    """Some steps, of which every member is told its part.
+
+    Args:
+        steps: which.
+        fed: what each device is fed in each of them.
+        batches: numbers of the batches that have that already; 0: none has.
+        first: number of the first.
+        recorded: whether to note when tasks run.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[StepRequest],
+        fed: Sequence[Sequence[Fed]],
+        batches: Sequence[int],
+        first: int,
+        recorded: bool,
+    ) -> None:
+        self._steps, self._fed, self._batches = steps, fed, batches
+        self._first, self._recorded = first, recorded
+        kinds = list(map(_kind, steps, fed))
+        alike = itertools.groupby(range(len(steps)), kinds.__getitem__)
+        self._alike = [list(found) for _, found in alike]
+        self._once = Once()
+
+    def of(self, devices: Sequence[int], blocks: dict[Any, Any]) -> list[AlikeSteps]:
+        """The part of a member.
+
+        Args:
+            devices: of the member.
+            blocks: gets futures of what its order needs on its worker, by key.
+        """
+        return [self._part(devices, numbers, blocks) for numbers in self._alike]
+
+    def _part(
+        self, devices: Sequence[int], numbers: Sequence[int], blocks: dict[Any, Any]
+    ) -> AlikeSteps:
+        """A member's part of steps that are alike."""
+        steps, fed = [self._steps[n] for n in numbers], [self._fed[n] for n in numbers]
+        like, number = steps[0], self._first + numbers[0]
+        shards = {device: like.shards[device] for device in devices}
+        how = like.feeds.persistable, self._recorded
+        return AlikeSteps(
+            GangStep(like.key.number, like.key.rows, number, {}, shards, *how),
+            [self._batches[n] or self._values(devices, self._fed[n]) for n in numbers],
+            {device: rows_of([parts[device] for parts in fed], blocks) for device in devices},
+            [step.shards[0].entropy for step in steps],
+        )
+
+    def _values(
+        self, devices: Sequence[int], fed: Sequence[Fed]
+    ) -> Mapping[int, Mapping[str, Any]]:
+        """What a member is told of the batch of a step."""
+        return {device: self._once(fed[device].values) for device in devices}
+
+
+def _kind(step: StepRequest, fed: Sequence[Fed]) -> Any:
+    """What steps have in common that differ in their batches alone."""
+    feeds = step.feeds
+    held = [part.held.keys() for part in fed]
+    return step.key, feeds.samples, feeds.rows, feeds.persistable, held

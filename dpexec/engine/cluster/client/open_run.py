@@ -1,0 +1,88 @@
+"""A run whose steps have been ordered, and whose outcome nobody has waited for yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
+from dpexec.engine.run.fetch import Later, collect
+
+if TYPE_CHECKING:
+    from dpexec.engine.cluster.client.binding_registry import News
+    from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
+    from dpexec.engine.compile.bindings.binding import Binding
+    from dpexec.engine.trace.live import Counter
+
+__all__ = ["OpenRun", "may_come_later"]
+
+
+@dataclass
+class OpenRun:
+    """What is known of the run.
+
+    Args:
+        wanted: its steps.
+        numbers: of these.
+        news: of their bindings.
+        counter: who counts steps.
+        finish: waits for the outcome of the order.
+        settle: has it done, and takes the outcome here.
+
+    Attributes:
+        outcome: that; None: nobody has waited for it.
+        error: why it ended early.
+    """
+
+    wanted: Sequence[StepRequest]
+    numbers: range
+    news: News
+    counter: Counter | None
+    finish: Callable[[], StepOutcome]
+    settle: Callable[[], None]
+    outcome: StepOutcome | None = None
+    error: BaseException | None = None
+    _results: list[Any] | None = None
+
+    def fetches(self) -> list[Later]:
+        """What the last step gives, when somebody reads it."""
+        return [Later(partial(self._result, i)) for i in range(len(self._plan.fetch))]
+
+    def _result(self, index: int) -> Any:
+        return self.results()[index]
+
+    def results(self) -> list[Any]:
+        """What the last step gave.
+
+        Raises:
+            EnforceNotMet: an operator failed in this run.
+            ClusterError: workers were lost that cannot be replaced.
+        """
+        if self.outcome is None and self.error is None:
+            self.settle()
+        self.check()
+        if self._results is None:
+            assert self.outcome is not None
+            self._results = collect(self.outcome.fetched, self._plan.fetch, self._plan.active, True)
+        return self._results
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if isinstance(self.error, EnforceNotMet):  # it says all; what it came through, nothing
+            raise self.error.with_traceback(None) from mistake_behind(self.error)
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def _plan(self) -> Any:
+        return self.wanted[-1].binding.plan
+
+
+def may_come_later(binding: Binding) -> bool:
+    """Whether all that a step fetches is arrays, which tensors can wait for."""
+    specs, plan = binding.specs, binding.plan
+    found = [[specs[d][n].kind for d in plan.active if n in specs[d]] for n in plan.fetch]
+    return all(set(kinds) == {VarType.LOD_TENSOR} for kinds in found)

@@ -1,0 +1,307 @@
+"""What the steps of a gang consist of, for dask's pages.
+
+These steps do not go through dask's scheduler. So a member measures when the tasks of some of its
+steps ran, and tells that, twice a second at most, by an event of its dask worker; the scheduler's
+plugin shows it (:mod:`dpexec.dashboard.groups`). A *group* is what dask groups tasks by: the name
+of a task, such as ``forward_backward_dev0``.
+
+Nothing is measured more often than every tenth of a second, nor in more than a hundredth of the
+time. Which steps are measured follows from their count, so that members which go at the same pace
+measure the same ones.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
+
+from distributed.metrics import time as wall_time
+
+from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.places import on_gpus
+from dpexec.engine.graph.describe import task_key
+from dpexec.engine.trace.recorder import Notes, OpenNotes, Steps
+
+if TYPE_CHECKING:
+    from dpexec.engine.compile.bindings.binding import Binding
+    from dpexec.engine.trace.live import Keeper
+
+__all__ = ["TAG", "TOPIC", "StepGroups", "tell_all"]
+
+TOPIC = "dpexec-groups"
+"""Of the events by which members tell."""
+
+TAG = 8
+"""How much of a run's token events and keys of tasks begin with."""
+
+_EVERY = 0.1  # seconds between steps that are measured, at least
+_SHARE = 0.01  # of the time: what measuring may take
+_TELL = 0.5  # seconds between events, at least
+_SPANS = 100  # of a step: the longest ones are told
+_TEXT = 200  # characters of an error
+_COSTS = 7  # of the latest steps, in seconds of a processor
+_PLANS = 32  # whose steps are counted
+_NANO = 1e-9
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How often steps of a binding are measured.
+
+    Args:
+        steps: how many were made.
+        every: one in so many is measured; a power of 2.
+        at: when the latest one was.
+        told: how many steps were told.
+        usual: seconds and runs of the latest step that was measured, by task's name; those that
+            follow are taken to be alike.
+    """
+
+    steps: int = 0
+    every: int = 1
+    at: float = -float("inf")
+    told: int = 0
+    usual: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next step is measured."""
+        return self.steps % self.every == 0
+
+    def adapt(self, now: float, wanted: float) -> None:
+        """The next step is measured; find out how many are not, then.
+
+        Args:
+            now: in seconds.
+            wanted: seconds between two that are measured.
+        """
+        gone = now - self.at
+        if gone < wanted:
+            self.every *= 2
+        elif gone > 2.5 * wanted and self.every > 1:
+            self.every //= 2
+        self.at = now
+
+    def tell(self, until: int, sums: dict[str, list[float]]) -> int:
+        """Add up what the steps consist of that were not told yet; returns how many they are.
+
+        Args:
+            until: number of the first one that is not to be told.
+            sums: seconds and runs, by task's name.
+        """
+        more, self.told = until - self.told, until
+        for name, (seconds, runs) in self.usual.items() if more else ():
+            found = sums.setdefault(name, [0.0, 0.0])
+            found[0] += seconds * more
+            found[1] += runs * more
+        return more
+
+
+class _Measured(NamedTuple):
+    """A step that was measured.
+
+    Args:
+        pace: of its binding.
+        before: how many steps of the binding came before it.
+        every: one in so many was measured then.
+        step: its number.
+        notes: where it noted what.
+        row: which of the steps there it is.
+    """
+
+    pace: _Pace
+    before: int
+    every: int
+    step: int
+    notes: Notes
+    row: int
+
+    def read(self, clock: float) -> Iterator[list[Any]]:
+        """Its tasks, the longest ones: key, device, step, one in how many, start and end.
+
+        Args:
+            clock: seconds to add to its times.
+        """
+        found: dict[int, list[Any]] = {}
+        for task, start, stop in self.notes.tasks_ran(self.row):
+            span = found.setdefault(task.id, [task, start, stop])
+            span[1:] = min(span[1], start), max(span[2], stop)
+        usual: dict[str, list[float]] = {}
+        for task, start, stop in found.values():
+            sums = usual.setdefault(task.key[0], [0.0, 0.0])
+            sums[0] += (stop - start) * _NANO
+            sums[1] += 1
+        self.pace.usual = usual
+        longest = sorted(found.values(), key=lambda span: span[1] - span[2])[:_SPANS]
+        for task, start, stop in sorted(longest, key=lambda span: span[1]):
+            device = None if task.is_collective else task.device
+            times = start * _NANO + clock, stop * _NANO + clock
+            yield [task_key(task), device, self.step, self.every, *times]
+
+
+class StepGroups:
+    """What the steps of a member consist of.
+
+    Args:
+        worker: that of dask.
+        token: of the run.
+        members: how many the gang has.
+    """
+
+    def __init__(self, worker: Any, token: str, members: int) -> None:
+        self.worker, self._tag, self._members = worker, token[:TAG], members
+        self._paces: LimitedCache[int, _Pace] = LimitedCache(_PLANS)
+        self._adding = threading.Lock()
+        self._pace = _Pace()
+        self._kept: tuple[Notes, int] | None = None
+        self._following: Steps | None = None
+        self._measured: deque[_Measured] = deque()
+        self._failed: deque[tuple[str, int, float, float, str]] = deque()
+        self._step = -1
+        self._began = self._ended = 0.0
+        self._spent = 0.0
+        self._costs = deque[float](maxlen=_COSTS), deque[float](maxlen=_COSTS)
+        self._read = 0.0  # seconds of a processor, for what a step has noted
+        self._awaited = self._measures = False
+        _all.add(self)
+
+    # ---- on the thread that makes steps
+
+    def begin(self, step: int, number: int, binding: Binding) -> tuple[Keeper, ...]:
+        """A step begins.
+
+        Args:
+            step: its number.
+            number: what the binding is called, for all numbers of rows.
+            binding: what runs.
+
+        Returns:
+            For whom it is to be recorded.
+        """
+        self._step, self._began = step, time.perf_counter()
+        if not self._awaited:
+            self._awaited = True
+            self.worker.loop.add_callback(self._tell_later)
+        pace = self._paces.get(number)
+        if pace is None:
+            with self._adding:
+                pace = self._paces[number] = _Pace()
+        self._pace = pace
+        self._spent = time.thread_time()
+        # A recorded step on GPUs waits for each operator, and replays no graphs.
+        self._measures = pace.is_due and not on_gpus(binding.plan.graph.places)
+        if not self._measures:
+            return ()
+        usual, measured = (median_low(found) if found else 0.0 for found in self._costs)
+        pace.adapt(self._began, max(_EVERY, (max(measured - usual, 0.0) + self._read) / _SHARE))
+        _ = binding.recording  # made once for each binding: now, not between tasks
+        return (self,)  # another one each time: code asks again where it is to note something
+
+    def keep(self, notes: Notes) -> None:
+        """See :meth:`Keeper.keep`."""
+        self._kept = notes, notes.count - 1
+
+    def follow(self, notes: OpenNotes) -> Steps:
+        """See :meth:`Keeper.follow`."""
+        self._following = Steps(notes, notes.count)
+        return self._following
+
+    def end(self) -> None:
+        """The step that began is over."""
+        followed, self._following = self._following, None
+        if followed is not None and followed.stop > followed.first:
+            self._kept = followed.notes, followed.first
+        if self._kept is not None:
+            pace, (notes, row) = self._pace, self._kept
+            self._measured.append(_Measured(pace, pace.steps, pace.every, self._step, notes, row))
+            self._kept = None
+        self._costs[self._measures].append(time.thread_time() - self._spent)
+        self._pace.steps += 1
+        self._ended = time.perf_counter()
+
+    def fail(self, error: BaseException, name: str) -> None:
+        """The step that began has failed.
+
+        Args:
+            error: why.
+            name: what groups the member's own tasks on dask's pages.
+        """
+        self._kept = self._following = None
+        if self._began > self._ended:
+            self._ended = time.perf_counter()
+            said = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+            self._failed.append((name, self._step, self._began, self._ended, said[:_TEXT]))
+
+    # ---- on the thread of the worker's event loop
+
+    def _tell_later(self) -> None:
+        self.worker.loop.call_later(_TELL, self._tell)
+
+    def _tell(self) -> None:
+        self._awaited = False
+        told = self.take()
+        if told is not None:
+            self.worker.log_event(TOPIC, told)
+        if self._began > self._ended and not self._awaited:  # somebody wants to know how long
+            self._awaited = True
+            self._tell_later()
+
+    def take(self) -> dict[str, Any] | None:
+        """What is new since the last call; None if nothing is.
+
+        Times are those of the scheduler's clock, in seconds. Seconds and runs of groups are those
+        of all steps, as far as the measured ones tell.
+        """
+        before, count = time.thread_time(), len(self._measured)
+        clock = wall_time() - time.perf_counter() + self.worker.scheduler_delay
+        groups: dict[str, list[float]] = {}
+        spans: list[list[Any]] = []
+        steps = 0
+        for _ in range(count):
+            measured = self._measured.popleft()
+            steps += measured.pace.tell(measured.before, groups)
+            spans += measured.read(clock)
+        with self._adding:
+            paces = list(self._paces.values())
+        steps += sum(pace.tell(pace.steps, groups) for pace in paces)
+        failed = [self._failed.popleft() for _ in range(len(self._failed))]
+        began, now = self._began, time.perf_counter()
+        runs = [self._step, now - began] if now - began > _TELL and began > self._ended else None
+        if count:
+            self._read = (self._read + (time.thread_time() - before) / count) / 2
+        if not (steps or spans or failed or runs):
+            return None
+        return {
+            "tag": self._tag,
+            "members": self._members,
+            "steps": steps,
+            "groups": groups,
+            "spans": spans,
+            "failed": [
+                [name, step, start + clock, stop + clock, why]
+                for name, step, start, stop, why in failed
+            ],
+            "running": runs,
+        }
+
+
+_all: WeakSet[StepGroups] = WeakSet()
+
+
+def tell_all(dask_worker: Any) -> None:
+    """Let members on a worker tell all that they have not told yet; called on workers.
+
+    Args:
+        dask_worker: of this process.
+    """
+    for groups in list(_all):
+        told = groups.take() if groups.worker is dask_worker else None
+        if told is not None:
+            dask_worker.log_event(TOPIC, told)
+    dask_worker.log_event(TOPIC, {"all": True})

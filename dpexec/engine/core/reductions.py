@@ -1,0 +1,48 @@
+"""How values of several devices or trainers become one: as their sum, product or extremum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["LARGEST", "PRODUCT", "REDUCTIONS", "SMALLEST", "SUM", "Reduction"]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Puts values together, one after another.
+
+    Args:
+        name: in the types of operators, such as ``c_allreduce_sum``.
+        text: what the result is called.
+        ufunc: its name in NumPy and CuPy.
+        nccl: its name in NCCL.
+    """
+
+    name: str
+    text: str
+    ufunc: str
+    nccl: str
+
+    def of(self, xp: Any, values: Sequence[Any], out: Any = None) -> Any:
+        """Put arrays of one shape and type together, in their order.
+
+        Args:
+            xp: ``numpy`` or ``cupy``.
+            values: at least two.
+            out: an array for the result; None makes one.
+        """
+        combine = getattr(xp, self.ufunc)
+        total = combine(values[0], values[1], out=out)
+        for value in values[2:]:
+            total = combine(total, value, out=total)
+        return total
+
+
+SUM = Reduction("sum", "sum", "add", "NCCL_SUM")
+PRODUCT = Reduction("prod", "product", "multiply", "NCCL_PROD")
+LARGEST = Reduction("max", "largest value", "maximum", "NCCL_MAX")
+SMALLEST = Reduction("min", "smallest value", "minimum", "NCCL_MIN")
+REDUCTIONS = (SUM, PRODUCT, LARGEST, SMALLEST)
+"""All of them, in the order of ``reduce_type`` of the operator ``allreduce``."""

@@ -1,0 +1,53 @@
+"""Many steps of a program at once, each with a batch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpexec.engine.dispatch.engine import Engine
+from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.parameter_server.remote import Remote
+from dpexec.engine.run.fetch import as_tensors
+
+__all__ = ["ProgramSteps"]
+
+Batch = Mapping[str, Any]
+
+_AT_ONCE = 256  # steps of a call; each has feeds and shards of its own, here and on workers
+
+
+class ProgramSteps:
+    """Steps of a program that are each fed a batch, see :class:`Steps`.
+
+    Args:
+        engine: of the program.
+        remote: what it exchanges with parameter servers after every step, if there are any.
+
+    Attributes:
+        most: how many can be made at once.
+    """
+
+    def __init__(self, engine: Engine, remote: Remote | None) -> None:
+        self._engine, self._remote = engine, remote
+        alone = remote is None and engine.runner.agreement is None  # others send as many at once
+        self.most = _AT_ONCE if alone else 1
+        self._coming: dict[int, tuple[Batch, Feeds]] = {}
+
+    def ahead(self, batches: Sequence[Batch]) -> None:
+        """These come next: what workers lack of them goes there; while steps are made on others."""
+        if self._engine.contact is not None:
+            feeds = [self._engine.feeds_of(dict(batch)) for batch in batches]
+            self._engine.ahead(feeds)
+            self._coming.update((id(b), (b, f)) for b, f in zip(batches, feeds, strict=True))
+
+    def run(self, batches: Sequence[Batch], names: Sequence[str]) -> list[Any]:
+        """Make a step with each batch; returns what the last one gives for some names."""
+        feeds = [self._feeds(batch) for batch in batches]
+        if self._remote is not None:
+            return as_tensors(self._remote.run(self._engine, feeds, names, merged=True))
+        return as_tensors(self._engine.run(feeds, names))
+
+    def _feeds(self, batch: Batch) -> Feeds:
+        _, feeds = self._coming.pop(id(batch), (batch, None))
+        return self._engine.feeds_of(dict(batch)) if feeds is None else feeds

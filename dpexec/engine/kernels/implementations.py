@@ -1,0 +1,169 @@
+"""The table of what computes operators faster than their declarations: by type and backend.
+
+The declaration of an operator has a kernel for all arrays (``numpy``). Beside it there may be
+
+- ``code``: a lowering; the operator is part of a piece of machine code
+  (:mod:`dpexec.engine.kernels.lowering`).
+- ``host``: a kernel for NumPy arrays that is called from Python, where operators are no parts of
+  pieces: only a run tells how many rows they have, or a block runs them.
+- ``gpu``: a kernel for arrays of GPUs.
+
+An implementation enters itself, by the decorator beside it. The modules of a backend are all those
+in its packages: a new file needs no entry elsewhere, and a deleted one leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from dpexec.engine import kernels
+from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.ir.signature import same_place
+
+__all__ = ["Backend", "backends_of", "claim", "find", "implementation", "kernel_of"]
+
+Backend = Literal["code", "host", "gpu"]
+Kernel = Callable[..., Any]
+_T = TypeVar("_T", bound=Callable[..., Any])
+
+_PACKAGES: dict[Backend, tuple[str, ...]] = {
+    "code": ("dpexec.engine.kernels",),
+    "host": ("dpexec.engine.kernels",),
+    "gpu": ("dpexec.engine.kernels.gpu", "dpexec.engine.kernels.gpu.generated"),
+}
+_WITHOUT_NUMBA = frozenset(["dpexec.engine.kernels.gpu"])
+
+_table: dict[tuple[str, Backend, bool], Any] = {}
+
+
+@dataclass(frozen=True)
+class _Called:
+    """An implementation that is called from Python, see :func:`implementation`."""
+
+    function: Kernel
+    where: Callable[[], bool] | None
+    per_operator: bool
+
+    def kernel(self, type: str) -> Kernel | None:
+        """That of one operator; None if it cannot be used here."""
+        if self.where is not None and not self.where():
+            return None
+        made: Kernel = self.function(type) if self.per_operator else self.function
+        return made
+
+
+def implementation(
+    *types: str,
+    backend: Literal["host", "gpu"],
+    where: Callable[[], bool] | None = None,
+    per_operator: bool = False,
+) -> Callable[[_T], _T]:
+    """Make the decorated function the kernel of some operator types on a backend.
+
+    It is called as the operator's own kernel is, ``kernel(xp, *inputs, **attributes)``, and returns
+    None for values that it does not take: then the operator's own one computes them.
+
+    Args:
+        types: of the operators.
+        backend: where it runs.
+        where: whether it can be used in this process, as where a library is installed; it is asked
+            when an operator is bound.
+        per_operator: the function gets the type instead, and makes such a kernel for one operator
+            of a program, which always has the same attributes.
+
+    Raises:
+        ValueError: one of them has another implementation there.
+    """
+
+    def decorate(function: _T) -> _T:
+        claim(types, backend, _Called(function, where, per_operator), function)
+        return function
+
+    return decorate
+
+
+def claim(
+    types: tuple[str, ...], backend: Backend, made: Any, function: Kernel, sparse: bool = False
+) -> None:
+    """Enter an implementation.
+
+    Args:
+        types: of the operators.
+        backend: that it is for.
+        made: what :func:`find` is to return.
+        function: what was decorated.
+        sparse: it is for operators with sparse inputs or outputs.
+
+    Raises:
+        ValueError: one of them has another implementation there. The same one may come again, as
+            it does when a notebook's cell does.
+    """
+    for type in types:
+        other = _table.get((type, backend, sparse))
+        if other is not None and not same_place(other.function, function):
+            places = " and ".join(sorted(map(_place, (other.function, function))))
+            raise ValueError(f"operator {type} is implemented twice for {backend}: by {places}")
+    for type in types:
+        _table[type, backend, sparse] = made
+
+
+def _place(function: Kernel) -> str:
+    known = getattr(function, "func", function)  # of a partial one
+    return f"{known.__module__}.{known.__qualname__}"
+
+
+def find(type: str, backend: Backend, sparse: bool = False) -> Any:
+    """The implementation of an operator type on a backend, or None; of ``code`` a lowering.
+
+    Args:
+        type: of the operator.
+        backend: where it is to run.
+        sparse: whether some of its inputs or outputs are sparse.
+    """
+    for package in _PACKAGES[backend]:
+        if package in _WITHOUT_NUMBA or kernels.available():
+            _load(package)
+    return _table.get((type, backend, sparse))
+
+
+@functools.cache
+def _load(package: str) -> None:
+    """Import all modules of a package, whichever were imported before."""
+    if package not in _WITHOUT_NUMBA:
+        kernels.load()
+    with Uninterrupted():  # a module that is broken off would enter its implementations twice
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            if not module.ispkg:
+                importlib.import_module(f"{package}.{module.name}")
+
+
+def kernel_of(type: str, general: Kernel, backend: Literal["host", "gpu"]) -> Kernel:
+    """What computes one operator of a program; it is called as ``general`` is.
+
+    It must always get the same attributes.
+
+    Args:
+        type: of the operator.
+        general: its kernel for all arrays.
+        backend: where it runs.
+    """
+    found = find(type, backend)
+    special = None if found is None else found.kernel(type)
+    if special is None:
+        return general
+
+    def kernel(xp: Any, *values: Any, **attrs: Any) -> Any:
+        made = special(xp, *values, **attrs)
+        return general(xp, *values, **attrs) if made is None else made
+
+    return kernel
+
+
+def backends_of(type: str) -> list[str]:
+    """Where an operator has implementations of its own in this process, sorted as above."""
+    return [b for b in _PACKAGES if find(type, b) or find(type, b, sparse=True)]

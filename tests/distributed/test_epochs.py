@@ -1,0 +1,255 @@
+"""Epochs over Dask collections on clusters have the bits of threads, wherever partitions lie."""
+
+import _thread
+import threading
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas
+import pytest
+
+import dpexec as fluid
+from dpexec.engine.cluster.client import gang_lines
+from dpexec.engine.dask import deliveries
+from tests.distributed.faults import die
+from tests.distributed.test_feeds import bytes_through_this_process
+from tests.engine.run.nets import classifier, persistables, strategies
+from tests.guides import programs
+
+ROWS, BATCH = 200, 16
+COLUMNS = [f"x{i}" for i in range(8)]
+_random = np.random.RandomState(2)
+FRAME = pandas.DataFrame(_random.randn(ROWS, 8), columns=COLUMNS).assign(
+    y=_random.randint(0, 3, ROWS).astype("int32")
+)
+
+both_ways = pytest.mark.parametrize("collectives", ["tasks", "gang"])
+
+
+def frame(partitions=5):
+    return dd.from_pandas(FRAME, npartitions=partitions)
+
+
+def compiled_for(net, scheduler="threads", collectives="tasks", devices=2):
+    build, execution = strategies(scheduler=scheduler, collectives=collectives)
+    return fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, build, execution, places=fluid.cpu_places(devices)
+    )
+
+
+def looped(steps):
+    """The parameters after steps on the first three batches, over and over."""
+    net, scope = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), fluid.Scope()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup, scope=scope)
+    compiled = compiled_for(net)
+    x, y = FRAME[COLUMNS].to_numpy("float32"), FRAME[["y"]].to_numpy("int64")
+    for step in range(steps):
+        rows = slice(step % 3 * BATCH, (step % 3 + 1) * BATCH)
+        exe.run(compiled, {"x": x[rows], "y": y[rows]}, scope=scope)
+    return persistables(net.main, scope)
+
+
+def train(collection, scheduler="threads", collectives="tasks", devices=2, **options):
+    """The parameters after some epochs."""
+    net, scope = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), fluid.Scope()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup, scope=scope)
+    compiled = compiled_for(net, scheduler, collectives, devices)
+    exe.train_from_dask(compiled, collection, batch_size=BATCH, scope=scope, **options)
+    state = persistables(net.main, scope)
+    exe.close()
+    return state
+
+
+def assert_equal(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What threads do, by arguments of training."""
+    known = {}
+
+    def find(**options):
+        key = tuple(options.items())
+        if key not in known:
+            known[key] = train(frame(), **options)
+        return known[key]
+
+    return find
+
+
+@both_ways
+def test_same_bits_as_on_threads(pair, expected, collectives):
+    assert_equal(train(frame(3), pair, collectives, epochs=2), expected(epochs=2))
+
+
+@both_ways
+def test_mixed_rows_have_the_same_bits(three, expected, collectives):
+    options = {"epochs": 2, "shuffle": 3, "seed": 4, "devices": 3}
+    assert_equal(train(frame(), three, collectives, **options), expected(**options))
+
+
+@both_ways
+def test_it_does_not_matter_where_partitions_lie(pair, expected, collectives):
+    (worker, *_) = pair.nthreads()
+    kept = pair.persist(frame(), workers=[worker], allow_other_workers=False)
+    assert_equal(train(kept, pair, collectives), expected())
+
+
+@both_ways
+def test_a_worker_is_killed_in_the_middle(mortals, expected, collectives):
+    address = mortals.addresses()[0]
+    where = {
+        "tasks": "dpexec.engine.cluster.worker.jobs:run_jobs",
+        "gang": "dpexec.engine.cluster.worker.gang_step:GangSteps.make",
+    }[collectives]
+    die(mortals, address, where, calls=12)
+    assert_equal(train(frame(), mortals.client, collectives, epochs=2), expected(epochs=2))
+    assert address not in mortals.client.nthreads()
+
+
+@both_ways
+def test_rows_do_not_come_to_the_client(pair, monkeypatch, collectives):
+    width = 1 << 12
+    x = fluid.data("x", [None, width], "float32")
+    w = fluid.layers.create_parameter([width, 1], "float32")
+    loss = fluid.layers.mean(fluid.layers.mul(x, w))
+    fluid.optimizer.SGD(0.0).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    build, execution = strategies(scheduler=pair, collectives=collectives)
+    compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        loss.name, build, execution, places=fluid.cpu_places(2)
+    )
+    rows = da.ones((4096, width), chunks=(512, width), dtype="float32")  # 64 MB
+    exe.train_from_dask(compiled, rows[:512], [x], batch_size=256)
+    with bytes_through_this_process(monkeypatch, pair.scheduler.address) as counted:
+        exe.train_from_dask(compiled, rows, [x], batch_size=256)
+    exe.close()
+    assert 0 < counted["bytes"] < rows.nbytes / 100
+
+
+def test_rows_go_ahead_to_a_gang(pair, monkeypatch):
+    """The thread that computes partitions sends rows, but for those before there is a gang."""
+    sent, deliver = [], deliveries.Delivery.deliver
+
+    def noted(delivery, *args):
+        by_main = threading.current_thread() is threading.main_thread()
+        sent.append((by_main, len(delivery.begins) - 1))
+        return deliver(delivery, *args)
+
+    monkeypatch.setattr(deliveries.Delivery, "deliver", noted)
+    train(frame(), pair, "gang", epochs=2)
+    late = sum(count for by_main, count in sent if by_main)
+    ahead = sum(count for by_main, count in sent if not by_main)
+    assert ahead + late == 2 * 2 * -(-ROWS // BATCH)  # a range for each replica in each step
+    assert late <= ahead
+
+
+def test_steps_of_a_partition_are_one_order(pair, monkeypatch):
+    """What they have in common is told once."""
+    orders, post = [], gang_lines.GangLines.post
+
+    def noted(lines, found):
+        orders.append(found[0])
+        return post(lines, found)
+
+    monkeypatch.setattr(gang_lines.GangLines, "post", noted)
+    train(frame(2), pair, "gang", epochs=4)
+    alike = [[len(each.entropy) for each in order.steps] for order in orders]
+    assert sum(map(sum, alike)) == 4 * -(-ROWS // BATCH)
+    assert all(len(found) <= 2 for found in alike)  # the last batch of an epoch is smaller
+    assert max(map(max, filter(None, alike))) > 4
+
+
+def test_only_rows_are_kept_of_a_partition(pair):
+    """No dataframe: dask asks every column of one for its size."""
+
+    def kept(dask_worker):
+        return [type(value).__name__ for value in dask_worker.data.values()]
+
+    net, scope = classifier(fluid.optimizer.Adam(0.01)), fluid.Scope()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup, scope=scope)
+    found = []
+    exe.train_from_dask(
+        compiled_for(net, pair, "gang"),
+        frame(4),
+        batch_size=BATCH,
+        scope=scope,
+        epochs=2,
+        after_epoch=lambda epoch: found.extend(pair.run(kept).values()),
+    )
+    exe.close()
+    kinds = set().union(*found)
+    assert "DataFrame" not in kinds and "dict" in kinds
+
+
+@both_ways
+def test_an_interrupt_comes_between_steps(pair, collectives):
+    net, scope = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), fluid.Scope()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup, scope=scope)
+    compiled = compiled_for(net, pair, collectives)
+    known = dd.from_pandas(FRAME[: 3 * BATCH], npartitions=2)
+    options = {"batch_size": BATCH, "scope": scope}
+    exe.train_from_dask(compiled, known, **options)
+    timer = threading.Timer(0.5, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        exe.train_from_dask(compiled, known, epochs=10_000, **options)
+    steps, state = scope.run_count(net.main), persistables(net.main, scope)
+    exe.train_from_dask(compiled, known, **options)
+    assert scope.run_count(net.main) == steps + 3
+    exe.close()
+    assert_equal(state, looped(steps))
+
+
+def test_what_does_not_fit_is_named(pair):
+    bad = FRAME.assign(y=np.where(np.arange(ROWS) == 150, 0.5, 1.0))
+    with pytest.raises(ValueError, match=r"partition 3, column 'y' holds 0.5 in row 30"):
+        train(dd.from_pandas(bad, npartitions=5), pair)
+
+
+def test_an_error_of_the_collection_is_raised(pair):
+    def fail(part):
+        raise KeyError("no such file")
+
+    with pytest.raises(KeyError, match="no such file") as failed:
+        train(frame().map_partitions(fail, meta=FRAME[:0]), pair)
+    assert "Partitions [0, 1] of the collection" in failed.value.__notes__[0]
+
+
+def test_a_current_client_computes_partitions_for_this_process(pair, expected):
+    with pair.as_current():
+        assert_equal(train(frame(), "threads"), expected())
+
+
+def test_settings_of_dask_stay(pair, expected):
+    """Partitions are computed in a thread while steps are made in another."""
+    with dask.config.set(scheduler="sync"):
+        train(frame(), pair, "gang", epochs=2)
+        assert dask.config.get("scheduler") == "sync"
+
+
+def test_the_guide(pair, capsys):
+    *_, on_threads = programs("docs/datasets.md")
+    _, on_cluster = programs("docs/cluster.md")
+    names = {"client": pair}
+    with dask.config.set(scheduler="threads"):
+        exec(on_threads, names)
+    shown = capsys.readouterr()
+    assert "epoch 2: 180batch" in shown.err and "mean_0.tmp_0" in shown.out
+    with pair.as_current():
+        names["compiled"] = fluid.CompiledProgram(names["compiled"]._original).with_data_parallel(
+            names["loss"].name, places=fluid.cpu_places(2)
+        )
+        exec(on_cluster, names)
+    assert names["compiled"]._engine.contact is not None
+    names["exe"].close()

@@ -1,0 +1,164 @@
+"""What a step consisted of, moment by moment, and what each moment's work had waited for.
+
+A task is cut where operators begin and end, an operator where those begin and end that its blocks
+run: what is left are activities, which never contain each other. An activity begins when what it
+needs is there and its thread has done what came before; how long it takes after that is its delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from dpexec.viz.measured.runs import StepRuns, runs_of
+from dpexec.viz.measured.schedule import COMMUNICATION, DATA, Schedule, Slice, Step
+from dpexec.viz.measured.shares import PathPart
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Time in which a thread did one thing.
+
+    Args:
+        piece: The slice that was innermost: an operator, or a task between its operators.
+        start: Seconds.
+        stop: Seconds, not before start.
+        run: Position of its task, or of the event outside of one, in `StepRuns.runs`.
+    """
+
+    piece: Slice
+    start: float
+    stop: float
+    run: int
+
+
+class Activities:
+    """The activities of a step in order of their start.
+
+    Args:
+        runs: The tasks of the step, and who waited for whom.
+
+    Attributes:
+        all: The activities.
+        needs: By position: those whose results it needs, as the graph says. All come earlier.
+        thread: By position: what its thread did before, None for the first.
+    """
+
+    def __init__(self, runs: StepRuns) -> None:
+        self.runs = runs
+        cut = [
+            Activity(piece, start, stop, number)
+            for number, run in enumerate(runs.runs)
+            for piece, start, stop in _cut(run.piece, runs.parts, run.start)
+        ]
+        self.all = sorted(cut, key=lambda one: (one.start, one.run))
+        self._first: dict[int, int] = {}  # by run
+        self._last: dict[int, int] = {}
+        for position, one in enumerate(self.all):
+            self._first.setdefault(one.run, position)
+            self._last[one.run] = position
+        self.thread = self._threads()
+        self.needs: list[list[int]] = [[] for _ in self.all]
+        for earlier, later in self._tasks() if runs.is_ordered else self._data():
+            if earlier < later:  # clocks of several machines may say something else
+                self.needs[later].append(earlier)
+
+    def is_first(self, position: int) -> bool:
+        """Whether a task begins with it."""
+        return self._first[self.all[position].run] == position
+
+    @cached_property
+    def before(self) -> list[list[int]]:
+        """By position: all that had to end before, what its thread did last."""
+        return [
+            needed if thread is None else [*needed, thread]
+            for needed, thread in zip(self.needs, self.thread, strict=True)
+        ]
+
+    @cached_property
+    def waited(self) -> list[int | None]:
+        """By position: what it really waited for, of all that had to end before it the last.
+
+        None for what nothing had to come before.
+        """
+        found = []
+        for needed, thread in zip(self.needs, self.thread, strict=True):
+            ends = [(self.all[source].stop, True, source) for source in needed]
+            if thread is not None:
+                ends.append((self.all[thread].stop, False, thread))
+            found.append(max(ends)[2] if ends else None)
+        return found
+
+    @cached_property
+    def delays(self) -> list[float]:
+        """By position: seconds between the end of what it waited for and its start.
+
+        Less than 0 where it did not wait for the end, as clocks of several machines may say.
+        """
+        ready = (self.runs.step.start if s is None else self.all[s].stop for s in self.waited)
+        return [one.start - at for one, at in zip(self.all, ready, strict=True)]
+
+    def _threads(self) -> list[int | None]:
+        found: list[int | None] = []
+        before: dict[int, int] = {}  # by thread
+        within: dict[int, int] = {}  # by run
+        for position, one in enumerate(self.all):
+            thread = one.piece.event.thread
+            found.append(within.get(one.run, before.get(thread)))
+            within[one.run] = before[thread] = position
+        return found
+
+    def _tasks(self) -> Iterator[tuple[int, int]]:
+        for number, sources in enumerate(self.runs.before):
+            for source in dict.fromkeys(sources):
+                yield self._last[source], self._first[number]
+
+    def _data(self) -> Iterator[tuple[int, int]]:
+        """The order of operators of which no tasks are known."""
+        schedule = self.runs.schedule
+        if schedule.facts is None:
+            return
+        ends: dict[int, dict[int, tuple[int, int]]] = {}  # by operator and thread: first and last
+        for position, one in enumerate(self.all):
+            node = schedule.node_of(one.piece)
+            if node is not None:
+                threads = ends.setdefault(node, {})
+                first, _ = threads.get(one.piece.event.thread, (position, position))
+                threads[one.piece.event.thread] = first, position
+        for node, threads in ends.items():
+            for source in schedule.facts.before.get(node, ()):
+                for _, last in ends.get(source, {}).values():
+                    for first, _ in threads.values():
+                        yield last, first
+
+
+def _cut(
+    piece: Slice, parts: dict[int, list[Slice]], begin: float
+) -> Iterator[tuple[Slice, float, float]]:
+    """A slice with what is part of it, one after another; neighbours may overlap by a rounding."""
+    at = begin
+    for part in parts.get(piece.id, ()):
+        if part.event.start > at:
+            yield piece, at, part.event.start
+            at = part.event.start
+        yield from _cut(part, parts, at)
+        at = max(at, part.event.stop)
+    if at < piece.event.stop or not parts.get(piece.id):
+        yield piece, at, max(at, piece.event.stop)
+
+
+def part_of(schedule: Schedule, piece: Slice) -> PathPart:
+    """Return what kind of work a slice is where nothing that is part of it runs."""
+    if piece.event.kind in DATA:
+        return "data"
+    if piece.event.kind in COMMUNICATION:
+        return "communication"
+    if not piece.is_leaf_work:
+        return "overhead"
+    return "communication" if schedule.role_of(piece) == "collective" else "compute"
+
+
+def activities_of(schedule: Schedule, step: Step) -> Activities:
+    """Return the activities of a step; they are made once."""
+    return schedule.once(("activities", step.number), lambda: Activities(runs_of(schedule, step)))

@@ -1,0 +1,77 @@
+"""What a critical path says, in sentences: what the step was spent on, and what came late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from dpexec.viz.measured.critical_path import CriticalPath, Link
+from dpexec.viz.pages.units import percent, seconds_text
+from dpexec.viz.pages.words import PARTS
+
+WORTH_SAYING = 0.03
+"""The share of a step from which on something that came late has a sentence."""
+
+_AT_MOST = 4
+
+
+def path_sentences(path: CriticalPath) -> list[str]:
+    """Return what the path was spent on, then what began or ended late, the latest first."""
+    parts = sorted(path.parts.items(), key=lambda item: -item[1])
+    spent = ", ".join(
+        f"{percent(seconds / path.seconds)} {PARTS[name]}"
+        for name, seconds in parts
+        if path.seconds and seconds >= 0.0005 * path.seconds
+    )
+    late = [found for found in _late(path) if found[0] >= WORTH_SAYING * path.seconds]
+    late.sort(key=lambda found: -found[0])
+    whole = f"The critical path of step {path.step} is all of its {seconds_text(path.seconds)}"
+    free = path.parts["scheduler"]
+    if free >= WORTH_SAYING * path.seconds:
+        late.append((0.0, f"If scheduling were free: {seconds_text(path.unhindered)}."))
+    return [f"{whole}: {spent}." if spent else f"{whole}.", *(text for _, text in late[:_AT_MOST])]
+
+
+def waited(path: CriticalPath) -> dict[int, str]:
+    """Return why slices of the path began when they did, by id, where that is not their task."""
+    texts = {
+        "straggler": "{} after all else that it waited for: a straggler",
+        "thread": "{} after it was ready: its thread was busy",
+        "data": "as its last input came",
+        "begin": "first",
+    }
+    found: dict[int, str] = {}
+    for link in path.links:
+        if link.reason == "order":
+            continue
+        text = texts[link.reason].format(seconds_text(link.lead))
+        if link.delay > 0:
+            text += f"; {seconds_text(link.delay)} late"
+        found.setdefault(link.slice, text)
+    return found
+
+
+def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
+    """What the path waited for, in seconds and words."""
+    first = path.links[0]
+    if first.delay > 0 and path.ordered:
+        yield first.delay, f"{_who(first)} began {seconds_text(first.delay)} into the step."
+    for before, link in pairwise(path.links):
+        if link.delay > 0 and path.ordered:
+            yield link.delay, f"{_who(link)} was ready {seconds_text(link.delay)} before it began."
+        if link.reason == "straggler":
+            text = (
+                f"{_who(link)} waited {seconds_text(link.lead)} for {_who(before)} alone: a "
+                "straggler, other devices were done."
+            )
+            yield link.lead, text
+        elif link.reason == "thread":
+            text = (
+                f"{_who(link)} was ready {seconds_text(link.lead)} before its thread was done with "
+                f"{_who(before)}."
+            )
+            yield link.lead, text
+
+
+def _who(link: Link) -> str:
+    return link.name if link.device is None else f"{link.name} of device {link.device}"

@@ -1,0 +1,94 @@
+"""What the time of steps was spent on: by devices, in waits, and between steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unknown"]
+
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+
+PathPart = Literal["compute", "communication", "data", "overhead", "scheduler", "unknown"]
+"""What the critical path spends time on; nothing on it waits for results."""
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """What a device did with the time of the steps, in fractions that add up to 1.
+
+    Args:
+        device: Index of the device.
+        compute: It ran operators.
+        communication: It took part in a collective or a transfer, and ran no operator.
+        data: It was fed or fetched from.
+        overhead: It was inside a task, between operators.
+        dependency: It waited for a result.
+        straggler: It waited for another device that took longer for the same.
+        no_free_thread: A task was ready, and all threads had work.
+        scheduler: A task was ready, a thread was free.
+        unknown: It waited; the trace holds no graph that says for what.
+        overlap: The share of its communication during which it also ran operators; None without
+            communication.
+    """
+
+    device: int
+    compute: float
+    communication: float
+    data: float
+    overhead: float
+    dependency: float
+    straggler: float
+    no_free_thread: float
+    scheduler: float
+    unknown: float
+    overlap: float | None
+
+    @property
+    def idle(self) -> float:
+        """The fraction that it waited."""
+        return sum(getattr(self, cause) for cause in CAUSES)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The fractions by name."""
+        names = ("compute", "communication", "data", "overhead", *CAUSES)
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Time that a device waited for one thing.
+
+    Args:
+        device: Who waited.
+        cause: Why.
+        seconds: How long, over all steps.
+        share: Of the time of all steps.
+        task: What it waited for: a task, or the name of an event.
+        on_device: Where that ran; None for what belongs to all devices.
+        ratio: For a straggler: how many times longer than the waiting device it took.
+    """
+
+    device: int
+    cause: Cause
+    seconds: float
+    share: float
+    task: str
+    on_device: int | None
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long a step took.
+
+    Args:
+        step: Its number.
+        seconds: From its first event to its last.
+        gap: Seconds until the next step began; None after the last one.
+    """
+
+    step: int
+    seconds: float
+    gap: float | None

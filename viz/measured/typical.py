@@ -1,0 +1,29 @@
+"""The one statistic of all views: medians over steps or calls, with how far values lie from them.
+
+A mean is moved by the one slice in a thousand during which the operating system did something else.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """What some values are like.
+
+    Args:
+        median: Half of them are less, half of them more.
+        spread: The median of their distances from the median.
+    """
+
+    median: float
+    spread: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Typical:
+        """Return the median of some values, one at least, and their spread."""
+        middle = statistics.median(values)
+        return cls(middle, statistics.median(abs(value - middle) for value in values))

@@ -1,0 +1,201 @@
+"""What is worth making faster: how much shorter steps would be, by replaying recorded ones.
+
+Work that is not on the critical path has no effect, whatever it takes; work on it has an effect
+until something else decides the step. Replays find out which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dpexec.viz.measured.activities import Activities, activities_of
+from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.grouping import BETWEEN, By, namer, operator_of
+from dpexec.viz.measured.replay import Replay
+from dpexec.viz.measured.schedule import Schedule, Step
+
+_STEPS = 9
+_SLICES = 20_000
+"""So many steps, and slices, are replayed at most: the typical step is always."""
+
+_REPLAYED = 128
+"""Of how many groups, those with most on the critical path. The others' effect is at most what
+they have there, and that is little."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a step would gain if something were faster; medians over the replayed steps.
+
+    Args:
+        name: Of the type of operator, operator, layer or role; on all devices together.
+        by: Which of these it is.
+        kind: Of its events: "op", "collective", "task" for what tasks spend on no operator, ...
+        time: Seconds that it takes in a step, on all devices together.
+        path: Seconds of it on the critical path.
+        half: Seconds that a step would be shorter if all of it were twice as fast.
+        none: Seconds that a step would be shorter if it took no time.
+        nodes: The operators of the graph.
+    """
+
+    name: str
+    by: By
+    kind: str
+    time: float
+    path: float
+    half: float
+    none: float
+    nodes: tuple[int, ...]
+
+
+_Row = tuple[float, float, float, float]
+"""Seconds in a step: of work, of it on the critical path, gained by half of it and by none."""
+
+
+class WhatIf:
+    """Recorded steps, ready to be replayed with other times.
+
+    Args:
+        schedule: The trace.
+
+    Attributes:
+        seconds: What the typical step took, the median of those replayed.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self._replays = [Replay(activities_of(schedule, step)) for step in _sample(schedule)]
+        self._steps = [replay.activities.runs.step for replay in self._replays]
+        self.seconds = median(step.seconds for step in self._steps)
+        self._groups: dict[By, list[dict[Hashable, list[int]]]] = {}
+
+    def saved(self, change: Callable[[Replay], float]) -> float:
+        """Return the share of a step that a change saves, the median over the steps.
+
+        Args:
+            change: Returns what a step takes with it.
+        """
+        shares = (
+            1 - change(replay) / step.seconds
+            for replay, step in zip(self._replays, self._steps, strict=True)
+            if step.seconds
+        )
+        return max(0.0, median([*shares] or [0.0]))
+
+    def step_if(self, by: By, name: str, faster: float) -> float:
+        """Return the seconds of a step in which something is faster.
+
+        Args:
+            by: What it is.
+            name: What it is called, as `effects` calls it.
+            faster: How many times; below 1 it is slower, infinity is no time at all.
+
+        Raises:
+            ValueError: There is nothing of that name, or the number is none above 0.
+        """
+        if not faster > 0:
+            raise ValueError(f"faster must be above 0, not {faster}")
+        groups = self._members(by)
+        found = [
+            [at for key in group if _name(key) == name for at in group[key]] for group in groups
+        ]
+        if not any(found):
+            known = sorted({_name(key) for group in groups for key in group})
+            raise ValueError(f"no {by} {name!r} in the trace; there are {', '.join(known)}")
+        return median(
+            replay.each([members], 1 / faster)[0]
+            for replay, members in zip(self._replays, found, strict=True)
+        )
+
+    def effects(self, by: By) -> tuple[Effect, ...]:
+        """Return what every type of operator, operator, layer or role is worth, most first.
+
+        Raises:
+            ValueError: Layers of a trace without a graph.
+        """
+        rows: dict[Hashable, list[_Row]] = {}
+        nodes: dict[Hashable, dict[int, None]] = {}
+        kinds: dict[Hashable, str] = {}
+        for replay, groups in zip(self._replays, self._members(by), strict=True):
+            for key, row in _effects(replay, groups, self.schedule):
+                rows.setdefault(key, []).append(row)
+            for key, members in groups.items():
+                pieces = [replay.activities.all[at].piece for at in members]
+                found = (node for piece in pieces for node in self.schedule.nodes_of(piece))
+                nodes.setdefault(key, {}).update(dict.fromkeys(found))
+                kinds.setdefault(key, pieces[0].event.kind)
+        effects = [
+            Effect(_name(key), by, kinds[key], *self._medians(table), tuple(nodes[key]))
+            for key, table in rows.items()
+        ]
+        return tuple(sorted(effects, key=lambda effect: (-effect.half, -effect.path, -effect.time)))
+
+    def _medians(self, table: Sequence[_Row]) -> _Row:
+        """Of every column; a step that has no row has zeros."""
+        rows = [*table, *[(0.0, 0.0, 0.0, 0.0)] * (len(self._replays) - len(table))]
+        time, path, half, none = (median(column) for column in zip(*rows, strict=True))
+        return time, path, half, none
+
+    def _members(self, by: By) -> list[dict[Hashable, list[int]]]:
+        """By step: the positions of the activities of every group."""
+        if by not in self._groups:
+            self._groups[by] = [self._grouped(replay.activities, by) for replay in self._replays]
+        return self._groups[by]
+
+    def _grouped(self, activities: Activities, by: By) -> dict[Hashable, list[int]]:
+        name_of = namer(self.schedule, by)
+        keys: dict[int, Hashable] = {}
+        found: dict[Hashable, list[int]] = {}
+        for at, one in enumerate(activities.all):
+            piece = one.piece
+            if piece.id not in keys:
+                name = name_of(piece)[0]
+                one_of = by == "node" and name != BETWEEN
+                keys[piece.id] = name, operator_of(self.schedule, piece) if one_of else None
+            found.setdefault(keys[piece.id], []).append(at)
+        return found
+
+
+def _name(key: Hashable) -> str:
+    assert isinstance(key, tuple)
+    return str(key[0])
+
+
+def _effects(
+    replay: Replay, groups: Mapping[Hashable, list[int]], schedule: Schedule
+) -> Iterator[tuple[Hashable, _Row]]:
+    """What a step would gain: time, time on the path, and gains if it takes half of it or none."""
+    activities = replay.activities
+    step = activities.runs.step
+    found = critical_path(schedule, step.number)
+    spent = (link.stop - link.start for link in found.links)
+    path = dict(zip(found.activities, spent, strict=True))
+    share = {key: sum(path.get(at, 0.0) for at in members) for key, members in groups.items()}
+    ranked = sorted(groups, key=lambda key: -share[key])
+    replayed = [key for key in ranked[:_REPLAYED] if share[key] > 0]
+    members = [groups[key] for key in replayed]
+    half = dict(zip(replayed, replay.each(members, 0.5), strict=True))
+    none = dict(zip(replayed, replay.each(members, 0.0), strict=True))
+    for key, positions in groups.items():
+        time = float(replay.recorded[positions].sum())
+        gains = (
+            max(0.0, step.seconds - half.get(key, step.seconds - share[key] / 2)),
+            max(0.0, step.seconds - none.get(key, step.seconds - share[key])),
+        )
+        yield key, (time, share[key], *gains)
+
+
+def _sample(schedule: Schedule) -> list[Step]:
+    """The typical step, and as many that took longer as took less, those next to it."""
+    ordered = sorted(schedule.counted, key=lambda step: step.seconds)
+    middle = ordered.index(schedule.typical)
+    most = min(_STEPS, _SLICES // len(schedule.typical.slices))
+    around = max(0, min((most - 1) // 2, middle, len(ordered) - 1 - middle))
+    return ordered[middle - around : middle + around + 1]
+
+
+def what_if(schedule: Schedule) -> WhatIf:
+    """Return the replays of a schedule; they are made once."""
+    return schedule.once(("what if", 0), lambda: WhatIf(schedule))
