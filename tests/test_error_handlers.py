@@ -15,7 +15,7 @@ HANDS_ON = {
     "dpexec/engine/cluster/worker/telling.py::copy_to_send": "the client, in words if it must be",
     "dpexec/engine/dask/plugins.py::install": "the caller, as words: it came from the scheduler",
     "dpexec/engine/exchange/nccl.py::call": "the thread that waits for the result",
-    "dpexec/engine/executors/delayed_steps.py::_answer": "the worker whose task is the step",
+    "dpexec/engine/executors/steps_elsewhere.py::_outcome": "the worker whose task is the step",
     "dpexec/engine/parameter_server/server.py::_welcome": "all trainers",
     "dpexec/engine/threads/prepared.py::_work": "the thread that called",
     "dpexec/reading/prefetch.py::_read": "the thread that reads",

@@ -10,12 +10,13 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask import delayed
-from distributed import as_completed
+from distributed import as_completed, fire_and_forget
 
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.executors.delayed_steps import _Elsewhere
+from dpexec.engine.executors.steps_elsewhere import Elsewhere, _door
 from tests.engine.executors.test_delayed_steps import Training, assert_equal
 from tests.engine.run.nets import batches
+from tests.waiting import until
 
 
 def assert_as_plain(training, feeds, losses):
@@ -45,6 +46,29 @@ def test_futures_of_fetches_come_in_order(pair):
     came = [future.key for future in as_completed(futures, loop=pair.loop)]
     assert set(came) == {future.key for future in futures}
     assert_as_plain(training, feeds, pair.gather(futures))
+
+
+def test_futures_of_steps_are_inputs_of_other_tasks(pair):
+    feeds, training = batches(4), Training(scheduler=pair)
+    losses = [training.delayed(feed) for feed in feeds]
+    kept = pair.persist(losses[0])
+    futures = pair.compute(losses[1:3])
+    means = [pair.submit(np.mean, futures[0]), *pair.map(np.mean, futures[1:])]
+    fire_and_forget(pair.compute(losses[3]))
+    found = [*pair.gather(pair.compute([kept])), *pair.gather(futures)]
+    np.testing.assert_array_equal(pair.gather(means), [np.mean(loss) for loss in found[1:]])
+    until(lambda: training.scope.run_count(training.net.main) == 4)
+    assert_as_plain(training, feeds, [*found, losses[3].compute()])
+
+
+def test_several_steps_with_feeds_of_the_cluster(pair):
+    feeds, training = batches(3), Training(scheduler=pair)
+    parts = delayed([delayed(dict)(feed) for feed in feeds])
+    what = {"fetch_list": [training.net.loss], "scope": training.scope}
+    (losses,) = training.exe.delayed(training.compiled, feeds=parts, **what)
+    first = pair.compute(losses).result()
+    np.testing.assert_array_equal(losses.compute(scheduler=pair), first)
+    assert_as_plain(training, feeds, first)
 
 
 def test_a_worker_that_is_lost_while_it_waits_changes_nothing(mortals):
@@ -80,6 +104,6 @@ def test_an_operator_that_fails_is_named(pair):
 
 
 def test_a_process_that_is_gone_is_told_of(pair):
-    lost = _Elsewhere("a step", "dpexec-steps-of-nobody", ["a client"])
+    lost = Elsewhere("a step", "dpexec-steps-of-nobody", ["a client"], _door())
     with pytest.raises(RuntimeError, match="delayed step is gone"):
         pair.submit(lost, {}, pure=False).result(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ from dpexec.engine.strategy.placement import cpu_places_on, cuda_places_on, sche
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 
 if TYPE_CHECKING:
+    from dask.delayed import Delayed
+
     from dpexec.engine.trace.events import Trace
 
 __all__ = ["CompiledProgram"]
@@ -68,6 +71,7 @@ class CompiledProgram:
         self._others: LimitedCache[Variant, Engine] = LimitedCache(_VARIANTS_KEPT)
         self._scope: Scope | None = None
         self._place: Place | None = None
+        self._executor: weakref.ref[Any] | None = None  # in which it ran last
 
     def with_data_parallel(
         self,
@@ -132,6 +136,40 @@ class CompiledProgram:
         state = "not run yet" if self._engine is None else "compiled"
         ops = len(self._program.global_block().ops)
         return f"<CompiledProgram: {ops} operators on {where}, {state}>"
+
+    def delayed(
+        self,
+        feed: Any = None,
+        fetch_list: Any = None,
+        scope: Scope | None = None,
+        executor: Any = None,
+        **options: Any,
+    ) -> Delayed:
+        """A run, or several, as a node of a dask graph: see :meth:`Executor.delayed`.
+
+        Args:
+            feed: see :meth:`Executor.run`.
+            fetch_list: see :meth:`Executor.run`.
+            scope: None takes that of the first run, else the global scope.
+            executor: where it runs; None takes the executor in which it ran last.
+            options: ``feeds`` for several runs, and other arguments of :meth:`Executor.delayed`.
+
+        Returns:
+            As many delayed values as there are fetches.
+
+        Raises:
+            EnforceNotMet: it did not run yet, or its executor is gone.
+            RuntimeError: the executor was closed.
+        """
+        executor = executor or (None if self._executor is None else self._executor())
+        if executor is None:
+            why = "has not run in an executor yet" if self._executor is None else "has lost its own"
+            raise EnforceNotMet(
+                f"CompiledProgram.delayed needs an executor, and the program {why}: pass "
+                "executor=exe, or delay the run with exe.delayed(compiled, feed, fetch_list)"
+            )
+        scope = self._scope if scope is None else scope
+        return executor.delayed(self, feed, fetch_list, scope, **options)
 
     # ---- compilation, at the first run
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
-from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.executors.collection_runs import Epochs, run_epochs
@@ -110,22 +110,6 @@ class Executor(Delaying):
             program, feed, fetch_list, scope, return_numpy, return_merged, use_prune
         )
         return as_arrays(results) if return_numpy else as_tensors(results)
-
-    def _checked(
-        self, program: Program | CompiledProgram | None, scope: Scope | None
-    ) -> tuple[Program | CompiledProgram, Scope]:
-        """The program and the scope that are meant, if something can be run."""
-        if self._closed:
-            raise RuntimeError("Attempted to use a closed Executor")
-        scope = global_scope() if scope is None else scope
-        if not isinstance(scope, Scope):
-            raise TypeError(f"Executor.run takes a Scope, but received scope={scope!r}")
-        program = default_main_program() if program is None else program
-        if not isinstance(program, (Program, CompiledProgram)):
-            raise TypeError(
-                f"Executor requires Program as its Parameter. But you passed in {type(program)}"
-            )
-        return program, scope
 
     def _run(
         self,

@@ -16,6 +16,8 @@ from dpexec.engine.strategy.placement import cpu_places_on, cuda_places_on, sche
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 
 if TYPE_CHECKING:
+    from dask.delayed import Delayed
+
     from dpexec.engine.trace.events import Trace
 
 __all__ = ["ParallelExecutor"]
@@ -116,6 +118,20 @@ class ParallelExecutor:
             scope=self._scope,
             return_numpy=return_numpy,
         )
+
+    def delayed(self, fetch_list: Any, feed: Any = None, **options: Any) -> Delayed:
+        """A run, or several, as a node of a dask graph: see :meth:`Executor.delayed`.
+
+        Args:
+            fetch_list: see :meth:`run`.
+            feed: see :meth:`run`.
+            options: ``feeds`` for several runs, ``return_numpy``.
+
+        Returns:
+            As many delayed values as there are fetches.
+        """
+        how = {"scope": self._scope, **options}
+        return self._executor.delayed(self._compiled_program, feed, fetch_list, **how)
 
     @property
     def device_count(self) -> int:

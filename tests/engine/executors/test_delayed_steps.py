@@ -1,18 +1,25 @@
 """``Executor.delayed`` and plans as dask collections, on the schedulers of one process."""
 
 import gc
-import pickle
 import weakref
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import AuthenticationError, get_context
+from multiprocessing.connection import Client
 
 import dask
 import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from dask import delayed
+from dask.dot import to_graphviz
 from dask.order import order
 
 import dpexec as fluid
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.executors.steps_elsewhere import _door
 from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, persistables, strategies
 
 
@@ -131,10 +138,111 @@ def test_wrong_calls_are_refused_when_they_are_delayed():
         training.exe.delayed(training.net.main)
 
 
-def test_no_other_process_makes_a_step_without_a_client():
-    (feed,), training = batches(1), Training()
-    with pytest.raises(pickle.PicklingError, match="has its variables"):
-        pickle.dumps(training.delayed(feed))
+def test_processes_of_bags_ask_this_one_for_a_step():
+    """dask computes bags in processes if nobody says where."""
+    feeds, plain, graph = batches(2), Training(), Training()
+    expected = [plain.run(feed) for feed in feeds]
+    losses = [graph.delayed({**feed, "x": delayed(np.copy)(feed["x"])}) for feed in feeds]
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool, dask.config.set(pool=pool):
+        found = db.from_delayed(losses).map(float).compute()
+        again = dask.compute(*losses, scheduler="processes")
+        wrong = graph.delayed({**feeds[0], "x": feeds[0]["x"][:, :3]})
+        with pytest.raises(ValueError, match="x"):
+            wrong.compute(scheduler="processes")
+    np.testing.assert_array_equal(found, np.ravel(expected))
+    np.testing.assert_array_equal(again, expected)
+    assert_equal(plain.state, graph.state)
+
+
+def test_strangers_are_not_answered():
+    with pytest.raises(AuthenticationError):
+        Client(_door().address, authkey=b"guessed")
+
+
+def test_several_steps_are_one_node():
+    feeds, plain, graph = batches(5), Training(), Training()
+    expected = [plain.run(feed) for feed in feeds]
+    what = {"fetch_list": [graph.net.loss], "scope": graph.scope}
+    (losses,) = graph.exe.delayed(graph.compiled, feeds=feeds[:3], **what)
+    (others,) = graph.exe.delayed(graph.compiled, feeds=delayed(list)(feeds[3:]), **what)
+    best = delayed(np.min)(delayed(np.concatenate)([losses, others]))
+    assert sum("train_steps" in str(key) for key in best.dask) == 2
+    assert best.compute() == np.min(expected)
+    np.testing.assert_array_equal([*losses.compute(), *others.compute()], expected)
+    assert_equal(plain.state, graph.state)
+    with pytest.raises(ValueError, match="feed, of a run, or feeds"):
+        graph.exe.delayed(graph.compiled, feeds[0], feeds=feeds)
+
+
+def test_several_steps_go_on_behind_those_that_were_made():
+    feeds, plain, graph = batches(4), Training(), Training()
+    expected, broken = [plain.run(feed) for feed in feeds], [True]
+
+    def load(feed):
+        return {**feed, "x": feed["x"][:, :3]} if broken else feed
+
+    what = {"fetch_list": [graph.net.loss], "scope": graph.scope}
+    parts = [*feeds[:2], delayed(load)(feeds[2]), feeds[3]]
+    (losses,) = graph.exe.delayed(graph.compiled, feeds=parts, **what)
+    with pytest.raises(ValueError, match="x"):
+        losses.compute()
+    assert graph.scope.run_count(graph.net.main) == 2
+    broken.clear()
+    np.testing.assert_array_equal(losses.compute(), expected)
+    assert_equal(plain.state, graph.state)
+
+
+def test_compiled_programs_are_delayed_where_they_ran():
+    first, second, plain, graph = *batches(2), Training(), Training()
+    expected = [plain.run(feed) for feed in (first, second)]
+    fetch_list = [graph.net.loss]
+    with pytest.raises(EnforceNotMet, match="has not run in an executor yet: pass executor=exe"):
+        graph.compiled.delayed(first, fetch_list)
+    how = {"executor": graph.exe, "scope": graph.scope}
+    (loss,) = graph.compiled.delayed(first, fetch_list, **how)
+    np.testing.assert_array_equal(loss.compute(), expected[0])
+    (loss,) = graph.compiled.delayed(second, fetch_list)
+    np.testing.assert_array_equal(loss.compute(), expected[1])
+    assert_equal(plain.state, graph.state)
+    graph.exe.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        graph.compiled.delayed(first, fetch_list)
+    del graph.exe, how, loss
+    gc.collect()
+    with pytest.raises(EnforceNotMet, match="lost its own"):
+        graph.compiled.delayed(first, fetch_list)
+
+
+def test_parallel_executors_delay_runs():
+    feeds, plain, graph = batches(2), Training(), Training()
+    expected = [plain.run(feed) for feed in feeds]
+    parallel = fluid.ParallelExecutor(
+        False, graph.net.loss.name, graph.net.main, *(None, *strategies()[::-1]), scope=graph.scope
+    )
+    assert parallel.device_count == 2
+    (loss,) = parallel.delayed([graph.net.loss], feeds[0])
+    (losses,) = parallel.delayed([graph.net.loss.name], feeds=feeds[1:])
+    np.testing.assert_array_equal(dask.compute(loss, losses[0]), expected)
+    assert_equal(plain.state, graph.state)
+
+
+def test_tools_of_dask_take_steps_for_what_they_are():
+    feeds, plain, graph = batches(4), Training(), Training()
+    expected = np.ravel([plain.run(feed) for feed in feeds])
+    losses = [graph.delayed(feed) for feed in feeds]
+    arrays = [da.from_delayed(loss, np.shape(expected[:2]), "float32") for loss in losses[:2]]
+    frames = [delayed(pd.DataFrame)({"loss": loss}) for loss in losses[2:]]
+    frame = dd.from_delayed(frames, meta={"loss": "float32"})
+    metric = da.concatenate(arrays).sum().to_delayed() + delayed(float)(frame["loss"].sum())
+    (optimized,) = dask.optimize(metric)
+    assert sum(str(key).startswith("train_step-") for key in optimized.dask) == 4
+    assert len(order(dict(optimized.dask))) == len(optimized.dask)
+    assert "train_step" in to_graphviz(dict(metric.dask)).source
+    np.testing.assert_allclose(optimized.compute(scheduler="threads"), expected.sum(), 1e-5)
+    np.testing.assert_allclose(metric.compute(scheduler="sync"), expected.sum(), 1e-5)
+    (kept,) = dask.persist(losses[0], scheduler="threads")
+    np.testing.assert_array_equal(kept.compute(), expected[:2])
+    assert_equal(plain.state, graph.state)
 
 
 def test_progress_bars_see_the_graph_of_the_user(capsys):
