@@ -27,22 +27,27 @@ class Memory(View):
     """Bytes alive over time, per device.
 
     Args:
-        trace: What was recorded, with its memory.
+        trace: What was recorded, with its memory; or its schedule.
 
     Raises:
         ValueError: The trace holds no memory.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
+    def __init__(self, trace: Trace | Schedule) -> None:
+        self._source = trace
+        self._trace = trace.trace if isinstance(trace, Schedule) else trace
         self.devices = memory_of(trace)
         largest = max(self.devices, key=lambda used: used.peak.bytes)
         self.title = f"Memory · peak {bytes_text(largest.peak.bytes)} on device {largest.device}"
 
     @cached_property
+    def _schedule(self) -> Schedule:
+        return Schedule.of(self._source)
+
+    @cached_property
     def svg(self) -> str:
         """The step with the highest peak as an SVG document."""
-        return render(Schedule(self._trace), self.devices, self.title)
+        return render(self._schedule, self.devices, self.title)
 
     def payload(self) -> MemoryData:
         """Return what the interactive page draws."""
@@ -61,7 +66,7 @@ class Memory(View):
 
         Warming up takes longer than all others together.
         """
-        schedule, start = Schedule(self._trace), self._trace.span[0]
+        schedule, start = self._schedule, self._trace.span[0]
         peaks = [used.peak.time for used in self.devices]
         shown = list(schedule.counted)
         shown += [s for s in schedule.steps if any(s.start <= t <= s.stop for t in peaks)]

@@ -116,7 +116,7 @@ def _memory(schedule: Schedule, position: dict[int, int]) -> list[int | None]:
         for var in (graph["vars"][number] for number in node["outputs"]):
             maker.setdefault((var["device"], var["name"]), position[node["id"]])
     found: list[int | None] = [None] * len(position)
-    for device in memory_of(schedule.trace):
+    for device in memory_of(schedule):
         for part in device.peak.parts:
             index = maker.get((device.device, part.name))
             if index is not None and part.kind in _MADE_IN_A_STEP:

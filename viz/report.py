@@ -11,7 +11,7 @@ from typing import Any
 from dpexec.viz.draw import draw
 from dpexec.viz.findings import Findings
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.memory import memory
+from dpexec.viz.memory import Memory
 from dpexec.viz.overlay import overlay_of
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page import page
@@ -22,6 +22,7 @@ from dpexec.viz.passes import passes
 from dpexec.viz.table import table_of
 from dpexec.viz.timeline import Timeline
 
+from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.trace import Trace
 
 
@@ -37,6 +38,7 @@ class Report(View):
         self.title, self.views = title, tuple(views)
 
     @cached_property
+    @no_cycles_sought()
     def html(self) -> str:
         """One page with everything in it; it loads nothing."""
         return page(self.title, self.views)
@@ -52,6 +54,7 @@ class Report(View):
         return {"type": "stack", "title": self.title, "notes": [], "views": views}
 
 
+@no_cycles_sought()
 def report(
     source: Any, path: str | os.PathLike[str] | None = None, *, title: str | None = None
 ) -> Report:
@@ -83,18 +86,19 @@ def report(
         views.append(graph)
     views.append(Timeline(schedule))
     if trace.memory:
-        views.append(memory(trace))
+        views.append(Memory(schedule))
     views.append(table_of(schedule))
-    if _knows_passes(source, trace):
-        views.append(passes(source))
+    if _is_recorded(source):
+        if trace.graph and trace.graph.get("passes"):
+            views.append(passes(trace))
+    else:
+        views.append(passes(source))  # compiled once more
     made = Report(title or f"dpexec run · {findings.title.partition(' · ')[2]}", views)
     if path is not None:
         made.save(Path(path))
     return made
 
 
-def _knows_passes(source: Any, trace: Trace) -> bool:
-    """An executor compiles once more to show its passes; a file may have recorded them."""
-    if isinstance(source, (str, os.PathLike, Mapping, Trace)):
-        return bool(trace.graph and trace.graph.get("passes"))
-    return True
+def _is_recorded(source: Any) -> bool:
+    """Whether there is no more than what a trace holds."""
+    return isinstance(source, (str, os.PathLike, Mapping, Trace))

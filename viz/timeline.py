@@ -80,7 +80,7 @@ class Timeline(View):
                 for step in schedule.steps
                 for index in critical_path(schedule, step.number).slices
             ],
-            "counters": live_counters(schedule.trace),
+            "counters": live_counters(schedule),
             "details": self._details(order, position),
         }
 

@@ -7,8 +7,10 @@ import zlib
 from base64 import b64decode
 
 import pytest
+from dpexec.viz.measured import memory_use, schedule
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.overlay import overlay_of
+from dpexec.viz.pages import load
 from dpexec.viz.pages.stack import stacked
 
 from dpexec import viz
@@ -42,6 +44,24 @@ def test_a_saved_trace_gives_the_same_views(run, tmp_path):
     for view in live.payload()["views"]:
         if view["type"] in ("text", "timeline", "memory", "table"):
             assert json.loads(json.dumps(shown[view["type"]])) == json.loads(json.dumps(view))
+
+
+def test_a_report_reads_its_file_once_and_places_slices_once(run, tmp_path, monkeypatch):
+    path = traces.save(run.trace, tmp_path / "trace.json")
+    counts = {"read": 0, "placed": 0, "replayed": 0}
+
+    def counted(name, work):
+        def call(*args):
+            counts[name] += 1
+            return work(*args)
+
+        return call
+
+    monkeypatch.setattr(load, "_read", counted("read", load._read))
+    monkeypatch.setattr(schedule, "_place", counted("placed", schedule._place))
+    monkeypatch.setattr(memory_use, "_replay", counted("replayed", memory_use._replay))
+    viz.report(path, tmp_path / "report.html")
+    assert counts == {"read": 1, "placed": 1, "replayed": 2}  # memory: of every device
 
 
 def test_a_trace_without_graph_and_memory_has_the_rest():

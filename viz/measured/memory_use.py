@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, get_args
 
 import numpy as np
+from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.page_data import CounterData
 
 from dpexec.engine.trace import Trace
@@ -85,12 +86,15 @@ class DeviceMemory:
         return {"device": self.device, "peak": asdict(self.peak), "work_area": area}
 
 
-def memory_of(trace: Trace) -> tuple[DeviceMemory, ...]:
-    """Replay the allocations of a trace, device by device.
+def memory_of(source: Trace | Schedule) -> tuple[DeviceMemory, ...]:
+    """Replay the allocations of a trace, device by device; for a schedule this is done once.
 
     Raises:
         ValueError: The trace holds none.
     """
+    if isinstance(source, Schedule):
+        return source.once(("memory", 0), lambda: memory_of(source.trace))
+    trace = source
     if not trace.memory:
         raise ValueError(
             "the trace holds no memory: record it with ExecutionStrategy.trace = True and this "
@@ -131,12 +135,13 @@ def thinned(total: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
     return np.array([a + int(total[a:b].argmax()) for a, b in pairwise(edges)])
 
 
-def live_counters(trace: Trace) -> list[CounterData]:
+def live_counters(schedule: Schedule) -> list[CounterData]:
     """Return bytes alive per device as lines of a timeline; none if none were recorded."""
+    trace = schedule.trace
     if not trace.memory:
         return []
     counters: list[CounterData] = []
-    for used in memory_of(trace):
+    for used in memory_of(schedule):
         alive = used.alive
         kept = thinned(alive, POINTS)
         counters.append(

@@ -228,20 +228,25 @@ def _check_fields(data: Mapping[str, Any]) -> None:
         rows = data.get(part)
         if not isinstance(rows, list):
             raise FileError(f"a graph file needs a list of {part}")
-        for number, row in enumerate(rows):
-            if not isinstance(row, dict) or not _has(row, fields):
-                raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
-    for number, node in enumerate(data["nodes"]):
-        known = {name: kinds for name, kinds in _MAYBE.items() if name in node}
-        if not _has(node, known):
-            raise FileError(f"nodes[{number}] of the graph file is damaged: {node!r:.80}")
+        _check_rows(part, rows, fields)
+    _check_rows("nodes", data["nodes"], _MAYBE, needed=False)
     for number, var in enumerate(data["vars"]):
         if not all(isinstance(dim, int) for dim in var["shape"]):
             raise FileError(f"vars[{number}] of the graph file is damaged: its shape")
 
 
-def _has(row: Mapping[str, Any], fields: _Types) -> bool:
-    return all(name in row and isinstance(row[name], kinds) for name, kinds in fields.items())
+def _check_rows(part: str, rows: list[Any], fields: _Types, needed: bool = True) -> None:
+    """Refuse rows that lack a field, or hold something of another type there."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict) or (needed and not fields.keys() <= row.keys()):
+            raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
+    for name, allowed in fields.items():
+        kinds = {type(row[name]) for row in rows if name in row}  # few, however many rows
+        if all(issubclass(kind, allowed) for kind in kinds):
+            continue
+        for number, row in enumerate(rows):
+            if name in row and not isinstance(row[name], allowed):
+                raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
 
 
 def _check_edges(data: Mapping[str, Any]) -> None:

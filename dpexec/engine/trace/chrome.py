@@ -1,20 +1,25 @@
 """The JSON that chrome://tracing and ui.perfetto.dev open.
 
+It holds every event once: the rows that those tools draw are what dpexec reads back.
+
 Format: "Trace Event Format" of the Chromium project: complete events (ph "X"), metadata ("M"),
 arrows between tasks ("s" to "f") and counters ("C"); microseconds since the first event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpexec.engine.trace.events import FORMAT, Event, Trace, TraceFormatError
+from dpexec.engine.trace import columns
+from dpexec.engine.trace.events import EVENT_COLUMNS, FORMAT, Event, Trace, TraceFormatError
 
 __all__ = ["from_chrome", "to_chrome"]
 
-_MICRO = 1e6
-_NANO_DIGITS = 3  # of microseconds
+_NANO = 1_000_000_000
+_NANO_OF_MICRO = 1000
+_FACTS = ("key", "step", "node", "device")
+_ARGS = "args"  # where the args of an event lie whose names are those of its fields
 
 Track = tuple[int, str]
 """Number of the process, and name of the track."""
@@ -33,7 +38,8 @@ def to_chrome(trace: Trace) -> dict[str, Any]:
         trace: What to export.
 
     Returns:
-        A JSON object with "traceEvents", "displayTimeUnit" and "otherData", which is the trace.
+        A JSON object with "traceEvents", "displayTimeUnit" and "otherData": the trace, of whose
+        events it says no more than the rows do not.
     """
     clock = _Clock(min([trace.span[0], *(item.time for item in trace.memory)], default=0.0))
     placed = list(_placed(trace))
@@ -55,26 +61,38 @@ def to_chrome(trace: Trace) -> dict[str, Any]:
     rows.extend(_arrows(trace, tasks, tracks, clock))
     rows.extend(_memory(trace, clock))
     rows.extend(_moved(trace, clock))
-    return {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": trace.to_json()}
+    other = {**trace.to_json(events=False), "events": _rest(trace, placed, tracks, clock)}
+    return {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": other}
 
 
 class _Clock:
     """Microseconds since the begin, in whole nanoseconds, so that parts stay inside."""
 
     def __init__(self, origin: float) -> None:
-        self._origin = origin
+        self.origin = _nano(origin)
 
     def at(self, time: float) -> float:
-        return round((time - self._origin) * _MICRO, _NANO_DIGITS)
+        return (_nano(time) - self.origin) / _NANO_OF_MICRO
 
     def of(self, event: Event) -> dict[str, float]:
-        start = self.at(event.start)
-        return {"ts": start, "dur": round(self.at(event.stop) - start, _NANO_DIGITS)}
+        start, stop = _nano(event.start), _nano(event.stop)
+        return {
+            "ts": (start - self.origin) / _NANO_OF_MICRO,
+            "dur": (stop - start) / _NANO_OF_MICRO,
+        }
+
+
+def _nano(seconds: float) -> int:
+    return round(seconds * _NANO)
 
 
 def _arguments(event: Event) -> dict[str, Any]:
-    facts = {"key": event.key, "step": event.step, "node": event.node, "device": event.device}
-    return {**event.args, **{name: value for name, value in facts.items() if value is not None}}
+    """What was recorded of an event, and which it is; args of the same names stand apart."""
+    facts = {name: getattr(event, name) for name in _FACTS}
+    known = {name: value for name, value in facts.items() if value is not None}
+    if any(name in event.args for name in (*_FACTS, _ARGS)):
+        return {_ARGS: dict(event.args), **known}
+    return {**event.args, **known}
 
 
 # ---- processes and tracks
@@ -167,7 +185,7 @@ def _arrows(
             source_track, source = last[step, before]
             begin, length = clock.of(source).values()
             ends = {"name": "waits for", "cat": "dependency", "id": number}
-            leave = round(begin + max(0.0, length - 10**-_NANO_DIGITS), _NANO_DIGITS)
+            leave = round(begin + max(0.0, length - 1 / _NANO_OF_MICRO), 3)
             yield _point("s", source_track, tracks, leave, ends)
             yield _point("f", track, tracks, clock.at(event.start), {**ends, "bp": "e"})
 
@@ -206,6 +224,33 @@ def _moved(trace: Trace, clock: _Clock) -> Iterator[Row]:
 # ---- reading back
 
 
+def _rest(
+    trace: Trace,
+    placed: Sequence[tuple[Track, Event]],
+    tracks: Mapping[Track, int],
+    clock: _Clock,
+) -> dict[str, Any]:
+    """What the rows do not say of the events.
+
+    Their number, the thread of every track, and the begin of all times in nanoseconds; where that
+    is not as simple, too, the order of the events, and times that are no whole nanoseconds.
+    """
+    threads = {tracks[track]: event.thread for track, event in placed}
+    rest: dict[str, Any] = {
+        "count": len(placed),
+        "origin": clock.origin,
+        "threads": [threads[number] for number in sorted(threads)],
+    }
+    at = {id(event): number for number, (_, event) in enumerate(placed)}
+    order = [at[id(event)] for event in trace.events]
+    if order != sorted(order):
+        rest["order"] = order
+    times = [(event.start, event.stop) for _, event in placed]
+    if any(_nano(time) / _NANO != time for pair in times for time in pair):
+        rest["times"] = times
+    return rest
+
+
 def from_chrome(data: Mapping[str, Any]) -> Trace:
     """Read back what `to_chrome` made, exactly.
 
@@ -221,4 +266,60 @@ def from_chrome(data: Mapping[str, Any]) -> Trace:
     other = data.get("otherData")
     if not isinstance(other, dict) or other.get("format") != FORMAT:
         raise TraceFormatError("a Chrome trace, but not one that dpexec wrote")
-    return Trace.from_json(other)
+    events = other.get("events")
+    if not isinstance(events, dict) or "origin" not in events:
+        return Trace.from_json(other)  # the events are in columns, or it is damaged
+    try:
+        rows = [row for row in data["traceEvents"] if row["ph"] == "X"]
+        fields = _fields(rows, events)
+    except (TypeError, KeyError, IndexError, AttributeError) as error:
+        raise TraceFormatError(f"damaged: events lack {error}") from error
+    return Trace.from_json(other, events=fields)
+
+
+def _fields(rows: Sequence[Row], rest: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """The fields of the events, in the order of the trace."""
+    if len(rows) != rest["count"]:
+        raise TraceFormatError(f"damaged: {len(rows)} of {rest['count']} events")
+    facts = [row["args"] for row in rows]
+    found = {
+        "name": [row["name"] for row in rows],
+        "kind": [row["cat"] for row in rows],
+        "device": [fact.get("device") for fact in facts],
+        "key": [fact["key"] for fact in facts],
+        **_times(rows, rest),
+        "thread": [rest["threads"][row["tid"] - 1] for row in rows],
+        "node": [fact.get("node") for fact in facts],
+        "step": [fact["step"] for fact in facts],
+        "args": [_own(fact) for fact in facts],
+    }
+    made = columns.typed(EVENT_COLUMNS, found, "events")
+    order = rest.get("order")
+    if order is None:
+        return list(made)
+    if sorted(order) != list(range(len(rows))):
+        raise TraceFormatError("damaged: the order of the events")
+    listed = list(made)
+    return [listed[number] for number in order]
+
+
+def _own(arguments: Row) -> Row:
+    """The args of an event, out of what `_arguments` made of them."""
+    if _ARGS in arguments:
+        own: Row = arguments[_ARGS]
+        return own
+    return {name: value for name, value in arguments.items() if name not in _FACTS}
+
+
+def _times(rows: Sequence[Row], rest: Mapping[str, Any]) -> dict[str, list[float]]:
+    if "times" in rest:
+        return {
+            "start": [start for start, _ in rest["times"]],
+            "stop": [stop for _, stop in rest["times"]],
+        }
+    begun = [rest["origin"] + round(row["ts"] * _NANO_OF_MICRO) for row in rows]
+    took = [round(row["dur"] * _NANO_OF_MICRO) for row in rows]
+    return {
+        "start": [start / _NANO for start in begun],
+        "stop": [(start + length) / _NANO for start, length in zip(begun, took, strict=True)],
+    }

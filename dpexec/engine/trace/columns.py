@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal
 
-__all__ = ["Columns", "TraceFormatError", "pack", "unpack"]
+__all__ = ["Columns", "TraceFormatError", "pack", "typed", "unpack"]
 
 Columns = Mapping[str, Literal["text", "number", "integer", "integer or null", "object"]]
 """What the fields of a row hold, by their names."""
@@ -19,6 +19,8 @@ _ALLOWED: dict[str, tuple[type, ...]] = {
     "number": (float, int),
     "integer": (int,),
     "integer or null": (int, type(None)),
+    "text": (str,),
+    "object": (dict,),
 }
 
 
@@ -92,15 +94,34 @@ def unpack(columns: Columns, data: Any, what: str) -> Iterator[tuple[Any, ...]]:
     return zip(*read, strict=True)
 
 
+def typed(columns: Columns, found: Mapping[str, list[Any]], what: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of columns that hold the values themselves, as tuples.
+
+    Args:
+        columns: what they should hold.
+        found: the values by the name of their column.
+        what: what the rows are, for errors.
+
+    Raises:
+        TraceFormatError: a value is of another type.
+    """
+    read = [_plain(found[name], kind, what) for name, kind in columns.items()]
+    return zip(*read, strict=True)
+
+
+def _plain(column: list[Any], kind: str, what: str) -> list[Any]:
+    wrong = {type(value) for value in column} - set(_ALLOWED[kind])
+    if wrong:
+        names = ", ".join(sorted(found.__name__ for found in wrong))
+        raise TraceFormatError(f"damaged: {what} holds {names} where {kind} should be")
+    return column
+
+
 def _column(
     column: list[Any], kind: str, tables: Mapping[str, list[Any]], what: str
 ) -> Iterable[Any]:
     if kind not in tables:
-        wrong = {type(value) for value in column} - set(_ALLOWED[kind])
-        if wrong:
-            names = ", ".join(sorted(found.__name__ for found in wrong))
-            raise TraceFormatError(f"damaged: {what} holds {names} where {kind} should be")
-        return column
+        return _plain(column, kind, what)
     table = tables[kind]
     if {type(value) for value in column} - {int} or (
         column and not 0 <= min(column) <= max(column) < len(table)

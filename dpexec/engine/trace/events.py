@@ -15,7 +15,9 @@ from dpexec.engine.trace.columns import TraceFormatError
 __all__ = ["FORMAT", "VERSION", "Allocation", "Event", "Kind", "Trace", "TraceFormatError"]
 
 FORMAT = "dpexec.trace"
-VERSION = 2
+VERSION = 3
+_READ = (2, VERSION)
+"""Files of version 2 hold events apart from the rows that Chrome draws, in columns."""
 
 Kind = Literal["task", "op", "collective", "feed", "fetch", "transfer"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -99,7 +101,7 @@ class Allocation:
             )
 
 
-_EVENT_COLUMNS: columns.Columns = {
+EVENT_COLUMNS: columns.Columns = {
     "name": "text",
     "kind": "text",
     "device": "integer or null",
@@ -184,23 +186,32 @@ class Trace:
 
         return save(self, path, chrome=chrome)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the trace as plain JSON values, column by column, with format name and version."""
-        return {
+    def to_json(self, *, events: bool = True) -> dict[str, Any]:
+        """Return the trace as plain JSON values, column by column, with format name and version.
+
+        Args:
+            events: Whether the events are among them.
+        """
+        made = {
             "format": FORMAT,
             "version": VERSION,
             "meta": dict(self.meta),
             "graph": self.graph,
-            "events": columns.pack(_EVENT_COLUMNS, self.events),
             "memory": columns.pack(_MEMORY_COLUMNS, self.memory),
         }
+        if events:
+            made["events"] = columns.pack(EVENT_COLUMNS, self.events)
+        return made
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Trace:
+    def from_json(
+        cls, data: Mapping[str, Any], events: Iterable[tuple[Any, ...]] | None = None
+    ) -> Trace:
         """Build a trace from what `to_json` returned.
 
         Args:
             data: plain JSON values.
+            events: The fields of every event, where they are not in the data.
 
         Returns:
             The trace.
@@ -211,13 +222,15 @@ class Trace:
         if data.get("format") != FORMAT:
             raise TraceFormatError(f"not a dpexec trace: its format is {data.get('format')!r}")
         version = data.get("version")
-        if version != VERSION:
+        if version not in _READ:
             raise TraceFormatError(
-                f"a dpexec trace of version {version!r}, but this dpexec reads version {VERSION}: "
-                "read it with the one that wrote it"
+                f"a dpexec trace of version {version!r}, but this dpexec reads versions "
+                f"{' and '.join(map(str, _READ))}: read it with the one that wrote it"
             )
+        if events is None:
+            events = columns.unpack(EVENT_COLUMNS, data.get("events"), "events")
         return cls(
-            _made(Event, "event", columns.unpack(_EVENT_COLUMNS, data.get("events"), "events")),
+            _made(Event, "event", events),
             _mapping(data, "meta") or {},
             _mapping(data, "graph"),
             _made(

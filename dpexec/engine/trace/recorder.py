@@ -218,7 +218,11 @@ class Recorder:
         """
         kept, dropped = self._kept()
         steps = [(notes.binding, notes.record(row)) for notes, row in kept]
-        memory = [item for _, recorded in steps for item in recorded.allocations()]
+        memory = [
+            Allocation(_tick(it.time), it.device, it.name, it.bytes, it.kind)
+            for _, recorded in steps
+            for it in recorded.allocations()
+        ]
         memory.sort(key=lambda item: item.time)
         facts = {**meta, "steps": dropped + len(steps)}
         if dropped:
@@ -255,5 +259,11 @@ def _events(
     for step, (name, kind, device, key, start, stop, ident, args, node), is_known in rows:
         thread = threads.setdefault(ident, len(threads))
         key, number = (key, node) if is_known else (key + other, None)
-        events.append(Event(name, kind, device, key, start, stop, thread, args, number, step))
+        times = _tick(start), _tick(stop)
+        events.append(Event(name, kind, device, key, *times, thread, args, number, step))
     return tuple(events)
+
+
+def _tick(seconds: float) -> float:
+    """A time in whole nanoseconds, which is what clocks tell and what files hold."""
+    return round(seconds, 9)

@@ -4,8 +4,17 @@ import json
 from collections import defaultdict
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dpexec.engine.trace import Allocation, Event, Trace, to_chrome
+from dpexec.engine.trace import (
+    Allocation,
+    Event,
+    Trace,
+    TraceFormatError,
+    from_chrome,
+    to_chrome,
+)
 from tests.engine.run.nets import batches, classifier, train
 
 NEEDED = {
@@ -144,3 +153,62 @@ def test_recorded_steps_are_legal(options):
     waits = sum(len(task["after"]) for task in trace.graph["tasks"])
     assert sum(row["ph"] == "s" for row in rows) == waits * len(trace.steps)
     assert sum(row["ph"] == "X" for row in rows) == len(trace)
+
+
+def read_back(trace: Trace) -> Trace:
+    return from_chrome(json.loads(json.dumps(to_chrome(trace))))
+
+
+def test_a_file_holds_every_event_once_and_gives_it_back():
+    trace = train(classifier(), batches(3), 2, trace=True).compiled.trace
+    events = to_chrome(trace)["otherData"]["events"]
+    assert set(events) <= {"count", "origin", "threads", "order"}
+    assert read_back(trace) == trace
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["task", "op", "feed"]),
+            st.floats(0, 1e6),
+            st.floats(0, 3),
+            st.sampled_from([None, 0, 1]),
+            st.integers(0, 2),
+            st.dictionaries(st.sampled_from(["key", "args", "bytes", "node"]), st.integers()),
+        )
+    )
+)
+def test_any_events_come_back_exactly(rows):
+    events = tuple(
+        Event("x", kind, device, "k", start, start + length, thread, args)
+        for kind, start, length, device, thread, args in rows
+    )
+    assert read_back(Trace(events)) == Trace(events)
+
+
+def test_a_file_with_events_in_columns_is_read():
+    trace = hand_made()
+    data = {"traceEvents": [], "otherData": {**trace.to_json(), "version": 2}}
+    assert from_chrome(json.loads(json.dumps(data))) == trace
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda data: data["traceEvents"].remove(rows_of(data)[0]), "5 of 6 events"),
+        (lambda data: data.pop("traceEvents"), "events lack"),
+        (lambda data: data["otherData"]["events"]["threads"].clear(), "events lack"),
+        (lambda data: rows_of(data)[0].update(name=3), "holds int where text"),
+        (lambda data: rows_of(data)[0]["args"].pop("key"), "events lack 'key'"),
+        (lambda data: rows_of(data)[0].update(dur=-5.0), "before it starts"),
+    ],
+)
+def test_a_damaged_file_says_what_it_lacks(break_it, message):
+    data = json.loads(json.dumps(to_chrome(hand_made())))
+    break_it(data)
+    with pytest.raises(TraceFormatError, match=message):
+        from_chrome(data)
+
+
+def rows_of(data: dict) -> list[dict]:
+    return [row for row in data["traceEvents"] if row["ph"] == "X"]

@@ -54,7 +54,7 @@ def test_trace_facts():
     ("change", "message"),
     [
         ({"format": "other"}, "not a dpexec trace"),
-        ({"version": 3}, "version 3, but this dpexec reads version 2"),
+        ({"version": 4}, "version 4, but this dpexec reads versions 2 and 3"),
         ({"events": None}, "damaged: events has no field"),
         ({"graph": [1]}, "graph is no object, but list"),
     ],
