@@ -25,6 +25,7 @@ _ONE_OPERAND: Sequence[tuple[str, str, str, str, str]] = (
     ("tanh", "", "tanh(x)", "y", "dy * ((one - y) * (one + y))"),
     ("exp", "", "exp(x)", "y", "dy * y"),
     ("log", "", "log(x)", "x", "dy / x"),
+    ("log1p", "", "log1p_of_any(x)", "x", "dy / (one + x)"),
     ("sqrt", "", "sqrt(x)", "y", "dy * half / y"),
     ("rsqrt", "", "one / sqrt(x)", "y", "-half * dy * y * y * y"),
     ("reciprocal", "", "one / x", "y", "-dy * y * y"),

@@ -18,7 +18,7 @@ from dpexec.engine.kernels.sequences import in_bounds
 from dpexec.engine.ops import _contexts as on_arrays
 from dpexec.engine.ops._contexts import Contexts
 
-__all__ = ["CONTEXTS"]
+__all__ = ["CONTEXTS", "contexts_of"]
 
 _ZERO = np.float32(0)
 _Array = np.ndarray[Any, Any]
@@ -102,12 +102,23 @@ def _gradient(xp: Any, d_contexts: _Array, lod: Lod, start: int) -> _Array:
     return made
 
 
-def _found(code: Code, x: Value, lod: Value, start: int, length: int) -> Value:
-    """The context of every row, as one row."""
+def contexts_of(
+    code: Code, x: Value, lod: Value, start: int, length: int, out: Value | None = None
+) -> Value:
+    """The context of every row, as one row.
+
+    Args:
+        code: takes the calls.
+        x: rows of sequences.
+        lod: their offsets.
+        start: the first row of a context, counted from its own row.
+        length: rows of a context.
+        out: gets the contexts; None: memory for them is made, if they are not x itself.
+    """
     rows, width = x.shape
-    if (start, length) == (0, 1):
+    if out is None and (start, length) == (0, 1):
         return x
-    found = code.scratch(rows, length * width)
+    found = out or code.scratch(rows, length * width)
     code.emit(in_bounds, lod.shape[0] - 1, lod, rows)
     code.emit(_contexts, lod.shape[0] - 1, width, start, length, lod, x, found)
     return found
@@ -121,7 +132,7 @@ def sequence_conv(
     """Contexts, and one product."""
     if paddingTrainable or not single(x, weight):
         return False
-    found = _found(code, x, lod, contextStart, contextLength)
+    found = contexts_of(code, x, lod, contextStart, contextLength)
     k, n = weight.shape
     return matrix_product(code, found, weight, out, (x.shape[0], n, k))
 
@@ -137,7 +148,7 @@ def sequence_conv_grad(
         return False
     (rows, width), (k, n) = x.shape, weight.shape
     if d_weight is not None:
-        found = _found(code, x, lod, contextStart, contextLength)
+        found = contexts_of(code, x, lod, contextStart, contextLength)
         matrix_product(code, found, d_out, d_weight, (k, n, rows), (True, False))
     if dx is None:
         return None

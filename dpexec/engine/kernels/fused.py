@@ -13,6 +13,8 @@ from dpexec.engine.kernels.lowering import Buffer, Code, Lowering, Value, loweri
 from dpexec.engine.kernels.optimizers import adam, momentum, sgd
 from dpexec.engine.ops.fused_optimizers import each
 
+__all__ = ["between", "part"]
+
 
 def _one_by_one(type: str, one: Lowering) -> None:
     """Lower an operator that updates a list of parameters of one element type."""
@@ -28,7 +30,7 @@ _one_by_one("fused_momentum", momentum)
 _one_by_one("fused_sgd", sgd)
 
 
-def _part(code: Code, type: str, inputs: list[Any], outputs: list[Any], **attrs: Any) -> bool:
+def part(code: Code, type: str, inputs: list[Any], outputs: list[Any], **attrs: Any) -> bool:
     """Emit the calls of an operator; False if it has none for such values."""
     lower = find(type, "code")
     if lower is None:
@@ -38,7 +40,7 @@ def _part(code: Code, type: str, inputs: list[Any], outputs: list[Any], **attrs:
     return lower(code, inputs, outputs, given) is not False
 
 
-def _between(like: Value) -> Value:
+def between(like: Value) -> Value:
     """What the first of two operators computes for the second."""
     return Value(like.shape, like.dtype, Buffer(like.nbytes))
 
@@ -60,10 +62,10 @@ def fused_elemwise_activation(
         return False
     if find(activation, "code") is None:
         return False
-    group, middle = Group(code), total or _between(out)
-    if not _part(group, "elementwise_add", [x, y], [middle], axis=axis):
+    group, middle = Group(code), total or between(out)
+    if not part(group, "elementwise_add", [x, y], [middle], axis=axis):
         return False
-    if not _part(group, activation, [middle], [out]):
+    if not part(group, activation, [middle], [out]):
         return False
     return group.finish([value for value in (out, total) if value is not None])
 
@@ -90,10 +92,10 @@ def fused_elemwise_activation_grad(
     activation += "_grad"
     if find(activation, "code") is None:
         return False
-    group, middle = Group(code), d_total or _between(out)
-    if not _part(group, activation, [out, d_out], [middle]):
+    group, middle = Group(code), d_total or between(out)
+    if not part(group, activation, [out, d_out], [middle]):
         return False
-    if not _part(group, "elementwise_add_grad", [x or out, y, middle], [dx, dy], axis=axis):
+    if not part(group, "elementwise_add_grad", [x or out, y, middle], [dx, dy], axis=axis):
         return False
     return group.finish([value for value in (dx, dy, d_total) if value is not None])
 
@@ -106,7 +108,7 @@ def fused_batch_norm_act(code: Code, *values: Value | None, **attrs: Any) -> Any
         return False
     outputs = [y, mean_out, variance_out, saved_mean, saved_inverse, None]
     with code.along(relu=True):
-        return _part(code, "batch_norm", [*inputs, None], outputs, **attrs)
+        return part(code, "batch_norm", [*inputs, None], outputs, **attrs)
 
 
 @lowering("fused_batch_norm_act_grad", layout="own", attrs=batch_norm_grad.attrs)
@@ -127,4 +129,4 @@ def fused_batch_norm_act_grad(
         return False
     inputs = [x, scale, bias, mean, inverse, None, None, d_y]
     with code.along(clipped=y):
-        return _part(code, "batch_norm_grad", inputs, list(outputs), **attrs)
+        return part(code, "batch_norm_grad", inputs, list(outputs), **attrs)

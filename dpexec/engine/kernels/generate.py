@@ -42,6 +42,7 @@ _NAMES = {
     "largest": functions.largest,
     "log": functions.log,
     "log1p": functions.log1p,
+    "log1p_of_any": functions.log1p_of_any,
     "np": np,
     "one": np.float32(1),
     "sigmoid": functions.sigmoid,

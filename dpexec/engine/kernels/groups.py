@@ -36,7 +36,8 @@ _MOST_FUNCTIONS = 2
 """Exponentials and the like of one kernel: the constants of more of them do not fit into
 registers (five gates of an LSTM: 1.05 times the time of single kernels; two by two: 0.94)."""
 _FUNCTION = re.compile(
-    r"\b(against|bell|exp|exp_bounded|expm1|log|log1p|normal|sigmoid|steepness|tanh|tanh_shrink)\("
+    r"\b(against|bell|exp|exp_bounded|expm1|log|log1p|log1p_of_any|normal|sigmoid|steepness"
+    r"|tanh|tanh_shrink)\("
 )
 
 

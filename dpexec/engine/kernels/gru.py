@@ -24,7 +24,7 @@ from dpexec.engine.ops._gru import GruCell, gru_weights, run, run_back
 from dpexec.engine.ops._recurrent import Loops
 from dpexec.engine.ops._steps import Steps
 
-__all__ = ["LOOPS", "backward_gates"]
+__all__ = ["LOOPS", "backward_gates", "is_code"]
 
 _ONE = np.float32(1)
 _LOOPS_KEPT = 64  # for units of different sizes
@@ -217,7 +217,7 @@ def _weight_loop(size: int) -> Loop:
     return Loop(calls, len(arrays))
 
 
-def _is_code(x: Value, others: Sequence[Value | None], gates: str, candidate: str) -> bool:
+def is_code(x: Value, others: Sequence[Value | None], gates: str, candidate: str) -> bool:
     """Whether there is code for values and activations."""
     usual = (gates, candidate) == ("sigmoid", "tanh")
     return usual and single(x, *others) and bool(x.shape[0] > 0) and multiplies()
@@ -230,7 +230,7 @@ def gru(
     *, activation: str, gate_activation: str, is_reverse: bool, origin_mode: bool,
 ) -> Any:  # fmt: skip
     """Input in the order of the steps, all steps, and their states in that of the sequences."""
-    if not _is_code(x, (h0, weight, bias), gate_activation, activation):
+    if not is_code(x, (h0, weight, bias), gate_activation, activation):
         return False
     (rows, _), size, sequences = x.shape, weight.shape[0], lod.shape[0] - 1
     walk = Walk(code, lod, rows, is_reverse)
@@ -252,7 +252,7 @@ def gru_grad(
     *, activation: str, gate_activation: str, is_reverse: bool, origin_mode: bool,
 ) -> Any:  # fmt: skip
     """The steps in the opposite order; products for the weight at once for all of them."""
-    if not _is_code(x, (h0, weight, bias, d_hidden), gate_activation, activation):
+    if not is_code(x, (h0, weight, bias, d_hidden), gate_activation, activation):
         return False
     rows, size = x.shape[0], weight.shape[0]
     walk = Walk(code, lod, rows, is_reverse)

@@ -29,6 +29,7 @@ __all__ = [
     "largest",
     "log",
     "log1p",
+    "log1p_of_any",
     "norm",
     "normal",
     "sigmoid",
@@ -51,7 +52,7 @@ _EXP = tuple(map(_F, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.16657
 _LOG = tuple(map(_F, (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1,
                       1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1,
                       3.3333331174e-1)))  # fmt: skip
-_ZERO, _HALF, _ONE, _TWO = _F(0), _F(0.5), _F(1), _F(2)
+_ZERO, _QUARTER, _HALF, _ONE, _TWO = _F(0), _F(0.25), _F(0.5), _F(1), _F(2)
 _SQRT_HALF = _F(0.70710678118654752)
 _LARGEST, _SMALLEST = _F(89), _F(-104)  # beyond them exp is infinity and 0
 _UPPER, _LOWER = _F(88.3762626647949), _F(-87.3)  # between them powers of 2 are normal numbers
@@ -174,6 +175,13 @@ def log1p(x: Any) -> Any:
     """``log(1 + x)`` for ``x`` from -0.25 to 1."""
     far = x > _LOG1P_FROM
     return _log_of((x - _ONE) * _HALF if far else x, _ONE if far else _ZERO)
+
+
+@inline
+def log1p_of_any(x: Any) -> Any:
+    """``log(1 + x)``; -inf for -1, nan for less."""
+    near = log1p(min(max(x, -_QUARTER), _ONE))
+    return near if x >= -_QUARTER and x <= _ONE else log(_ONE + x)
 
 
 @inline

@@ -169,6 +169,7 @@ UNARY = {
     "tanh": (tanh, lambda y, dy: dy * (1 - y) * (1 + y)),
     "exp": (np.exp, lambda y, dy: dy * y),
     "log": (np.log, lambda x, dy: dy / x),
+    "log1p": (np.log1p, lambda x, dy: dy / (1 + x)),
     "sqrt": (np.sqrt, lambda y, dy: dy / (2 * y)),
     "rsqrt": (lambda x: 1 / np.sqrt(x), lambda y, dy: -dy * y**3 / 2),
     "reciprocal": (lambda x: 1 / x, lambda y, dy: -dy * y * y),

@@ -16,7 +16,7 @@ from tests.engine.ops.calls import SampleCall, run, spec_of
 LOST = np.longdouble(2) ** -116
 """Below it results may be 0: float32 numbers underflow on the way."""
 TINY = np.finfo(np.float32).smallest_normal
-POSITIVE = ("log", "sqrt", "rsqrt")
+POSITIVE = ("log", "log1p", "sqrt", "rsqrt")
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38, 1.0, -1.0])
 SETTINGS = {"gelu": [{}, {"approximate": True}]}
 

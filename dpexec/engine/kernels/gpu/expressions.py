@@ -45,6 +45,7 @@ _FUNCTIONS = {
     "floor": "floorf",
     "log": "logf",
     "log1p": "log1pf",
+    "log1p_of_any": "log1pf",
     "max": "dp_max",
     "min": "dp_min",
     "normal": "dp_normal",
