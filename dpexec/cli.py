@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpexec.commands import INTERRUPTED, USAGE_ERROR, CommandError, count, launch, run, viz
+from dpexec.commands import INTERRUPTED, USAGE_ERROR, CommandError, count, launch, run, tune, viz
 from dpexec.engine.core.version import __version__
 
 _DESCRIPTION = "Trains PaddlePaddle fluid programs data-parallel on Dask."
@@ -27,6 +27,7 @@ examples:
   dpexec run train.py --lr 0.1             what dpexec does not know is passed to the script
   dpexec run train.py --report out.html    where the time and the memory went, as a page
   dpexec viz trace.json                    the same of a recorded trace, as text
+  dpexec tune train.py                     which strategies are faster for a script
   dpexec info                              devices, versions, kernel libraries, threads
 """
 _DEMO_NOTES = """\
@@ -115,6 +116,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_run_options(script, devices=None)
     script.set_defaults(function=_run)
 
+    tuned = commands.add_parser("tune", help="try strategies for a script", epilog=tune.NOTES)
+    tune.add_options(tuned)
+    _add_run_options(tuned, devices=None)
+    tuned.set_defaults(function=_tune)
+
     shown = commands.add_parser("viz", help="show what a trace or graph holds", epilog=viz.NOTES)
     viz.add_options(shown)
     shown.set_defaults(function=viz.show)
@@ -163,6 +169,18 @@ def _run(options: argparse.Namespace) -> int:
     for name in ("servers", "restarts"):
         if getattr(options, name) is not None:
             raise CommandError(f"--{name} needs --trainers N")
+    with _defaults(options):
+        return run.run(options)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    with _defaults(options):
+        return tune.tune(options)
+
+
+@contextlib.contextmanager
+def _defaults(options: argparse.Namespace) -> Iterator[None]:
+    """Let scripts start from what the user asked for."""
     from dpexec.engine.strategy.strategies import DEFAULTS
 
     if options.devices is not None:
@@ -170,7 +188,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.mode is not None:
         DEFAULTS.reduce_strategy = _mode(options.mode)
     with _connected(options.scheduler) as DEFAULTS.scheduler:
-        return run.run(options)
+        yield
 
 
 @contextlib.contextmanager
@@ -285,14 +303,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     script_arguments: list[str] = []
-    if given[:1] == ["run"]:
-        own, script_arguments = run.separate(given[1:])
-        given = ["run", *own]
+    if given[:1] in (["run"], ["tune"]):
+        ours = run.OURS if given[0] == "run" else tune.OURS
+        own, script_arguments = run.separate(given[1:], ours)
+        given = [given[0], *own]
     options = _parser().parse_args(given)
-    if options.command == "run":
+    if options.command in ("run", "tune"):
         options.arguments = script_arguments
     try:
-        if options.command == "run":  # a script ends as it would with Python alone
+        if options.command in ("run", "tune"):  # a script ends as it would with Python alone
             return int(options.function(options))
         with _quiet_ends():
             return int(options.function(options))

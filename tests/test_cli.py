@@ -91,7 +91,7 @@ def test_run_of_a_missing_script_is_one_line_and_code_2(capsys):
     ],
 )
 def test_run_keeps_the_scripts_arguments_in_order(given, own, script):
-    assert run.separate(given.split()) == (own.split(), script.split())
+    assert run.separate(given.split(), run.OURS) == (own.split(), script.split())
 
 
 def test_run_answers_paddle_and_sets_defaults(tmp_path):

@@ -36,7 +36,7 @@ METHODS_ELSEWHERE = {
 PICTURES = ("dashboard", "viz")
 """Above the engine, the lower one first. Nothing of fluid's surface imports them."""
 
-VIEWS = ("pages", "measured", "graphs", "live_panels")
+VIEWS = ("pages", "measured", "graphs", "live_panels", "tuning")
 """The folders of viz, the lowest first; the calls of users stand above them."""
 
 ENTRY = {"", "__main__", "cli", "commands", "examples", "paddle"}

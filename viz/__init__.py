@@ -11,6 +11,7 @@ from dpexec.viz.report import Report, report
 from dpexec.viz.simulate import Simulation, simulate
 from dpexec.viz.table import Table, table
 from dpexec.viz.timeline import Timeline, timeline
+from dpexec.viz.tune import Tuning, tune
 
 __all__ = [
     "Comparison",
@@ -24,6 +25,7 @@ __all__ = [
     "Simulation",
     "Table",
     "Timeline",
+    "Tuning",
     "analyse",
     "compare",
     "draw",
@@ -34,4 +36,5 @@ __all__ = [
     "simulate",
     "table",
     "timeline",
+    "tune",
 ]

@@ -50,6 +50,7 @@ class Simulation(View):
         link: What connects the devices.
         cores: How many the devices share; None for those of the recorded machine, or one or more
             for each device if it has a link with a bandwidth of its own.
+        threads: How many run tasks; None for those of the recording.
 
     Raises:
         ValueError: The trace cannot be replayed, or an argument is impossible.
@@ -62,6 +63,7 @@ class Simulation(View):
         mode: str | None,
         link: Link,
         cores: int | None,
+        threads: int | None = None,
     ) -> None:
         schedule = Schedule(trace)
         recorded = len(schedule.devices)
@@ -70,12 +72,13 @@ class Simulation(View):
         self.recorded_mode = told if told in MODES else ALL_REDUCE.name
         self.devices, self.mode = devices or recorded, mode or self.recorded_mode
         self.link = link
-        threads = _threads(trace)
-        self._threads = threads
+        recorded_threads = _threads(trace)
+        self._threads = recorded_threads if threads is None else float(threads)
+        self._others = threads is not None
         recorded_cores = self._recorded_cores = _cores(trace)
         default = math.inf if link.bandwidth is not None else recorded_cores
         self.cores = float(cores) if cores is not None else default
-        self._templates = templates(schedule, recorded_cores, threads)
+        self._templates = templates(schedule, recorded_cores, recorded_threads)
         self._left_out = schedule.left_out
         self.measured = statistics.median(template.measured for template in self._templates)
         if recorded == 1 and self.devices > 1 and link.bandwidth is None:
@@ -84,7 +87,7 @@ class Simulation(View):
                 "bandwidth in bytes per second"
             )
         kind = MODES[self.recorded_mode]
-        own = Model(kind, kind, Link(), recorded_cores, threads)
+        own = Model(kind, kind, Link(), recorded_cores, recorded_threads)
         self.replayed = own.step(self._templates, recorded)
         self.title = (
             f"What if · {counted(self.devices, 'device')}, {self.mode}: step "
@@ -107,14 +110,9 @@ class Simulation(View):
         """What 1, 2, 4, ... devices are worth; a single one if nothing tells of a link."""
         alone = self.recorded_devices == 1 and self.link.bandwidth is None
         numbers = [1] if alone else sorted({*SCANNED, self.devices})
-        model = Model(
-            MODES[self.recorded_mode],
-            MODES[self.mode],
-            self.link,
-            self.cores,
-            self._threads,
-            elsewhere=self.link.bandwidth is not None or self.cores != self._recorded_cores,
-        )
+        others = self.link.bandwidth is not None or self.cores != self._recorded_cores
+        modes = MODES[self.recorded_mode], MODES[self.mode]
+        model = Model(*modes, self.link, self.cores, self._threads, others or self._others)
         one = model.step(self._templates, 1)
         return tuple(self._predict(model, number, one) for number in numbers)
 
@@ -275,6 +273,7 @@ def simulate(
     latency: float = 0.0,
     bandwidth: float | None = None,
     cores: int | None = None,
+    threads: int | None = None,
 ) -> Simulation:
     """Replay a recorded run on another number of devices, and see where scaling ends.
 
@@ -287,6 +286,7 @@ def simulate(
             recorded machine.
         cores: How many the devices share; None for those of the recorded machine, or as many as
             they need if a bandwidth is given, since they are machines of their own then.
+        threads: How many run tasks; None for those of the recording.
 
     Returns:
         A view: a chart of step time and efficiency; `print` it for the figures.
@@ -305,4 +305,6 @@ def simulate(
         raise ValueError("a link with a latency needs a bandwidth, too")
     if cores is not None and cores < 1:
         raise ValueError(f"cores must be at least 1, not {cores}")
-    return Simulation(as_trace(trace), devices, mode, Link(latency, bandwidth), cores)
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, not {threads}")
+    return Simulation(as_trace(trace), devices, mode, Link(latency, bandwidth), cores, threads)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from dpexec.commands import OTHER_FAILED, SCRIPT_ERROR, CommandError, count
 from dpexec.compat.absent import explain_import
 
-__all__ = ["add_options", "run", "separate"]
+__all__ = ["OURS", "add_options", "check", "execute", "run", "separate"]
 
 NOTES = """\
 The script's `import paddle.fluid as fluid`, `import paddle.fluid.layers as layers`,
@@ -34,7 +34,7 @@ examples:
   dpexec run train.py --trainers 2 --devices 2         two processes that train together
   dpexec run train.py -- --devices mine                an option of the script itself
 """
-_OURS = {
+OURS = {
     "--devices",
     "--mode",
     "--scheduler",
@@ -44,6 +44,7 @@ _OURS = {
     "--servers",
     "--restarts",
 }
+"""Options of dpexec."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -85,13 +86,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments of ``run`` into dpexec's own (with the script) and the script's.
+def separate(arguments: Sequence[str], ours: Set[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments of a command into dpexec's own (with the script) and the script's.
 
     argparse alone cannot: it would take unknown options out of their order.
 
     Args:
-        arguments: what follows ``run``.
+        arguments: what follows its name.
+        ours: options of dpexec that have a value.
 
     Returns:
         dpexec's own arguments, then those of the script.
@@ -103,9 +105,9 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for argument in rest:
         if argument == "--":
             script.extend(rest)
-        elif argument in _OURS:
+        elif argument in ours:
             own.extend([argument, *[value for value in [next(rest, None)] if value is not None]])
-        elif argument.split("=")[0] in _OURS or (not found and argument.startswith("-")):
+        elif argument.split("=")[0] in ours or (not found and argument.startswith("-")):
             own.append(argument)
         elif found:
             script.append(argument)
@@ -121,22 +123,27 @@ def run(options: argparse.Namespace) -> int:
     Args:
         options: what the user asked for.
     """
+    check(options.script, options.report, options.trace)
+    with contextlib.ExitStack() as stack:
+        if options.report is not None or options.trace is not None:
+            stack.enter_context(_recording(options))
+        return execute(options)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run a script as if Paddle were there; returns the exit code.
+
+    Args:
+        options: the script and its arguments.
+    """
     from dpexec.commands.paddle_alias import paddle_is_dpexec
     from dpexec.compat.old_numbers import local_modules
     from dpexec.compat.old_numpy import old_numpy_names
 
-    script = Path(options.script)
-    if not script.is_file():
-        raise CommandError(f"there is no script {options.script}")
-    _check_targets(options)
+    folder = Path(options.script).resolve().parent
     sys.argv = [options.script, *options.arguments]
-    sys.path.insert(0, str(script.resolve().parent))
-    with contextlib.ExitStack() as stack:
-        if options.report is not None or options.trace is not None:
-            stack.enter_context(_recording(options))
-        stack.enter_context(paddle_is_dpexec())
-        stack.enter_context(old_numpy_names())
-        stack.enter_context(local_modules(script.resolve().parent))
+    sys.path.insert(0, str(folder))
+    with paddle_is_dpexec(), old_numpy_names(), local_modules(folder):
         try:
             _execute(options.script)
         except Exception as error:
@@ -161,16 +168,27 @@ def _execute(script: str) -> None:
         sys.modules["__main__"] = before
 
 
-def _check_targets(options: argparse.Namespace) -> None:
-    """Find out before the script runs whether what it does can be written."""
-    for path in (options.report, options.trace):
+def check(script: str, report: Path | None, trace: Path | None = None) -> None:
+    """Find out before a script runs whether it is there, and whether what it does can be written.
+
+    Args:
+        script: a Python file.
+        report: a page.
+        trace: a file.
+
+    Raises:
+        CommandError: there is something wrong.
+    """
+    if not Path(script).is_file():
+        raise CommandError(f"there is no script {script}")
+    for path in (report, trace):
         if path is not None and not path.parent.is_dir():
             raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
-    if options.report is not None:
+    if report is not None:
         from dpexec.viz.pages.view import View
 
         try:
-            View.ending(options.report)
+            View.ending(report)
         except (ValueError, RuntimeError) as error:
             raise CommandError(str(error)) from None
 

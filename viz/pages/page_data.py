@@ -281,6 +281,7 @@ class SectionData(TypedDict):
     figures: NotRequired[Sequence[FigureData]]
     bars: NotRequired[Sequence[BarData]]
     sentences: NotRequired[Sequence[SentenceData]]
+    code: NotRequired[Sequence[str]]  # lines to copy into a script
 
 
 class TextData(TypedDict):

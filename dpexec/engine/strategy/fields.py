@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -119,6 +119,21 @@ class Strategy:
             if value != self.fields()[name].default
         }
         return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in changed.items())})"
+
+    def with_fields(self, **values: Any) -> Self:
+        """Another strategy, which no program was compiled with, that differs in some fields.
+
+        Args:
+            values: by name of the field; the others are as they are here.
+
+        Raises:
+            AttributeError: there is no such field.
+        """
+        made = type(self)()
+        made._values.update(self._values)
+        for name, value in values.items():
+            setattr(made, name, value)
+        return made
 
     def freeze(self, by: str) -> None:
         """Refuse changes from now on: the strategy was compiled into a plan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from dpexec.engine.core.dtypes import ShownByName
 from dpexec.engine.passes import OperatorPass, Pass
@@ -150,6 +150,13 @@ class BuildStrategy(Strategy):
         self._values["trainers_endpoints"] = []
         self._values["mkldnn_enabled_op_types"] = set()
         object.__setattr__(self, "appended", ([], []))
+
+    def with_fields(self, **values: Any) -> Self:
+        """Another strategy with the same passes, see :meth:`Strategy.with_fields`."""
+        made = super().with_fields(**values)
+        made.appended[0].extend(self.appended[0])
+        made.appended[1].extend(self.appended[1])
+        return made
 
     def append_pass(self, step: OperatorPass | Pass) -> None:
         """Let a pass of one's own run, behind the built-in ones of its kind.

@@ -185,6 +185,7 @@ export interface TextSection {
   figures?: { label: string; value: number | null; unit: Unit; hint?: string }[];
   bars?: { label: string; unit: Unit; parts: [string, number, string][] }[];
   sentences?: { text: string; tone: "plain" | "good" | "warn"; nodes?: number[] }[];
+  code?: string[];
 }
 
 export interface TextData extends Base {

@@ -22,7 +22,7 @@ export function textView(data: TextData, context: Context): Panel {
 }
 
 function content(section: TextSection, context: Context): Child {
-  const { figures, bars, sentences } = section;
+  const { figures, bars, sentences, code } = section;
   return [
     figures?.length
       ? h(
@@ -47,6 +47,7 @@ function content(section: TextSection, context: Context): Child {
           sentences.map((sentence) => finding(sentence, context)),
         )
       : null,
+    code?.length ? h("pre", { class: "code", tabindex: 0 }, code.join("\n")) : null,
   ];
 }
 

@@ -1,0 +1,140 @@
+"""What settings should be worth, from a recorded trace: simulated, or at most that much.
+
+Modes and threads are simulated (`viz.simulate`). A pass replaces operators by others, whose time
+nobody knows before they ran; but the step is at best as much shorter as it would be if those that
+it replaces took no time, and that is a replay (`viz.analyse(...).what_if`). What has no model is
+only tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpexec.viz.measured.graph_facts import GraphFacts
+from dpexec.viz.measured.replay import Replay
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.what_if import what_if
+from dpexec.viz.simulate import simulate
+from dpexec.viz.tuning.settings import Setting
+from dpexec.viz.tuning.trial import Subject
+
+from dpexec.engine.graph.kinds import ALL_REDUCE, REDUCE
+from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.passes.changes import label
+from dpexec.engine.strategy.strategies import BuildStrategy
+from dpexec.engine.trace import Trace
+
+Basis = Literal["simulated", "at most", "no model"]
+
+_TASKS = ("memory_optimize", "native_kernels", "enable_inplace", "skip_dead_ops")
+"""Fields that no pass stands for: they change how tasks run."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a setting should be worth.
+
+    Args:
+        saved: The share of a step; below 0 it takes longer. None: there is no model.
+        basis: What says so.
+    """
+
+    saved: float | None
+    basis: Basis
+
+
+_UNKNOWN = Forecast(None, "no model")
+
+
+class Forecaster:
+    """Forecasts for settings of a program.
+
+    Args:
+        subject: What is tuned.
+        trace: Some of its steps, as the user has set it.
+    """
+
+    def __init__(self, subject: Subject, trace: Trace) -> None:
+        self.subject, self.trace = subject, trace
+        self.schedule = Schedule(trace)
+        assert self.schedule.facts is not None  # an engine's trace has its graph
+        self._nodes = _labels_of(self.schedule.facts)
+        self._ran = self._modified(Setting())
+
+    def of(self, setting: Setting) -> Forecast | None:
+        """Return what a setting should be worth; None if it changes nothing."""
+        threads = setting.execution.get("num_threads")
+        if setting.execution.get("scheduler") == "sync":
+            threads = 1
+        if threads is not None:
+            return self._simulated(threads=threads)
+        if "reduce_strategy" in setting.build:
+            reduces = setting.build["reduce_strategy"] == BuildStrategy.ReduceStrategy.Reduce
+            return self._simulated(mode=(REDUCE if reduces else ALL_REDUCE).name)
+        if not setting.flags and setting.fields.keys() & {*_TASKS, "task_granularity"}:
+            return _UNKNOWN
+        return self._of_pass(setting)
+
+    def _simulated(self, **changes: Any) -> Forecast:
+        try:
+            made = simulate(self.trace, **changes)
+        except ValueError:  # devices meet in the middle of a step: there is no model
+            return _UNKNOWN
+        before = made.replayed
+        return Forecast(1 - made.prediction.step / before if before else None, "simulated")
+
+    def _of_pass(self, setting: Setting) -> Forecast | None:
+        graph, modified = self._compiled(setting)
+        passes = {name for name in setting.build if name in modified | self._ran}
+        present = {label(node) for node in graph.ops}
+        gone = {node for node, text in self._nodes.items() if text not in present}
+        if not gone and not passes:
+            return None
+        if not gone:  # it changes the order of operators, or what they add up
+            return _UNKNOWN
+        replays = what_if(self.schedule)
+        return Forecast(replays.saved(lambda replay: _without(replay, gone)), "at most")
+
+    def _modified(self, setting: Setting) -> set[str]:
+        return self._compiled(setting)[1]
+
+    def _compiled(self, setting: Setting) -> tuple[SSAGraph, set[str]]:
+        graph, records = self.subject.compiled(setting)
+        return graph, {record.name for record in records if record.modified}
+
+
+def _labels_of(facts: GraphFacts) -> dict[int, str]:
+    """By operator of a trace: what passes call it."""
+    found = {}
+    for node in facts.nodes:
+        made = (facts.vars[var] for var in node["outputs"])
+        names = dict.fromkeys(var["name"] for var in made if var["kind"] == "var" and var["name"])
+        device = node["device"]
+        where = "all devices" if device is None else f"device {device}"
+        found[node["id"]] = f"{node['name']} -> {', '.join(names)} on {where}"
+    return found
+
+
+def _without(replay: Replay, gone: set[int]) -> float:
+    """What a step takes if some operators, and tasks of nothing else, take no time."""
+    activities = replay.activities
+    runs, schedule = activities.runs.runs, activities.runs.schedule
+    left = _left(schedule, gone)
+    times, delays = replay.recorded.copy(), list(activities.delays)
+    for at, one in enumerate(activities.all):
+        nodes, key = schedule.nodes_of(one.piece), runs[one.run].key
+        of_task = 1.0 if key is None else left[key]
+        if not of_task:
+            delays[at] = min(0.0, delays[at])
+        times[at] *= sum(node not in gone for node in nodes) / len(nodes) if nodes else of_task
+    return replay.seconds(times, delays)
+
+
+def _left(schedule: Schedule, gone: set[int]) -> dict[str, float]:
+    """By task: the share of its operators that remain."""
+    tasks = schedule.facts.tasks if schedule.facts else {}
+    return {
+        key: sum(node not in gone for node in task["nodes"]) / len(task["nodes"])
+        for key, task in tasks.items()
+    }
