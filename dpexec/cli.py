@@ -111,15 +111,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(function=_demo)
 
-    script = commands.add_parser("run", help="run an unmodified fluid script", epilog=run.NOTES)
-    run.add_options(script)
-    _add_run_options(script, devices=None)
-    script.set_defaults(function=_run)
-
-    tuned = commands.add_parser("tune", help="try strategies for a script", epilog=tune.NOTES)
-    tune.add_options(tuned)
-    _add_run_options(tuned, devices=None)
-    tuned.set_defaults(function=_tune)
+    for name, module, function, what in (
+        ("run", run, _run, "run an unmodified fluid script"),
+        ("tune", tune, _tune, "try strategies for a script"),
+    ):
+        script = commands.add_parser(name, help=what, epilog=module.NOTES)
+        module.add_options(script)
+        _add_run_options(script, devices=None)
+        script.set_defaults(function=function)
 
     shown = commands.add_parser("viz", help="show what a trace or graph holds", epilog=viz.NOTES)
     viz.add_options(shown)
