@@ -36,6 +36,7 @@ examples:
   dpexec demo fit_a_line --devices 4 --mode reduce
   dpexec demo word2vec --epochs 1 --json
 """
+_DEMOS = ("digits", "fit_a_line", "word2vec")
 _INFO_NOTES = """\
 examples:
   dpexec info
@@ -90,13 +91,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="dpexec", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument("--version", action="version", version=f"dpexec {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
     demo = commands.add_parser("demo", help="train a small net on real data", epilog=_DEMO_NOTES)
     demo.add_argument(
         "name",
         nargs="?",
         default="digits",
-        choices=("digits", "fit_a_line", "word2vec"),
+        choices=_DEMOS,
         help="what to train (default: digits)",
     )
     _add_run_options(demo, devices=2)
