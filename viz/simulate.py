@@ -23,7 +23,7 @@ from typing import Any
 
 from dpexec.viz.measured.predict import REASONS, Link, Model, Prediction, Reason
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.template import templates
+from dpexec.viz.measured.template import cores_of, templates, threads_of
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import ChartData, StackData, TableData, Unit
 from dpexec.viz.pages.units import bytes_text, counted, percent, seconds_text
@@ -72,10 +72,10 @@ class Simulation(View):
         self.recorded_mode = told if told in MODES else ALL_REDUCE.name
         self.devices, self.mode = devices or recorded, mode or self.recorded_mode
         self.link = link
-        recorded_threads = _threads(trace)
+        recorded_threads = threads_of(trace)
         self._threads = recorded_threads if threads is None else float(threads)
         self._others = threads is not None
-        recorded_cores = self._recorded_cores = _cores(trace)
+        recorded_cores = self._recorded_cores = cores_of(trace)
         default = math.inf if link.bandwidth is not None else recorded_cores
         self.cores = float(cores) if cores is not None else default
         self._templates = templates(schedule, recorded_cores, recorded_threads)
@@ -247,22 +247,6 @@ class Simulation(View):
             for p in self.scan
         ]
         return "\n".join(lines)
-
-
-def _threads(trace: Trace) -> float:
-    """How many tasks ran at most at the same time; workers of a cluster are not limited here."""
-    scheduler, number = trace.meta.get("scheduler"), trace.meta.get("num_threads")
-    if scheduler == "sync":
-        return 1.0
-    return math.inf if scheduler == "distributed" or not number else float(number)
-
-
-def _cores(trace: Trace) -> float:
-    """How many cores the recorded devices shared."""
-    places = str(trace.meta.get("places", ""))
-    if trace.meta.get("scheduler") == "distributed" or "CUDA" in places:
-        return math.inf
-    return float(trace.meta.get("cpus") or math.inf)
 
 
 def simulate(

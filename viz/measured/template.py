@@ -19,6 +19,7 @@ from dpexec.viz.measured.schedule import Schedule
 
 from dpexec.engine.compile.plans.bucket_size import THREADS
 from dpexec.engine.graph.kinds import COMPUTE, KINDS, MODES, Kind
+from dpexec.engine.trace import Trace
 
 _MEETING = (*MODES, *(kind.name for kind in KINDS.values() if kind.copies))
 """How devices may meet, in the order of what matters if a task does several."""
@@ -77,6 +78,22 @@ class Template:
     buckets: tuple[Bucket, ...]
     broadcasts: tuple[Work, ...]
     joins: tuple[float, ...]
+
+
+def threads_of(trace: Trace) -> float:
+    """How many tasks ran at most at the same time; workers of a cluster are not limited here."""
+    scheduler, number = trace.meta.get("scheduler"), trace.meta.get("num_threads")
+    if scheduler == "sync":
+        return 1.0
+    return math.inf if scheduler == "distributed" or not number else float(number)
+
+
+def cores_of(trace: Trace) -> float:
+    """How many cores the recorded devices shared."""
+    places = str(trace.meta.get("places", ""))
+    if trace.meta.get("scheduler") == "distributed" or "CUDA" in places:
+        return math.inf
+    return float(trace.meta.get("cpus") or math.inf)
 
 
 def templates(schedule: Schedule, cores: float, threads: float) -> tuple[Template, ...]:

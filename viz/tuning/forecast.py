@@ -9,17 +9,18 @@ only tried.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from dpexec.viz.measured.graph_facts import GraphFacts
+from dpexec.viz.measured.predict import Link, Model
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.template import cores_of, templates, threads_of
 from dpexec.viz.measured.what_if import what_if
-from dpexec.viz.simulate import simulate
 from dpexec.viz.tuning.settings import Setting
 from dpexec.viz.tuning.trial import Subject
 
-from dpexec.engine.graph.kinds import ALL_REDUCE, REDUCE
+from dpexec.engine.graph.kinds import ALL_REDUCE, MODES, REDUCE, Kind
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.passes.changes import label
 from dpexec.engine.strategy.strategies import BuildStrategy
@@ -68,21 +69,25 @@ class Forecaster:
         if setting.execution.get("scheduler") == "sync":
             threads = 1
         if threads is not None:
-            return self._simulated(threads=threads)
+            return self._simulated(threads=float(threads))
         if "reduce_strategy" in setting.build:
             reduces = setting.build["reduce_strategy"] == BuildStrategy.ReduceStrategy.Reduce
-            return self._simulated(mode=(REDUCE if reduces else ALL_REDUCE).name)
+            return self._simulated(mode=REDUCE if reduces else ALL_REDUCE)
         if not setting.flags and setting.fields.keys() & {*_TASKS, "task_granularity"}:
             return _UNKNOWN
         return self._of_pass(setting)
 
-    def _simulated(self, **changes: Any) -> Forecast:
+    def _simulated(self, mode: Kind | None = None, threads: float | None = None) -> Forecast:
+        """A forecast by the model of `viz.simulate`."""
+        cores, recorded = cores_of(self.trace), threads_of(self.trace)
         try:
-            made = simulate(self.trace, **changes)
+            steps = templates(self.schedule, cores, recorded)
         except ValueError:  # devices meet in the middle of a step: there is no model
             return _UNKNOWN
-        before = made.replayed
-        return Forecast(1 - made.prediction.step / before if before else None, "simulated")
+        kind, devices = MODES[self.trace.meta["mode"]], len(self.schedule.devices)
+        now = Model(kind, kind, Link(), cores, recorded).step(steps, devices)
+        other = Model(kind, mode or kind, Link(), cores, threads or recorded, threads is not None)
+        return Forecast(1 - other.step(steps, devices) / now if now else None, "simulated")
 
     def _of_pass(self, setting: Setting) -> Forecast | None:
         graph, modified = self._compiled(setting)
