@@ -1,5 +1,6 @@
 """Tuning: what is faster is found and verified, what is not is said, and nothing is changed."""
 
+import itertools
 import json
 import math
 import random
@@ -42,11 +43,11 @@ def clock(monkeypatch):
     """Steps that take as long as a test says; the rest is real."""
 
     def takes(seconds):
-        drawn = random.Random(4)
+        noise = itertools.cycle((0.98, 1.0, 1.02))  # no setting is faster by chance
 
         def run(trial, batches, calls):
             trial.fetched = [np.float32(len(trial.setting.fields))]
-            return seconds(trial.setting) * drawn.uniform(0.98, 1.02)
+            return seconds(trial.setting) * next(noise)
 
         monkeypatch.setattr(Trial, "run", run)
         monkeypatch.setattr(Trial, "recorded", lambda trial, *_: real.recorded(trial.batches(), 3))
