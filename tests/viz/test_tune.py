@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+import re
 import time
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from dpexec.viz.measured.confidence import sure
 from dpexec.viz.tune import Tuning, tune
-from dpexec.viz.tuning.search import Search
+from dpexec.viz.tuning import search
 from dpexec.viz.tuning.settings import Setting
 from dpexec.viz.tuning.trial import Subject, Trial
 
@@ -43,12 +44,15 @@ def clock(monkeypatch):
     """Steps that take as long as a test says; the rest is real."""
 
     def takes(seconds):
+        seen = {}
         noise = itertools.cycle((0.98, 1.0, 1.02))  # no setting is faster by chance
 
         def run(trial, batches, calls):
             trial.fetched = [np.float32(len(trial.setting.fields))]
-            return seconds(trial.setting) * next(noise)
+            first = seen.setdefault(str(trial.setting), trial) is trial
+            return seconds(trial.setting, first) * next(noise)
 
+        monkeypatch.setattr(search, "HOPELESS", -1e9)  # whatever the machine makes of forecasts
         monkeypatch.setattr(Trial, "run", run)
         monkeypatch.setattr(Trial, "recorded", lambda trial, *_: real.recorded(trial.batches(), 3))
 
@@ -65,7 +69,7 @@ def clock(monkeypatch):
 def test_what_is_faster_is_found_joined_and_measured_again(clock):
     gains = {"fuse_all_optimizer_ops": 0.8, "enable_auto_fusion": 0.9, "memory_optimize": 1.2}
 
-    def seconds(setting):
+    def seconds(setting, first):
         return 1e-3 * math.prod([gains.get(name, 1.0) for name in setting.fields])
 
     clock(seconds)
@@ -77,7 +81,7 @@ def test_what_is_faster_is_found_joined_and_measured_again(clock):
     verdicts = {name: one.verdict for one in found.tried for name in one.setting.fields}
     assert verdicts["memory_optimize"] == "slower"
     assert verdicts["enable_sequential_execution"] == "the same"
-    assert "28% shorter" in found.title
+    assert re.search(r"2[789]% shorter", found.title)
     scope = {"fluid": fluid}
     exec("\n".join(found.lines), scope)
     assert scope["build_strategy"].fuse_all_optimizer_ops
@@ -89,7 +93,7 @@ def test_what_is_faster_is_found_joined_and_measured_again(clock):
 
 
 def test_where_nothing_is_faster_that_is_said(clock):
-    clock(lambda setting: 1e-3)
+    clock(lambda setting, first: 1e-3)
     found = tune(clock.program, FEED, progress=False)
     assert not found.is_better and found.lines == []
     assert "nothing is faster beyond noise than a step of 9" in found.title
@@ -97,19 +101,8 @@ def test_where_nothing_is_faster_that_is_said(clock):
 
 
 def test_what_was_faster_by_chance_is_not_advised(clock):
-    runs = []
-
-    def seconds(setting):  # the first pairs of a setting are lucky, those at the end are not
-        runs.append(bool(setting.fields))
-        return 0.9e-3 if setting.build.get("memory_optimize") is False and lucky() else 1e-3
-
-    def lucky():
-        return sum(runs) < most[0]
-
-    most = [10**9]
-    clock(seconds)
-    tune(clock.program, FEED, progress=False)
-    most[0], runs[:] = sum(runs) - 60, []
+    """The first runs of a setting are lucky, those at the end are not."""
+    clock(lambda setting, first: 0.9e-3 if first and "memory_optimize" in setting.fields else 1e-3)
     found = tune(clock.program, FEED, progress=False)
     assert found.found is not None and not found.is_better
     assert "memory_optimize = False seemed faster, and was not when it ran once more" in str(found)
@@ -133,8 +126,8 @@ def test_threads_are_found_for_replicas_that_wait_in_one():
     execution = fluid.ExecutionStrategy()
     execution.scheduler = "sync"
     subject = Subject.of(compiled(loss, execution=execution), FEED, None, None, False)
-    search = Search(subject, 60.0, False)
-    plans = search._plan
+    looking = search.Search(subject, 60.0, False)
+    plans = looking._plan
     wanted = Setting(execution={"scheduler": "threads", "num_threads": 2})
 
     def planned(base):
@@ -144,9 +137,9 @@ def test_threads_are_found_for_replicas_that_wait_in_one():
         assert kept[0].setting == wanted  # the most promising comes first
         return kept[:1], idle
 
-    search._plan = planned
-    list(search)
-    found = Tuning(search.step, search.tried, search.found, subject.acting)
+    looking._plan = planned
+    list(looking)
+    found = Tuning(looking.step, looking.tried, looking.found, subject.acting)
     assert found.is_better and found.found.setting == wanted and found.found.same
     assert found.found.ratio.median < 0.8
     assert "Trials ran py_func as well." in found.notes
@@ -171,19 +164,19 @@ def test_tuning_changes_nothing():
     flags = ["FLAGS_fuse_parameter_memory_size", "FLAGS_fuse_parameter_groups_size"]
     before, others = state(), after()
     subject = Subject.of(one, FEED, None, None, False)
-    search = Search(subject, 60.0, False)
-    search._pairs = lambda base, trial, _: (  # short: a step each
-        [base.run(search._batches, 1)],
-        [trial.run(search._batches, 1)],
+    looking = search.Search(subject, 60.0, False)
+    looking._pairs = lambda base, trial, _: (  # short: a step each
+        [base.run(looking._batches, 1)],
+        [trial.run(looking._batches, 1)],
         [0.5],
     )
-    list(search)
-    assert sum(t.ratio is not None for t in search.tried) >= 5
+    list(looking)
+    assert sum(t.ratio is not None for t in looking.tried) >= 5
     assert all(np.array_equal(before[n], value) for n, value in state().items())
     assert after() == others
     build.fuse_all_optimizer_ops = True  # nobody compiled with it
     execution.num_threads = 2
-    assert search.found.same  # all settings of these keep bits
+    assert looking.found.same  # all settings of these keep bits
     # what comes is what would have come: dropout draws by the number of the run
     trained = [exe.run(other, feed=FEED, fetch_list=[loss])[0].tobytes() for _ in range(2)]
     with fluid.scope_guard(fluid.Scope()):
