@@ -18,6 +18,7 @@ import numpy as np
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.core.places import CPUPlace
+from dpexec.engine.dask.annotations import of_ours
 from dpexec.engine.dask.blocks import brought
 from dpexec.engine.dask.held import HeldBlocks, HeldRows
 
@@ -296,11 +297,13 @@ def _delivered(
         _logger.info("fed rows go from %s through the client to %s", holder, worker)
         rows = brought(contact, holder, _WHAT, _rows, future, ranges)
         return client.scatter(rows, workers=[worker], direct=False, hash=False, timeout=limit)
-    if len(ranges):
-        near, anywhere = list(holders) or None, bool(holders)  # if the block is lost meanwhile
-        future = client.submit(_rows, future, ranges, workers=near, allow_other_workers=anywhere)
-    if stay and worker not in holders:
-        future = client.submit(_kept, future, worker, workers=[worker], allow_other_workers=False)
+    with of_ours():
+        if len(ranges):
+            near, anywhere = list(holders) or None, bool(holders)  # if the block is lost meanwhile
+            where: dict[str, Any] = {"workers": near, "allow_other_workers": anywhere}
+            future = client.submit(_rows, future, ranges, **where)
+        if stay and worker not in holders:
+            future = client.submit(_kept, future, worker, workers=[worker])
     return future
 
 

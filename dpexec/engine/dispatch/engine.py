@@ -10,8 +10,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import dask
-
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.compile.plans.kept_offsets import KeptOffsets
@@ -37,7 +35,11 @@ from dpexec.engine.run.choice import make_runner
 from dpexec.engine.run.fetch import FetchedOffsets, in_sequences
 from dpexec.engine.run.shards import Shards
 from dpexec.engine.run.step_runner import StepRunner
-from dpexec.engine.strategy.placement import collectives_in_force, scheduler_in_force
+from dpexec.engine.strategy.placement import (
+    collectives_in_force,
+    scheduler_in_force,
+    threads_configured,
+)
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 from dpexec.engine.trace import live
@@ -356,7 +358,7 @@ class Engine:
     def num_threads(self) -> int:
         """Size of the thread pool: as asked for, or as dask is told, else 4 per device."""
         asked = getattr(self.execution_strategy, "num_threads", 0)
-        return int(asked or dask.config.get("num_workers", None) or 4 * len(self.places))
+        return int(asked or threads_configured() or 4 * len(self.places))
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
         """Let what workers lack of the next batches go there, while they work on others."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import dask
 
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.cache import LimitedCache
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     from dpexec.engine.trace.events import Trace
 
-__all__ = ["CompiledProgram"]
+__all__ = ["CompiledProgram", "annotated"]
 
 _VARIANTS_KEPT = 8
 
@@ -72,6 +75,7 @@ class CompiledProgram:
         self._scope: Scope | None = None
         self._place: Place | None = None
         self._executor: weakref.ref[Any] | None = None  # in which it ran last
+        self._annotations: dict[str, Any] = {**dask.get_annotations()}
 
     def with_data_parallel(
         self,
@@ -118,6 +122,7 @@ class CompiledProgram:
                 problem = "it divides its own batch; run the program with Executor.run instead"
                 raise op_error(op, f"with_data_parallel is not for ParallelDo: {problem}", {})
         self._is_data_parallel = True
+        self._annotations = {**self._annotations, **dask.get_annotations()}
         self._loss_name = loss_name
         self._build_strategy = build_strategy or self._build_strategy
         self._exec_strategy = exec_strategy
@@ -288,6 +293,15 @@ class CompiledProgram:
         if engine.recorder is None:
             raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
         return trace_of(engine, engine.recorder)
+
+
+def annotated(
+    program: Program | CompiledProgram,
+) -> contextlib.AbstractContextManager[None]:
+    """The annotations of dask under which a program runs: those around its making and the run."""
+    if isinstance(program, Program) or not program._annotations:
+        return contextlib.nullcontext()
+    return dask.annotate(**{**program._annotations, **dask.get_annotations()})
 
 
 def _check_strategies(build_strategy: Any, exec_strategy: Any) -> None:

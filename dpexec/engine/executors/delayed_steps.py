@@ -143,7 +143,8 @@ class Delaying:
         original = program if isinstance(program, Program) else program._original
         fetches, _ = wanted(fetch_list)
         how = {"fetch_list": fetch_list, "scope": scope, **options}
-        notes = dask.get_annotations()
+        notes = {**dask.get_annotations()}
+        notes.pop("retries", None)  # they are for the task of the node
 
         def make(fed: Any) -> list[Any]:
             with dask.annotate(**notes):

@@ -14,7 +14,7 @@ from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.executors.collection_runs import Epochs, run_epochs
-from dpexec.engine.executors.compiled_program import CompiledProgram
+from dpexec.engine.executors.compiled_program import CompiledProgram, annotated
 from dpexec.engine.executors.dataset_runs import Dataset, Feed, FetchHandler, run_dataset, watchers
 from dpexec.engine.executors.delayed_steps import Delaying
 from dpexec.engine.executors.steps import ProgramSteps
@@ -106,9 +106,9 @@ class Executor(Delaying):
             if not isinstance(value, kind):
                 wanted = "bool" if kind is int else "string"
                 raise TypeError(f"{name} of Executor.run must be a {wanted}, not {value!r:.80}")
-        results = self._run(
-            program, feed, fetch_list, scope, return_numpy, return_merged, use_prune
-        )
+        how = return_numpy, return_merged, use_prune
+        with annotated(program):
+            results = self._run(program, feed, fetch_list, scope, *how)
         return as_arrays(results) if return_numpy else as_tensors(results)
 
     def _run(
@@ -354,7 +354,6 @@ class Executor(Delaying):
         program, scope = self._checked(program, scope)
         original = program._original if isinstance(program, CompiledProgram) else program
         parts = partitions_of(original.global_block(), collection, feed)
-        engine = self._engine_of(program, original, None, scope, None)
         remote = remote_of(original)
         if remote is not None:
             self._servers.add(remote.servers)
@@ -364,8 +363,10 @@ class Executor(Delaying):
             *(batch_size, drop_last, print_period if names or debug else 0),
             *(progress, after_epoch),
         )
-        stream = PartitionStream(parts, mixed, seed, engine.contact)
-        run_epochs(ProgramSteps(engine, remote), stream, how, watching)
+        with annotated(program):
+            engine = self._engine_of(program, original, None, scope, None)
+            stream = PartitionStream(parts, mixed, seed, engine.contact)
+            run_epochs(ProgramSteps(engine, remote), stream, how, watching)
 
     def close(self) -> None:
         """Release what the executor holds, here and on workers; it cannot run any more.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import dask
@@ -22,6 +24,7 @@ __all__ = [
     "cuda_places_on",
     "place_replicas",
     "scheduler_in_force",
+    "threads_configured",
     "workers_of",
 ]
 
@@ -42,8 +45,8 @@ def scheduler_in_force(asked: Any = None) -> Any:
     """What runs a program, by dask's convention.
 
     Args:
-        asked: ``ExecutionStrategy.scheduler``. None takes the local scheduler that
-            ``dask.config`` names, else the active client, else the threads.
+        asked: ``ExecutionStrategy.scheduler``. None takes the scheduler of ``dask.config``, else
+            the active client, else the threads.
 
     Returns:
         ``"threads"``, ``"sync"``, or a ``distributed.Client``.
@@ -52,15 +55,15 @@ def scheduler_in_force(asked: Any = None) -> Any:
         RuntimeError: ``"distributed"`` was asked for, and there is no active client; or the client
             is asynchronous.
     """
+    asked = _configured() if asked is None else asked
     if asked is None:
-        local = _LOCAL.get(dask.config.get("scheduler", None))
-        found = local or active_client() or "threads"
+        found = active_client() or "threads"
     elif asked == "distributed":
         found = active_client()
         if found is None:
             raise RuntimeError(
-                "ExecutionStrategy.scheduler is 'distributed', but there is no active client: "
-                "create a dask.distributed.Client first"
+                "the scheduler of ExecutionStrategy or dask.config is 'distributed', but there is "
+                "no active client: create a dask.distributed.Client first"
             )
     else:
         found = asked
@@ -70,6 +73,39 @@ def scheduler_in_force(asked: Any = None) -> Any:
             "asynchronous=True, and run on a thread that is not its event loop's"
         )
     return found
+
+
+def _configured() -> Any:
+    """The scheduler that ``dask.config`` has for steps; None: none, or one that cannot make any."""
+    named = dask.config.get("scheduler", None)
+    if named is None:
+        return None
+    distributed = sys.modules.get("distributed")
+    if distributed is not None and isinstance(named, distributed.Client):
+        return named
+    if isinstance(named, ThreadPoolExecutor):
+        return "threads"
+    word = named.lower() if isinstance(named, str) else ""
+    if word in ("distributed", "dask.distributed"):
+        return "distributed"
+    if word not in _LOCAL and str(named) not in _told:
+        _told.add(str(named))
+        text = "steps run on a Client or on threads: scheduler=%r of dask.config makes none"
+        _logger.warning(text, named)
+    return _LOCAL.get(word)
+
+
+def threads_configured() -> int | None:
+    """How many threads ``dask.config`` asks for: ``num_workers``, or those of a pool of threads."""
+    for name in ("num_workers", "pool", "scheduler"):
+        found = dask.config.get(name, None)
+        if isinstance(found, int):
+            return found
+        if isinstance(found, ThreadPoolExecutor):
+            return found._max_workers
+        if isinstance(found, ThreadPool):
+            return len(found._pool)  # type: ignore[attr-defined]
+    return None
 
 
 def collectives_in_force(
@@ -174,14 +210,16 @@ def cuda_places_on(scheduler: Any) -> list[CUDAPlace]:
 
 
 def workers_of(client: Any) -> list[str]:
-    """Addresses of the workers of a cluster, in the order in which replicas are placed.
+    """Addresses of the workers that a run may use, in the order in which replicas are placed.
 
     Args:
         client: a connected ``distributed.Client``.
 
     Raises:
         RuntimeError: there are none, or the scheduler does not answer.
+        ClusterError: none of them has what ``dask.annotate`` wants.
     """
+    from dpexec.engine.dask.annotations import those_wanted, wanted_here
     from dpexec.engine.dask.waiting import Contact  # distributed loads with a client only
 
     addresses = Contact(client, float(ExecutionStrategy.collective_timeout.default)).workers()
@@ -190,7 +228,7 @@ def workers_of(client: Any) -> list[str]:
             f"the cluster of {client} has no workers, so the number of replicas is not known: "
             "call client.wait_for_workers(n) first, or say how many places there are"
         )
-    return addresses
+    return those_wanted(client, wanted_here(), addresses)
 
 
 def place_replicas(count: int, workers: Sequence[str]) -> list[str]:

@@ -2,9 +2,10 @@
 
 import gc
 import weakref
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import AuthenticationError, get_context
 from multiprocessing.connection import Client
+from multiprocessing.pool import ThreadPool
 
 import dask
 import dask.array as da
@@ -14,8 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask import delayed
+from dask.diagnostics import CacheProfiler, Profiler, ProgressBar
 from dask.dot import to_graphviz
 from dask.order import order
+from dask.utils import key_split
 
 import dpexec as fluid
 from dpexec.engine.core.errors import EnforceNotMet
@@ -246,8 +249,6 @@ def test_tools_of_dask_take_steps_for_what_they_are():
 
 
 def test_progress_bars_see_the_graph_of_the_user(capsys):
-    from dask.diagnostics import ProgressBar
-
     (feed,), training = batches(1), Training()
     with ProgressBar(dt=0.01):
         training.delayed(feed).compute(scheduler="threads")
@@ -295,3 +296,23 @@ def test_threads_are_as_many_as_dask_is_told():
     with dask.config.set(num_workers=3):
         asked.run(batches(1)[0])
     assert asked.compiled._engine.num_threads == 2
+
+
+def test_threads_are_as_many_as_those_of_a_pool():
+    with ThreadPoolExecutor(3) as pool, ThreadPool(2) as other:
+        for setting, count in (({"pool": pool}, 3), ({"pool": other}, 2), ({"scheduler": pool}, 3)):
+            with dask.config.set(setting):
+                training = Training()
+                training.run(batches(1)[0])
+            assert training.compiled._engine.num_threads == count
+            assert training.compiled._engine.scheduler == "threads"
+
+
+@pytest.mark.parametrize("kind", [Profiler, CacheProfiler])
+def test_profilers_of_dask_show_the_groups_of_a_step(kind):
+    training, (feed,) = Training(), batches(1)
+    training.run(feed)
+    with kind() as profiler:
+        training.run(feed)
+    groups = {key_split(found.key) for found in profiler.results}
+    assert {"forward_backward_dev0", "all_reduce", "optimizer_dev1"} <= groups

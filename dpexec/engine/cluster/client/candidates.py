@@ -14,6 +14,7 @@ from typing import Any
 
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.core.errors import ClusterError
+from dpexec.engine.dask.annotations import ANYWHERE, of_ours, those_wanted, wanted_here
 from dpexec.engine.dask.waiting import Contact
 
 __all__ = ["Candidates"]
@@ -39,13 +40,34 @@ class Candidates:
         self._left_out: dict[str, Any] = {}
         """For each a future that ends when it is a candidate again, or at least may be."""
         self._homes: Sequence[str] = ()
+        self._wanted, self._fit = ANYWHERE, frozenset[str]()
         self.looked = time.monotonic()
 
-    def living(self) -> list[str]:
-        """Those that are there.
+    def want(self) -> bool:
+        """Take over what ``dask.annotate`` says around this run.
+
+        Returns:
+            Whether that is something else than before.
 
         Raises:
-            ClusterError: none has come within the limit.
+            ClusterError: no worker that is there meets it; what was wanted before still is.
+        """
+        wanted = wanted_here()
+        if wanted == self._wanted:
+            return False
+        those_wanted(self._contact.client, wanted, self._contact.workers())
+        self._wanted = wanted
+        return True
+
+    def fit(self, living: Iterable[str]) -> list[str]:
+        """Those of some workers that are wanted, as :meth:`living` saw it last."""
+        return [worker for worker in living if worker in self._fit]
+
+    def living(self) -> list[str]:
+        """Those that are there, also those that are not wanted: they may have state.
+
+        Raises:
+            ClusterError: none that is wanted has come within the limit.
         """
         deadline = time.monotonic() + self._contact.limit
         while True:
@@ -53,13 +75,16 @@ class Candidates:
             self._look_again(there)
             self.looked = time.monotonic()
             living = [w for w in there if w not in self._left_out and w not in self._unfit]
-            if living:
+            why = f"the cluster of {self._contact.client} has no workers"
+            try:
+                self._fit = frozenset(those_wanted(self._contact.client, self._wanted, living))
+            except ClusterError as error:
+                why, self._fit = str(error), frozenset()
+            if self._fit:
                 return living
             if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"the cluster of {self._contact.client} has no workers, and none has come for "
-                    f"{self._contact.limit:g} s"
-                )
+                limit = f"{self._contact.limit:g} s"
+                raise ClusterError(f"{why}, and none has come for {limit}")
             time.sleep(_WAIT)
 
     def _look_again(self, there: Collection[str]) -> None:
@@ -80,21 +105,22 @@ class Candidates:
         """Let workers that may still be known to the scheduler be no homes before they answer."""
         for worker in lost:
             if worker not in self._left_out:
-                self._left_out[worker] = self._contact.client.submit(
-                    _awake, workers=[worker], allow_other_workers=False, pure=False
-                )
+                with of_ours():
+                    self._left_out[worker] = self._contact.client.submit(
+                        _awake, workers=[worker], pure=False
+                    )
 
     def homes(self, before: HomeTable, living: Iterable[str]) -> HomeTable:
         """Homes for all replicas, on workers that reach each other.
 
         Args:
             before: the homes so far, of which as many as possible stay.
-            living: the workers.
+            living: the workers, some of which are wanted.
 
         Raises:
             ClusterError: workers or the scheduler do not answer.
         """
-        left = set(living)
+        left = set(self.fit(living))
         while True:
             homes = before.among(left)
             self._homes = list(homes.workers)

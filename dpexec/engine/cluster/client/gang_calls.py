@@ -16,6 +16,7 @@ from dpexec.engine.cluster.gang_messages import Order, Outcome, Part
 from dpexec.engine.cluster.worker.gang import run_gang
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.core.errors import WorkerLostError
+from dpexec.engine.dask.annotations import of_ours
 
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact
@@ -57,16 +58,9 @@ class GangCalls:
             self._tasks = [self._send(*each) for each in found]
 
     def _send(self, part: Part, order: Order) -> Future:
-        return self._contact.client.submit(
-            run_gang,
-            part,
-            order,
-            key=(part.task_name, _tag(part, order)),
-            workers=[part.me.worker],
-            allow_other_workers=False,
-            retries=0,
-            pure=False,
-        )
+        key, workers = (part.task_name, _tag(part, order)), [part.me.worker]
+        with of_ours(takes_resources=True):
+            return self._contact.client.submit(run_gang, part, order, key=key, workers=workers)
 
     def outcomes(self, meanwhile: Callable[[], None] | None = None) -> list[Outcome | None]:
         """What became of the orders, however long that takes; None for members that are gone.

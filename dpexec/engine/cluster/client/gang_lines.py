@@ -12,6 +12,7 @@ from distributed import Future
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, decode, encode
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.cluster.worker.resident import reside
+from dpexec.engine.dask.annotations import of_ours
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.rendezvous import Visitor
 from dpexec.engine.exchange.wire import GangError
@@ -67,15 +68,9 @@ class GangLines:
     def _send_task(self, part: Part) -> Future:
         """Let a task take orders for a member."""
         token, number = part.epoch
-        return self._contact.client.submit(
-            reside,
-            part,
-            key=(part.task_name, f"{RESIDENT}{token[:8]}-{number}-{next(_counter)}"),
-            workers=[part.me.worker],
-            allow_other_workers=False,
-            retries=0,
-            pure=False,
-        )
+        key = part.task_name, f"{RESIDENT}{token[:8]}-{number}-{next(_counter)}"
+        with of_ours(takes_resources=True):
+            return self._contact.client.submit(reside, part, key=key, workers=[part.me.worker])
 
     def _watch(self) -> Any:
         """What makes sure, from time to time, that all members may still come together."""

@@ -10,6 +10,7 @@ from distributed import get_worker
 
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.compile.plans.bucket_size import TASKS, Link
+from dpexec.engine.dask.annotations import of_ours
 
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact
@@ -51,18 +52,16 @@ def link_between(contact: Contact, homes: HomeTable) -> Link:
 
 def _ring(contact: Contact, homes: HomeTable, workers: list[str], nbytes: int) -> float:
     """Seconds in which each worker gets something from the one before it."""
-    pinned: dict[str, Any] = {"allow_other_workers": False, "retries": 0, "pure": False}
-    submit = contact.client.submit
-    sent = [submit(_bytes_to_send, nbytes, workers=[worker], **pinned) for worker in workers]
-    made = [
-        submit(len, some, workers=[at], **pinned) for some, at in zip(sent, workers, strict=True)
-    ]
+
+    def submit(function: Any, some: Any, at: str) -> Any:
+        with of_ours():
+            return contact.client.submit(function, some, workers=[at], pure=False)
+
+    sent = [submit(_bytes_to_send, nbytes, worker) for worker in workers]
+    made = [submit(len, some, at) for some, at in zip(sent, workers, strict=True)]
     contact.gather(made, homes.workers, _WHAT)  # all are there before any is sent
     before = [*sent[-1:], *sent[:-1]]
-    came = [
-        submit(_seconds_taken, s, workers=[at], **pinned)
-        for s, at in zip(before, workers, strict=True)
-    ]
+    came = [submit(_seconds_taken, some, at) for some, at in zip(before, workers, strict=True)]
     return max(contact.gather(came, homes.workers, _WHAT))
 
 

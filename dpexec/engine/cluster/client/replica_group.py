@@ -23,6 +23,7 @@ from dpexec.engine.cluster.worker.own_state import own_names
 from dpexec.engine.cluster.worker.state import Held
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
+from dpexec.engine.dask.annotations import of_ours
 from dpexec.engine.dask.waiting import Contact
 from dpexec.engine.run.fetch import host_copy
 
@@ -125,36 +126,31 @@ class ReplicaGroup:
         return self._contact.gather(futures, self.homes.workers, what)
 
     def _submit(self, worker: str, function: Callable[..., Any], step: int, *args: Any) -> Any:
-        with dask.config.set(_NO_ADVICE):
-            return self._contact.client.submit(
-                function,
-                self.epoch,
-                step,
-                *args,
-                workers=[worker],
-                allow_other_workers=False,
-                retries=0,
-                pure=False,
-            )
+        call = self.epoch, step, *args
+        with dask.config.set(_NO_ADVICE), of_ours():
+            return self._contact.client.submit(function, *call, workers=[worker], pure=False)
 
     # ---- who is there
 
     def look(self) -> bool:
-        """Look, from time to time, who has joined or left.
+        """Look which workers are wanted, and, from time to time, who has joined or left.
 
         Returns:
-            Whether replicas should move to workers that have joined.
+            Whether replicas should move to other workers.
 
         Raises:
             WorkerLostError: the worker of a replica has left.
+            ClusterError: no worker is one that is wanted.
         """
+        if self._candidates.want():
+            return True
         if time.monotonic() - self._candidates.looked < _LOOK and not self._is_last:
             return False
         living = self._candidates.living()
         gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
         if gone:
             raise WorkerLostError(f"{self._named(gone)}", gone)
-        return self.homes.is_crowded(living)
+        return self.homes.is_crowded(self._candidates.fit(living))
 
     # ---- another epoch
 
@@ -178,12 +174,13 @@ class ReplicaGroup:
         self._candidates.leave_out(silent)
         held = {worker: found for worker, found in answers.items() if found is not None}
         step = _common(held, self.complete, allowed)
-        if not answers:
+        if not self._candidates.fit(answers):
             raise WorkerLostError(f"{self._named(silent)}", silent)
         self._move(self._candidates.homes(before, answers), held, step)
         gone = {w: {**lost, **silent}.get(w, "is gone") for w in before.workers if w not in answers}
         out = before.workers.keys() - self.homes.workers.keys() - gone.keys()
-        self._report(before, gone | dict.fromkeys(out, "does not reach all others"))
+        there = self._candidates.fit(out)
+        self._report(before, gone | dict.fromkeys(there, "does not reach all others"))
 
     def _stop(self, workers: Sequence[str]) -> tuple[dict[str, Held | None], dict[str, str]]:
         """Let workers end what is left of earlier epochs, however long a task of them takes.
@@ -211,6 +208,7 @@ class ReplicaGroup:
         self._set_up()
 
     def _set_up(self) -> None:
+        self._candidates.want()
         self.homes = self._candidates.homes(self.homes, self._candidates.living())
         self._make_room(self.homes.workers, self.complete)
 
@@ -367,7 +365,10 @@ class ReplicaGroup:
         changes = enumerate(zip(before.address, self.homes.address, strict=True))
         moved = [f"replica {device} to {new}" for device, (old, new) in changes if old != new]
         if moved:
-            why = "; ".join(f"worker {w} {text}" for w, text in gone.items()) or "workers joined"
+            why = (
+                "; ".join(f"worker {w} {text}" for w, text in gone.items())
+                or "workers joined, or others are wanted"
+            )
             level = logging.WARNING if gone else logging.INFO
             _logger.log(level, "%s: moved %s; nothing was lost", why, ", ".join(moved))
 

@@ -22,6 +22,7 @@ from dpexec.engine.cluster.worker.exports import how_exchanged
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.bucket_size import Link
 from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.dask.annotations import of_ours
 from dpexec.engine.dask.deliveries import fed_to
 from dpexec.engine.dask.packed import Packed
 
@@ -147,7 +148,8 @@ class TaskRunner:
         ends = [*(last.ends[d] for d in sorted(last.ends)), *last.mirrors.values()]
         with (
             dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}),  # feeds
-            dask.annotate(workers=where, allow_other_workers=False, retries=0),
+            of_ours(takes_resources=True),
+            dask.annotate(workers=where),
         ):
             futures: list[Any] = self._contact.client.get(tasks, ends, sync=False)
         return futures
