@@ -17,7 +17,7 @@ PEER_torch ?= torch
 PEER_jax ?= "jax[cuda$(CUDA)]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test tests style types gpu gpubench notebooks browser page pictures lint format chaos bench clean
+.PHONY: help demo lab test tests style types gpu gpubench notebooks browser page pictures docs lint format chaos bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -62,6 +62,10 @@ browser:
 	    chromium chromium-driver >/dev/null; } || \
 	  echo "no headless browser: tests of the interactive page are skipped" >&2
 
+docs: $(VENV)-docs/stamp ## build the site into docs/_build; ARGS=serve shows it
+	$(VENV)-docs/bin/python -m sphinx -W -n --keep-going -q -j auto -d docs/_build/doctrees docs docs/_build/html
+	$(if $(filter serve,$(ARGS)),$(VENV)-docs/bin/python -m http.server -d docs/_build/html -b 127.0.0.1 8000)
+
 page: ## build the interactive page of viz from viz/web; needs node 20
 	cd viz/web && npm ci --ignore-scripts --no-audit --no-fund && npm run build
 
@@ -79,7 +83,7 @@ bench: $(VENV)/test.stamp ## compare with other frameworks; e.g. ARGS="W1 --agai
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean: ## remove the environment, caches and what runs wrote
-	rm -rf $(VENV) $(VENV)-* build dist *.egg-info demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* build dist docs/_build docs/api docs/notebooks docs/project *.egg-info demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp says that the extras of that name are installed; it is redone when pyproject.toml changes.
@@ -91,6 +95,11 @@ $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 $(VENV)/cuda.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) -e ".[gpu$(filter 12,$(CUDA))]" $(if $(DRIVER),\
 	  "cupy-cuda$(CUDA)x[ctk]" nvidia-nccl-cu$(CUDA) nvidia-cudnn-cu$(CUDA) nvidia-cudnn-frontend)
+	@touch $@
+
+$(VENV)-docs/stamp: pyproject.toml | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python $(PIP) -e ".[docs]"
 	@touch $@
 
 $(VENV)-%/stamp: | $(BIN)/python

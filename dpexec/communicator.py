@@ -50,7 +50,7 @@ class Communicator:
         """Meet the servers.
 
         Raises:
-            GangError: one did not answer within ``FLAGS_rpc_deadline``.
+            RuntimeError: one did not answer within ``FLAGS_rpc_deadline``.
         """
         self._servers.connect()
         self._running = True

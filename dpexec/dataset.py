@@ -110,7 +110,7 @@ class DatasetBase:
         """Say which variables get the slots of a line, in order.
 
         Raises:
-            ValueError: a variable that no slot can hold, see :meth:`Slot.of`.
+            ValueError: a variable is neither float32 nor int64, or holds sequences of sequences.
         """
         slots = [Slot.of(var) for var in var_list]
         self._slots += slots

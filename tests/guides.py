@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+BUILT = {"_build", "api", "notebooks", "project"}  # what `make docs` writes into docs
+
+
+def _written(folder: str) -> list[Path]:
+    paths = sorted((ROOT / folder).rglob("*.md"))
+    return [path for path in paths if path.relative_to(ROOT / folder).parts[0] not in BUILT]
+
+
 GUIDES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *_written("docs"),
     ROOT / "tests" / "benchmarks" / "README.md",
 ]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -4,6 +4,8 @@ Scripts of several processes are tested where these are (``incubate``, ``runtime
 are clusters, data sets and predictors.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -96,3 +98,43 @@ def test_viz(trained, tmp_path, monkeypatch):
     trained["exe"].run(replicas, feed=trained["feed"], fetch_list=[trained["loss"]])
     exec(tail, trained | {"replicas": replicas})
     assert viz.timeline("trace.json.gz").svg == viz.timeline(replicas).svg
+
+
+def test_tutorial_of_nets_and_replicas(capsys):
+    names: dict = {}
+    for program in programs("docs/tutorial/1-first-net.md"):
+        exec(program, names)
+    said = capsys.readouterr().out
+    assert "(3000, 2) (3000, 1)" in said and "(-1, 3) VarType.FP32" in said
+    assert "point" in said and "(-1, 2)" in said, "the error of the wrong feed"
+    assert float(names["loss_value"]) < 0.3 and float(names["right"]) > 0.9
+    for program in programs("docs/tutorial/2-two-replicas.md"):
+        exec(program, names)
+    assert names["losses"].shape == (2,)
+
+
+def test_tutorial_of_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    *head, checkpoints, interrupted = programs("docs/tutorial/3-your-own-data.md")
+    for program in head:
+        exec(program, names)
+    assert names["losses"].mean() < 1e-3 and float(names["value"]) < 0.5
+    exec(checkpoints, names)
+    assert (names["start"], names["checkpoints"].steps) == (0, [30, 40, 50])
+    exec(checkpoints, names)
+    assert names["start"] == 50
+    exec(interrupted, names)
+    assert Path("interrupted").is_dir()
+
+
+@pytest.mark.filterwarnings("ignore:Port 8787")
+def test_tutorial_of_clusters():
+    names: dict = {"__name__": "tutorial"}
+    (script,) = programs("docs/tutorial/4-on-a-cluster.md")
+    exec(script, names)
+    here, there = names["main"]()
+    assert [len(here), here.keys()] == [2, there.keys()]
+    assert all(np.array_equal(value, there[name]) for name, value in here.items())
+    weights, _ = here.values()
+    np.testing.assert_allclose(weights.ravel(), [3, -2], atol=0.1)

@@ -194,7 +194,7 @@ class PaddleTensor:
 
 
 class ZeroCopyTensor:
-    """An input or output of a predictor that stays between runs: :meth:`zero_copy_run`."""
+    """An input or output of a predictor that stays between runs: ``zero_copy_run``."""
 
     def __init__(self, name: str, output: bool) -> None:
         self._name, self._output = name, output

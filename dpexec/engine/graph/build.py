@@ -40,7 +40,7 @@ class ReplicationOptions:
     """What replication depends on besides program and devices.
 
     Args:
-        mode: how gradients meet, one of :data:`MODES`.
+        mode: how gradients meet, one of ``MODES``.
         merge_rows: add up rows of a sparse gradient that repeat on a device before they go to
             others.
         scale_loss_grad: seed the loss gradient per device (False: as the program says).

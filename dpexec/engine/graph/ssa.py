@@ -94,7 +94,7 @@ class SSAGraph(Drawable):
     Args:
         program: what was replicated.
         places: the devices: first those that run the whole program, then those of ParallelDos.
-        mode: how gradients meet, one of :data:`MODES`.
+        mode: how gradients meet, one of ``MODES``.
         bodies: the devices of each ParallelDo, by the number of its block.
     """
 

@@ -115,7 +115,7 @@ class BuildStrategy(Strategy):
     fuse_broadcast_ops = Field(True, bool, "One broadcast for several parameters.")
     fuse_all_optimizer_ops = Field(False, bool, "One operator updates many parameters.")
     memory_optimize = Field(
-        None, optional_bool, "Free temporaries after their last use; None is True."
+        None, optional_bool, "Free temporaries after their last use; None means True."
     )
     enable_inplace = Field(True, bool, "Let optimizers overwrite; else they run on NumPy.")
     skip_dead_ops = Field(True, bool, "Compute only what is fetched or kept.")
@@ -124,7 +124,9 @@ class BuildStrategy(Strategy):
     constant_folding = Field(False, bool, "Compute what constants give when compiling.")
     native_kernels = Field(True, bool, "Put operators together to machine code (needs numba).")
     product_precision = Field(
-        "float32", one_of("float32", "bfloat16", "tf32"), "What matrix products are computed in."
+        "float32",
+        one_of("float32", "bfloat16", "tf32"),
+        "Type that matrix products are computed in: 'float32', 'bfloat16', 'tf32'.",
     )
     allow_cuda_graph_capture = Field(False, bool, "On GPUs: launch pieces as CUDA graphs.")
     task_granularity = Field(
@@ -140,7 +142,7 @@ class BuildStrategy(Strategy):
     nccl_comm_num = Field(1, int, "NCCL communicators.", False)
     use_hierarchical_allreduce = Field(False, bool, "NCCL only.", False)
     hierarchical_allreduce_inter_nranks = Field(0, int, "NCCL only.", False)
-    is_distribution = Field(False, bool, "Set by the original for send/recv programs.", False)
+    is_distribution = Field(False, bool, "Set by Paddle for programs with send and recv.", False)
     async_mode = Field(False, bool, "The program's parameter servers wait for nobody.")
     mkldnn_enabled_op_types = Field(set(), strings, "oneDNN only.", False)
 
@@ -231,7 +233,9 @@ class ExecutionStrategy(Strategy):
     num_iteration_per_drop_scope = Field(1, int, "Runs between clean-ups of temporaries.")
     num_iteration_per_run = Field(1, positive, "Steps per call of run.")
     scheduler = Field(
-        None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
+        None,
+        _scheduler,
+        "'threads', 'sync', 'distributed' or a Client; None: what dask would take.",
     )
     collectives = Field(
         "auto",
@@ -240,7 +244,9 @@ class ExecutionStrategy(Strategy):
     )
     collective_timeout = Field(120, int, "Seconds that a silent worker is waited for.")
     recovery = Field(
-        "mirror", one_of("mirror", "checkpoint"), "What is lost with workers: see above."
+        "mirror",
+        one_of("mirror", "checkpoint"),
+        "Copy a replica's own state to a second worker ('mirror'), or rely on a 'checkpoint'.",
     )
     use_experimental_executor = Field(True, bool, "Plan the tasks' order once, not at every run.")
     trace = Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")

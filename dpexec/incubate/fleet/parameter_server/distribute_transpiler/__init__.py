@@ -59,7 +59,7 @@ class DistributedTranspiler(Fleet):
         """Meet the servers.
 
         Raises:
-            GangError: one did not answer within ``FLAGS_rpc_deadline``.
+            RuntimeError: one did not answer within ``FLAGS_rpc_deadline``.
             ValueError: nothing was minimized.
         """
         if self._communicator is not None and self._communicator.is_running():
@@ -115,7 +115,7 @@ class DistributedTranspiler(Fleet):
         """Serve until all trainers are done.
 
         Raises:
-            GangError: a trainer is gone, or does not answer.
+            RuntimeError: a trainer is gone, or does not answer.
             ValueError: nothing was minimized.
         """
         self._executor.run(_made(self.main_program, "main_program"))

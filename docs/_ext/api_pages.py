@@ -1,0 +1,236 @@
+"""Pages of the site for every public name, written when it is built, and links to them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import public_names
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+PLAIN = (object, int, str, float, dict, list, tuple, set, BaseException, Exception)
+ABBREVIATED = {"np": "numpy", "fluid": "dpexec", "da": "dask.array", "dd": "dask.dataframe"}
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write ``docs/api``: a page for each module, and one for each name that it describes."""
+    folder = Path(app.srcdir) / "api"
+    folder.mkdir(exist_ok=True)
+    known: dict[str, list[public_names.Name]] = {place: [] for place in public_names.modules()}
+    for name in public_names.names():
+        known[name.module].append(name)
+    texts = {"index": _index()}
+    for place, found in known.items():
+        texts[place] = _module_page(place, found)
+        own = (name for name in found if name.home == name.full)
+        texts |= {public_names.page_of(name.full): _name_page(name) for name in own}
+    for file in folder.glob("dpexec*.rst"):
+        if file.stem not in texts:
+            file.unlink()
+    for stem, text in texts.items():
+        file = folder / f"{stem}.rst"
+        if not file.exists() or file.read_text(encoding="utf-8") != text:  # else it is built again
+            file.write_text(text, encoding="utf-8")
+
+
+def _index() -> str:
+    lines = [*_title("Every public name"), "``import dpexec as fluid`` gives all of these.", ""]
+    for section, places in public_names.SECTIONS.items():
+        lines += [*_title(section, "-"), ".. toctree::", "   :maxdepth: 1", ""]
+        lines += [*(f"   {place}" for place in places), ""]
+    return "\n".join(lines)
+
+
+def _module_page(place: str, found: list[public_names.Name]) -> str:
+    lines = [*_title(f"{place}"), f".. automodule:: {place}", "   :no-members:", ""]
+    if not any(name.home == name.full for name in found) and not found:
+        return "\n".join(lines)
+    lines += [".. list-table::", "   :widths: 30 70", "   :class: names", ""]
+    for name in found:
+        page = public_names.page_of(name.home)
+        lines += [f"   * - :doc:`{name.name} <{page}>`", f"     - {_summary(name)}"]
+    own = [name for name in found if name.home == name.full]
+    if own:
+        lines += ["", ".. toctree::", "   :hidden:", ""]
+        lines += [f"   {name.name} <{public_names.page_of(name.full)}>" for name in own]
+    return "\n".join([*lines, ""])
+
+
+def _summary(name: public_names.Name) -> str:
+    if public_names.identity(name.value) is None and not callable(name.value):
+        return f"a constant of type ``{type(name.value).__name__}``"
+    first = " ".join((inspect.getdoc(name.value) or "").split("\n\n")[0].split())
+    return re.sub(r":\w+:`~?([^`]+)`", r"``\1``", first)  # links are on the page of the name
+
+
+def _name_page(name: public_names.Name) -> str:
+    lines = _title(name.full)
+    target = f"{name.module}::{name.name}"
+    home = public_names.identity(name.value)
+    if home and not home[0].startswith("dpexec"):
+        lines += [f"The same as :py:obj:`{'.'.join(home).removeprefix('builtins.')}`."]
+    elif isinstance(name.value, type):
+        nested = [k for k, v in vars(name.value).items() if public_names.identity(v) in HOMES]
+        lines += [f".. autoclass:: {target}", "   :members:", "   :show-inheritance:"]
+        lines += [f"   :inherited-members: {_described_bases(name.value)}"]
+        lines += [f"   :exclude-members: {', '.join(nested)}"] if nested else []
+    elif inspect.isroutine(name.value) or hasattr(name.value, "__wrapped__"):
+        lines += [f".. autofunction:: {target}"]
+    else:
+        lines += [f".. autodata:: {target}"]
+    return "\n".join([*lines, ""])
+
+
+def _described_bases(kind: type) -> str:
+    """Bases with a page of their own, and those of Python: their methods are not repeated."""
+    bases = kind.__mro__[1:]
+    shown = [b for b in bases if public_names.identity(b) in HOMES or "dpexec" not in b.__module__]
+    return ", ".join(sorted({base.__name__ for base in (*shown, *PLAIN)}))
+
+
+def _title(text: str, line: str = "=") -> list[str]:
+    return [text, line * len(text), ""]
+
+
+HOMES = {
+    public_names.identity(name.value): name.home
+    for name in public_names.names()
+    if public_names.identity(name.value)
+}
+
+
+def qualify(app: Sphinx, document: nodes.document) -> None:
+    """Give references the public names of what they mean, seen from the object that says it."""
+    for node in list(document.findall(addnodes.pending_xref)):
+        if node.get("refdomain") != "py":
+            continue
+        first, dot, rest = node["reftarget"].partition(".")
+        if dot and first in ABBREVIATED:
+            node["reftarget"] = f"{ABBREVIATED[first]}.{rest}"
+        target = node["reftarget"]
+        found = [HOMES[key] + rest for key, rest in _meanings(node) if key in HOMES]
+        if found:
+            node["reftarget"], node["refspecific"] = found[0], False
+        elif _in_signature(node) and sum(h.endswith(f".{target}") for h in HOMES.values()) > 1:
+            node.replace_self(nodes.Text(target))  # nobody knows which
+
+
+def resolve(
+    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element
+) -> nodes.Element | None:
+    """Show what has no page without a link.
+
+    A name in prose that is nothing at all is left alone, of which Sphinx warns.
+    """
+    if node.get("refdomain") != "py":
+        return None
+    target = node["reftarget"]
+    domain = env.domains.python_domain
+    if target in domain.objects:  # a role for another kind: `class` of what is made by a function
+        return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
+    ours = target.startswith("dpexec.") or "." not in target
+    if ours and (_in_signature(node) or _module(target) or any(_meanings(node))):
+        return content
+    return None
+
+
+Meaning = tuple[tuple[str, str] | None, str]
+
+
+def _meanings(node: addnodes.pending_xref) -> Iterator[Meaning]:
+    """Objects that a name may be, as (identity, attributes of it that are named behind)."""
+    parts = node["reftarget"].split(".")
+    places = [(space, parts) for space in _spaces(node)]
+    for end in range(len(parts) - 1, 0, -1):
+        if (module := _module(".".join(parts[:end]))) is not None:
+            places.append((module, parts[end:]))
+            break
+    for space, path in places:
+        if (value := _reach(space, path)) is not None:
+            yield public_names.identity(value), ""
+        owner = _reach(space, path[:-1]) if len(path) > 1 else None
+        if owner is not None and hasattr(owner, path[-1]):
+            yield public_names.identity(owner), f".{path[-1]}"
+
+
+def _spaces(node: addnodes.pending_xref) -> Iterator[Any]:
+    """Where a name is looked up: in the class that speaks, its module, those of its bases."""
+    described = [parent for parent in _parents(node) if isinstance(parent, addnodes.desc)]
+    for description in described:
+        for signature in description.findall(addnodes.desc_signature):
+            module = sys.modules.get(signature.get("module") or "")
+            value = _reach(module, signature.get("fullname", "").split("."))
+            yield from _around(inspect.unwrap(value) if callable(value) else value)
+            break
+    if (module := sys.modules.get(node.get("py:module") or "")) is not None:
+        yield module
+
+
+def _around(value: Any) -> Iterator[Any]:
+    if isinstance(value, type):
+        yield value
+        yield from (sys.modules[base.__module__] for base in value.__mro__)
+    elif (module := sys.modules.get(getattr(value, "__module__", None) or "")) is not None:
+        yield module
+
+
+def _module(name: str) -> Any:
+    if not name.startswith("dpexec"):
+        return None
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+
+def _reach(space: Any, path: list[str]) -> Any:
+    for part in path:
+        space = getattr(space, part, None)
+    return space
+
+
+def _in_signature(node: nodes.Node) -> bool:
+    return any(isinstance(parent, addnodes.desc_signature) for parent in _parents(node))
+
+
+def _parents(node: nodes.Node) -> Iterator[nodes.Node]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+COLON = "\N{RATIO}"
+COLONS = re.compile(r"(:\w+:`[^`]*`|``.*?``|::)|:")  # but for those of roles and code
+
+
+def hide_colons(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Keep napoleon from taking the words before a colon for the type of an attribute."""
+    if what in ("attribute", "data", "property"):
+        lines[:] = [COLONS.sub(lambda found: found[1] or COLON, line) for line in lines]
+
+
+def show_colons(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Undo :func:`hide_colons`."""
+    lines[:] = [line.replace(COLON, ":") for line in lines]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register with Sphinx."""
+    app.connect("builder-inited", write_pages)
+    app.connect("autodoc-process-docstring", hide_colons, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", show_colons, priority=600)
+    app.connect("doctree-read", qualify)
+    app.connect("missing-reference", resolve, priority=900)  # after intersphinx
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

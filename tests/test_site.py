@@ -1,0 +1,125 @@
+"""The site of ``make docs``, as far as it can be checked without Sphinx.
+
+The build itself checks every reference and every page (``.github/workflows/tests.yml``).
+"""
+
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from types import ModuleType
+
+import pytest
+
+import dpexec as fluid
+from dpexec.commands.paddle_alias import paddle_is_dpexec
+from tests import reference
+from tests.guides import BUILT, GUIDES, ROOT, programs
+
+DOCS = ROOT / "docs"
+PAGES = [path for path in GUIDES if path.is_relative_to(DOCS)]
+
+
+def extension(name):
+    """A file of ``docs/_ext``."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "_ext" / f"{name}.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+public_names = extension("public_names")
+links = extension("repository_links")
+
+
+@pytest.fixture(scope="module")
+def names():
+    return public_names.names()
+
+
+def test_every_name_of_paddle_has_a_page(names):
+    described = {public_names.identity(name.value) for name in names} - {None}
+    values = {id(name.value) for name in names}
+    wanted = json.loads((ROOT / "tests" / "fixtures" / "public_names.json").read_text())
+    without = []
+    with paddle_is_dpexec():
+        for place, members in wanted.items():
+            try:
+                module = importlib.import_module(place)
+            except ModuleNotFoundError:
+                continue  # not here: tests/test_public_names.py
+            for member in members:
+                value = getattr(module, member, None)
+                known = id(value) in values or public_names.identity(value) in described
+                if not (value is None or isinstance(value, ModuleType) or known):
+                    without.append(f"{place}.{member}")
+    assert without == []
+
+
+def test_every_page_of_a_name_is_one_file(names):
+    pages = [public_names.page_of(name.home) for name in names if name.home == name.full]
+    assert len({page.lower() for page in pages}) == len(pages) > 800
+    assert {name.home for name in names} == {name.full for name in names if name.home == name.full}
+
+
+def test_every_name_says_what_it_is(names):
+    own = [name for name in names if name.home == name.full and public_names.identity(name.value)]
+    assert [name.full for name in own if not (name.value.__doc__ or "").strip()] == []
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = {"index.md", *(f"{folder}/index.md" for folder in BUILT)}
+    for page in PAGES:
+        trees = re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        for line in "\n".join(trees).splitlines():
+            if line and not line.startswith(":"):
+                place = (page.parent / line).resolve().relative_to(DOCS)
+                assert place.parts[0] in BUILT or (DOCS / f"{place}.md").exists(), (page, line)
+                listed.add(f"{place}.md")
+    assert {str(page.relative_to(DOCS)) for page in PAGES} - listed == set()
+
+
+@pytest.mark.parametrize(
+    ("page", "written", "shown"),
+    [
+        ("viz.md", "[a](../notebooks/01_quickstart.ipynb)", "[a](notebooks/01_quickstart.ipynb)"),
+        ("tutorial/x.md", "[a](../viz.md#top)", "[a](../viz.md#top)"),
+        ("project/contributing.md", "[a](docs/viz.md)", "[a](../viz.md)"),
+        ("project/contributing.md", "[a](CHANGELOG.md)", "[a](changelog.md)"),
+        ("viz.md", "[a](../dpexec/layers/__init__.py)", "[a](api/dpexec.layers.rst)"),
+        ("viz.md", "[a](../Makefile)", "a (`Makefile`)"),
+        ("viz.md", "[a](https://dask.org) [b](#b)", "[a](https://dask.org) [b](#b)"),
+    ],
+)
+def test_links_of_files_become_links_of_pages(page, written, shown):
+    assert links.relink(page, written) == shown
+
+
+def test_nothing_is_loaded_from_a_network_when_the_site_is_built():
+    text = (DOCS / "conf.py").read_text(encoding="utf-8")
+    for name in re.findall(r'^    "(\w+)": "https:', text, re.MULTILINE):
+        lines = (DOCS / "_inventories" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+        assert lines[0] == "# Sphinx inventory version 1" and len(lines) > 3
+
+
+@pytest.mark.parametrize("strategy", [fluid.BuildStrategy, fluid.ExecutionStrategy])
+def test_every_field_of_a_strategy_has_its_row(strategy):
+    lines = (DOCS / "reference" / "strategies.md").read_text(encoding="utf-8").splitlines()
+    rows = [row for _, row, _ in reference.strategy_cells(strategy)]
+    assert [row for row in rows if not any(line.startswith(row) for line in lines)] == []
+    assert len(rows) > 10
+
+
+def test_the_program_of_the_strategies_runs():
+    names = {}
+    (program,) = programs("docs/reference/strategies.md")
+    exec(program, names)
+    assert names["execution"].num_iteration_per_run == 10
+
+
+def test_every_flag_has_its_row_in_its_table():
+    text = (DOCS / "reference" / "flags.md").read_text(encoding="utf-8")
+    heeded, ignored = text.split("## Without effect")
+    for name, row, effective in reference.flag_cells():
+        assert f"\n{row}" in (heeded if effective else ignored), name
