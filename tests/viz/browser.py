@@ -72,15 +72,23 @@ class Browser:
         assert found, f"no button {label!r}"
         found.click()
 
-    def click(self, x: int, y: int, times: int = 1) -> None:
-        """Click at a pixel of the window, fast enough for a double click."""
+    def click(self, x: int, y: int, shift: bool = False) -> None:
+        """Click at a pixel of the window."""
+        self.drag((x, y), (x, y), shift)
+
+    def drag(self, start: tuple[int, int], end: tuple[int, int], shift: bool = False) -> None:
+        """Press the mouse at a pixel of the window and let it go at another."""
         from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
         actions = ActionBuilder(self.driver, duration=0)
-        actions.pointer_action.move_to_location(x, y)
-        for _ in range(times):
-            actions.pointer_action.click()
+        if shift:
+            actions.key_action.key_down("\ue008")
+        actions.pointer_action.move_to_location(*start).pointer_down().move_to_location(*end)
+        actions.pointer_action.pointer_up()
         actions.perform()
+        if shift:
+            actions.key_action.key_up("\ue008")
+            actions.perform()
 
     def log(self) -> list[str]:
         """What the console said since the last look: errors and warnings."""
@@ -121,3 +129,50 @@ def browser() -> Iterator[Browser]:
         yield Browser(driver)
     finally:
         driver.quit()
+
+
+def tabs(page):
+    return page.js("return [...document.querySelectorAll('[role=tab]')].map(t => t.textContent)")
+
+
+def search(page, query, within=".graph"):
+    """Type a query; returns the number of hits shown, and what the status says."""
+    return page.js(
+        "const field = document.querySelector(`${arguments[0]} input[type=search]`);"
+        "field.value = arguments[1];"
+        "field.dispatchEvent(new Event('input'));"
+        "const hits = field.parentElement.querySelectorAll('[role=option]').length;"
+        "const status = field.parentElement.querySelector('.status').textContent;"
+        "return [hits, status]",
+        within,
+        query,
+    )
+
+
+def show(page, level):
+    """Choose what the graph shows: stages, ..., operators."""
+    page.js(
+        "const s = document.querySelector('.graph select');"
+        "s.value = [...s.options].find(o => o.text === arguments[0]).value;"
+        "s.dispatchEvent(new Event('change'))",
+        level,
+    )
+
+
+def hovered(page, of, within=".graph .canvas"):
+    """The first pixel, from the top left, at which the tip says something."""
+    return page.js(
+        "const host = document.querySelector(arguments[1]);"
+        "const box = host.getBoundingClientRect(), tip = host.querySelector('.tip');"
+        "for (let y = 60; y < box.height; y += 5) for (let x = 160; x < box.width; x += 5) {"
+        " const at = {clientX: box.left + x, clientY: box.top + y};"
+        " host.dispatchEvent(new PointerEvent('pointermove', at));"
+        " if (!tip.hidden && tip.textContent.includes(arguments[0]))"
+        " return [Math.round(at.clientX), Math.round(at.clientY)] }",
+        of,
+        within,
+    )
+
+
+def drawn(page):
+    page.js("return new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")

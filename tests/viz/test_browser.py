@@ -8,7 +8,15 @@ from dpexec.viz.pages.page import page as make_page
 from dpexec import viz
 from tests.engine.run.nets import batches, classifier, train
 from tests.viz import bare, big
-from tests.viz.browser import BROWSER, DRIVER, MISSING, browser
+from tests.viz.browser import (
+    BROWSER,
+    DRIVER,
+    MISSING,
+    browser,
+    search,
+    show,
+    tabs,
+)
 from tests.viz.graphs import mlp
 from tests.viz.traces import straggling
 
@@ -52,34 +60,6 @@ def page(window, report):
     """The report, freshly opened; the test must leave the console clean."""
     yield window.open(report)
     assert window.log() == []
-
-
-def tabs(page):
-    return page.js("return [...document.querySelectorAll('[role=tab]')].map(t => t.textContent)")
-
-
-def search(page, query, within=".graph"):
-    """Type a query; returns the number of hits shown, and what the status says."""
-    return page.js(
-        "const field = document.querySelector(`${arguments[0]} input[type=search]`);"
-        "field.value = arguments[1];"
-        "field.dispatchEvent(new Event('input'));"
-        "const hits = field.parentElement.querySelectorAll('[role=option]').length;"
-        "const status = field.parentElement.querySelector('.status').textContent;"
-        "return [hits, status]",
-        within,
-        query,
-    )
-
-
-def show(page, level):
-    """Choose what the graph shows: stages, ..., operators."""
-    page.js(
-        "const s = document.querySelector('.graph select');"
-        "s.value = [...s.options].find(o => o.text === arguments[0]).value;"
-        "s.dispatchEvent(new Event('change'))",
-        level,
-    )
 
 
 def test_a_report_makes_no_request(page):
@@ -209,28 +189,6 @@ def test_a_node_tells_what_its_blocks_run(window, tmp_path):
     shown = window.text(".graph .details")
     assert "Runs 2 operators" in shown and "conditional_blockxprint" in shown
     assert window.log() == []
-
-
-def test_a_click_selects_and_a_double_click_expands(page):
-    page.tab(tabs(page)[1])
-    show(page, "stages")
-    page.wait("document.querySelector('.graph .canvas > canvas').width > 300")
-    before = page.text(".graph .summary")
-    place = page.js(
-        "const host = document.querySelector('.graph .canvas');"
-        "const box = host.getBoundingClientRect();"
-        "for (let y = 40; y < box.height; y += 10) for (let x = 20; x < box.width; x += 20) {"
-        " host.dispatchEvent(new PointerEvent('pointermove',"
-        " {clientX: box.left + x, clientY: box.top + y}));"
-        " if (host.querySelector('.tip').textContent.includes('expand') &&"
-        " !host.querySelector('.tip').hidden)"
-        " return [Math.round(box.left + x), Math.round(box.top + y)] }"
-    )
-    assert place, "no folded box under the pointer"
-    page.click(*place)
-    assert "folded" in page.text(".graph .details")
-    page.click(*place, times=2)
-    assert page.text(".graph .summary") != before
 
 
 def test_everything_answers_the_keyboard(page):

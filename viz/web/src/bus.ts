@@ -34,13 +34,24 @@ export class Bus {
   }
 }
 
+/** What somebody chose in a view, as short texts by name; what is as it was at first is left out. */
+export type State = Record<string, string>;
+
 export interface Panel {
   element: HTMLElement;
   /** Called whenever the tab becomes visible. */
   reveal?: () => void;
+  /** A key that was pressed anywhere in the tab but where people type. */
+  key?: (event: KeyboardEvent) => void;
+  /** What a link to the page has to say of this view. */
+  link?: () => State;
+  /** Show what such a link says. */
+  restore?: (state: State) => void;
 }
 
 export interface Context {
   bus: Bus;
   roles: Record<string, string>;
+  /** The state of a view has changed. */
+  changed: () => void;
 }

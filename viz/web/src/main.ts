@@ -1,6 +1,5 @@
 // Starts the page: reads the data, makes tabs, hides the static pictures.
 
-import { Bus, type Context } from "./bus";
 import { readData } from "./data";
 import { h } from "./dom";
 import { shell } from "./shell";
@@ -9,8 +8,7 @@ async function start(): Promise<void> {
   const source = document.getElementById("data");
   if (!source) return;
   const data = await readData(source);
-  const context: Context = { bus: new Bus(), roles: data.roles };
-  const page = shell(data, context);
+  const page = shell(data);
   document.getElementById("static")?.setAttribute("hidden", "");
   document.body.prepend(page);
   document.documentElement.dataset["ready"] = "yes";

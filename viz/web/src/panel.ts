@@ -20,7 +20,8 @@ export function frame(parts: Parts): HTMLElement {
     "button",
     {
       "aria-expanded": "false",
-      title: "Mouse and keyboard",
+      "data-keys": "",
+      title: "Mouse and keyboard (?)",
       onclick: () => {
         help.hidden = !help.hidden;
         ask.setAttribute("aria-expanded", String(!help.hidden));
@@ -74,8 +75,10 @@ const HELP: Record<string, [string, string][]> = {
     ["wheel, + −", "zoom"],
     ["drag", "move"],
     ["click, arrow keys", "select a box, follow its links"],
-    ["double click, Enter", "expand a folded box"],
+    ["click a folded box, Enter", "open it"],
+    ["shift click", "select a folded box"],
     ["click a bracket, f", "fold a group again"],
+    ["hover a line", "shape and bytes of what flows along it"],
     ["/", "search"],
     ["t", "show the selection in the timeline"],
     ["0", "show everything"],
@@ -93,7 +96,9 @@ const HELP: Record<string, [string, string][]> = {
     ["drag, a d, ← →, shift wheel", "move in time"],
     ["click", "select a slice"],
     [", .", "slice before, slice after"],
+    ["shift drag, drag in the ruler, m", "add up what happened in an area"],
     ["f", "zoom to the selection"],
+    ["p, c, h", "pin, collapse, hide the track of the selection"],
     ["g", "show the selection in the graph"],
     ["/", "search"],
     ["0", "show everything"],

@@ -1,6 +1,6 @@
 // Which view draws which data.
 
-import type { Context, Panel } from "./bus";
+import type { Context, Panel, State } from "./bus";
 import { chartView } from "./chart";
 import { compareView } from "./compare";
 import type { ViewData } from "./data";
@@ -11,6 +11,32 @@ import { PassesView } from "./passes";
 import { TableView } from "./table";
 import { textView } from "./text";
 import { TimelineView } from "./timeline/view";
+
+/** Several panels below each other; a key is for the one that has the focus, or the first. */
+function stack(element: HTMLElement, panels: Panel[]): Panel {
+  const link = (): State =>
+    Object.fromEntries(
+      panels.flatMap((panel, at) =>
+        Object.entries(panel.link?.() ?? {}).map(([name, value]) => [`${at}.${name}`, value]),
+      ),
+    );
+  return {
+    element,
+    reveal: () => panels.forEach((panel) => panel.reveal?.()),
+    key: (event) => {
+      const focused = panels.find((panel) => panel.element.contains(event.target as Node));
+      (focused ?? panels.find((panel) => panel.key))?.key?.(event);
+    },
+    link,
+    restore: (state) =>
+      panels.forEach((panel, at) => {
+        const own = Object.entries(state).filter(([name]) => name.startsWith(`${at}.`));
+        panel.restore?.(
+          Object.fromEntries(own.map(([name, value]) => [name.slice(`${at}.`.length), value])),
+        );
+      }),
+  };
+}
 
 export function makePanel(data: ViewData, context: Context): Panel {
   switch (data.type) {
@@ -37,7 +63,7 @@ export function makePanel(data: ViewData, context: Context): Panel {
         { class: "stack" },
         panels.map((panel) => h("div", { class: "stacked" }, panel.element)),
       );
-      return { element, reveal: () => panels.forEach((panel) => panel.reveal?.()) };
+      return stack(element, panels);
     }
   }
 }

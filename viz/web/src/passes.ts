@@ -1,10 +1,11 @@
 // What each pass changed: one drawing in which a node has its place for good.
 
-import type { Context, Panel } from "./bus";
+import type { Context, Panel, State } from "./bus";
+import { Controls } from "./controls";
 import type { PassStage, PassesData } from "./data";
-import { checkbox, h, uniqueId } from "./dom";
+import { h, uniqueId } from "./dom";
 import { plural } from "./format";
-import { DiagramCanvas } from "./graph/canvas";
+import { DiagramCanvas, sightOf, sightText } from "./graph/canvas";
 import type { Box, Diagram } from "./graph/diagram";
 import { layout } from "./graph/layout";
 import { type Look, type Scene, plainLook } from "./graph/paint";
@@ -31,6 +32,8 @@ export class PassesView implements Panel {
   private ghosts = new Set<string>(); // links of the stage before
   private changes = new Map<number, Change>();
   private onlyChanges = false;
+  private isMoved = false;
+  private readonly controls: Controls;
 
   constructor(
     private readonly data: PassesData,
@@ -40,8 +43,12 @@ export class PassesView implements Panel {
     this.diagram = this.union();
     this.canvas = new DiagramCanvas(this.scene(), {
       click: (box) => this.select(box),
-      open: () => {},
       bracket: () => {},
+      linkTip: () => [],
+      moved: () => {
+        this.isMoved = true;
+        context.changed();
+      },
       tip: (box) => {
         const node = data.nodes[box];
         return node ? [node.name, node.detail, this.changes.get(box) ?? ""] : [];
@@ -63,7 +70,6 @@ export class PassesView implements Panel {
         role: "listbox",
         tabindex: 0,
         "aria-label": "Passes",
-        onkeydown: (event: KeyboardEvent) => this.key(event),
       },
       this.items,
     );
@@ -71,9 +77,11 @@ export class PassesView implements Panel {
       "aria-label",
       "Graph after the pass. Left and right arrow go from pass to pass; the list beside it says what changed.",
     );
-    this.canvas.element.addEventListener("keydown", (event) => this.key(event));
+    this.controls = new Controls(context.changed);
     this.element = this.build();
     this.show(this.firstChange());
+    this.isMoved = false;
+    this.controls.adopt("pass", this.slider);
   }
 
   reveal(): void {
@@ -103,6 +111,7 @@ export class PassesView implements Panel {
     const first = [...this.changes.keys()].sort((a, b) => this.top(a) - this.top(b))[0];
     if (first !== undefined) this.canvas.reveal(first);
     this.canvas.redraw();
+    this.context.changed();
   }
 
   private firstChange(): number {
@@ -197,10 +206,10 @@ export class PassesView implements Panel {
       h("button", { onclick: () => step(-1), "aria-label": "Pass before" }, "◂ Before"),
       this.slider,
       h("button", { onclick: () => step(1), "aria-label": "Next pass" }, "Next ▸"),
-      checkbox("Only changes in full colour", false, (on) => {
+      this.controls.checkbox("changes", "Only changes in full colour", false, (on) => {
         this.onlyChanges = on;
         this.canvas.redraw();
-      }).element,
+      }),
       zoomButtons(
         (factor) => this.canvas.zoom(factor),
         () => this.canvas.fit(true),
@@ -312,7 +321,21 @@ export class PassesView implements Panel {
     this.canvas.redraw();
   }
 
-  private key(event: KeyboardEvent): void {
+  link(): State {
+    const found = this.controls.link();
+    if (this.canvas.scene.selected >= 0) found["box"] = String(this.canvas.scene.selected);
+    if (this.isMoved) found["at"] = sightText(this.canvas.sight);
+    return found;
+  }
+
+  restore(state: State): void {
+    this.controls.restore(state);
+    if (this.data.nodes[Number(state["box"] ?? -1)]) this.select(Number(state["box"]));
+    const sight = sightOf(state["at"]);
+    if (sight) this.canvas.sight = sight;
+  }
+
+  key(event: KeyboardEvent): void {
     const inList = event.target === this.list;
     const commands: Record<string, () => void> = {
       ArrowLeft: () => this.show(this.stage - 1),

@@ -1,13 +1,31 @@
 // Title, theme switch and tabs.
 
-import type { Context, Panel } from "./bus";
+import { Bus, type Context, type Panel } from "./bus";
 import type { PageData, ViewData } from "./data";
 import { h, uniqueId } from "./dom";
+import { isForPage } from "./keys";
+import { addressKeeper, numbers, ranges, readLink } from "./link";
 import { makePanel } from "./panels";
 import { isDark, onTheme, setDark } from "./theme";
 
-export function shell(data: PageData, context: Context): HTMLElement {
+export function shell(data: PageData): HTMLElement {
   const panels = new Map<number, Panel>();
+  const linked = readLink(window === window.top ? location.hash : "");
+  const views = data.views.length;
+  const asked = Number(linked.page["view"] ?? 0);
+  let current = asked >= 0 && asked < views ? Math.floor(asked) : 0;
+  const keep = addressKeeper(() => {
+    const page: Record<string, string> = current ? { view: String(current) } : {};
+    if (switched) page["theme"] = isDark() ? "dark" : "light";
+    if (context.bus.nodes.length) page["nodes"] = ranges(context.bus.nodes);
+    const found = new Map(linked.views); // of views that were not opened yet, what the link says
+    for (const [number, panel] of panels) found.set(number, panel.link?.() ?? {});
+    return { page, views: found };
+  });
+  const context: Context = { bus: new Bus(), roles: data.roles, changed: keep };
+  let switched = linked.page["theme"] !== undefined;
+  if (switched) setDark(linked.page["theme"] === "dark");
+  context.bus.nodes = numbers(linked.page["nodes"] ?? "");
   const ids = data.views.map(() => uniqueId("view"));
   const bodies = data.views.map((view, number) =>
     h("section", {
@@ -42,8 +60,12 @@ export function shell(data: PageData, context: Context): HTMLElement {
       panel = makePanel(data.views[number] as ViewData, context);
       panels.set(number, panel);
       bodies[number]?.append(panel.element);
+      const state = linked.views.get(number);
+      if (state) panel.restore?.(state);
     }
+    current = number;
     panel.reveal?.();
+    keep();
   }
 
   data.views.forEach((view, number) => {
@@ -82,10 +104,18 @@ export function shell(data: PageData, context: Context): HTMLElement {
     {},
     h("h1", {}, data.title),
     data.views.length > 1 ? list : null,
-    themeSwitch(),
+    themeSwitch(() => {
+      switched = true;
+      keep();
+    }),
   );
+  document.addEventListener("keydown", (event) => {
+    if (!isForPage(event)) return;
+    if (event.key === "?") bodies[current]?.querySelector<HTMLElement>("[data-keys]")?.click();
+    else panels.get(current)?.key?.(event);
+  });
   const page = h("div", { id: "page" }, head, h("main", {}, bodies));
-  queueMicrotask(() => open(0)); // canvases measure themselves: they have to be in the document
+  queueMicrotask(() => open(current)); // canvases measure themselves: they have to be in the document
   return page;
 }
 
@@ -94,9 +124,13 @@ function tabName(title: string): string {
   return title.split(" · ")[0] ?? title;
 }
 
-function themeSwitch(): HTMLElement {
+function themeSwitch(changed: () => void): HTMLElement {
   const name = (): string => (isDark() ? "Light" : "Dark");
-  const button = h("button", { class: "theme", onclick: () => setDark(!isDark()) }, name());
+  const button = h("button", { class: "theme" }, name());
+  button.addEventListener("click", () => {
+    setDark(!isDark());
+    changed();
+  });
   const label = (): void => {
     button.textContent = name();
     button.setAttribute("aria-label", `Use ${name().toLowerCase()} colours`);

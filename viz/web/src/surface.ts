@@ -8,6 +8,7 @@ export class Surface {
   readonly context: CanvasRenderingContext2D;
   width = 0;
   height = 0;
+  private reserved = 0; // pixels of the host's right side that are not drawn on
   private waiting = false;
   private ratio = 1;
 
@@ -22,13 +23,22 @@ export class Surface {
     onTheme(() => this.redraw());
   }
 
+  /** Leave some of the host's right side to something else. */
+  reserve(pixels: number): void {
+    if (pixels === this.reserved) return;
+    this.reserved = pixels;
+    this.fit();
+  }
+
   /** Take the size of the host; drawing has to follow at once, or the canvas flashes. */
   fit(): void {
-    const { clientWidth, clientHeight } = this.host;
+    const { clientHeight } = this.host;
+    const clientWidth = this.host.clientWidth - this.reserved;
     const ratio = Math.min(3, devicePixelRatio || 1);
-    if (!clientWidth || !clientHeight) return;
+    if (clientWidth <= 0 || !clientHeight) return;
     if (clientWidth === this.width && clientHeight === this.height && ratio === this.ratio) return;
     [this.width, this.height, this.ratio] = [clientWidth, clientHeight, ratio];
+    this.canvas.style.width = `${clientWidth}px`;
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
     this.resized();
@@ -72,6 +82,7 @@ export function onDrag(
   element: HTMLElement,
   drag: (dx: number, dy: number, event: PointerEvent) => void,
   click: (event: PointerEvent) => void,
+  dragged: () => void = () => {},
 ): void {
   let last: { x: number; y: number } | null = null;
   let moved = 0;
@@ -90,6 +101,7 @@ export function onDrag(
   });
   element.addEventListener("pointerup", (event) => {
     if (last && moved <= 3) click(event);
+    else if (last) dragged();
     last = null;
   });
   element.addEventListener("pointercancel", () => (last = null));

@@ -1,9 +1,10 @@
 // A table that sorts, filters and downloads.
 
-import type { Context, Panel } from "./bus";
+import type { Context, Panel, State } from "./bus";
 import type { Cell, TableData } from "./data";
 import { download, h } from "./dom";
 import { count, figure } from "./format";
+import { figures } from "./link";
 import { search } from "./list";
 
 const PAGE = 400; // rows that are made at once
@@ -61,6 +62,28 @@ export class TableView implements Panel {
     });
     this.element = this.build();
     this.render(true);
+  }
+
+  link(): State {
+    const found: State = this.filter.value ? { find: this.filter.value } : {};
+    const { sort } = this.data;
+    if (this.column !== (sort?.[0] ?? -1) || this.down !== (sort?.[1] === "down"))
+      found["sort"] = `${this.column},${Number(this.down)}`;
+    return found;
+  }
+
+  restore(state: State): void {
+    const [column, down] = figures(state["sort"], 2) ?? [];
+    if (column !== undefined && this.data.columns[column])
+      [this.column, this.down] = [column, !!down];
+    this.filter.value = state["find"] ?? "";
+    this.render(true);
+  }
+
+  key(event: KeyboardEvent): void {
+    if (event.key !== "/") return;
+    event.preventDefault();
+    this.filter.focus();
   }
 
   private build(): HTMLElement {
@@ -155,6 +178,7 @@ export class TableView implements Panel {
       rows.push(h("tr", {}, h("td", { colspan: this.data.columns.length }, more)));
     }
     this.body.replaceChildren(...rows);
+    this.context.changed();
     this.status.textContent = `${count(this.order.length)} of ${count(this.data.rows.length)} rows`;
   }
 

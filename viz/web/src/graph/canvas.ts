@@ -1,27 +1,49 @@
 // The drawing of a diagram that pans, zooms and answers clicks; graph and passes share it.
 
 import { h } from "../dom";
+import { figures } from "../link";
 import { Surface, onDrag, wheelFactor, wheelIsOurs } from "../surface";
 import { colour, onTheme } from "../theme";
 import { Camera } from "./camera";
 import type { Bracket } from "./layout";
-import { type Scene, paint, visibleRows } from "./paint";
+import { type Scene, TINY, linkAt, paint, visibleRows } from "./paint";
 
 export interface Answers {
-  click: (box: number) => void; // -1: beside all boxes
-  open: (box: number) => void; // double click, Enter
+  click: (box: number, event: MouseEvent) => void; // -1: beside all boxes
   bracket: (bracket: Bracket) => void;
   tip: (box: number) => string[]; // lines; the first one stands out
+  linkTip: (link: number) => string[];
+  moved: () => void; // another part of the drawing is seen
 }
 
 const MAP_WIDTH = 120;
-const MAP_HEIGHT = 170;
+const MAP_COLUMN = MAP_WIDTH + 20; // beside the drawing, of which it hides nothing
+const MAP_LEAST = 560; // pixels of width below which there is no room for a map
+const REACH = 4; // pixels from which a link is hovered
+const NOTHING = { box: -1, link: -1 };
+
+/** The upper left corner of what is seen, in the drawing's own units, and how large it is. */
+export interface Sight {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+export function sightText({ x, y, scale }: Sight): string {
+  return `${x.toFixed(1)},${y.toFixed(1)},${scale.toPrecision(5)}`;
+}
+
+/** Read what `sightText` wrote; null if it is none. */
+export function sightOf(text: string | undefined): Sight | null {
+  const [x, y, scale] = figures(text, 3) ?? [];
+  return x === undefined || y === undefined || !scale ? null : { x, y, scale: Math.abs(scale) };
+}
 
 export class DiagramCanvas {
   readonly element = h("div", { class: "canvas", tabindex: 0, role: "application" });
   readonly camera: Camera;
   private readonly surface: Surface;
-  private readonly map = h("canvas", { class: "minimap", "aria-hidden": "true" });
+  private readonly map = h("canvas", { class: "minimap", "aria-hidden": "true", hidden: true });
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly mapBoxes = h("canvas"); // the overview without the frame, drawn once per scene
   private mapDirty = true;
@@ -29,6 +51,9 @@ export class DiagramCanvas {
   private dragsMap = false;
   private fitted = false;
   private pending = -1; // box to reveal as soon as the canvas has a size
+  private wanted: Sight | null = null; // what to show as soon as the canvas has a size
+  private pointer = { x: 0, y: 0 };
+  private under = NOTHING; // what the tip speaks of
 
   constructor(
     public scene: Scene,
@@ -61,6 +86,22 @@ export class DiagramCanvas {
       this.camera.fit(false);
     }
     this.redraw();
+    this.answers.moved();
+  }
+
+  get sight(): Sight {
+    return { ...this.camera.at(0, 0), scale: this.camera.scale };
+  }
+
+  set sight(sight: Sight) {
+    this.wanted = sight;
+    if (!this.fitted) return;
+    const { camera, surface } = this;
+    camera.scale = sight.scale;
+    camera.x = -sight.x * sight.scale;
+    camera.y = -sight.y * sight.scale;
+    camera.pan(0, 0);
+    surface.redraw();
   }
 
   /** Draw again because looks have changed, not only the camera. */
@@ -71,12 +112,17 @@ export class DiagramCanvas {
 
   fit(whole: boolean): void {
     this.camera.fit(whole);
-    this.surface.redraw();
+    this.move();
   }
 
   zoom(factor: number): void {
     this.camera.zoom(factor, this.surface.width / 2, this.surface.height / 2);
+    this.move();
+  }
+
+  private move(): void {
     this.surface.redraw();
+    this.answers.moved();
   }
 
   reveal(box: number, centre = false): void {
@@ -92,7 +138,7 @@ export class DiagramCanvas {
       number,
     ];
     this.camera.reveal(...at, centre);
-    this.surface.redraw();
+    this.move();
   }
 
   /** Pixel of the middle of a box; the tests click there. */
@@ -112,7 +158,12 @@ export class DiagramCanvas {
     if (this.fitted) return this.camera.pan(0, 0);
     this.fitted = true;
     this.camera.fit(false);
+    if (!this.isAllSeen() && this.element.clientWidth >= MAP_LEAST) {
+      this.surface.reserve(MAP_COLUMN);
+      this.camera.fit(false);
+    }
     if (this.pending >= 0) this.reveal(this.pending, true);
+    if (this.wanted) this.sight = this.wanted;
   }
 
   private listen(): void {
@@ -128,7 +179,7 @@ export class DiagramCanvas {
         event.preventDefault();
         if (event.shiftKey) this.camera.pan(-event.deltaX - event.deltaY, 0);
         else this.camera.zoom(wheelFactor(event), ...local(event));
-        this.surface.redraw();
+        this.move();
       },
       { passive: false },
     );
@@ -142,8 +193,8 @@ export class DiagramCanvas {
       (dx, dy, event) => {
         if (this.dragsMap) return this.jump(event);
         this.camera.pan(dx, dy);
-        this.tip.hidden = true;
-        this.surface.redraw();
+        this.hideTip();
+        this.move();
       },
       (event) => {
         element.focus({ preventScroll: true });
@@ -151,33 +202,55 @@ export class DiagramCanvas {
         if (this.overMap(x, y)) return this.jump(event);
         const bracket = this.bracketAt(x, y);
         if (bracket) this.answers.bracket(bracket);
-        else this.answers.click(this.boxAt(x, y));
+        else this.answers.click(this.boxAt(x, y), event);
       },
     );
-    element.addEventListener("dblclick", (event) => {
-      const box = this.boxAt(...local(event));
-      if (box >= 0) this.answers.open(box);
-    });
     element.addEventListener("pointermove", (event) => {
       if (event.buttons) return;
       const [x, y] = local(event);
-      const box = this.overMap(x, y) ? -1 : this.boxAt(x, y);
+      this.pointer = { x, y };
+      this.hover();
+      const { box } = this.under;
       element.style.cursor = box >= 0 || this.bracketAt(x, y) ? "pointer" : "grab";
-      this.hover(box, x, y);
     });
-    element.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    element.addEventListener("pointerleave", () => this.hideTip());
+    element.addEventListener("keydown", () => this.hideTip());
   }
 
-  private hover(box: number, x: number, y: number): void {
-    const lines = box < 0 ? [] : this.answers.tip(box).filter(Boolean);
-    this.tip.hidden = !lines.length;
-    this.tip.replaceChildren(...lines.map((line, k) => h(k ? "div" : "b", {}, line)));
+  private hideTip(): void {
+    this.under = NOTHING;
+    this.tip.hidden = true;
+  }
+
+  /** What lies under a pixel: a box, or else a link. */
+  private found(x: number, y: number): typeof NOTHING {
+    if (this.overMap(x, y)) return NOTHING;
+    const box = this.boxAt(x, y);
+    return box >= 0 ? { box, link: -1 } : { box: -1, link: this.linkAt(x, y) };
+  }
+
+  /** Say what is under the pointer. */
+  private hover(): void {
+    const { x, y } = this.pointer;
+    const { box, link } = (this.under = this.found(x, y));
+    const lines = box >= 0 ? this.answers.tip(box) : link >= 0 ? this.answers.linkTip(link) : [];
+    const said = lines.filter(Boolean);
+    this.tip.hidden = !said.length;
+    this.tip.replaceChildren(...said.map((line, k) => h(k ? "div" : "b", {}, line)));
     const { clientWidth, clientHeight } = this.element;
     this.tip.style.left = `${Math.min(x + 14, clientWidth - this.tip.offsetWidth - 8)}px`;
     this.tip.style.top = `${Math.min(y + 16, clientHeight - this.tip.offsetHeight - 8)}px`;
   }
 
+  private linkAt(px: number, py: number): number {
+    const { camera, scene } = this;
+    if (camera.scale < TINY || px > this.surface.width) return -1;
+    const { x, y } = camera.at(px, py);
+    return linkAt(scene, x, y, (2 * REACH) / camera.scale);
+  }
+
   private boxAt(px: number, py: number): number {
+    if (px > this.surface.width) return -1;
     const { layout, look } = this.scene;
     const { x, y } = this.camera.at(px, py);
     const [first, last] = visibleRows(layout, y, y);
@@ -208,6 +281,16 @@ export class DiagramCanvas {
     const { width, height } = this.surface;
     paint(context, this.scene, this.camera, width, height);
     this.paintMap(width, height);
+    if (this.tip.hidden) return; // what it speaks of may have gone, or moved
+    const found = this.found(this.pointer.x, this.pointer.y);
+    if (found.box !== this.under.box || found.link !== this.under.link) this.hover();
+  }
+
+  private isAllSeen(): boolean {
+    const { width, height } = this.surface;
+    const { layout } = this.scene;
+    const { scale } = this.camera;
+    return layout.width * scale <= width && layout.height * scale <= height;
   }
 
   private overMap(x: number, y: number): boolean {
@@ -228,21 +311,23 @@ export class DiagramCanvas {
     this.camera.x = width / 2 - ((event.clientX - box.left) / this.mapScale.x) * this.camera.scale;
     this.camera.y = height / 2 - ((event.clientY - box.top) / this.mapScale.y) * this.camera.scale;
     this.camera.pan(0, 0);
-    this.surface.redraw();
+    this.move();
   }
 
-  /** The overview, while a part of the drawing is out of view. */
+  /** The overview in a column of its own, from when a part of the drawing is out of view. */
   private paintMap(width: number, height: number): void {
     const { layout } = this.scene;
     const { camera, map } = this;
-    const all = layout.width * camera.scale <= width && layout.height * camera.scale <= height;
-    map.hidden = all || width < 560;
+    if (this.element.clientWidth < MAP_LEAST) map.hidden = true;
+    else if (!this.isAllSeen()) map.hidden = false;
+    this.surface.reserve(map.hidden ? 0 : MAP_COLUMN);
     if (map.hidden) return;
     // A tall graph is stretched sideways, or its overview were a thread.
-    const least = Math.min(MAP_WIDTH / layout.width, MAP_HEIGHT / layout.height);
+    const high = height - 20;
+    const least = Math.min(MAP_WIDTH / layout.width, high / layout.height);
     const scale = (this.mapScale = {
       x: Math.min(MAP_WIDTH / layout.width, least * 8),
-      y: Math.min(MAP_HEIGHT / layout.height, least * 8),
+      y: Math.min(high / layout.height, least * 8),
     });
     const ratio = Math.min(3, devicePixelRatio || 1);
     const [w, h] = [Math.max(12, layout.width * scale.x), Math.max(12, layout.height * scale.y)];

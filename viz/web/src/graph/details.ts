@@ -21,9 +21,10 @@ const MOST = 60; // rows of a list before it is cut
 export function details(model: GraphModel, shown: Visible, box: number, actions: Actions): Child[] {
   const group = shown.groups[box] ?? -1;
   const members = shown.members[box] ?? [];
+  const label = shown.boxes[box]?.label ?? "";
   return group < 0
     ? operator(model, members, actions)
-    : folded(model, shown, box, group, members, actions);
+    : groupDetails(model, label, group, members, true, actions);
 }
 
 function operator(model: GraphModel, members: number[], actions: Actions): Child[] {
@@ -75,12 +76,13 @@ function body(model: GraphModel, position: number): Child {
   ];
 }
 
-function folded(
+/** What belongs to a group, folded or open. */
+export function groupDetails(
   model: GraphModel,
-  shown: Visible,
-  box: number,
+  label: string,
   group: number,
   members: number[],
+  folded: boolean,
   actions: Actions,
 ): Child[] {
   const data = model.data.groups[group];
@@ -91,9 +93,12 @@ function folded(
   }
   const sorted = [...names].sort((a, b) => b[1] - a[1]);
   return [
-    h("h2", {}, shown.boxes[box]?.label ?? ""),
+    h("h2", {}, label),
     list([
-      ["folded", `${plural(members.length, "operator")} of one ${data?.kind ?? "group"}`],
+      [
+        folded ? "folded" : "open",
+        `${plural(members.length, "operator")} of one ${data?.kind ?? "group"}`,
+      ],
       ["device", device(model, members)],
       ...measured(model, members),
     ]),
@@ -101,7 +106,9 @@ function folded(
     h(
       "p",
       { class: "buttons" },
-      h("button", { onclick: () => actions.expand(group) }, "Expand"),
+      folded
+        ? h("button", { onclick: () => actions.expand(group) }, "Expand")
+        : h("button", { onclick: () => actions.fold(group) }, `Fold ${label}`),
       timelineButton(model, members, actions),
     ),
     h("h3", {}, "Holds"),

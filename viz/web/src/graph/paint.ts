@@ -26,6 +26,9 @@ export interface Scene {
   selected: number;
 }
 
+/** Below this scale, links between neighbouring rows are not drawn. */
+export const TINY = 0.12;
+
 const SANS = "system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif";
 const MONO = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
 
@@ -198,7 +201,7 @@ function links(
     critical: [],
     strong: [],
   };
-  const tiny = camera.scale < 0.12;
+  const tiny = camera.scale < TINY;
   for (const route of scene.layout.routes) {
     if (route.top > bottom || route.bottom < top) continue;
     const state = scene.linkState(route.link);
@@ -250,6 +253,22 @@ function trace(context: CanvasRenderingContext2D, { points, curve }: Route): voi
     context.arcTo(x, y, nx, ny, room);
   }
   context.lineTo(points.at(-2) as number, (points.at(-1) as number) - 4);
+}
+
+const probe = document.createElement("canvas").getContext("2d") as CanvasRenderingContext2D;
+
+/** The link drawn at a point, the last one of several; -1 for none. */
+export function linkAt(scene: Scene, x: number, y: number, wide: number): number {
+  probe.lineWidth = wide;
+  let found = -1;
+  for (const route of scene.layout.routes) {
+    if (y < route.top - wide || y > route.bottom + wide) continue;
+    if (scene.linkState(route.link) === "hidden") continue;
+    probe.beginPath();
+    trace(probe, route);
+    if (probe.isPointInStroke(x, y)) found = route.link;
+  }
+  return found;
 }
 
 function head(context: CanvasRenderingContext2D, x: number, y: number): void {

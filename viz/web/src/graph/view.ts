@@ -1,14 +1,16 @@
 // The graph: lanes, folding, search, colours, details, keyboard.
 
-import type { Context, Panel } from "../bus";
+import type { Context, Panel, State } from "../bus";
 import type { GraphData } from "../data";
-import { checkbox, choice, h } from "../dom";
+import { Controls } from "../controls";
+import { type Child, choice, h } from "../dom";
+import { numbers, ranges } from "../link";
 import { SearchList } from "../list";
 import { frame, helpText, roleLegend, zoomButtons } from "../panel";
 import { SIGNS, onTheme } from "../theme";
-import { DiagramCanvas } from "./canvas";
+import { DiagramCanvas, sightOf, sightText } from "./canvas";
 import { type ColourBy, Colouring } from "./colouring";
-import { details } from "./details";
+import { type Actions, details, groupDetails } from "./details";
 import { type FoldState, type Visible, flowText, visible } from "./fold";
 import { layout } from "./layout";
 import { foldedAt, kindOf, kinds } from "./levels";
@@ -31,6 +33,11 @@ export class GraphView implements Panel {
   private readonly search: SearchList;
   private readonly colouring: Colouring;
   private critical = false;
+  private readonly controls: Controls;
+  private readonly opening: string; // what is folded at first
+  private isMoved = false;
+  private levels: HTMLSelectElement | null = null; // what is shown, of the kinds of groups
+  private opened = -1; // the group that was opened last, while nothing else is selected
   private hits: Set<number> | null = null; // boxes
   private foundNodes: Set<number> | null = null;
   private near = new Set<number>(); // boxes joined with the selected one
@@ -45,15 +52,21 @@ export class GraphView implements Panel {
     this.state = { folded: new Set(folded), replicas: data.fold_replicas };
     this.shown = visible(this.model, this.state);
     this.canvas = new DiagramCanvas(this.scene(), {
-      click: (box) => this.pick(box),
-      open: (box) => this.open(box),
+      click: (box, event) =>
+        this.shown.boxes[box]?.folded && !event.shiftKey ? this.open(box) : this.pick(box),
       bracket: (bracket) => this.fold(bracket.group),
       tip: (box) => this.tip(box),
+      linkTip: (link) => this.linkTip(link),
+      moved: () => {
+        this.isMoved = true;
+        context.changed();
+      },
     });
+    this.controls = new Controls(context.changed);
     this.search = this.makeSearch();
     this.element = this.build();
+    this.opening = ranges(this.state.folded);
     onTheme(() => this.showLegend());
-    this.canvas.element.addEventListener("keydown", (event) => this.key(event));
     context.bus.listen((nodes, origin) => origin !== this && this.showNodes(nodes));
     this.refresh();
     if (context.bus.nodes.length) this.showNodes(context.bus.nodes);
@@ -110,22 +123,25 @@ export class GraphView implements Panel {
     if (names.length) {
       const opening = kindOf(this.data.groups, this.state.folded);
       const fold = (kind: string): void => this.setFolded(foldedAt(this.data.groups, kind));
-      tools.push(choice("Show", [...names, ["", "operators"]], opening, fold).element);
+      const made = choice("Show", [...names, ["", "operators"]], opening, fold);
+      this.levels = made.select;
+      tools.push(made.element);
     }
     if (this.data.twins.some((twin) => twin !== null)) {
       tools.push(
-        checkbox("Equal devices as one", this.state.replicas, (value) =>
+        this.controls.checkbox("twins", "Equal devices as one", this.state.replicas, (value) =>
           this.setFolded(this.state.folded, value),
-        ).element,
+        ),
       );
     }
     const colours = this.colouring.choices();
     if (colours.length > 1) {
       const recolour = (by: string): void => this.recolour(by as ColourBy);
-      tools.push(choice("Colour by", colours, "role", recolour).element);
+      tools.push(this.controls.choice("colour", "Colour by", colours, "role", recolour));
     }
     if (this.model.critical.size) {
-      tools.push(checkbox("Critical path", false, (value) => this.overlayCritical(value)).element);
+      const overlay = (value: boolean): void => this.overlayCritical(value);
+      tools.push(this.controls.checkbox("critical", "Critical path", false, overlay));
     }
     const zoom = (factor: number): void => this.canvas.zoom(factor);
     tools.push(zoomButtons(zoom, () => this.canvas.fit(true)));
@@ -146,7 +162,7 @@ export class GraphView implements Panel {
   }
 
   private makeSearch(): SearchList {
-    return new SearchList({
+    const list = new SearchList({
       noun: "operator",
       hint: "name, op, device, shape, file line; /regular expression/",
       total: () => this.model.nodes.length,
@@ -164,6 +180,8 @@ export class GraphView implements Panel {
       choose: (position) => this.choose(position),
       found: (hits) => this.markNodes(hits),
     });
+    this.controls.adopt("find", list.field);
+    return list;
   }
 
   /** Select one node, opening the groups around it. */
@@ -196,13 +214,32 @@ export class GraphView implements Panel {
     );
   }
 
+  /** Show what a folded box holds; what the box said stays beside it. */
   private open(box: number): void {
     const group = this.shown.groups[box] ?? -1;
-    if (group >= 0) this.expand(group);
+    if (group < 0) return;
+    const members = this.shown.members[box] ?? [];
+    this.selected = -1;
+    this.expand(group);
+    this.sayGroup(group);
+    this.tell(members);
+  }
+
+  /** Details of an open group. */
+  private sayGroup(group: number): void {
+    const members = this.model.nodes.flatMap((_, position) => {
+      const shown = this.state.replicas ? this.model.twin(position) : position;
+      return [...this.model.groupsOf(shown)].includes(group) ? [position] : [];
+    });
+    const label = this.data.groups[group]?.label ?? "";
+    this.opened = group;
+    this.side.hidden = false;
+    this.say(groupDetails(this.model, label, group, members, false, this.actions()));
   }
 
   private select(box: number, centre: boolean): void {
     this.selected = box;
+    this.opened = -1;
     this.near = new Set();
     for (const link of this.shown.links) {
       if (link.source === box) this.near.add(link.target);
@@ -212,19 +249,27 @@ export class GraphView implements Panel {
     if (box >= 0) this.canvas.reveal(box, centre);
     this.canvas.redraw();
     this.showDetails();
+    this.context.changed();
   }
 
-  private showDetails(): void {
+  private actions(): Actions {
     const { bus, roles } = this.context;
-    this.side.hidden = this.selected < 0;
-    if (this.selected < 0) return this.side.replaceChildren();
-    const content = details(this.model, this.shown, this.selected, {
+    return {
       roles,
       choose: (node) => this.choose(node),
       expand: (group) => this.expand(group),
       fold: (group) => this.fold(group),
       timeline: bus.has("timeline") ? (nodes) => bus.open("timeline", nodes, this) : null,
-    });
+    };
+  }
+
+  private showDetails(): void {
+    this.side.hidden = this.selected < 0;
+    if (this.selected < 0) return this.side.replaceChildren();
+    this.say(details(this.model, this.shown, this.selected, this.actions()));
+  }
+
+  private say(content: Child[]): void {
     const close = h(
       "button",
       { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1) },
@@ -325,13 +370,50 @@ export class GraphView implements Panel {
   private tip(box: number): string[] {
     const data = this.shown.boxes[box];
     const node = this.model.node(this.shown.members[box]?.[0] as number);
-    const more = data?.folded ? "double click or Enter: expand" : (node.line ?? "");
+    const more = data?.folded ? "click or Enter: open · shift click: select" : (node.line ?? "");
     return [data?.label ?? "", data?.detail ?? "", more];
   }
 
-  private key(event: KeyboardEvent): void {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.canvas.element)
-      return;
+  /** What flows along a link, and between whom. */
+  private linkTip(link: number): string[] {
+    const ends = this.shown.links[link];
+    if (!ends) return [];
+    const edges = this.shown.linkEdges[link] ?? [];
+    const [source, target] = [this.shown.boxes[ends.source], this.shown.boxes[ends.target]];
+    const names = new Set(edges.flatMap((edge) => this.model.edge(edge).vars));
+    const first = [...names].slice(0, 3).map((id) => this.model.variable(id).name);
+    const more = names.size > first.length ? `, and ${names.size - first.length} more` : "";
+    return [
+      flowText(this.model, edges),
+      first.join(", ") + more,
+      `${source?.label ?? ""} → ${target?.label ?? ""}`,
+    ];
+  }
+
+  link(): State {
+    const found = this.controls.link();
+    const folded = ranges(this.state.folded);
+    if (folded !== this.opening) found["folded"] = folded;
+    const first = this.shown.members[this.selected]?.[0];
+    if (first !== undefined) found["box"] = String(first);
+    else if (this.opened >= 0) found["open"] = String(this.opened);
+    if (this.isMoved) found["at"] = sightText(this.canvas.sight);
+    return found;
+  }
+
+  restore(state: State): void {
+    this.controls.restore(state);
+    const { folded, box, open } = state;
+    const known = (group: number): boolean => this.data.groups[group] !== undefined;
+    if (folded !== undefined) this.setFolded(new Set(numbers(folded).filter(known)));
+    this.select(this.shown.boxOf[Number(box ?? -1)] ?? -1, false);
+    if (open !== undefined && known(Number(open))) this.sayGroup(Number(open));
+    if (this.levels) this.levels.value = kindOf(this.data.groups, this.state.folded);
+    const sight = sightOf(state["at"]);
+    if (sight) this.canvas.sight = sight;
+  }
+
+  key(event: KeyboardEvent): void {
     const commands: Record<string, () => void> = {
       ArrowDown: () => this.step(0, 1),
       ArrowUp: () => this.step(0, -1),
@@ -364,6 +446,7 @@ export class GraphView implements Panel {
 
   /** Fold the innermost open group around the selection. */
   private foldAround(): void {
+    if (this.opened >= 0) return this.fold(this.opened);
     const first = this.shown.members[this.selected]?.[0];
     if (first === undefined) return;
     const group = [...this.model.groupsOf(this.model.twin(first))].find(
@@ -375,7 +458,10 @@ export class GraphView implements Panel {
   /** Go along the links (down, up) or to the next box of the row. */
   private step(across: number, down: number): void {
     const { layout } = this.canvas.scene;
-    if (this.selected < 0) return this.pick(layout.byRow[0]?.[0] ?? -1);
+    if (this.selected < 0) {
+      const first = this.opened < 0 ? undefined : this.shown.boxOf[this.firstOf(this.opened)];
+      return this.pick(first ?? layout.byRow[0]?.[0] ?? -1);
+    }
     if (across) {
       const row = layout.byRow[layout.row[this.selected] as number] ?? [];
       const next = row[row.indexOf(this.selected) + across];

@@ -47,7 +47,7 @@ export class MemoryChart {
       if (!event.buttons) this.read(this.position(this.timeAt(event.clientX - left())));
     });
     element.addEventListener("pointerleave", () => this.read(-1));
-    element.addEventListener("keydown", (event) => this.key(event));
+    element.addEventListener("keydown", (event) => this.key(event)); // of several charts, this one
     element.addEventListener(
       "wheel",
       (event) => {
@@ -69,7 +69,7 @@ export class MemoryChart {
     );
   }
 
-  private key(event: KeyboardEvent): void {
+  key(event: KeyboardEvent): void {
     const { window } = this;
     const middle = (window.from + window.to) / 2;
     const last = this.device.times.length - 1;
@@ -134,13 +134,17 @@ export class MemoryChart {
           .reverse()
           .map(([kind, value]) => h("div", {}, `${kind}: ${bytes(value)}`)),
       );
-      this.tip.style.left = `${Math.min(this.x(time) + 12, this.surface.width - this.tip.offsetWidth - 8)}px`;
       this.tip.style.top = `${TOP}px`;
     }
     this.redraw();
   }
 
   private paint(context: CanvasRenderingContext2D): void {
+    if (this.at >= 0) {
+      const x = this.x(this.device.times[this.at] as number);
+      this.tip.style.left = `${Math.min(x + 12, this.surface.width - this.tip.offsetWidth - 8)}px`;
+      this.tip.hidden = x < LEFT || x > this.surface.width;
+    }
     this.grid(context);
     context.save();
     context.beginPath();

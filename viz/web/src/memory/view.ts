@@ -4,6 +4,7 @@ import type { Context, Panel } from "../bus";
 import type { MemoryData } from "../data";
 import { h } from "../dom";
 import { bytes, nanoseconds } from "../format";
+import { figures } from "../link";
 import { zoomButtons } from "../panel";
 import { TableView } from "../table";
 import { TimeWindow } from "../window";
@@ -14,7 +15,12 @@ export function memoryView(data: MemoryData, context: Context): Panel {
   const times = data.devices.flatMap(({ times }) => [times[0] ?? 0, times[times.length - 1] ?? 1]);
   const window = new TimeWindow(Math.min(...times), Math.max(...times));
   window.show(...data.view);
-  const moved = (): void => charts.forEach((chart) => chart.redraw());
+  const opening = `${Math.round(window.from)},${Math.round(window.to)}`;
+  const seen = (): string => `${Math.round(window.from)},${Math.round(window.to)}`;
+  const moved = (): void => {
+    charts.forEach((chart) => chart.redraw());
+    context.changed();
+  };
   const charts = data.devices.map((device) => new MemoryChart(device, kinds, window, moved));
   const zoom = (factor: number): void => {
     window.zoom(factor, (window.from + window.to) / 2);
@@ -91,5 +97,11 @@ export function memoryView(data: MemoryData, context: Context): Panel {
       sections,
     ),
     reveal: moved,
+    link: () => (seen() === opening ? {} : { at: seen() }),
+    restore: (state) => {
+      const [from, to] = figures(state["at"], 2) ?? [];
+      if (from !== undefined && to !== undefined) window.show(from, to);
+    },
+    key: (event) => charts[0]?.key(event),
   };
 }

@@ -1,9 +1,10 @@
 // What is said about a selected slice.
 
 import { type Child, h } from "../dom";
-import { figure, nanoseconds } from "../format";
+import { count, figure, moment, nanoseconds } from "../format";
 import { SIGNS } from "../theme";
 import type { TimelineModel } from "./model";
+import { type Area, type Sum, sumsOf } from "./sums";
 
 interface Actions {
   roles: Record<string, string>;
@@ -95,4 +96,58 @@ function linked(heading: string, model: TimelineModel, slices: number[], actions
   const more =
     slices.length > MOST ? h("p", { class: "more" }, `and ${slices.length - MOST} more`) : null;
   return [h("h3", {}, `${heading} (${slices.length})`), h("ul", { class: "plain" }, items), more];
+}
+
+/** What happened in an area, and for how long. */
+export function areaDetails(
+  model: TimelineModel,
+  area: Area,
+  roles: Record<string, string>,
+  zoom: () => void,
+): Child[] {
+  const sums = sumsOf(model, area);
+  const span = area.to - area.from;
+  const all = span * area.tracks.length;
+  const steps = sums.steps.length;
+  const facts: [string, string][] = [
+    ["from", moment(area.from, Math.max(1, span / 100))],
+    [
+      "steps",
+      steps > 1 ? `${sums.steps[0]} to ${sums.steps[steps - 1]}` : `${sums.steps[0] ?? "–"}`,
+    ],
+    ["tracks", String(area.tracks.length)],
+    ["slices", count(sums.slices)],
+    ["busy", all ? `${nanoseconds(sums.busy)}, ${figure(sums.busy / all, "fraction")}` : "–"],
+  ];
+  return [
+    h("h2", {}, `${nanoseconds(span)} selected`),
+    h(
+      "dl",
+      {},
+      facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    ),
+    h("p", { class: "buttons" }, h("button", { onclick: zoom }, "Zoom to it")),
+    h("p", { class: "more" }, "Times are added over the tracks; those of parts count once."),
+    sumTable("By role", sums.roles, sums.busy, (sum) => roles[sum.role] ?? sum.role),
+    sumTable("By operator", sums.names, sums.busy, (sum) => sum.name),
+  ];
+}
+
+function sumTable(heading: string, sums: Sum[], busy: number, name: (sum: Sum) => string): Child {
+  if (!sums.length) return null;
+  const rows = sums
+    .slice(0, MOST)
+    .map((sum) =>
+      h(
+        "tr",
+        {},
+        h("td", {}, `${SIGNS[sum.role] ?? ""} ${name(sum)}`),
+        h("td", { class: "number" }, `${count(sum.count)}×`),
+        h("td", { class: "number" }, nanoseconds(sum.time)),
+        h("td", { class: "number" }, busy ? figure(sum.time / busy, "fraction") : ""),
+      ),
+    );
+  const more =
+    sums.length > MOST ? h("p", { class: "more" }, `and ${sums.length - MOST} more`) : null;
+  return [h("h3", {}, heading), h("table", { class: "sums" }, h("tbody", {}, rows)), more];
 }

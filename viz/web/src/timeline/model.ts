@@ -3,34 +3,30 @@
 import type { TimelineData } from "../data";
 import { moment } from "../format";
 
-export interface Row {
-  track: number;
-  depth: number;
-  slices: Int32Array; // by start
-}
-
 export interface Track {
   name: string;
   group: string;
   device: number | null;
-  depths: number;
-  first: number; // row
+  levels: Int32Array[]; // slices by depth, each in order of their start
+  from: number; // its slices are numbered one after another
+  to: number;
+  steps: Set<number>; // in which it has a slice
+  busy: number; // nanoseconds
 }
 
 export class TimelineModel {
-  readonly rows: Row[] = [];
   readonly tracks: Track[] = [];
   readonly total: number;
-  readonly rowOf: Int32Array;
+  readonly most: number[]; // of every counter
   readonly critical: Set<number>;
   readonly steps: { number: number; from: number; to: number }[] = [];
   readonly byNode = new Map<number, number[]>();
+  private readonly halves = new Map<number, Int32Array[]>();
   private readonly flowsOf = new Map<number, [number, number][]>();
 
   constructor(readonly data: TimelineData) {
     const { track, depth, node } = data.slices;
     this.total = track.length;
-    this.rowOf = new Int32Array(this.total);
     this.critical = new Set(data.critical);
     const lists: number[][][] = data.tracks.map(() => []);
     for (let slice = 0; slice < this.total; slice++) {
@@ -45,6 +41,7 @@ export class TimelineModel {
         else this.byNode.set(id, [slice]);
       }
     }
+    this.most = data.counters.map(({ values }) => values.reduce((a, b) => Math.max(a, b), 0));
     this.findSteps();
     lists.forEach((levels, number) => this.addTrack(levels, number));
     for (const flow of data.flows) {
@@ -89,17 +86,73 @@ export class TimelineModel {
     return this.data.slices.step[slice] as number;
   }
 
+  track(slice: number): number {
+    return this.data.slices.track[slice] as number;
+  }
+
+  depth(slice: number): number {
+    return this.data.slices.depth[slice] as number;
+  }
+
+  /** Whether something is part of a slice; that follows it. */
+  hasParts(slice: number): boolean {
+    const { track, depth } = this.data.slices;
+    return track[slice + 1] === track[slice] && (depth[slice + 1] ?? 0) > (depth[slice] as number);
+  }
+
   trackOf(slice: number): Track {
-    return this.tracks[this.data.slices.track[slice] as number] as Track;
+    return this.tracks[this.track(slice)] as Track;
+  }
+
+  /** The levels of a track with rows of their own for what is backward, below the others. */
+  apart(track: number): Int32Array[] {
+    const known = this.halves.get(track);
+    if (known) return known;
+    const { levels } = this.tracks[track] as Track;
+    const back = (slice: number): boolean => this.role(slice) === "backward";
+    const isFrame = (slices: Int32Array): boolean => slices.some((slice) => this.hasParts(slice));
+    const frames = levels[0] && isFrame(levels[0]) ? levels.slice(0, 1) : [];
+    const rest = levels.slice(frames.length);
+    const front = rest.map((slices) => slices.filter((slice) => !back(slice)));
+    const behind = rest.map((slices) => slices.filter(back));
+    const found = [...frames, ...[...front, ...behind].filter((slices) => slices.length)];
+    this.halves.set(track, found);
+    return found;
+  }
+
+  /** Slices of a track that touch a span of time, each before its parts. */
+  *within(track: number, from: number, to: number): Generator<number> {
+    const { levels, to: end } = this.tracks[track] as Track;
+    const outer = levels[0] ?? new Int32Array();
+    const first = outer[this.between(outer, from, to)[0]];
+    if (first === undefined) return;
+    for (let slice = first; slice < end && this.start(slice) <= to; slice++)
+      if (this.stop(slice) >= from) yield slice;
   }
 
   flows(slice: number): [number, number][] {
     return this.flowsOf.get(slice) ?? [];
   }
 
-  /** Slices of a row that touch a span of time, as positions in the row. */
-  between(row: Row, from: number, to: number): [number, number] {
-    const { slices } = row;
+  /** Position of the first slice of a row behind a position that ends at a time or later. */
+  reaching(slices: Int32Array, behind: number, time: number): number {
+    let stride = 1;
+    let low = behind + 1;
+    while (low + stride < slices.length && this.stop(slices[low + stride] as number) < time) {
+      low += stride;
+      stride *= 2;
+    }
+    let high = Math.min(slices.length, low + stride);
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.stop(slices[middle] as number) < time) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** Slices of a row, by start, that touch a span of time, as positions in the row. */
+  between(slices: Int32Array, from: number, to: number): [number, number] {
     const search = (test: (slice: number) => boolean): number => {
       let [low, high] = [0, slices.length];
       while (low < high) {
@@ -113,11 +166,11 @@ export class TimelineModel {
   }
 
   /** The slice of a row at a time, -1 for none; `slack` widens slices thinner than a pixel. */
-  at(row: Row, time: number, slack: number): number {
-    const [first, last] = this.between(row, time - slack, time + slack);
+  at(slices: Int32Array, time: number, slack: number): number {
+    const [first, last] = this.between(slices, time - slack, time + slack);
     let [best, distance] = [-1, slack + 1];
     for (let k = first; k < last; k++) {
-      const slice = row.slices[k] as number;
+      const slice = slices[k] as number;
       const away = Math.max(this.start(slice) - time, time - this.stop(slice), 0);
       if (away < distance) [best, distance] = [slice, away];
     }
@@ -144,11 +197,21 @@ export class TimelineModel {
   private addTrack(levels: number[][], number: number): void {
     const data = this.data.tracks[number];
     if (!data) return;
-    this.tracks.push({ ...data, depths: Math.max(1, levels.length), first: this.rows.length });
-    const filled = levels.length ? levels : [[]];
-    filled.forEach((slices, depth) => {
-      for (const slice of slices) this.rowOf[slice] = this.rows.length;
-      this.rows.push({ track: number, depth, slices: Int32Array.from(slices) });
+    const outer = levels[0] ?? [];
+    let [to, busy] = [0, 0];
+    const steps = new Set<number>();
+    for (const slices of levels) to = Math.max(to, (slices.at(-1) ?? -1) + 1);
+    for (const slice of outer) {
+      busy += this.duration(slice);
+      steps.add(this.step(slice));
+    }
+    this.tracks.push({
+      ...data,
+      levels: levels.map((slices) => Int32Array.from(slices)),
+      from: outer[0] ?? 0,
+      to,
+      steps,
+      busy,
     });
   }
 }

@@ -56,7 +56,7 @@ export class Overview {
       const roles: string[] = [];
       for (const track of model.tracks) {
         if (track.group !== group) continue;
-        for (const slice of model.rows[track.first]?.slices ?? []) {
+        for (const slice of track.levels[0] ?? []) {
           const [from, to] = [
             this.share(model.start(slice)) * width,
             this.share(model.stop(slice)) * width,

@@ -1,64 +1,22 @@
 // Draws the slices in view.
 
-import type { CounterData } from "../data";
-import { figure, moment } from "../format";
+import { moment } from "../format";
 import { SIGNS, colour, roleFill, roleLine } from "../theme";
-import type { Row, TimelineModel } from "./model";
+import type { TimelineModel } from "./model";
 import { OVERVIEW, type Overview } from "./overview";
+import type { Area } from "./sums";
+import type { Bar, Row, Tracks } from "./tracks";
 import { type TimeWindow, ticks } from "../window";
 
 /** Height of what stands above the tracks: the overview and the ruler. */
 export const RULER = OVERVIEW + 24;
 export const GUTTER = 150;
-const ROW = 22;
-const TRACK_GAP = 6;
-const GROUP_HEAD = 24;
-const COUNTER = 46;
 const SANS = "system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif";
-
-/** Where rows, headings and counters stand, from the top of the scrolled content. */
-export interface Plan {
-  rows: Float64Array;
-  heads: { text: string; y: number }[];
-  names: { text: string; y: number; height: number }[];
-  counters: { data: CounterData; y: number; most: number }[];
-  height: number;
-}
-
-export function plan(model: TimelineModel): Plan {
-  const result: Plan = {
-    rows: new Float64Array(model.rows.length),
-    heads: [],
-    names: [],
-    counters: [],
-    height: 0,
-  };
-  let y = 4;
-  let group: string | null = null;
-  for (const track of model.tracks) {
-    if (track.group !== group) {
-      result.heads.push({ text: track.group, y });
-      y += GROUP_HEAD;
-      group = track.group;
-    }
-    result.names.push({ text: track.name, y, height: track.depths * ROW });
-    for (let depth = 0; depth < track.depths; depth++, y += ROW)
-      result.rows[track.first + depth] = y;
-    y += TRACK_GAP;
-  }
-  for (const data of model.data.counters) {
-    y += 4;
-    const most = data.values.reduce((a, b) => Math.max(a, b), 0);
-    result.counters.push({ data, y, most });
-    y += COUNTER + TRACK_GAP;
-  }
-  result.height = y + 8;
-  return result;
-}
 
 export interface Picture {
   model: TimelineModel;
-  plan: Plan;
+  tracks: Tracks;
+  area: Area | null;
   window: TimeWindow;
   scroll: number;
   width: number;
@@ -72,25 +30,64 @@ export interface Picture {
 const x = (p: Picture, time: number): number =>
   GUTTER + ((time - p.window.from) / p.window.span) * (p.width - GUTTER);
 
+/** Where something stands in the window: what is pinned does not scroll. */
+export function top(p: Picture, place: { y: number; bar: Bar }): number {
+  const { pinnedHeight } = p.tracks;
+  return RULER + (place.bar.pinned ? place.y : pinnedHeight + place.y - p.scroll);
+}
+
 export function paintTimeline(context: CanvasRenderingContext2D, p: Picture): void {
   context.textBaseline = "middle";
   grid(context, p);
+  for (const pinned of [true, false]) {
+    const from = RULER + (pinned ? 0 : p.tracks.pinnedHeight);
+    context.save();
+    context.beginPath();
+    context.rect(GUTTER, from, p.width - GUTTER, p.height - from);
+    context.clip();
+    for (const row of p.tracks.rows) {
+      const y = top(p, row);
+      if (row.bar.pinned === pinned && y <= p.height && y + row.height >= from)
+        slices(context, p, row, y);
+    }
+    for (const bar of p.tracks.bars)
+      if (bar.counter >= 0 && bar.pinned === pinned) drawCounter(context, p, bar);
+    context.restore();
+  }
+  over(context, p);
+  p.overview.paint(context, p.window, GUTTER, p.width - GUTTER);
+}
+
+/** What lies over the slices: the area, and arrows between them. */
+function over(context: CanvasRenderingContext2D, p: Picture): void {
   context.save();
+  context.beginPath();
+  context.rect(GUTTER, OVERVIEW, p.width - GUTTER, p.height);
+  context.clip();
+  if (p.area) drawArea(context, p, p.area);
   context.beginPath();
   context.rect(GUTTER, RULER, p.width - GUTTER, p.height - RULER);
   context.clip();
-  p.model.rows.forEach((row, number) => {
-    const y = (p.plan.rows[number] as number) + RULER - p.scroll;
-    if (y > p.height || y + ROW < RULER) return;
-    slices(context, p, row, y);
-  });
-  for (const counter of p.plan.counters) drawCounter(context, p, counter);
   if (p.critical) chain(context, p, p.model.data.critical);
   if (p.selected >= 0)
     for (const flow of p.model.flows(p.selected)) arrow(context, p, flow, colour("accent"));
   context.restore();
-  names(context, p);
-  p.overview.paint(context, p.window, GUTTER, p.width - GUTTER);
+  if (!p.tracks.pinnedHeight) return;
+  context.fillStyle = colour("border");
+  context.fillRect(GUTTER, RULER + p.tracks.pinnedHeight - 1, p.width, 1);
+}
+
+function drawArea(context: CanvasRenderingContext2D, p: Picture, area: Area): void {
+  const [left, right] = [x(p, area.from), x(p, area.to)];
+  context.fillStyle = colour("accent");
+  context.globalAlpha = 0.12;
+  for (const bar of p.tracks.bars)
+    if (area.tracks.includes(bar.track))
+      context.fillRect(left, top(p, { y: bar.y, bar }) - 2, right - left, bar.height + 4);
+  context.globalAlpha = 0.35;
+  context.fillRect(left, OVERVIEW, right - left, RULER - OVERVIEW);
+  context.globalAlpha = 1;
+  for (const at of [left, right]) context.fillRect(at - 0.5, OVERVIEW, 1, p.height);
 }
 
 function grid(context: CanvasRenderingContext2D, p: Picture): void {
@@ -129,18 +126,23 @@ function steps(context: CanvasRenderingContext2D, p: Picture): void {
 
 function slices(context: CanvasRenderingContext2D, p: Picture, row: Row, y: number): void {
   const { model, window } = p;
-  const [first, last] = model.between(row, window.from, window.to);
-  const height = ROW - 2;
+  const [first, last] = model.between(row.slices, window.from, window.to);
+  const height = row.height - 2;
   context.font = `11px ${SANS}`;
   context.textAlign = "left";
   let drawn = -1; // pixel that already has a slice: more of them would not be seen
+  const pixel = window.span / (p.width - GUTTER); // nanoseconds
   for (let k = first; k < last; k++) {
     const slice = row.slices[k] as number;
     const left = Math.max(GUTTER - 2, x(p, model.start(slice)));
     const right = Math.min(p.width + 2, x(p, model.stop(slice)));
     const width = right - left;
     const special = slice === p.selected || (p.marked?.has(slice) ?? false);
-    if (width < 1 && Math.floor(left) === drawn && !special) continue;
+    if (width < 1 && Math.floor(left) === drawn && !special) {
+      // Of a million slices only those are looked at of which there is something to see.
+      if (!p.marked) k = model.reaching(row.slices, k, model.start(slice) + pixel / 2) - 1;
+      continue;
+    }
     drawn = Math.floor(left);
     const role = model.role(slice);
     const critical = p.critical && model.critical.has(slice);
@@ -158,7 +160,8 @@ function slices(context: CanvasRenderingContext2D, p: Picture, row: Row, y: numb
       context.lineWidth = slice === p.selected ? 3 : 2;
       context.strokeRect(left + 1, y + 1, Math.max(1, width - 2), height - 2);
     }
-    if (width > 26) label(context, model.name(slice), SIGNS[role] ?? "", left, y, width);
+    if (width > 26 && !row.bar.thin)
+      label(context, model.name(slice), SIGNS[role] ?? "", left, y + height / 2, width);
   }
   context.globalAlpha = 1;
 }
@@ -181,7 +184,7 @@ function label(
         : room > 3
           ? `${name.slice(0, room - 1)}…`
           : "";
-  if (text) context.fillText(text, left + 5, y + ROW / 2 - 0.5, width - 8);
+  if (text) context.fillText(text, left + 5, y + 0.5, width - 8);
 }
 
 /** The critical path as one line through its slices. */
@@ -197,16 +200,17 @@ function arrow(
   [from, to]: [number, number],
   stroke: string,
 ): void {
-  const { model, plan, window } = p;
+  const { model, tracks, window } = p;
   if (model.stop(from) < window.from && model.start(to) < window.from) return;
   if (model.stop(from) > window.to && model.start(to) > window.to) return;
-  const middle = (slice: number): number =>
-    (plan.rows[model.rowOf[slice] as number] as number) + RULER - p.scroll + ROW / 2;
+  const [source, target] = [tracks.rowOf(from), tracks.rowOf(to)];
+  if (!source || !target) return;
+  const middle = (row: Row): number => top(p, row) + row.height / 2;
   const [x1, y1, x2, y2] = [
     x(p, model.stop(from)),
-    middle(from),
+    middle(source),
     x(p, model.start(to)),
-    middle(to),
+    middle(target),
   ];
   if (y1 === y2 && x2 - x1 < 3) return;
   const bend = Math.max(14, Math.min(60, Math.abs(x2 - x1) / 2));
@@ -223,15 +227,12 @@ function arrow(
   context.fill();
 }
 
-function drawCounter(
-  context: CanvasRenderingContext2D,
-  p: Picture,
-  counter: Plan["counters"][number],
-): void {
-  const { data, most } = counter;
-  const base = counter.y + RULER - p.scroll + COUNTER;
-  if (base < 0 || base - COUNTER > p.height || !most) return;
-  const value = (v: number): number => base - (v / most) * (COUNTER - 4);
+function drawCounter(context: CanvasRenderingContext2D, p: Picture, bar: Bar): void {
+  const data = p.model.data.counters[bar.counter];
+  const most = p.model.most[bar.counter];
+  const base = top(p, { y: bar.y, bar }) + bar.height;
+  if (!data || !most || base < 0 || base - bar.height > p.height) return;
+  const value = (v: number): number => base - (v / most) * (bar.height - (bar.thin ? 1 : 4));
   context.beginPath();
   let [pixel, end] = [-Infinity, 0];
   for (let k = 0; k < data.times.length; k++) {
@@ -254,53 +255,3 @@ function drawCounter(
   context.lineWidth = 1.2;
   context.stroke();
 }
-
-function names(context: CanvasRenderingContext2D, p: Picture): void {
-  context.fillStyle = colour("panel");
-  context.fillRect(0, 0, GUTTER, p.height);
-  context.fillStyle = colour("border");
-  context.fillRect(GUTTER - 1, 0, 1, p.height);
-  context.fillRect(0, RULER - 1, p.width, 1);
-  context.save();
-  context.beginPath();
-  context.rect(0, RULER, GUTTER - 6, p.height - RULER);
-  context.clip();
-  context.textAlign = "left";
-  for (const { text, y } of p.plan.heads) {
-    context.font = `600 12px ${SANS}`;
-    context.fillStyle = colour("text");
-    context.fillText(text, 10, y + RULER - p.scroll + GROUP_HEAD / 2 + 2);
-  }
-  for (const { text, y } of p.plan.names) {
-    context.font = `12px ${SANS}`;
-    context.fillStyle = colour("faint-text");
-    context.fillText(text, 18, y + RULER - p.scroll + ROW / 2, GUTTER - 28);
-  }
-  for (const { data, y, most } of p.plan.counters) {
-    context.font = `600 12px ${SANS}`;
-    context.fillStyle = colour("text");
-    context.fillText(
-      data.device === null ? data.name : `${data.name} ${data.device}`,
-      10,
-      y + RULER - p.scroll + 14,
-      GUTTER - 18,
-    );
-    context.font = `11px ${SANS}`;
-    context.fillStyle = colour("faint-text");
-    context.fillText(
-      `up to ${figure(most, data.unit)}`,
-      18,
-      y + RULER - p.scroll + 32,
-      GUTTER - 28,
-    );
-  }
-  context.restore();
-}
-
-/** Row under a pixel, -1 for none. */
-export function rowAt(plan: Plan, scroll: number, y: number): number {
-  const at = y - RULER + scroll;
-  return y < RULER ? -1 : plan.rows.findIndex((top) => at >= top && at < top + ROW);
-}
-
-export const rowTop = (plan: Plan, row: number): number => plan.rows[row] as number;

@@ -1,17 +1,23 @@
 // The timeline: what ran when, zoomed and panned, linked with the graph.
 
-import type { Context, Panel } from "../bus";
+import type { Context, Panel, State } from "../bus";
+import { Controls } from "../controls";
 import type { TimelineData } from "../data";
-import { checkbox, h } from "../dom";
+import { type Child, h } from "../dom";
 import { moment, nanoseconds } from "../format";
 import { SearchList } from "../list";
 import { frame, helpText, roleLegend, zoomButtons } from "../panel";
-import { Surface, onDrag, wheelFactor, wheelIsOurs } from "../surface";
+import { Surface } from "../surface";
 import { SIGNS } from "../theme";
-import { sliceDetails } from "./details";
+import { figures } from "../link";
+import { Board } from "./board";
+import { areaDetails, sliceDetails } from "./details";
+import { Gutter, hiddenButton } from "./gutter";
 import { TimelineModel } from "./model";
 import { OVERVIEW, Overview } from "./overview";
-import { GUTTER, type Picture, RULER, paintTimeline, plan, rowAt, rowTop } from "./paint";
+import { GUTTER, type Picture, RULER, paintTimeline, top } from "./paint";
+import { type Point, onPointer, timeAt } from "./pointer";
+import { type Bar, ORDERS, type Row } from "./tracks";
 import { TimeWindow } from "../window";
 
 export class TimelineView implements Panel {
@@ -28,7 +34,12 @@ export class TimelineView implements Panel {
   private readonly summary = h("p", { class: "summary", role: "status" });
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly search: SearchList;
-  private inOverview = false; // whether the pointer was pressed there
+  private readonly controls: Controls;
+  private readonly board: Board;
+  private readonly gutter: Gutter;
+  private readonly hidden = h("span");
+  private readonly opening: [number, number];
+  private pointer: Point | null = null;
 
   constructor(
     data: TimelineData,
@@ -36,13 +47,18 @@ export class TimelineView implements Panel {
   ) {
     this.model = new TimelineModel(data);
     const window = new TimeWindow(...data.span);
+    this.board = new Board(this.model, window);
+    this.controls = new Controls(context.changed);
+    this.gutter = this.makeGutter();
     const typical = this.model.typicalStep();
     const margin = typical ? (typical.to - typical.from) * 0.04 : 0;
     if (typical) window.show(typical.from - margin, typical.to + margin);
     else window.all();
+    this.opening = [window.from, window.to];
     this.picture = {
       model: this.model,
-      plan: plan(this.model),
+      tracks: this.board.tracks,
+      area: null,
       window,
       scroll: 0,
       width: 0,
@@ -79,12 +95,23 @@ export class TimelineView implements Panel {
     const tools: HTMLElement[] = [];
     if (data.critical.length) {
       tools.push(
-        checkbox("Critical path", false, (on) => {
+        this.controls.checkbox("critical", "Critical path", false, (on) => {
           this.picture.critical = on;
           this.surface.redraw();
-        }).element,
+        }),
       );
     }
+    const arrange = (chosen: Parameters<Board["arrange"]>[0]): void => {
+      this.board.arrange(chosen);
+      this.arranged();
+    };
+    tools.push(
+      this.controls.choice("order", "Tracks by", ORDERS, "device", (order) => arrange({ order })),
+      this.controls.checkbox("apart", "Forward and backward apart", false, (apart) =>
+        arrange({ apart }),
+      ),
+      this.hidden,
+    );
     const zoom = (factor: number): void => {
       window.zoom(factor, (window.from + window.to) / 2);
       this.moved();
@@ -92,13 +119,13 @@ export class TimelineView implements Panel {
     tools.push(zoomButtons(zoom, () => this.fit()));
     this.host.setAttribute(
       "aria-label",
-      `Timeline ${data.title}. w and s zoom, a and d move, comma and full stop go from slice to slice. The list of slices has the same content.`,
+      `Timeline ${data.title}. w and s zoom, a and d move, comma and full stop go from slice to slice, m adds up the selected time. The list of slices has the same content.`,
     );
-    this.host.append(this.tip);
+    this.host.append(this.gutter.element, this.tip);
     const used = new Set(data.slices.role.map((role) => data.roles[role] ?? ""));
     const roles = roleLegend(used, this.context.roles);
     const legend = h("ul", { class: "legend", "aria-label": "Legend" }, roles);
-    this.moved();
+    this.arranged();
     return frame({
       notes: data.notes,
       tools,
@@ -113,7 +140,7 @@ export class TimelineView implements Panel {
 
   private makeSearch(): SearchList {
     const { model } = this;
-    return new SearchList({
+    const list = new SearchList({
       noun: "slice",
       hint: "name, role, device, step; /regular expression/",
       total: () => model.total,
@@ -131,6 +158,36 @@ export class TimelineView implements Panel {
         this.surface.redraw();
       },
     });
+    this.controls.adopt("find", list.field);
+    return list;
+  }
+
+  private makeGutter(): Gutter {
+    const { board } = this;
+    const change = (what: () => void): void => {
+      what();
+      this.arranged();
+    };
+    return new Gutter(this.model, {
+      pin: (key) => change(() => board.toggle("pinned", key)),
+      hide: (key) => change(() => board.set("hidden", [key], true)),
+      thin: (keys, thin) => change(() => board.set("thin", keys, thin)),
+      open: (group) => change(() => board.set("open", [group], true)),
+    });
+  }
+
+  /** Tracks stand elsewhere. */
+  private arranged(): void {
+    const { board, picture } = this;
+    picture.tracks = board.tracks;
+    this.gutter.draw(picture.tracks);
+    const button = hiddenButton(board.choices.hidden.size, () => {
+      board.showAll();
+      this.arranged();
+    });
+    this.hidden.replaceChildren(...(button ? [button] : []));
+    this.scrollTo(picture.scroll);
+    this.moved();
   }
 
   private paint(canvas: CanvasRenderingContext2D): void {
@@ -138,11 +195,14 @@ export class TimelineView implements Panel {
     this.picture.height = this.surface.height;
     this.scrollTo(this.picture.scroll);
     paintTimeline(canvas, this.picture);
+    if (!this.tip.hidden) this.hover(this.pointer); // what it speaks of may have moved
   }
 
   private scrollTo(y: number): void {
-    const most = Math.max(0, this.picture.plan.height + RULER - this.surface.height);
+    const { tracks } = this.picture;
+    const most = Math.max(0, tracks.pinnedHeight + tracks.height + RULER - this.surface.height);
     this.picture.scroll = Math.max(0, Math.min(most, y));
+    this.gutter.scroll(this.picture.scroll);
   }
 
   /** The numbers of all steps, which are counted from 0 everywhere. */
@@ -153,14 +213,16 @@ export class TimelineView implements Panel {
 
   private moved(): void {
     const { window } = this.picture;
-    const seen = this.model.steps.filter((step) => step.to > window.from && step.from < window.to);
-    const [first, last] = [seen[0]?.number, seen[seen.length - 1]?.number];
+    if (this.board.tracks !== this.picture.tracks) return this.arranged();
+    const seen = this.board.seen();
+    const [first, last] = [seen[0], seen[seen.length - 1]];
     const steps =
       first === undefined
         ? ""
         : `, ${first === last ? `step ${first}` : `steps ${first} to ${last}`} of ${this.numbers()}`;
     this.summary.textContent = `${nanoseconds(window.span)} in view from ${moment(Math.max(0, window.from), window.span / 50)}${steps}`;
     this.surface.redraw();
+    this.context.changed();
   }
 
   private fit(): void {
@@ -168,76 +230,65 @@ export class TimelineView implements Panel {
     this.moved();
   }
 
-  private timeAt(px: number): number {
+  private sliceAt({ x, y }: Point): number {
+    const row = this.rowAt(y);
+    if (!row || x < GUTTER) return -1;
     const { window, width } = this.picture;
-    return window.from + ((px - GUTTER) / (width - GUTTER)) * window.span;
+    return this.model.at(row.slices, timeAt(this.picture, x), (3 / width) * window.span);
   }
 
-  private sliceAt(px: number, py: number): number {
-    const row = this.model.rows[rowAt(this.picture.plan, this.picture.scroll, py)];
-    if (!row || px < GUTTER) return -1;
-    return this.model.at(row, this.timeAt(px), (3 / this.picture.width) * this.picture.window.span);
+  private rowAt(py: number): Row | undefined {
+    const { picture } = this;
+    const isPinned = py < RULER + picture.tracks.pinnedHeight;
+    return picture.tracks.rows.find((row) => {
+      const y = top(picture, row);
+      return row.bar.pinned === isPinned && py >= Math.max(y, RULER) && py < y + row.height;
+    });
   }
 
   private listen(): void {
-    const local = (event: MouseEvent): [number, number] => {
-      const box = this.host.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
+    onPointer(this.host, this.picture, {
+      moved: () => this.moved(),
+      scroll: (y) => this.scrollTo(y),
+      click: (at) => this.pick(this.sliceAt(at), false),
+      open: () => this.zoomToSelection(),
+      mark: (from, to, everywhere) => this.mark(from, to, everywhere),
+      marked: () => this.sum(this.board.area),
+      hover: (at) => this.hover(at),
+    });
+  }
+
+  /** Select the area between two points, or what was then on all tracks. */
+  private mark(from: Point, to: Point, everywhere: boolean): void {
+    const { board, picture } = this;
+    const [high, low] = [Math.min(from.y, to.y), Math.max(from.y, to.y)];
+    const isOf = (bar: Bar): boolean => {
+      const y = top(picture, { y: bar.y, bar });
+      return everywhere || (y <= low && y + bar.height >= high);
     };
-    this.host.addEventListener(
-      "wheel",
-      (event) => {
-        if (!wheelIsOurs(event, this.host)) return;
-        event.preventDefault();
-        const { window, width } = this.picture;
-        if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-          window.pan((event.deltaX + (event.shiftKey ? event.deltaY : 0)) / width);
-        } else window.zoom(wheelFactor(event), this.timeAt(local(event)[0]));
-        this.moved();
-      },
-      { passive: false },
-    );
-    this.host.addEventListener(
-      "pointerdown",
-      (event) => (this.inOverview = local(event)[1] < OVERVIEW),
-    );
-    onDrag(
-      this.host,
-      (dx, dy, event) => {
-        if (this.inOverview) return this.jump(local(event)[0]);
-        this.picture.window.pan(-dx / (this.picture.width - GUTTER));
-        this.scrollTo(this.picture.scroll - dy);
-        this.tip.hidden = true;
-        this.moved();
-      },
-      (event) => {
-        this.host.focus({ preventScroll: true });
-        if (this.inOverview) return this.jump(local(event)[0]);
-        this.pick(this.sliceAt(...local(event)), false);
-      },
-    );
-    this.host.addEventListener("dblclick", () => this.zoomToSelection());
-    this.host.addEventListener(
-      "pointermove",
-      (event) => event.buttons || this.hover(...local(event)),
-    );
-    this.host.addEventListener("pointerleave", () => (this.tip.hidden = true));
-    this.host.addEventListener("keydown", (event) => this.key(event));
+    const at = ({ x }: Point): number =>
+      timeAt(picture, Math.max(GUTTER, Math.min(picture.width, x)));
+    board.select(at(from), at(to), isOf);
+    picture.area = board.area;
+    this.surface.redraw();
   }
 
-  /** Move the window to a place of the overview. */
-  private jump(px: number): void {
-    const { window, width, overview } = this.picture;
-    const middle = overview.time((px - GUTTER) / (width - GUTTER));
-    window.show(middle - window.span / 2, middle + window.span / 2);
-    this.moved();
+  /** Say what happened in an area. */
+  private sum(area: Board["area"]): void {
+    this.board.area = this.picture.area = area;
+    if (area) this.say(areaDetails(this.model, area, this.context.roles, () => this.zoomTo(area)));
+    else this.side.hidden = true;
+    this.context.changed();
+    this.surface.redraw();
   }
 
-  private hover(px: number, py: number): void {
-    const slice = this.sliceAt(px, py);
-    this.host.style.cursor = slice >= 0 ? "pointer" : "grab";
+  private hover(at: Point | null): void {
+    this.pointer = at;
+    const slice = at ? this.sliceAt(at) : -1;
+    const above = at !== null && at.y < RULER && at.y >= OVERVIEW;
+    this.host.style.cursor = slice >= 0 ? "pointer" : above ? "col-resize" : "grab";
     this.tip.hidden = slice < 0;
-    if (slice < 0) return;
+    if (slice < 0 || !at) return;
     const { model } = this;
     this.tip.replaceChildren(
       h("b", {}, model.name(slice)),
@@ -249,8 +300,8 @@ export class TimelineView implements Panel {
       ),
     );
     const { width, height } = this.surface;
-    this.tip.style.left = `${Math.min(px + 14, width - this.tip.offsetWidth - 8)}px`;
-    this.tip.style.top = `${Math.min(py + 16, height - this.tip.offsetHeight - 8)}px`;
+    this.tip.style.left = `${Math.min(at.x + 14, width - this.tip.offsetWidth - 8)}px`;
+    this.tip.style.top = `${Math.min(at.y + 16, height - this.tip.offsetHeight - 8)}px`;
   }
 
   private pick(slice: number, show: boolean): void {
@@ -263,6 +314,7 @@ export class TimelineView implements Panel {
 
   private select(slice: number, show: boolean): void {
     this.picture.selected = slice;
+    this.board.area = this.picture.area = null;
     if (slice >= 0) {
       this.search.mark(slice);
       if (show) this.bringIntoView(slice);
@@ -270,19 +322,26 @@ export class TimelineView implements Panel {
     this.side.hidden = slice < 0;
     if (slice >= 0) {
       const { bus, roles } = this.context;
-      const close = h(
-        "button",
-        { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1, false) },
-        "×",
+      this.say(
+        sliceDetails(this.model, slice, {
+          roles,
+          choose: (other) => this.pick(other, true),
+          graph: bus.has("graph") ? (node) => bus.open("graph", [node], this) : null,
+        }),
       );
-      const content = sliceDetails(this.model, slice, {
-        roles,
-        choose: (other) => this.pick(other, true),
-        graph: bus.has("graph") ? (node) => bus.open("graph", [node], this) : null,
-      });
-      this.side.replaceChildren(h("div", { "aria-live": "polite" }, close, content));
     }
     this.surface.redraw();
+    this.context.changed();
+  }
+
+  private say(content: Child[]): void {
+    const close = h(
+      "button",
+      { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1, false) },
+      "×",
+    );
+    this.side.hidden = false;
+    this.side.replaceChildren(h("div", { "aria-live": "polite" }, close, content));
   }
 
   private bringIntoView(slice: number): void {
@@ -295,37 +354,56 @@ export class TimelineView implements Panel {
       const middle = (start + stop) / 2;
       window.show(middle - window.span / 2, middle + window.span / 2);
     }
-    const top = rowTop(picture.plan, model.rowOf[slice] as number);
-    const room = Math.max(100, this.surface.height - RULER - 40);
-    if (top < picture.scroll || top > picture.scroll + room) this.scrollTo(top - room / 2);
-    this.moved();
+    this.moved(); // first: in other steps other tracks are seen
+    const row = picture.tracks.rowOf(slice);
+    if (!row || row.bar.pinned) return;
+    const room = Math.max(100, this.surface.height - RULER - picture.tracks.pinnedHeight - 40);
+    if (row.y < picture.scroll || row.y > picture.scroll + room) this.scrollTo(row.y - room / 2);
+    this.surface.redraw();
   }
 
   private zoomToSelection(): void {
+    const { selected, area } = this.picture;
+    if (area) this.zoomTo(area);
+    else if (selected >= 0)
+      this.zoomTo({ from: this.model.start(selected), to: this.model.stop(selected) });
+  }
+
+  private zoomTo({ from, to }: { from: number; to: number }): void {
+    const margin = (to - from) * 0.1 + 10;
+    this.picture.window.show(from - margin, to + margin);
+    this.moved();
+  }
+
+  /** Add up what happened while the selected slice ran, on all tracks. */
+  private markSelected(): void {
     const { selected } = this.picture;
     if (selected < 0) return;
-    const [start, stop] = [this.model.start(selected), this.model.stop(selected)];
-    const margin = (stop - start) * 0.1 + 10;
-    this.picture.window.show(start - margin, stop + margin);
-    this.moved();
+    this.board.select(this.model.start(selected), this.model.stop(selected), () => true);
+    this.sum(this.board.area);
+  }
+
+  /** Do something with the track of the selected slice. */
+  private withTrack(act: (key: string) => void): void {
+    const { selected } = this.picture;
+    if (selected < 0) return;
+    act(`t${this.model.track(selected)}`);
+    this.arranged();
   }
 
   /** The slice before or after in the same row. */
   private go(by: number): void {
     const { selected } = this.picture;
     if (selected < 0) {
-      const first = this.model.rows.find((row) => row.slices.length)?.slices[0];
+      const first = this.picture.tracks.rows.find((row) => row.slices.length)?.slices[0];
       return this.pick(first ?? -1, true);
     }
-    const { slices } = this.model.rows[this.model.rowOf[selected] as number] as {
-      slices: Int32Array;
-    };
+    const slices = this.picture.tracks.rowOf(selected)?.slices ?? Int32Array.of();
     const next = slices[slices.indexOf(selected) + by];
     if (next !== undefined) this.pick(next, true);
   }
 
-  private key(event: KeyboardEvent): void {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+  key(event: KeyboardEvent): void {
     const { window } = this.picture;
     const middle = (window.from + window.to) / 2;
     const zoomIn = (): void => window.zoom(1.5, middle);
@@ -349,6 +427,10 @@ export class TimelineView implements Panel {
       "0": () => window.all(),
       f: () => this.zoomToSelection(),
       g: () => this.openGraph(),
+      m: () => this.markSelected(),
+      c: () => this.withTrack((key) => this.board.toggle("thin", key)),
+      p: () => this.withTrack((key) => this.board.toggle("pinned", key)),
+      h: () => this.withTrack((key) => this.board.set("hidden", [key], true)),
       "/": () => this.search.field.focus(),
       Escape: () => this.pick(-1, false),
     };
@@ -357,6 +439,28 @@ export class TimelineView implements Panel {
     event.preventDefault();
     command();
     this.moved();
+  }
+
+  link(): State {
+    const { window, scroll, selected } = this.picture;
+    const found = { ...this.controls.link(), ...this.board.link() };
+    const seen = [window.from, window.to].map(Math.round);
+    if (`${seen}` !== `${this.opening.map(Math.round)}`) found["at"] = `${seen}`;
+    if (scroll) found["scroll"] = String(Math.round(scroll));
+    if (selected >= 0) found["slice"] = String(selected);
+    return found;
+  }
+
+  restore(state: State): void {
+    const slice = Number(state["slice"] ?? -1);
+    if (slice in this.model.data.slices.start) this.select(slice, false);
+    this.controls.restore(state);
+    this.board.restore(state);
+    const [from, to] = figures(state["at"], 2) ?? this.opening;
+    this.picture.window.show(from as number, to as number);
+    this.picture.scroll = Number(state["scroll"] ?? 0) || 0;
+    this.arranged();
+    if (this.board.area) this.sum(this.board.area);
   }
 
   private openGraph(): void {

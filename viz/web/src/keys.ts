@@ -1,0 +1,19 @@
+// Which keys are commands of the page, wherever the focus is.
+
+const OWN: Record<string, readonly string[]> = {
+  range: ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"],
+  checkbox: [" "],
+};
+
+/** Whether nobody else wants a key: a field in which people type, or a control that it works. */
+export function isForPage(event: KeyboardEvent): boolean {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return false;
+  const { target, key } = event;
+  if (!(target instanceof HTMLElement)) return true;
+  if (target.isContentEditable || target.matches("select, textarea")) return false;
+  if (target instanceof HTMLInputElement) {
+    const own = OWN[target.type];
+    return own !== undefined && !own.includes(key);
+  }
+  return !((key === "Enter" || key === " ") && target.closest("button, summary, a"));
+}
