@@ -240,7 +240,7 @@ function drawCounter(context: CanvasRenderingContext2D, p: Picture, bar: Bar): v
     const next = data.times[k + 1];
     if (next !== undefined && x(p, next) < GUTTER) continue;
     if (left > p.width) break;
-    if (left - pixel < 0.4 && next !== undefined) continue;
+    if (next !== undefined && x(p, next) - pixel < 0.4) continue;
     if (pixel === -Infinity) context.moveTo(left, base);
     pixel = left;
     end = x(p, next ?? p.model.data.span[1]);

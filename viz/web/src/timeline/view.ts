@@ -20,6 +20,8 @@ import { type Point, onPointer, timeAt } from "./pointer";
 import { type Bar, ORDERS, type Row } from "./tracks";
 import { TimeWindow } from "../window";
 
+const SNAP = 4; // pixels from the edge within which an area begins at the edge
+
 export class TimelineView implements Panel {
   readonly element: HTMLElement;
   readonly model: TimelineModel;
@@ -267,7 +269,7 @@ export class TimelineView implements Panel {
       return everywhere || (y <= low && y + bar.height >= high);
     };
     const at = ({ x }: Point): number =>
-      timeAt(picture, Math.max(GUTTER, Math.min(picture.width, x)));
+      timeAt(picture, x < GUTTER + SNAP ? GUTTER : Math.min(picture.width, x));
     board.select(at(from), at(to), isOf);
     picture.area = board.area;
     this.surface.redraw();
