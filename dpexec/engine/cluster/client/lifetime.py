@@ -23,7 +23,7 @@ from dpexec.engine.cluster.worker.gang import leave
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.dask.plugins import install
 
-__all__ = ["ClientWatch", "begin_run", "end_run", "forget"]
+__all__ = ["ClientWatch", "begin_run", "end_run", "forget", "topic_of"]
 
 
 def begin_run(owner: object, client: Any, limit: float) -> str:
@@ -60,9 +60,11 @@ def end_run(found: weakref.ref[Any], token: str) -> None:
 
 
 async def _tell_workers(client: Any, token: str) -> None:
+    with contextlib.suppress(ValueError):  # nobody listened
+        client.unsubscribe_topic(topic_of(token))
     with contextlib.suppress(Exception):  # who cannot be told now is told when the client leaves
         await client.run(forget, token, on_error="ignore", asynchronous=True)
-        await client.unregister_scheduler_plugin(_name(token))
+        await client.unregister_scheduler_plugin(topic_of(token))
 
 
 class ClientWatch(SchedulerPlugin):
@@ -75,7 +77,7 @@ class ClientWatch(SchedulerPlugin):
 
     def __init__(self, client: str, token: str) -> None:
         self.client, self.token = client, token
-        self.name = _name(token)
+        self.name = topic_of(token)
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Called by the scheduler when it has lost a client.
@@ -87,6 +89,16 @@ class ClientWatch(SchedulerPlugin):
         if client == self.client:
             patience = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
             scheduler.loop.call_later(patience, self._check, scheduler)
+
+    def remove_worker(self, scheduler: Any, worker: str, **rest: Any) -> None:
+        """Called by the scheduler when a worker has left; the client of the run is told.
+
+        Args:
+            scheduler: who calls.
+            worker: its address.
+            rest: why.
+        """
+        scheduler.log_event(self.name, worker)
 
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
         """Called by the scheduler when fewer workers are wanted; says which may be closed.
@@ -125,7 +137,8 @@ def _stays(key: Any) -> bool:
     return isinstance(key, tuple) and str(key[-1]).startswith(RESIDENT)
 
 
-def _name(token: str) -> str:
+def topic_of(token: str) -> str:
+    """The topic of events that tell the client of a run which workers have left."""
     return f"dpexec-{token}"
 
 

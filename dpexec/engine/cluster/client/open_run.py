@@ -35,6 +35,7 @@ class OpenRun:
     Attributes:
         outcome: that; None: nobody has waited for it.
         error: why it ended early.
+        late: an error that came when all steps were made.
     """
 
     wanted: Sequence[StepRequest]
@@ -45,7 +46,13 @@ class OpenRun:
     settle: Callable[[], None]
     outcome: StepOutcome | None = None
     error: BaseException | None = None
+    late: BaseException | None = None
     _results: list[Any] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known what became of it."""
+        return self.outcome is not None or self.error is not None
 
     def fetches(self) -> list[Later]:
         """What the last step gives, when somebody reads it."""
@@ -61,7 +68,7 @@ class OpenRun:
             EnforceNotMet: an operator failed in this run.
             ClusterError: workers were lost that cannot be replaced.
         """
-        if self.outcome is None and self.error is None:
+        if not self.is_settled:
             self.settle()
         self.check()
         if self._results is None:

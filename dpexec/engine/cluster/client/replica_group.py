@@ -146,6 +146,10 @@ class ReplicaGroup:
             return True
         if time.monotonic() - self._candidates.looked < _LOOK and not self._is_last:
             return False
+        return self.survey()
+
+    def survey(self) -> bool:
+        """Look who has joined or left, see :meth:`look`."""
         living = self._candidates.living()
         gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
         if gone:

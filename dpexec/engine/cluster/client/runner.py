@@ -17,6 +17,7 @@ from typing import Any
 
 from dpexec.engine.cluster.client.binding_registry import BINDINGS_KEPT, BindingRegistry, News
 from dpexec.engine.cluster.client.gang_runner import GangRunner
+from dpexec.engine.cluster.client.idle_watch import IdleWatch
 from dpexec.engine.cluster.client.lifetime import begin_run, end_run, forget
 from dpexec.engine.cluster.client.open_run import OpenRun, may_come_later
 from dpexec.engine.cluster.client.recovery import Recovery
@@ -30,7 +31,6 @@ from dpexec.engine.cluster.client.step_outcome import (
 from dpexec.engine.cluster.client.task_runner import TaskRunner
 from dpexec.engine.cluster.client.units import home_of
 from dpexec.engine.cluster.client.variables import Variables
-from dpexec.engine.cluster.messages import BindingKey
 from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.recording import ClusterRecording
 from dpexec.engine.compile.bindings.binding import Binding
@@ -88,9 +88,8 @@ class ClusterRunner:
         self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
         # held by whoever reads state, too
         self.token = begin_run(contact, self.client, contact.limit)
-        mirrored = strategy.recovery == "mirror"
         try:
-            self.group = ReplicaGroup(self._contact, self.token, spec, mirrored)
+            self.group = ReplicaGroup(contact, self.token, spec, strategy.recovery == "mirror")
         except BaseException:  # which holds the contact as long as somebody looks at it
             end_run(weakref.ref(self.client), self.token)
             raise
@@ -101,6 +100,8 @@ class ClusterRunner:
         self.variables = Variables(self.group, self._recovery, replicas)
         self.fetched: Sequence[Mapping[str, Any]] = []
         self._open: OpenRun | None = None
+        take = weakref.WeakMethod(self._take)
+        self._watch = IdleWatch(self.client, self.token, self._recovery, self.group, take)
         self._recordings: LimitedCache[Binding, ClusterRecording] = LimitedCache(BINDINGS_KEPT)
 
     @property
@@ -116,6 +117,7 @@ class ClusterRunner:
 
     def close(self) -> None:
         """Free the state on the workers."""
+        self._watch.close()
         self._runner.part()
         homes = self.group.homes.workers
         self._contact.reach(forget, self.token, homes=homes, what="to free replicas")
@@ -155,7 +157,7 @@ class ClusterRunner:
             if counter is not None:
                 counter.begin(bindings[0])
             self._scope.set_run_count(self._label, self._runs() + len(wanted))
-            self._defer(steps)
+            self.variables.defer(steps)
         return run
 
     def _look(self) -> None:
@@ -171,22 +173,28 @@ class ClusterRunner:
             ClusterError: workers were lost that cannot be replaced.
         """
         with self._recovery.busy:
+            self._take()
             run, self._open, self._recovery.settle = self._open, None, None
-            if run is None:
-                return
-            steps = [(wanted.binding, wanted.feeds) for wanted in run.wanted]
-            made, done = self._made(steps, [wanted.shards for wanted in run.wanted], None, run)
-            lacking = len(steps) - done
-            self._scope.set_run_count(self._label, self._runs() - lacking)
-            if lacking or not made.fetched:
-                run.error = made.error
-            else:
-                run.outcome = made
-            if run.counter is not None:
-                count_made(run.counter, steps, done, None if run.error else run.results())
-            run.check()
-            if made.error is not None:  # it came when all steps were made
-                raise made.error
+            if run is not None:
+                run.check()
+                if run.late is not None:
+                    raise run.late
+
+    def _take(self) -> None:
+        """Note what became of the run that was started, if there is one."""
+        run = self._open
+        if run is None or run.is_settled:
+            return
+        steps = [(wanted.binding, wanted.feeds) for wanted in run.wanted]
+        made, done = self._made(steps, [wanted.shards for wanted in run.wanted], None, run)
+        lacking = len(steps) - done
+        self._scope.set_run_count(self._label, self._runs() - lacking)
+        if lacking or not made.fetched:
+            run.error = made.error
+        else:
+            run.outcome, run.late = made, made.error
+        if run.counter is not None:
+            count_made(run.counter, steps, done, None if run.error else run.results())
 
     def run(
         self, steps: Sequence[BoundBatch], shards_of: ShardsOf, merged: bool, wait: bool = True
@@ -310,13 +318,8 @@ class ClusterRunner:
                 done += recovery.made_before_failure()
                 made = StepOutcome(0, [], error=failed)
             if begun is None:
-                self._defer(steps[:done])
+                self.variables.defer(steps[:done])
         return made, done
-
-    def _defer(self, steps: Sequence[BoundBatch]) -> None:
-        """Let variables that steps change come from the workers."""
-        for binding, fed in {(b, feeds.persistable): None for b, feeds in steps}:
-            self.variables.defer(binding, fed)
 
     def _finished(self, begun: OpenRun | None) -> tuple[StepOutcome, WorkerLostError | None]:
         """What became of steps that were begun, or who was lost in them."""
@@ -359,7 +362,9 @@ class ClusterRunner:
             StepRequest(binding, key, feeds, parts)
             for (binding, feeds), key, parts in zip(steps, news.keys, shards, strict=True)
         ]
-        self._connect(recording, wanted[0].key)
+        if recording is not None:
+            marks = partial(cluster_worker.marks, self.token, wanted[0].key)
+            recording.connect(self._contact, self.group.homes.workers, marks)
         numbers = self._recovery.begin(len(steps))
         sent = time.perf_counter_ns()
         made = self._runner.run(wanted, numbers[0], recording is not None, news)
@@ -393,8 +398,3 @@ class ClusterRunner:
         if not taken:
             self.variables.take(plans)
             recovery.lost = None
-
-    def _connect(self, recording: ClusterRecording | None, key: BindingKey) -> None:
-        if recording is not None:
-            marks = partial(cluster_worker.marks, self.token, key)
-            recording.connect(self._contact, self.group.homes.workers, marks)

@@ -24,6 +24,7 @@ from dpexec.engine.run.fetch import host_copy
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.recovery import Recovery
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
+    from dpexec.engine.cluster.client.step_outcome import BoundBatch
     from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.compile.plans.plan import Plan
     from dpexec.engine.compile.plans.replicas import Replicas, Stored
@@ -144,13 +145,16 @@ class Variables:
         calls = [(address[device], (device, wanted)) for device, wanted in enumerate(names)]
         return self._group.call(function, calls, "to read variables")
 
-    def defer(self, binding: Binding, fed: Collection[str]) -> None:
+    def defer(self, steps: Iterable[BoundBatch]) -> None:
         """Let the user's variables come from the workers when they are read.
 
         Args:
-            binding: what ran.
-            fed: persistable variables that it was fed.
+            steps: what ran, and what that was fed.
         """
+        for binding, fed in {(b, feeds.persistable): None for b, feeds in steps}:
+            self._defer_of(binding, fed)
+
+    def _defer_of(self, binding: Binding, fed: Collection[str]) -> None:
         if self._deferred_by != (binding, fed, tensors.moves) or not all(
             var.value is held for var, held in self._deferred.values()
         ):
