@@ -3,96 +3,46 @@
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from dpexec.viz.measured.schedule import Schedule, Slice
-from dpexec.viz.measured.typical import Typical
+from dpexec.viz.compare_svg import LONGEST, ROWS, Bar, render
+from dpexec.viz.measured.causes import ENOUGH, Cause, Split, split
+from dpexec.viz.measured.changes import Change, change_of, lone_of, per_step
+from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import CompareData
-from dpexec.viz.pages.plot import MARGIN, Canvas, text_width
-from dpexec.viz.pages.units import counted, cut, percent, seconds_text, time_ticks
+from dpexec.viz.pages.units import counted, cut, percent, seconds_text
 from dpexec.viz.pages.view import View
+from dpexec.viz.pages.words import PARTS
 
 from dpexec.engine.trace import Trace
 
-_Key = tuple[Any, ...]
-
+_CAUSES = 10
+_BLAMED = 3
 _RELATED = 0.1
 """The part of all operators that two runs of one network have in common at least."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """What an operator took per step in both runs.
+class Gate:
+    """Whether a run may be slower than another one as it is.
 
     Args:
-        name: The operator, and what it makes.
-        device: Where it runs; None for all devices.
-        before: Seconds per step in the first run, the median of its steps.
-        after: The same in the second run.
-        noise: How far steps of the same run lie apart: the median distance from the median, of both
-            runs together.
-        nodes: Its numbers in the graph of the first run.
+        limit: The share of a step by which it may be slower.
+        passed: False if it is slower by more than that beyond noise.
+        text: A sentence that says it, with the causes if it is.
     """
 
-    name: str
-    device: int | None
-    before: float
-    after: float
-    noise: float
-    nodes: tuple[int, ...]
-
-    @property
-    def difference(self) -> float:
-        """Seconds per step that it takes longer in the second run."""
-        return self.after - self.before
-
-    @property
-    def ratio(self) -> float | None:
-        """How many times longer it takes; None if it took no time before."""
-        return self.after / self.before if self.before else None
-
-    @property
-    def certain(self) -> float:
-        """The part of the difference that noise does not explain, without its sign."""
-        return max(0.0, abs(self.difference) - 2 * self.noise)
-
-    @property
-    def label(self) -> str:
-        """The operator with its device."""
-        return _label(self.name, self.device)
-
-
-@dataclass(frozen=True)
-class Lone:
-    """An operator of one run that has no partner in the other one.
-
-    Args:
-        name: The operator, and what it makes.
-        device: Where it runs; None for all devices.
-        seconds: What it took per step.
-    """
-
-    name: str
-    device: int | None
-    seconds: float
-
-    @property
-    def label(self) -> str:
-        """The operator with its device."""
-        return _label(self.name, self.device)
-
-
-def _label(name: str, device: int | None) -> str:
-    return name if device is None else f"{name} · device {device}"
+    limit: float
+    passed: bool
+    text: str
 
 
 class Comparison(View):
-    """Two runs side by side, the largest difference first.
+    """Two runs side by side: why steps take longer, and operators, the largest difference first.
 
     Args:
         before: The first run.
@@ -108,13 +58,14 @@ class Comparison(View):
     ) -> None:
         runs = Schedule(before), Schedule(after)
         self.names = names
-        self.steps = tuple(statistics.median(s.seconds for s in run.counted) for run in runs)
-        one, other = (_per_step(run) for run in runs)
-        changes = [_change(key, one[key], other[key]) for key in one if key in other]
+        self.split: Split = split(*runs)
+        self.steps = self.split.before, self.split.after
+        one, other = (per_step(run) for run in runs)
+        changes = [change_of(one[key], other[key]) for key in one if key in other]
         changes.sort(key=lambda change: (-change.certain, -abs(change.difference)))
         self.changes = tuple(changes)
-        self.only_before = _lone(one, other)
-        self.only_after = _lone(other, one)
+        self.only_before = lone_of(one, other)
+        self.only_after = lone_of(other, one)
         self.title = (
             f"{names[1]} against {names[0]} · step {seconds_text(self.steps[0])} → "
             f"{seconds_text(self.steps[1])}"
@@ -122,15 +73,76 @@ class Comparison(View):
 
     @cached_property
     def svg(self) -> str:
-        """The largest differences as an SVG document."""
-        return render(self)
+        """The causes and the largest differences as an SVG document."""
+        bars = [
+            Bar(change.label, change.before, change.after, _figures(change))
+            for change in self.changes
+        ]
+        lone = [
+            [f"{cut(x.label, LONGEST)}, {seconds_text(x.seconds)}" for x in side]
+            for side in (self.only_before, self.only_after)
+        ]
+        return render(self.title, self.notes, self.names, self.steps, self._falls(), bars, lone)
+
+    @property
+    def is_related(self) -> bool:
+        """Whether both are runs of one network, as far as their operators tell."""
+        same = len(self.changes)
+        return same >= _RELATED * (same + len(self.only_before) + len(self.only_after))
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Why the second run's steps take longer, small causes of a kind together.
+
+        Their differences add up to that of the median steps. Unrelated runs have none.
+        """
+        return self.split.largest(_CAUSES) if self.is_related else ()
+
+    def _falls(self) -> list[Bar]:
+        at, found = self.steps[0], []
+        for cause in self.causes:
+            end = at + cause.difference
+            found.append(Bar(cause_text(cause), at, end, _spread(cause), cause.is_certain))
+            at = end
+        return found
+
+    def gate(self, limit: float) -> Gate:
+        """Say whether the second run is slower than the first by more than a share, beyond noise.
+
+        Args:
+            limit: The share: 0.03 lets steps be slower by 3%.
+
+        Raises:
+            ValueError: They are runs of different networks, or of too few steps to tell noise.
+        """
+        if not self.is_related:
+            raise ValueError(self.notes[0])
+        slower, low, high = self.split.slower
+        if low is None or high is None:
+            least = min(self.split.steps)
+            raise ValueError(
+                f"{counted(least, 'step')} of a run tell nothing of noise: record {ENOUGH} or "
+                "more, better 20, besides first ones that are slower"
+            )
+        change = f"{abs(slower):.1%} {'slower' if slower > 0 else 'faster'}"
+        about = (
+            f"the median step of {self.names[1]} is {change} than that of {self.names[0]} "
+            f"({low:+.1%} to {high:+.1%})"
+        )
+        most = f"{100 * limit:g}%"
+        if low <= limit:
+            unsure = "" if slower <= limit else "; it may be more: record more steps to be sure"
+            return Gate(limit, True, f"{about}, not more than {most} beyond noise{unsure}")
+        blamed = [cause for cause in self.causes if cause.is_certain and cause.difference > 0]
+        why = ", ".join(f"{cause_text(cause)} {_spread(cause)}" for cause in blamed[:_BLAMED])
+        return Gate(limit, False, f"{about}, more than {most}. Why: {why or 'a little of all'}")
 
     @property
     def notes(self) -> list[str]:
         """Sentences that say what the figures are, and the result."""
         before, after = self.steps
         same, all_ = len(self.changes), len(self.changes) + len(self.only_before)
-        if same < _RELATED * (all_ + len(self.only_after)):
+        if not self.is_related:
             return [
                 f"These seem to be runs of different networks: of {counted(all_, 'operator')} of "
                 f"{self.names[0]} and {same + len(self.only_after)} of {self.names[1]} "
@@ -144,7 +156,9 @@ class Comparison(View):
             change = percent(abs(after / before - 1))
             more = "less" if after < before else "more"
             took = "as long" if before == after else f"{change} {more} time"
-            notes.insert(0, f"A step takes {took}.")
+            _, low, high = self.split.slower
+            sure = "" if low is None or high is None else f" ({low:+.1%} to {high:+.1%})"
+            notes.insert(0, f"A step takes {took}{sure}.")
         lone = len(self.only_before), len(self.only_after)
         if any(lone):
             notes.append(
@@ -163,6 +177,10 @@ class Comparison(View):
             "title": self.title,
             "notes": self.notes,
             "sides": (one, other),
+            "causes": [
+                (cause_text(cause), cause.difference, _spread(cause), cause.is_certain, cause.nodes)
+                for cause in self.causes
+            ],
             "rows": [(c.label, c.before, c.after, c.nodes) for c in self.changes],
             "unmatched": (
                 [lone.label for lone in self.only_before],
@@ -175,92 +193,71 @@ class Comparison(View):
         return {
             "names": list(self.names),
             "steps": list(self.steps),
+            "slower": list(self.split.slower),
+            "causes": [asdict(cause) for cause in self.causes],
             "changes": [asdict(change) for change in self.changes],
             "only": [[asdict(x) for x in self.only_before], [asdict(x) for x in self.only_after]],
         }
 
     def __str__(self) -> str:
-        lines = [self.title, *self.notes, ""]
-        labels = [cut(change.label, _LONGEST) for change in self.changes[:_ROWS]]
+        lines = [self.title, *self.notes, "", *self._reasons()]
+        labels = [cut(change.label, LONGEST) for change in self.changes[:ROWS]]
         width = max(map(len, labels), default=0)
         for change, label in zip(self.changes, labels, strict=False):
-            ratio = "" if change.ratio is None else f"  ×{change.ratio:.2f}"
-            lines.append(
-                f"{label:<{width}}  {seconds_text(change.before):>9} → "
-                f"{seconds_text(change.after):>9}{ratio}"
-            )
+            lines.append(f"{label:<{width}}  {_figures(change, 9)}")
         lines += _rest(self.changes)
         for name, lone in zip(self.names, (self.only_before, self.only_after), strict=True):
             lines += [
-                f"only in {name}: {cut(x.label, _LONGEST)}, {seconds_text(x.seconds)}"
-                for x in lone[:_ROWS]
+                f"only in {name}: {cut(x.label, LONGEST)}, {seconds_text(x.seconds)}"
+                for x in lone[:ROWS]
             ]
             lines += _rest(lone)
         return "\n".join(lines)
 
-
-@dataclass
-class _Times:
-    """What an operator took, step by step."""
-
-    name: str
-    device: int | None
-    seconds: list[float]
-    nodes: dict[int, None]
-
-
-def _per_step(schedule: Schedule) -> dict[_Key, _Times]:
-    """Seconds of each operator in each step that it runs in, by what it is."""
-    found: dict[_Key, _Times] = {}
-    for step in schedule.counted:
-        seen: dict[_Key, int] = {}
-        sums: dict[_Key, float] = {}
-        for index in step.slices:
-            piece = schedule.by_id[index]
-            if not piece.is_leaf_work:
-                continue
-            key, name = _identity(schedule, piece)
-            if schedule.nodes_of(piece) == ():  # nothing tells those of one name apart
-                seen[key] = seen.get(key, 0) + 1
-                key = (*key, seen[key])
-            sums[key] = sums.get(key, 0.0) + piece.own
-            row = found.setdefault(key, _Times(name, piece.event.device, [], {}))
-            row.nodes.update(dict.fromkeys(schedule.nodes_of(piece)))
-        for key, seconds in sums.items():
-            found[key].seconds.append(seconds)
-    return found
+    def _reasons(self) -> list[str]:
+        """The causes as lines."""
+        causes = self.causes
+        if not causes:
+            return []
+        labels = [cut(cause_text(cause), LONGEST) for cause in causes]
+        width = max(map(len, labels))
+        rows = [
+            f"{label:<{width}}  {_spread(cause)}{'' if cause.is_certain else '  (noise)'}"
+            for label, cause in zip(labels, causes, strict=True)
+        ]
+        total = self.steps[1] - self.steps[0]
+        return [f"Why, of {_signed(total)} a step:", *rows, "", "Operators:"]
 
 
-def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
-    """What an operator is in any run of the network, and what it is called."""
-    event, nodes = piece.event, schedule.nodes_of(piece)
-    if schedule.facts is None or not nodes:
-        return (event.kind, event.name, event.device), event.name
-    made = tuple(schedule.facts.signatures[node] for node in nodes)
-    label = schedule.facts.label(nodes[-1])
-    if len(nodes) > 1:
-        label = f"{event.name} → {label.split(' → ')[-1]}"
-    return (event.device, *made), label
+def cause_text(cause: Cause) -> str:
+    """Return what a cause is called."""
+    if cause.kind in ("added", "removed"):
+        return f"{'new' if cause.kind == 'added' else 'gone'}: {cause.name}"
+    if cause.kind in ("operator", "communication"):
+        return cause.name
+    return PARTS[cause.kind]
 
 
-def _change(key: _Key, one: _Times, other: _Times) -> Change:
-    before, after = Typical.of(one.seconds), Typical.of(other.seconds)
-    noise = before.spread + after.spread
-    return Change(one.name, one.device, before.median, after.median, noise, tuple(one.nodes))
+def _signed(seconds: float) -> str:
+    return f"{'−' if seconds < 0 else '+'}{seconds_text(abs(seconds))}"
 
 
-def _lone(mine: dict[_Key, _Times], other: dict[_Key, _Times]) -> tuple[Lone, ...]:
-    found = [
-        Lone(times.name, times.device, statistics.median(times.seconds))
-        for key, times in mine.items()
-        if key not in other
-    ]
-    return tuple(sorted(found, key=lambda lone: -lone.seconds))
+def _spread(cause: Cause) -> str:
+    text = _signed(cause.difference)
+    if cause.low is None or cause.high is None:
+        return text
+    return f"{text} ({_signed(cause.low)} to {_signed(cause.high)})"
+
+
+def _figures(change: Change, wide: int = 0) -> str:
+    ratio = "" if change.ratio is None else f"  ×{change.ratio:.2f}"
+    before, after = seconds_text(change.before), seconds_text(change.after)
+    return f"{before:>{wide}} → {after:>{wide}}{ratio}" if wide else f"{before} → {after}{ratio}"
 
 
 def _rest(rows: Sequence[Any]) -> list[str]:
     """A line that says how many rows are not shown, if there are any."""
-    return [f"and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []
+    return [f"and {len(rows) - ROWS} more"] if len(rows) > ROWS else []
 
 
 def compare(before: Any, after: Any, *, names: Sequence[str] | None = None) -> Comparison:
@@ -292,64 +289,3 @@ def _names(sources: Iterable[Any]) -> list[str]:
         for path, default in zip(paths, ("before", "after"), strict=True)
     ]
     return found if found[0] != found[1] else ["before", "after"]
-
-
-_WIDTH = 1100.0
-_ROWS = 20
-_BAR = 9.0
-_LONGEST = 52  # characters of a label
-_FIGURES = 190.0  # pixels right of the bars
-
-
-def render(found: Comparison) -> str:
-    """Return a comparison as the text of an SVG document."""
-    shown = found.changes[:_ROWS]
-    canvas = Canvas(found.title, _WIDTH, found.notes)
-    canvas.y += 4
-    canvas.legend([("feed", found.names[0]), ("backward", found.names[1])])
-    _bars(canvas, shown)
-    if len(found.changes) > len(shown):
-        canvas.y += 16
-        canvas.text(MARGIN, canvas.y, f"and {len(found.changes) - len(shown)} more", "faint")
-    for name, lone in zip(found.names, (found.only_before, found.only_after), strict=True):
-        _alone(canvas, name, lone)
-    return canvas.svg()
-
-
-def _bars(canvas: Canvas, shown: Sequence[Change]) -> None:
-    labels = [cut(change.label, _LONGEST) for change in shown]
-    left = MARGIN + max((text_width(label, 11) for label in labels), default=0.0) + 12
-    width = _WIDTH - left - MARGIN - _FIGURES
-    highest = max((max(c.before, c.after) for c in shown), default=0.0)
-    if highest:
-        height = len(shown) * (2 * _BAR + 10)
-        canvas.lane(left, canvas.y, width, height)
-        for change, label in zip(shown, labels, strict=True):
-            y = canvas.y + 5
-            canvas.text(left - 8, y + _BAR + 4, label, "tick end")
-            for place, (seconds, role) in enumerate(
-                ((change.before, "feed"), (change.after, "backward"))
-            ):
-                bar = seconds / highest * width
-                canvas.bar(left, y + place * _BAR, bar, _BAR, role, seconds_text(seconds))
-            ratio = "" if change.ratio is None else f"  ×{change.ratio:.2f}"
-            figures = f"{seconds_text(change.before)} → {seconds_text(change.after)}{ratio}"
-            canvas.text(left + width + 10, y + _BAR + 4, figures, "tick")
-            canvas.y += 2 * _BAR + 10
-        places = [(at / highest, label) for at, label in time_ticks(highest, 8)]
-        canvas.axis_below(left, width, places)
-
-
-def _alone(canvas: Canvas, name: str, lone: Sequence[Lone]) -> None:
-    """Operators of one run that the other one does not have."""
-    if not lone:
-        return
-    canvas.y += 26
-    canvas.text(MARGIN, canvas.y, f"only in {name}", "lane-name")
-    for item in lone[:_ROWS]:
-        canvas.y += 17
-        text = f"{cut(item.label, _LONGEST)}, {seconds_text(item.seconds)}"
-        canvas.text(MARGIN + 12, canvas.y, text, "tick")
-    if len(lone) > _ROWS:
-        canvas.y += 17
-        canvas.text(MARGIN + 12, canvas.y, f"and {len(lone) - _ROWS} more", "faint")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpexec.commands import CommandError, count
+from dpexec.commands import SCRIPT_ERROR, CommandError, count
 
 if TYPE_CHECKING:
     from dpexec.engine.trace import Trace
@@ -23,7 +25,8 @@ examples:
   dpexec viz trace.json
   dpexec viz trace.json --report out.html          everything in one page that needs no network
   dpexec viz trace.json --step 3 --by layer
-  dpexec viz before.json --compare after.json      what became slower or faster
+  dpexec viz new.json --compare old.json           what became slower or faster, and why
+  dpexec viz new.json --compare old.json --gate 3% exit with 1 if steps are slower by more than 3%
   dpexec viz trace.json --simulate 8 --bandwidth 1e9 --latency 5e-5
   dpexec viz __model__ --report net.svg
 """
@@ -47,7 +50,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=("type", "node", "layer", "task", "role"),
         help="what makes a row of the table (default: type)",
     )
-    parser.add_argument("--compare", type=Path, metavar="OTHER", help="a second trace")
+    parser.add_argument("--compare", type=Path, metavar="OLD", help="the trace of an earlier run")
+    parser.add_argument(
+        "--gate",
+        type=_percent,
+        metavar="P%",
+        help="with --compare: exit with 1 if steps are slower by more than that beyond noise",
+    )
     parser.add_argument(
         "--simulate", type=count, metavar="N", help="replay the trace on N devices instead"
     )
@@ -69,20 +78,34 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _percent(text: str) -> float:
+    number = text.removesuffix("%")
+    if not number.replace(".", "", 1).isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share in percent, such as 3%")
+    return float(number) / 100
+
+
 def show(options: argparse.Namespace) -> int:
-    """Print or write what was asked for; returns the exit code.
+    """Print or write what was asked for; returns the exit code: 1 if a gate was not passed.
 
     Args:
         options: what the user asked for.
     """
     if options.compare and options.simulate:
         raise CommandError("choose one of --compare and --simulate")
+    if options.gate is not None and not options.compare:
+        raise CommandError("--gate needs --compare OLD: the trace to be compared with")
     try:
         view = _view(options)
+        gate = None if options.gate is None else view.gate(options.gate)
         if options.report is not None:
             view.save(options.report)
         elif options.json:
-            print(json.dumps(view.to_json()), flush=True)
+            figures = view.to_json()
+            print(
+                json.dumps(figures if gate is None else {**figures, "gate": asdict(gate)}),
+                flush=True,
+            )
         else:
             print(view, flush=True)
     except (ValueError, RuntimeError) as error:  # FileError is a ValueError
@@ -92,7 +115,10 @@ def show(options: argparse.Namespace) -> int:
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"{error.filename or options.file}: {reason}") from error
-    return 0
+    if gate is None:
+        return 0
+    print(f"dpexec viz: {'passed' if gate.passed else 'failed'}: {gate.text}", file=sys.stderr)
+    return 0 if gate.passed else SCRIPT_ERROR
 
 
 def _view(options: argparse.Namespace) -> Any:
@@ -111,7 +137,7 @@ def _view(options: argparse.Namespace) -> Any:
         if isinstance(other, dict):
             raise CommandError(f"{options.compare.name} is a graph; --compare needs a trace")
         other = other if options.step is None else _only(other, options.step)
-        return viz.compare(trace, other, names=[options.file.name, options.compare.name])
+        return viz.compare(other, trace, names=_names(options.compare, options.file))
     if options.simulate is not None:
         return viz.simulate(
             trace,
@@ -124,6 +150,12 @@ def _view(options: argparse.Namespace) -> Any:
     if options.report is not None:
         return viz.report(trace, title=f"dpexec viz {options.file.name}")
     return _TraceFigures(trace, options.by)
+
+
+def _names(*paths: Path) -> list[str]:
+    """What runs are called: as their files, with the folder if these have one name."""
+    names = [path.name for path in paths]
+    return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
 def _load(path: Path) -> Any:

@@ -84,10 +84,28 @@ def test_a_step_is_looked_at_alone(trace_file, capsys):
 
 def test_two_traces_are_compared(trace_file, tmp_path, capsys):
     other = str(save(straggling(2, seconds=2.0), tmp_path / "other.json"))
-    out = run(capsys, trace_file, "--compare", other)[1]
+    out = run(capsys, other, "--compare", trace_file)[1]
     assert out.startswith("other.json against trace.json · step 10.0 s → 20.0 s")
-    data = json.loads(run(capsys, trace_file, "--compare", other, "--json")[1])
+    data = json.loads(run(capsys, other, "--compare", trace_file, "--json")[1])
     assert data["steps"] == pytest.approx([10.0, 20.0])
+
+
+def test_a_gate_fails_what_became_slower_and_says_why(tmp_path, capsys):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, seconds in ((old, 1.0), (new, 1.1)):
+        folder.mkdir()
+        save(straggling(6, seconds), folder / "trace.json")
+    old, new = str(old / "trace.json"), str(new / "trace.json")
+    code, out, error = run(capsys, new, "--compare", old, "--gate", "3%", "--json")
+    assert code == 1 and "more than 3%. Why: waiting for a straggler" in error
+    gate = json.loads(out)["gate"]
+    assert gate["passed"] is False and gate["text"] in error and new in error
+    code, _, error = run(capsys, new, "--compare", old, "--gate", "12.5")
+    assert code == 0 and "passed: the median step of" in error
+    page = tmp_path / "page.html"
+    assert run(capsys, new, "--compare", old, "--gate", "3%", "--report", str(page))[0] == 1
+    assert "waiting for a straggler" in page.read_text(encoding="utf-8")
+    assert run(capsys, old, "--compare", new, "--gate", "0%")[0] == 0
 
 
 def test_other_machines_are_simulated(trace_file, capsys):

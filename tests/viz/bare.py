@@ -46,7 +46,7 @@ def _data():
         },
         {"type": "passes", "nodes": [], "stages": [stage]},
         {
-            "type": "compare", "rows": [], "unmatched": [[], []],
+            "type": "compare", "causes": [], "rows": [], "unmatched": [[], []],
             "sides": [{"name": "a", "step": 0}, {"name": "b", "step": 0}],
         },
         {"type": "chart", "x": axis, "y": axis, "series": [{"name": "a", "x": [1], "y": [0]}]},

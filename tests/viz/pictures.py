@@ -59,7 +59,7 @@ def resnet(depth: int = 32) -> fluid.Variable:
 
 
 @contextmanager
-def training(net, rows: int):
+def training(net, rows: int, **fields):
     """Two devices that train: the compiled program with its trace, and what runs a step."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -67,6 +67,8 @@ def training(net, rows: int):
     build, execution = fluid.BuildStrategy(), fluid.ExecutionStrategy()
     build.fuse_elewise_add_act_ops = build.fuse_all_optimizer_ops = True
     execution.trace = True
+    for name, value in fields.items():
+        setattr(build, name, value)
     exe = fluid.Executor(fluid.CPUPlace())
     with fluid.scope_guard(fluid.Scope()):
         exe.run(startup)
@@ -86,6 +88,17 @@ def report(net, rows: int, path: Path) -> Path:
         for _ in range(STEPS):
             step()
     return viz.report(compiled).save(path)
+
+
+def comparison(path: Path) -> Path:
+    """Compare two ways to run a network."""
+    traces = []
+    for native in (True, False):
+        with training(perceptron, 256, native_kernels=native) as (compiled, step):
+            for _ in range(4 * STEPS):
+                step()
+            traces.append(compiled.trace)
+    return viz.compare(*traces, names=["machine code", "NumPy"]).save(path)
 
 
 def live(window: Browser, path: Path) -> None:
@@ -127,6 +140,8 @@ def main(folder: Path) -> None:
         with window.media("prefers-color-scheme", "dark"):
             window.open(large)
             shot(window, folder / "resnet-32.png", names[1])
+        window.open(comparison(Path(scratch) / "compare.html"))
+        shot(window, folder / "compare.png")
         live(window, folder / "live.png")
 
 

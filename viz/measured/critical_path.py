@@ -135,7 +135,7 @@ def critical_path(schedule: Schedule, step: int | None = None) -> CriticalPath:
 
 def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
     activities = activities_of(schedule, step)
-    positions, links = _back(activities)
+    positions, links = path_links(activities)
     replay = Replay(activities)
     slack: dict[int, float] = {}
     for one, spare in zip(activities.all, replay.slack(), strict=True):
@@ -155,8 +155,15 @@ def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
     )
 
 
-def _back(activities: Activities) -> tuple[list[int], list[Link]]:
-    """The path, from what ended last back to the beginning, in order of time."""
+def path_links(activities: Activities) -> tuple[list[int], list[Link]]:
+    """Return the path, from what ended last back to the beginning, in order of time.
+
+    Args:
+        activities: Of a step.
+
+    Returns:
+        Positions of its activities, and its links.
+    """
     positions, found = [], []
     at: int | None = max(range(len(activities.all)), key=lambda i: (activities.all[i].stop, i))
     stop = activities.runs.step.stop

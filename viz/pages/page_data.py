@@ -217,6 +217,8 @@ class CompareData(TypedDict):
     title: str
     notes: Sequence[str]
     sides: tuple[SideData, SideData]
+    # of a waterfall: name, seconds, the same in words with its interval, certain, nodes
+    causes: Sequence[tuple[str, float, str, bool, Sequence[int]]]
     # name, seconds before, seconds after, nodes before
     rows: Sequence[tuple[str, float, float, Sequence[int]]]
     unmatched: tuple[Sequence[str], Sequence[str]]  # only before, only after

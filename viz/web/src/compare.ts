@@ -5,6 +5,7 @@ import type { CompareData } from "./data";
 import { h } from "./dom";
 import { seconds } from "./format";
 import { TableView } from "./table";
+import { waterfall } from "./waterfall";
 
 export function compareView(data: CompareData, context: Context): Panel {
   const [before, after] = data.sides;
@@ -62,7 +63,8 @@ export function compareView(data: CompareData, context: Context): Panel {
       { class: "page-text" },
       h("h2", {}, data.title),
       data.notes.map((note) => h("p", { class: "note" }, note)),
-      h("div", { class: "bars" }, bar(before, false), bar(after, true)),
+      waterfall(data, context) ?? h("div", { class: "bars" }, bar(before, false), bar(after, true)),
+      h("h3", {}, "Operators"),
       table.element,
       only(before, data.unmatched[0]),
       only(after, data.unmatched[1]),

@@ -169,6 +169,7 @@ export interface PassesData extends Base {
 export interface CompareData extends Base {
   type: "compare";
   sides: [{ name: string; step: number }, { name: string; step: number }];
+  causes: [string, number, string, boolean, number[]][];
   rows: [string, number, number, number[]][];
   unmatched: [string[], string[]];
 }

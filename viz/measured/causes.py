@@ -1,0 +1,263 @@
+"""Why the steps of one run take longer than those of another: causes that add up exactly.
+
+The median step of a run is divided as the middle half of its steps is (`step_parts`), so that parts
+add up to the median, and differences of parts to the difference of the medians. An operator's cause
+is how much longer it takes; how often more threads had to do it one after another is a cause of its
+own. Steps are drawn again and again (bootstrap) to see how far each cause would vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.step_parts import Divider, Part
+
+CauseKind = Literal[
+    "operator",
+    "added",
+    "removed",
+    "communication",
+    "data",
+    "overhead",
+    "straggler",
+    "no_free_thread",
+    "scheduler",
+    "unknown",
+]
+
+_DRAWS = 1000
+_SEED = 20160919
+_CLOCK = 1e-9
+ENOUGH = 5
+"""So many steps at least tell something of noise."""
+
+Rows = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A part of the difference of two runs.
+
+    Args:
+        kind: What it is.
+        name: Of an operator or collective; "" for the rest.
+        before: Seconds of the median step of the first run.
+        after: The same of the second run.
+        difference: Seconds that steps are longer because of it; they add up to the difference of
+            the medians. Where tasks waited for threads, it is not `after - before`: that operators
+            take longer for which they waited is no cause of threads.
+        low: Where the difference lies at least, in 39 of 40 cases; None if steps are too few.
+        high: And at most.
+        nodes: Operators of the graph, of the first run unless they were added.
+    """
+
+    kind: CauseKind
+    name: str
+    before: float
+    after: float
+    difference: float
+    low: float | None
+    high: float | None
+    nodes: tuple[int, ...] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is not noise, and not less than clocks can tell."""
+        if self.low is None or self.high is None or abs(self.difference) < _CLOCK:
+            return False
+        return not self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True)
+class Split:
+    """The difference of two runs, divided.
+
+    Args:
+        before: Seconds of the median step of the first run.
+        after: The same of the second run.
+        slower: By what share the second one's is longer: the measured one, and the ends of the
+            interval that holds it in 19 of 20 cases; None if steps are too few.
+        steps: How many of each run count.
+        causes: What is certain first, and then what is largest.
+    """
+
+    before: float
+    after: float
+    slower: tuple[float, float | None, float | None]
+    steps: tuple[int, int]
+    causes: tuple[Cause, ...]
+    _draws: Mapping[int, Rows]  # differences of a cause, by its place, in every draw
+
+    def largest(self, number: int) -> tuple[Cause, ...]:
+        """Return so many causes, and what remains of each kind together behind them."""
+        shown = list(self.causes[:number])
+        rest: dict[CauseKind, list[int]] = {}
+        for place in range(number, len(self.causes)):
+            rest.setdefault(self.causes[place].kind, []).append(place)
+        for kind, places in rest.items():
+            together = [self.causes[place] for place in places]
+            drawn = sum(self._draws[place] for place in places)
+            low, high = _ends(np.asarray(drawn), self.steps)
+            names = [cause.name for cause in together if cause.name]
+            if len(together) == 1:
+                shown += together
+                continue
+            shown.append(
+                Cause(
+                    kind,
+                    f"{len(names)} others" if names else "",
+                    sum(cause.before for cause in together),
+                    sum(cause.after for cause in together),
+                    sum(cause.difference for cause in together),
+                    low,
+                    high,
+                    tuple(node for cause in together for node in cause.nodes),
+                )
+            )
+        return tuple(shown)
+
+
+class _Run:
+    """The steps of a run as rows of seconds by part.
+
+    Args:
+        schedule: Its trace.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.divider = Divider(schedule)
+        self.steps = [self.divider.parts(step) for step in schedule.counted]
+        self.seconds = np.array([step.seconds for step in self.steps])
+
+    def known(self) -> dict[Part, None]:
+        """All parts of its steps."""
+        found: dict[Part, None] = {}
+        for step in self.steps:
+            for parts in (step.own, step.behind, step.unit):
+                found.update(dict.fromkeys(parts))
+        return found
+
+    def drawn(self, generator: np.random.Generator) -> Rows:
+        """Weights of the steps, a row for the steps as they are and for every draw."""
+        count = len(self.steps)
+        chosen = [np.arange(count), *generator.integers(0, count, (_DRAWS, count))]
+        return np.array([self._weights(members) for members in chosen])
+
+    def _weights(self, members: npt.NDArray[np.int64]) -> Rows:
+        """By step: what makes the middle half of some steps their median."""
+        ordered = members[np.argsort(self.seconds[members], kind="stable")]
+        count = len(ordered)
+        middle = ordered[count // 4 : count - count // 4]
+        weights = np.bincount(middle, minlength=len(self.seconds)).astype(np.float64)
+        total = weights @ self.seconds
+        return weights * (np.median(self.seconds[members]) / total if total else 0.0)
+
+    def table(self, parts: Sequence[Part], what: str) -> Rows:
+        """A row for each step, a column for each part."""
+        rows: list[Mapping[Part, float]] = [getattr(step, what) for step in self.steps]
+        return np.array([[row.get(part, 0.0) for part in parts] for row in rows])
+
+
+def split(before: Schedule, after: Schedule) -> Split:
+    """Divide the difference of two runs.
+
+    Args:
+        before: The first run.
+        after: The second run.
+    """
+    runs = _Run(before), _Run(after)
+    known = [run.known() for run in runs]
+    parts = list(dict.fromkeys([*known[0], *known[1]]))
+    generator = np.random.default_rng(_SEED)
+    weights = [run.drawn(generator) for run in runs]
+    medians = [w @ run.seconds for w, run in zip(weights, runs, strict=True)]
+    own, behind, unit = (
+        [w @ run.table(parts, what) for w, run in zip(weights, runs, strict=True)]
+        for what in ("own", "behind", "unit")
+    )
+    unit = [_of_a_step(rows, w) for rows, w in zip(unit, weights, strict=True)]
+    longer, waited = _longer(behind, unit)
+    differences = own[1] - own[0] + longer
+    count = len(runs[0].steps), len(runs[1].steps)
+    found = []
+    for column, part in enumerate(parts):
+        ends = own[0][0, column], own[1][0, column]
+        found.append((_cause(part, ends, runs, known), differences[:, column]))
+    if any(rows.any() for rows in behind):
+        one, other = (float(rows[0].sum()) for rows in behind)
+        found.append((Cause("no_free_thread", "", one, other, 0.0, None, None), waited))
+    ordered = sorted(_measured(found, count), key=_rank)
+    return Split(
+        float(medians[0][0]),
+        float(medians[1][0]),
+        _slower(medians, count),
+        count,
+        tuple(cause for cause, _ in ordered),
+        {place: drawn for place, (_, drawn) in enumerate(ordered)},
+    )
+
+
+def _of_a_step(rows: Rows, weights: Rows) -> Rows:
+    total = weights.sum(axis=1, keepdims=True)
+    return rows / np.where(total > 0, total, 1.0)
+
+
+def _longer(behind: Sequence[Rows], unit: Sequence[Rows]) -> tuple[Rows, Rows]:
+    """Divide what tasks waited for a thread to do: because it took longer, or was more."""
+    one, other = (np.where(u > 0, u, v) for u, v in (unit, unit[::-1]))
+    before = np.divide(behind[0], one, out=np.zeros_like(one), where=one > 0)
+    after = np.divide(behind[1], other, out=np.zeros_like(one), where=other > 0)
+    unknown = np.where(one > 0, 0.0, behind[1] - behind[0])  # of no operator
+    waited = (after - before) * one + unknown
+    return behind[1] - behind[0] - waited, waited.sum(axis=1)
+
+
+def _cause(
+    part: Part,
+    ends: tuple[float, float],
+    runs: tuple[_Run, _Run],
+    known: Sequence[Mapping[Part, None]],
+) -> Cause:
+    kind: CauseKind = part.kind
+    if part.kind in ("operator", "communication") and (part in known[0]) != (part in known[1]):
+        kind = "removed" if part in known[0] else "added"
+    divider = runs[part not in known[0]].divider
+    nodes = tuple(divider.nodes.get(part, ()))
+    before, after = map(float, ends)
+    return Cause(kind, divider.names.get(part, ""), before, after, 0.0, None, None, nodes)
+
+
+def _measured(
+    found: Iterable[tuple[Cause, Rows]], steps: tuple[int, int]
+) -> list[tuple[Cause, Rows]]:
+    """The causes with what they come to; those that come to nothing are left out."""
+    measured = []
+    for cause, drawn in found:
+        if cause.before or cause.after or drawn[0]:
+            low, high = _ends(drawn, steps)
+            measured.append((replace(cause, difference=float(drawn[0]), low=low, high=high), drawn))
+    return measured
+
+
+def _ends(drawn: Rows, steps: tuple[int, int]) -> tuple[float | None, float | None]:
+    if min(steps) < ENOUGH:
+        return None, None
+    low, high = np.quantile(drawn[1:], (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _slower(
+    medians: Sequence[Rows], steps: tuple[int, int]
+) -> tuple[float, float | None, float | None]:
+    before = np.where(medians[0] > 0, medians[0], 1.0)
+    ratio = medians[1] / before - 1
+    return (float(ratio[0]), *_ends(ratio, steps))
+
+
+def _rank(found: tuple[Cause, Any]) -> tuple[bool, float]:
+    return not found[0].is_certain, -abs(found[0].difference)

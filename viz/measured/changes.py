@@ -1,0 +1,139 @@
+"""What operators of two runs take, and which of them are the same."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.measured.typical import Typical
+
+_Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an operator took per step in both runs.
+
+    Args:
+        name: The operator, and what it makes.
+        device: Where it runs; None for all devices.
+        before: Seconds per step in the first run, the median of its steps.
+        after: The same in the second run.
+        noise: How far steps of the same run lie apart: the median distance from the median, of both
+            runs together.
+        nodes: Its numbers in the graph of the first run.
+    """
+
+    name: str
+    device: int | None
+    before: float
+    after: float
+    noise: float
+    nodes: tuple[int, ...]
+
+    @property
+    def difference(self) -> float:
+        """Seconds per step that it takes longer in the second run."""
+        return self.after - self.before
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times longer it takes; None if it took no time before."""
+        return self.after / self.before if self.before else None
+
+    @property
+    def certain(self) -> float:
+        """The part of the difference that noise does not explain, without its sign."""
+        return max(0.0, abs(self.difference) - 2 * self.noise)
+
+    @property
+    def label(self) -> str:
+        """The operator with its device."""
+        return _label(self.name, self.device)
+
+
+@dataclass(frozen=True)
+class Lone:
+    """An operator of one run that has no partner in the other one.
+
+    Args:
+        name: The operator, and what it makes.
+        device: Where it runs; None for all devices.
+        seconds: What it took per step.
+    """
+
+    name: str
+    device: int | None
+    seconds: float
+
+    @property
+    def label(self) -> str:
+        """The operator with its device."""
+        return _label(self.name, self.device)
+
+
+def _label(name: str, device: int | None) -> str:
+    return name if device is None else f"{name} · device {device}"
+
+
+@dataclass
+class Times:
+    """What an operator took, step by step."""
+
+    name: str
+    device: int | None
+    seconds: list[float]
+    nodes: dict[int, None]
+
+
+def per_step(schedule: Schedule) -> dict[_Key, Times]:
+    """Return the seconds of each operator in each step that it runs in, by what it is."""
+    found: dict[_Key, Times] = {}
+    for step in schedule.counted:
+        seen: dict[_Key, int] = {}
+        sums: dict[_Key, float] = {}
+        for index in step.slices:
+            piece = schedule.by_id[index]
+            if not piece.is_leaf_work:
+                continue
+            key, name = _identity(schedule, piece)
+            if schedule.nodes_of(piece) == ():  # nothing tells those of one name apart
+                seen[key] = seen.get(key, 0) + 1
+                key = (*key, seen[key])
+            sums[key] = sums.get(key, 0.0) + piece.own
+            row = found.setdefault(key, Times(name, piece.event.device, [], {}))
+            row.nodes.update(dict.fromkeys(schedule.nodes_of(piece)))
+        for key, seconds in sums.items():
+            found[key].seconds.append(seconds)
+    return found
+
+
+def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
+    """What an operator is in any run of the network, and what it is called."""
+    event, nodes = piece.event, schedule.nodes_of(piece)
+    if schedule.facts is None or not nodes:
+        return (event.kind, event.name, event.device), event.name
+    made = tuple(schedule.facts.signatures[node] for node in nodes)
+    label = schedule.facts.label(nodes[-1])
+    if len(nodes) > 1:
+        label = f"{event.name} → {label.split(' → ')[-1]}"
+    return (event.device, *made), label
+
+
+def change_of(one: Times, other: Times) -> Change:
+    """Return what an operator took in both runs."""
+    before, after = Typical.of(one.seconds), Typical.of(other.seconds)
+    noise = before.spread + after.spread
+    return Change(one.name, one.device, before.median, after.median, noise, tuple(one.nodes))
+
+
+def lone_of(mine: dict[_Key, Times], other: dict[_Key, Times]) -> tuple[Lone, ...]:
+    """Return the operators that the other run does not have, the longest first."""
+    found = [
+        Lone(times.name, times.device, statistics.median(times.seconds))
+        for key, times in mine.items()
+        if key not in other
+    ]
+    return tuple(sorted(found, key=lambda lone: -lone.seconds))

@@ -1,0 +1,185 @@
+"""The time of a step by what it was spent on, along the critical path: the parts add up to it.
+
+Work on the path is its operator's, as long as the device takes for it that is fastest in that step;
+what the device on the path takes longer is imbalance, for which the others wait. Where a task was
+ready and waited for its thread to do another device's work, that time is noted apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from dpexec.viz.measured import intervals
+from dpexec.viz.measured.activities import Activities, activities_of, part_of
+from dpexec.viz.measured.critical_path import Link, path_links
+from dpexec.viz.measured.grouping import operator_of
+from dpexec.viz.measured.intervals import Interval
+from dpexec.viz.measured.schedule import Schedule, Slice, Step
+
+PartKind = Literal[
+    "operator",
+    "communication",
+    "data",
+    "overhead",
+    "straggler",
+    "no_free_thread",
+    "scheduler",
+    "unknown",
+]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What time is spent on, the same in all runs of a network and on all devices.
+
+    Args:
+        kind: What it is.
+        key: Of an operator or collective, what it does; None for the rest.
+    """
+
+    kind: PartKind
+    key: object = None
+
+
+@dataclass
+class StepParts:
+    """A step, divided.
+
+    Args:
+        seconds: What the step took.
+        own: Seconds on the path by part; with those of `behind` they add up to the step.
+        behind: Seconds on the path, by the part that was at work, in which a task of another device
+            was ready and waited for that thread.
+        unit: By operator: seconds that it takes on a device, the mean over the devices.
+    """
+
+    seconds: float
+    own: dict[Part, float]
+    behind: dict[Part, float]
+    unit: dict[Part, float]
+
+
+class Divider:
+    """Divides the steps of a schedule.
+
+    Args:
+        schedule: The trace.
+
+    Attributes:
+        names: What operators and collectives are called, by part.
+        nodes: Those of the graph that they are.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.names: dict[Part, str] = {}
+        self.nodes: dict[Part, dict[int, None]] = {}
+        self._parts: dict[int, Part] = {}
+
+    def parts(self, step: Step) -> StepParts:
+        """Return a step, divided."""
+        activities = activities_of(self.schedule, step)
+        spent = self._spent(activities)
+        own: dict[Part, float] = defaultdict(float)
+        behind: dict[Part, float] = defaultdict(float)
+        positions, links = path_links(activities)
+        threads = list(_thread_waits(activities, positions, links))
+        fastest = _fastest(spent)
+        late: Part = Part("scheduler" if activities.runs.is_ordered else "unknown")
+        for at, link in zip(positions, links, strict=True):
+            own[late] += link.delay
+            part = self._part(activities.all[at].piece)
+            waited = intervals.within(threads, link.start, link.stop)
+            behind[part] += waited
+            rest = link.stop - link.start - waited
+            excess = rest * _excess(spent.get(part, {}), link.device, fastest)
+            own[part] += rest - excess
+            own[Part("straggler")] += excess
+        unit = {part: sum(by.values()) / len(by) for part, by in spent.items()}
+        return StepParts(step.seconds, dict(own), {p: s for p, s in behind.items() if s}, unit)
+
+    def _spent(self, activities: Activities) -> dict[Part, dict[int, float]]:
+        """Seconds that every device spends on an operator."""
+        found: dict[Part, dict[int, float]] = {}
+        for one in activities.all:
+            part, device = self._part(one.piece), one.piece.event.device
+            if part.kind == "operator" and device is not None:
+                by = found.setdefault(part, {})
+                by[device] = by.get(device, 0.0) + one.stop - one.start
+        return found
+
+    def _part(self, piece: Slice) -> Part:
+        if piece.id not in self._parts:
+            self._parts[piece.id] = self._made(piece)
+        return self._parts[piece.id]
+
+    def _made(self, piece: Slice) -> Part:
+        kind = part_of(self.schedule, piece)
+        if kind == "compute":
+            nodes = self.schedule.nodes_of(piece)
+            facts = self.schedule.facts
+            key: object = operator_of(self.schedule, piece)
+            if facts is not None and nodes:
+                key = tuple(facts.signatures[node] for node in nodes)
+            part = Part("operator", key)
+            self._name(part, piece, nodes)
+            return part
+        if kind == "communication":
+            part = Part("communication", piece.event.name.split("-")[0])
+            self._name(part, piece, self.schedule.nodes_of(piece))
+            return part
+        return Part("data" if kind == "data" else "overhead")
+
+    def _name(self, part: Part, piece: Slice, nodes: tuple[int, ...]) -> None:
+        self.nodes.setdefault(part, {}).update(dict.fromkeys(nodes))
+        facts = self.schedule.facts
+        name = piece.event.name
+        if piece.event.kind == "task" or part.kind == "communication":
+            name = name.split("-")[0]
+        elif facts is not None and nodes:
+            name = facts.label(nodes[-1])
+            if len(nodes) > 1:
+                name = f"{piece.event.name} → {name.split(' → ')[-1]}"
+        self.names.setdefault(part, name)
+
+
+def _fastest(spent: dict[Part, dict[int, float]]) -> int | None:
+    """The device that spends the least time on all operators together."""
+    sums: dict[int, float] = {}
+    for by_device in spent.values():
+        for device, seconds in by_device.items():
+            sums[device] = sums.get(device, 0.0) + seconds
+    return min(sums, key=sums.__getitem__, default=None)
+
+
+def _excess(by_device: dict[int, float], device: int | None, fastest: int | None) -> float:
+    """The share of a device's time for an operator that the fastest device does not need.
+
+    Below 0 for one that takes longer there: what devices differ by in a step evens out.
+    """
+    if device is None or fastest is None or fastest not in by_device:
+        return 0.0
+    mine = by_device.get(device, 0.0)
+    return 1 - by_device[fastest] / mine if mine else 0.0
+
+
+def _thread_waits(
+    activities: Activities, positions: list[int], links: list[Link]
+) -> Iterator[Interval]:
+    """When tasks on the path waited for their thread to do another device's work, in order."""
+    if not activities.runs.is_ordered:
+        return
+    found = []
+    for at, link in zip(positions, links, strict=True):
+        source = activities.thread[at]
+        if link.reason != "thread" or source is None or not activities.is_first(at):
+            continue
+        devices = {activities.all[i].piece.event.device for i in (at, source)}
+        ends = (activities.all[i].stop for i in activities.needs[at])
+        ready = max(ends, default=activities.runs.step.start)
+        if len(devices) == 2 and None not in devices and ready < link.start - link.delay:
+            found.append((ready, link.start - link.delay))
+    yield from intervals.union(found)
