@@ -30,6 +30,7 @@ CauseKind = Literal[
     "unknown",
 ]
 
+_TOGETHER = {"operator": " other operators", "added": " operators", "removed": " operators"}
 _DRAWS = 1000
 _SEED = 20160919
 _CLOCK = 1e-9
@@ -110,7 +111,7 @@ class Split:
             shown.append(
                 Cause(
                     kind,
-                    f"{len(names)} others" if names else "",
+                    f"{len(names)}{_TOGETHER.get(kind, ' others')}" if names else "",
                     sum(cause.before for cause in together),
                     sum(cause.after for cause in together),
                     sum(cause.difference for cause in together),
