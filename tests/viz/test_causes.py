@@ -149,7 +149,7 @@ def test_small_causes_of_a_kind_stand_together():
     found = compare(many(0), many(1))
     *named, rest = found.causes
     assert [c.name for c in named if c.kind == "operator"][:2] == ["op29", "op28"]
-    assert rest.name == "20 other operators" and rest.is_certain
+    assert rest.name == "21 other operators" and rest.is_certain
     total = sum(c.difference for c in found.causes)
     assert total == pytest.approx(found.steps[1] - found.steps[0])
 
