@@ -6,6 +6,7 @@ sends. Either side has shown before that it knows the secret of the run.
 
 from __future__ import annotations
 
+import pickle as plain_pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -119,7 +120,7 @@ class AlikeSteps(NamedTuple):
     def with_batches(self, batches: Mapping[int, Batch]) -> AlikeSteps:
         """The steps with what came ahead of them, by number."""
         found = [batches[each].values if isinstance(each, int) else each for each in self.values]
-        return self._replace(values=found)
+        return AlikeSteps(self.first, found, self.held, self.entropy)
 
     def each(self, blocks: Sequence[Any]) -> Iterator[GangStep]:
         """The steps; what came ahead of them is there.
@@ -127,6 +128,11 @@ class AlikeSteps(NamedTuple):
         Args:
             blocks: with what lies on the worker.
         """
+        if len(self.values) == 1 and not any(self.held.values()):
+            (values,) = self.values
+            assert not isinstance(values, int)
+            yield GangStep(*self.first[:3], values, *self.first[4:])
+            return
         held = {d: [each.batches(blocks) for each in found] for d, found in self.held.items()}
         for ahead, (values, entropy) in enumerate(zip(self.values, self.entropy, strict=True)):
             assert not isinstance(values, int)
@@ -178,7 +184,8 @@ class Order(NamedTuple):
         Args:
             batches: that, by number.
         """
-        return self._replace(steps=[alike.with_batches(batches) for alike in self.steps])
+        steps = [alike.with_batches(batches) for alike in self.steps]
+        return Order(self.base, steps, *self[2:])
 
     def with_blocks(self, held: Mapping[Any, Any]) -> Order:
         """The order with the blocks in the place of their keys.
@@ -189,6 +196,8 @@ class Order(NamedTuple):
         Raises:
             GangError: something does not lie there any more.
         """
+        if not self.blocks:
+            return self
         try:
             return self._replace(blocks=[held[key] for key in self.blocks])
         except KeyError as error:
@@ -233,11 +242,19 @@ class Rest:
     """A member's task has ended: another one is needed for the next order."""
 
 
+def _is_plain(message: Order | Batch | Outcome | Rest) -> bool:
+    """Whether nothing in it is of the user's making, so that receivers can import all classes."""
+    if isinstance(message, Order):
+        return not message.new and not message.blocks
+    return isinstance(message, Outcome) and message.error is None and message.noted is None
+
+
 def encode(message: Order | Batch | Outcome | Rest) -> list[memoryview]:
     """The buffers of a message; its arrays must not change before these are sent."""
     buffers: list[Any] = []
-    head = pickle.dumps(message, buffer_callback=buffers.append)
-    return list(joined([memoryview(head), *(buffer.raw() for buffer in buffers)]))
+    dumps = plain_pickle.dumps if _is_plain(message) else pickle.dumps
+    head = dumps(message, protocol=5, buffer_callback=buffers.append)
+    return joined([memoryview(head), *(buffer.raw() for buffer in buffers)])
 
 
 def decode(data: memoryview) -> Any:

@@ -60,8 +60,9 @@ def how_exchanged(members: Sequence[Member], why_not: str) -> str:
         members: of the gang.
         why_not: see :func:`why_not_nccl`.
     """
-    if any(member.gpu is None for member in members):
-        return ""
+    for member in members:
+        if member.gpu is None:
+            return ""
     if why_not:
         return f"through the host: {why_not}"
     return "by NCCL, rows of sparse ones through the host"

@@ -7,25 +7,33 @@ do not block, so that one thread can serve many.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import select
 import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from dpexec.engine.exchange.lent import Borrower, Lender, is_worth_it
 from dpexec.engine.exchange.messages import Room
 from dpexec.engine.exchange.wire import (
+    DATA,
+    HEADER,
+    LAST_WORDS,
+    LENT,
     Channel,
     GangError,
-    Receiving,
     Sending,
     Tag,
     gone,
+    opened,
     silent,
 )
 
 __all__ = ["Line", "wait"]
 
+_AT_ONCE = 1 << 14  # bytes that are received at once, before it is known what they are
 _PROBES = 4  # of a peer that says nothing, before its connection is given up
 
 
@@ -36,20 +44,28 @@ class Line:
         channel: the connection.
         limit: seconds in which a host has to answer that is still there: its system does so,
             however long its processes take.
+        lends: whether the other end is one of these, too: then messages may lie in memory that
+            both see, if both are on one host.
 
     Attributes:
         messages: what came and was not taken yet.
         lost: why there will be no more; None while the other end is there.
+        most: bytes of the largest message that came through the connection itself.
     """
 
-    def __init__(self, channel: Channel, limit: float) -> None:
+    def __init__(self, channel: Channel, limit: float, lends: bool = False) -> None:
         self._channel = channel
         self.messages: deque[memoryview] = deque()
         self.lost: GangError | None = None
+        self.most = 0
         self._sending: deque[Sending] = deque()
         self._posted = self._came = 0
-        self._await_next()
-        if channel.sock.family != socket.AF_UNIX:
+        self._data = memoryview(b"")  # that came, and is no whole frame yet
+        self._large: _Large | None = None
+        self._lender = Lender() if lends and channel.is_local else None
+        self._borrower = Borrower(channel.name)
+        self._descriptors: deque[int] = deque()
+        if not channel.is_local:
             _notice_lost_hosts(channel.sock, limit)
 
     @property
@@ -57,29 +73,45 @@ class Line:
         """Who is at the other end, as people know it."""
         return self._channel.name
 
-    def _await_next(self) -> None:
-        self._room = Room(self.name)
-        self._receiving = Receiving(_tag(self._came), self._room)
-
     def post(self, buffers: Sequence[memoryview]) -> None:
         """Let a message go out with the next calls of :meth:`move`."""
-        self._sending.append(Sending(_tag(self._posted), buffers))
+        tag, nbytes, loan = _tag(self._posted), sum(map(len, buffers)), None
         self._posted += 1
+        if self._lender is not None and is_worth_it(nbytes):
+            loan = self._lender.lend(buffers, nbytes)
+        if loan is None:
+            self._sending.append(Sending(tag, buffers))
+        else:
+            self._sending.append(Sending(tag, [memoryview(loan.place)], LENT, loan.room))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to do before its socket has something to read."""
+        quiet = self._channel.is_local and self.lost is None
+        return quiet and not self.messages and not self._sending
 
     @property
     def is_sending(self) -> bool:
         """Whether something that was posted can still go out."""
         return bool(self._sending) and self.lost is None
 
+    def flush(self) -> None:
+        """Send as much as can be without waiting; what came first may lie here undetected."""
+        if self._channel.is_local and self.lost is None:
+            with contextlib.suppress(OSError):  # who receives finds out
+                self._send()
+        else:
+            self.move()
+
     def move(self) -> bool:
         """Send and receive as much as can be without waiting; returns whether there was any."""
         moved = False
         if self.lost is not None:
             return False
-        for act in (self._send, self._receive):  # who takes no more may have said why
+        acts = (self._send, self._receive) if self._sending else (self._receive,)
+        for act in acts:  # who takes no more may have said why
             try:
-                while act():
-                    moved = True
+                moved |= act()
             except OSError as error:
                 self.lost = self.lost or gone(self.name, error, _tag(self._came))
             except GangError as error:
@@ -87,20 +119,62 @@ class Line:
         return moved
 
     def _send(self) -> bool:
-        if not self._sending or not self._sending[0].move(self._channel):
-            return False
-        if self._sending[0].done:
-            self._sending.popleft()
-        return True
+        moved = False
+        while self._sending and self._sending[0].move(self._channel):
+            moved = True
+            if self._sending[0].done:
+                self._sending.popleft()
+        return moved
 
     def _receive(self) -> bool:
-        if not self._receiving.move(self._channel):
+        moved = False
+        while count := self._receive_some():
+            moved = True
+            if count < _AT_ONCE and self._channel.is_local:  # there was no more
+                break
+        return moved
+
+    def _receive_some(self) -> int:
+        """Receive some; returns how many bytes."""
+        if self._large is not None:
+            count = self._large.move(self._channel)
+            if self._large.done:
+                large, self._large = self._large, None
+                self._take(large.data)
+            return count
+        data, descriptors = self._channel.receive_all(_AT_ONCE)
+        self._descriptors += descriptors
+        self._data = memoryview(bytes(self._data) + data) if len(self._data) else data
+        while len(self._data) >= HEADER and self._open():
+            pass
+        return len(data)
+
+    def _open(self) -> bool:
+        """Take the next frame; False if it is not there yet."""
+        kinds = (DATA, LENT)
+        kind, nbytes = opened(self._data[:HEADER], self.name, _tag(self._came), kinds)
+        data = self._data[HEADER : HEADER + nbytes]
+        if kind == DATA:
+            large = _Large(self.name, data, nbytes)
+            if not large.done:
+                self._data, self._large = memoryview(b""), large
+                return False
+            self._take(large.data)
+        elif len(data) < nbytes:
             return False
-        if self._receiving.done:
-            self.messages.append(self._room.data)
-            self._came += 1
-            self._await_next()
+        elif kind == LAST_WORDS:
+            raise GangError(bytes(data).decode(errors="replace"))
+        else:
+            self._take(self._borrower.take(data, self._descriptors), True)
+        self._data = self._data[HEADER + nbytes :]
         return True
+
+    def _take(self, message: memoryview, is_lent: bool = False) -> None:
+        """A message is there."""
+        self.messages.append(message)
+        self._came += 1
+        if not is_lent:
+            self.most = max(self.most, len(message))
 
     @property
     def events(self) -> tuple[socket.socket, int]:
@@ -148,7 +222,7 @@ class Line:
         if self.lost is not None:
             raise self.lost
         left = deadline - time.monotonic()
-        return left > 0 and wait([self], left)
+        return left > 0 and bool(wait([self], left))
 
     def interrupt(self) -> None:
         """End the connection, while another thread may be waiting for it."""
@@ -157,14 +231,51 @@ class Line:
     def close(self) -> None:
         """Close the connection; once is enough."""
         self._channel.close()
+        for sending in self._sending:
+            sending.close()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
 
 
-def wait(lines: Iterable[Line], seconds: float) -> bool:
-    """Wait until something can be sent or received on some lines; False if that takes too long."""
-    poll = select.poll()
+class _Large:
+    """What is still to come of a message that does not come at once.
+
+    Args:
+        name: of who sends it.
+        begun: what came of it.
+        nbytes: of all.
+
+    Raises:
+        GangError: there is no memory for it.
+    """
+
+    def __init__(self, name: str, begun: memoryview, nbytes: int) -> None:
+        room = Room(name)
+        room(nbytes)
+        self.data = room.data
+        self.data[: len(begun)] = begun
+        self._left = self.data[len(begun) :]
+
+    @property
+    def done(self) -> bool:
+        """Whether all has come."""
+        return not len(self._left)
+
+    def move(self, channel: Channel) -> int:
+        """Receive some; returns how many bytes."""
+        count = channel.receive(self._left)
+        self._left = self._left[count:]
+        return count
+
+
+def wait(lines: Iterable[Line], seconds: float) -> list[Line]:
+    """Wait until something can be sent or received on some lines; none if that takes too long."""
+    poll, found = select.poll(), {}
     for line in lines:
-        poll.register(*line.events)
-    return bool(poll.poll(seconds * 1000))
+        sock, events = line.events
+        found[sock.fileno()] = line
+        poll.register(sock, events)
+    return [found[number] for number, _ in poll.poll(seconds * 1000)]
 
 
 def _tag(number: int) -> Tag:

@@ -8,7 +8,8 @@ that comes from them is ever unpickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
@@ -68,12 +69,14 @@ def array_in(part: memoryview, dtype: Any, shape: Sequence[int]) -> np.ndarray[A
     return np.asarray(part).view(kind).reshape(shape)
 
 
-def joined(parts: Sequence[memoryview]) -> Iterator[memoryview]:
+def joined(parts: Sequence[memoryview]) -> list[memoryview]:
     """The buffers of a message that has some parts; none is copied."""
-    head = np.array([len(parts), *(part.nbytes for part in parts)], _SIZE)
-    for part in (bytes_of(head).data, *parts):
-        yield part
-        yield PADDING[: -part.nbytes % LINE]
+    sizes = [part.nbytes for part in parts]
+    head = memoryview(struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes))
+    found = [head, PADDING[: -len(head) % LINE]]
+    for part, size in zip(parts, sizes, strict=True):
+        found += part, PADDING[: -size % LINE]
+    return found
 
 
 def parted(data: memoryview) -> list[memoryview]:
@@ -153,7 +156,7 @@ def encode(message: Message) -> list[memoryview]:
         described.append([name, kind, [[piece.dtype.str, piece.shape] for piece in pieces]])
         arrays += pieces
     head = json.dumps([message.said, described]).encode()
-    return list(joined([memoryview(head), *(bytes_of(array).data for array in arrays)]))
+    return joined([memoryview(head), *(bytes_of(array).data for array in arrays)])
 
 
 def decode(data: memoryview, sender: str) -> Message:

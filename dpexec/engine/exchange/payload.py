@@ -146,7 +146,7 @@ def packed(items: Sequence[Item], envs: Sequence[Env]) -> list[memoryview]:
             value = envs[device][total.name]
             parts.append(bytes_of(np.asarray(value.row_array, np.int64)).data)
             parts.append(bytes_of(np.asarray(value.value, total.dtype)).data)
-    return list(joined(parts))
+    return joined(parts)
 
 
 def unpacked(items: Sequence[Item], memory: Bytes, name: str, tag: Tag) -> Found:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpexec.engine.exchange.wire import LINE, Channel, GangError, Tag, gone, silent
 
-__all__ = ["Bytes", "Places", "share_memory"]
+__all__ = ["Bytes", "Places", "mapped", "share_memory"]
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _TOKEN = b"memory"
@@ -65,7 +65,7 @@ def share_memory(
         fd = os.memfd_create("dpexec-gang", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(fd, 0, sizes[rank])
-            found[rank] = _mapped(fd, sizes[rank])
+            found[rank] = mapped(fd, sizes[rank])
             for channel in channels.values():
                 _hand_over(channel, fd, tag)
         finally:
@@ -75,13 +75,18 @@ def share_memory(
         if sizes[other]:
             fd = _take(channel, tag, deadline, limit)
             try:
-                found[other] = _mapped(fd, sizes[other])
+                found[other] = mapped(fd, sizes[other])
             finally:
                 os.close(fd)
     return found
 
 
-def _mapped(fd: int, size: int) -> Bytes:
+def mapped(fd: int, size: int) -> Bytes:
+    """The memory behind a descriptor.
+
+    Raises:
+        OSError, ValueError: it has not so many bytes, or there is no room for them here.
+    """
     memory = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
     return np.frombuffer(memory, np.uint8)
 

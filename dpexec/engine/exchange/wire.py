@@ -7,7 +7,9 @@ nobody waits for a peer that waits for him.
 
 from __future__ import annotations
 
+import array
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -18,6 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "DATA",
+    "HEADER",
+    "LAST_WORDS",
+    "LENT",
     "LINE",
     "Channel",
     "GangError",
@@ -30,6 +36,7 @@ __all__ = [
     "into",
     "last_words",
     "look_after",
+    "opened",
     "say_goodbye",
     "silent",
 ]
@@ -38,10 +45,14 @@ LINE = 64
 """Bytes of a line of the cache, where vector instructions like arrays to begin."""
 
 _HEADER = struct.Struct("<4sIQQQ")  # magic, kind, step, number, bytes that follow
+HEADER = _HEADER.size
 _MAGIC = b"dpxG"
-_DATA, _ABORT = 1, 2
+DATA, LAST_WORDS, LENT = 1, 2, 3
+"""Kinds of frames: with bytes of arrays, with why the run ends, with where a message lies."""
 _BUFFERS_AT_ONCE = 64
 _TEXT_BYTES = 4096
+_DESCRIPTORS = socket.CMSG_SPACE(8 * 4) if hasattr(socket, "CMSG_SPACE") else 0
+_CLOSED_BY_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # other systems do not pass any
 _GRACE = 1.0  # seconds in which peers are told that a run ends early
 
 Place = Callable[[int], Sequence[memoryview]]
@@ -85,6 +96,9 @@ class Channel:
     Args:
         sock: the connection.
         name: the member, as people know it: its worker and replicas.
+
+    Attributes:
+        is_local: whether the other end is a process of this host, to which descriptors can go.
     """
 
     def __init__(self, sock: socket.socket, name: str) -> None:
@@ -92,11 +106,21 @@ class Channel:
         self.sock, self.name = sock, name
         self.waits_for_write = self.waits_for_read = False
         self._encrypted = isinstance(sock, ssl.SSLSocket)
+        self.is_local = sock.family == socket.AF_UNIX
 
-    def send(self, buffers: Sequence[memoryview]) -> int:
-        """Send what can be sent now; returns how many bytes, 0 for none."""
+    def send(self, buffers: Sequence[memoryview], descriptor: int | None = None) -> int:
+        """Send what can be sent now; returns how many bytes, 0 for none.
+
+        Args:
+            buffers: the bytes.
+            descriptor: goes with the first of them.
+        """
         try:
             if self._encrypted:
+                return self.sock.send(buffers[0])
+            if descriptor is not None:
+                return socket.send_fds(self.sock, buffers, [descriptor])
+            if len(buffers) == 1:
                 return self.sock.send(buffers[0])
             return self.sock.sendmsg(buffers[:_BUFFERS_AT_ONCE])
         except (BlockingIOError, ssl.SSLWantWriteError):
@@ -123,6 +147,24 @@ class Channel:
             raise ConnectionResetError("closed")
         return count
 
+    def receive_all(self, nbytes: int) -> tuple[memoryview, list[int]]:
+        """Receive what is there, up to so many bytes, with descriptors; nothing: none is there.
+
+        Raises:
+            ConnectionError: the peer has closed the connection.
+        """
+        if not self.is_local:
+            data = bytearray(nbytes)
+            return memoryview(data)[: self.receive(memoryview(data))], []
+        try:
+            got, found, _, _ = self.sock.recvmsg(nbytes, _DESCRIPTORS, _CLOSED_BY_EXEC)
+        except BlockingIOError:
+            self.waits_for_read = True
+            return memoryview(b""), []
+        if not got:
+            raise ConnectionResetError("closed")
+        return memoryview(got), _descriptors_in(found) if found else []
+
     def ends(self) -> bool:
         """Whether the peer says next that the run ends, or has closed the connection.
 
@@ -134,7 +176,7 @@ class Channel:
             return False
         except OSError:
             return True
-        return not head or (len(head) == _HEADER.size and _HEADER.unpack(head)[1] == _ABORT)
+        return not head or (len(head) == _HEADER.size and _HEADER.unpack(head)[1] == LAST_WORDS)
 
     def interrupt(self) -> None:
         """End the connection, while another thread may be waiting for it."""
@@ -146,6 +188,14 @@ class Channel:
         self.sock.close()
 
 
+def _descriptors_in(found: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors that came with some bytes."""
+    descriptors = array.array("i")
+    for _, _, each in found:
+        descriptors.frombytes(each)
+    return descriptors.tolist()
+
+
 class Sending:
     """What is left to send of a frame.
 
@@ -153,16 +203,32 @@ class Sending:
         tag: what the frame belongs to.
         buffers: what it holds.
         kind: what it is.
+        descriptor: goes along; is closed.
     """
 
-    def __init__(self, tag: Tag, buffers: Sequence[memoryview], kind: int = _DATA) -> None:
-        nbytes = sum(len(buffer) for buffer in buffers)
+    def __init__(
+        self,
+        tag: Tag,
+        buffers: Sequence[memoryview],
+        kind: int = DATA,
+        descriptor: int | None = None,
+    ) -> None:
+        nbytes = sum(map(len, buffers))
         header = _HEADER.pack(_MAGIC, kind, tag.step, tag.number, nbytes)
-        self._left = [memoryview(header), *(buffer for buffer in buffers if len(buffer))]
+        self._left = [memoryview(header), *filter(len, buffers)]
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """What goes along has gone, or never will."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def move(self, channel: Channel) -> bool:
         """Send some; returns whether anything was sent."""
-        count = moved = channel.send(self._left)
+        count = moved = channel.send(self._left, self._descriptor)
+        if moved:
+            self.close()
         while count:
             first = self._left[0]
             if count < len(first):
@@ -215,13 +281,10 @@ class Receiving:
         return True
 
     def _open(self, channel: Channel) -> list[memoryview]:
-        magic, kind, step, number, nbytes = _HEADER.unpack(self._header)
-        if magic == _MAGIC and kind == _ABORT and 0 < nbytes <= _TEXT_BYTES:
+        kind, nbytes = opened(self._header, channel.name, self._tag, (DATA,))
+        if kind == LAST_WORDS:
             self._last_words = memoryview(bytearray(nbytes))
             return [self._last_words]
-        found = (magic, kind, step, number)
-        if found != (_MAGIC, _DATA, self._tag.step, self._tag.number):
-            raise GangError(f"{channel.name} sent {found} when {self._tag} was due")
         buffers = [buffer for buffer in self._place(nbytes) if len(buffer)]
         expected = sum(len(buffer) for buffer in buffers)
         if expected != nbytes:
@@ -234,6 +297,26 @@ class Receiving:
     def done(self) -> bool:
         """Whether all has come."""
         return not self._left
+
+
+def opened(header: memoryview, name: str, tag: Tag, kinds: Sequence[int]) -> tuple[int, int]:
+    """What follows a header: the kind of the frame, and how many bytes.
+
+    Args:
+        header: that.
+        name: of who sent it.
+        tag: what is due.
+        kinds: of frames that may come; and last words may.
+
+    Raises:
+        GangError: something else came.
+    """
+    magic, kind, step, number, nbytes = _HEADER.unpack(header)
+    if magic == _MAGIC and kind == LAST_WORDS and 0 < nbytes <= _TEXT_BYTES:
+        return kind, nbytes
+    if (magic, step, number) != (_MAGIC, tag.step, tag.number) or kind not in kinds:
+        raise GangError(f"{name} sent {(magic, kind, step, number)} when {tag} was due")
+    return kind, nbytes
 
 
 def exchange(
@@ -377,7 +460,7 @@ def say_goodbye(channels: Mapping[int, Channel], text: str) -> None:
         text: why, for those who wait for an answer.
     """
     words = memoryview(text.encode()[:_TEXT_BYTES])
-    sending = {rank: Sending(Tag(0, 0, ""), [words], _ABORT) for rank in channels}
+    sending = {rank: Sending(Tag(0, 0, ""), [words], LAST_WORDS) for rank in channels}
     deadline = time.monotonic() + _GRACE
     while sending:
         moved = _move(channels, sending, lambda *_: None)

@@ -1,8 +1,12 @@
 """Lines carry messages of any parts, whole, and say who is gone."""
 
+import gc
+import os
 import socket
+import struct
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from dpexec.engine.exchange import rendezvous
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.messages import joined, parted
 from dpexec.engine.exchange.rendezvous import CLIENT, Visitor
-from dpexec.engine.exchange.wire import Channel, GangError, say_goodbye
+from dpexec.engine.exchange.wire import LENT, Channel, GangError, Sending, Tag, say_goodbye
 from tests.certificates import security_in
 from tests.engine.exchange.test_wire import SECRET, doors_of
 
@@ -170,3 +174,99 @@ def test_client_is_told_whom_it_does_not_reach():
     doors[0].close()
     why_not = Visitor(Security(), SECRET).why_not(members, 1.0)
     assert why_not.startswith("worker tcp://127.0.0.1:1 (replica 0): ")
+
+
+# ---- messages in memory that both ends see
+
+
+@pytest.fixture
+def lending():
+    here, there = socket.socketpair()
+    found = [
+        Line(Channel(here, "worker tcp://b"), 5.0, lends=True),
+        Line(Channel(there, "the client"), 5.0, lends=True),
+    ]
+    yield found
+    for line in found:
+        line.close()
+
+
+def sent(line, value, size=100_000):
+    line.tell([memoryview(np.full(size, value, "u1"))], 5.0)
+
+
+def mapped_rooms():
+    return Path("/proc/self/maps").read_text().count("dpexec-messages")
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_lent_messages_arrive_aligned_between_those_that_are_not(lending):
+    here, there = lending
+    sizes = [3, 5000, 0, 100_000, 64, 1_000_000, 70_000_000]
+    for n, size in enumerate(sizes):
+        data = [memoryview(np.full(size, n, "u1"))]
+        here.post(joined(data))
+        (found,) = parted(carried(here, there))
+        array = np.frombuffer(found, "u1")
+        assert len(array) == size and (array == n).all()
+        assert not size or array.ctypes.data % 64 == 0
+    assert there.most > 70_000_000  # that came through the socket, the others of its size did not
+
+
+def test_lent_arrays_may_be_kept_and_their_memory_is_used_again(lending):
+    here, there = lending
+    before = mapped_rooms(), descriptors()
+    kept = []
+    for n in range(40):
+        sent(here, n)
+        array = np.frombuffer(there.take(5.0), "u1")
+        if n % 10 == 0:
+            kept.append(array)
+    assert [int(array[0]) for array in kept] == [0, 10, 20, 30]
+    assert all((array == array[0]).all() for array in kept)
+    assert mapped_rooms() - before[0] <= 2 * 6  # those that are kept, and two in turn
+    assert descriptors() == before[1]
+    assert there.most == 0
+
+
+def test_messages_go_through_the_socket_while_all_memory_is_used(lending):
+    here, there = lending
+    kept = []
+    for n in range(30):
+        here.post([memoryview(np.full(8000, n, "u1"))])
+        kept.append(np.frombuffer(carried(here, there), "u1"))
+    assert [int(array.max()) for array in kept] == list(range(30))
+    assert there.most == 8000
+    kept.clear()
+    here.post([memoryview(np.full(100_000, 7, "u1"))])  # more than the rooms hold
+    assert (np.frombuffer(carried(here, there), "u1") == 7).all() and there.most == 8000
+
+
+def test_lent_memory_is_gone_with_the_line_and_its_messages(lending):
+    here, there = lending
+    before = mapped_rooms(), descriptors()
+    sent(here, 5)
+    here.post([memoryview(bytes(500_000))])  # never taken
+    here.flush()
+    array = np.frombuffer(there.take(5.0), "u1")
+    for line in lending:
+        line.close()
+    del here, there, line
+    lending.clear()
+    gc.collect()
+    assert (array == 5).all()
+    del array
+    gc.collect()
+    assert mapped_rooms() == before[0] and descriptors() <= before[1]
+
+
+def test_memory_that_was_not_shared_is_refused(lending):
+    here, there = lending
+    channel = here._channel
+    place = struct.pack("<QQQQQ", 3, 1 << 16, 0, 1, 100)
+    Sending(Tag(0, 0, "message 0"), [memoryview(place)], LENT).move(channel)
+    with pytest.raises(GangError, match="in memory that it has not shared"):
+        there.take(5.0)

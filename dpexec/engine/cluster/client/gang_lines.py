@@ -61,7 +61,7 @@ class GangLines:
         self._tasks = [self._send_task(part) for part in self._parts]
         patience = max(limit, _PATIENCE)  # tasks may have to wait for others; who is lost is seen
         channels = visitor.visit(members, patience, self._watch())
-        self._lines[:] = [Line(channel, limit) for channel in channels]
+        self._lines[:] = [Line(channel, limit, lends=True) for channel in channels]
         for task in self._tasks:
             task.add_done_callback(Future.release)
 
@@ -151,34 +151,35 @@ class GangLines:
         self.missing, give_up = {}, 0.0
         with InterruptGate() as gate:
             gate.between_tasks = True
+            for line in self._lines:
+                line.flush()
             if meanwhile is not None:
-                for line in self._lines:
-                    line.move()
                 meanwhile()
-            while True:
-                for rank in sorted(self._waiting):
+            for rank in sorted(self._waiting):
+                if not self._lines[rank].is_quiet:
                     self._move(rank)
-                if not self._waiting:
-                    break
+            while self._waiting:
                 now = time.monotonic()
-                if (
-                    self._has_failed or self.missing
-                ):  # who takes longer is told to stop when it goes on
+                if self._has_failed() or self.missing:  # who takes longer is told when it goes on
                     give_up = give_up or now + _LOOK
                 if give_up and now >= give_up:
                     self._waiting.clear()
                     break
                 seconds = max(give_up - now, 0.0) if give_up else _LOOK
-                there = [self._lines[rank] for rank in self._waiting]
-                if not wait(there, seconds) and not give_up:
+                there = {self._lines[rank]: rank for rank in self._waiting}
+                found = wait(there, seconds)
+                for line in found:
+                    self._move(there[line])
+                if not found and not give_up:
                     self._look("to make steps")
         return list(self._outcomes)
 
-    @property
     def _has_failed(self) -> bool:
         """Whether a member has failed, or is gone before it said what became of its order."""
-        found = zip(self._outcomes, self._lines, strict=True)
-        return any(o.error if o is not None else line.lost for o, line in found)
+        for outcome, line in zip(self._outcomes, self._lines, strict=True):
+            if (line.lost if outcome is None else outcome.error) is not None:
+                return True
+        return False
 
     def _move(self, rank: int) -> None:
         """Exchange with a member what can be exchanged."""

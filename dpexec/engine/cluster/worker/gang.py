@@ -75,7 +75,7 @@ class Seat:
             everybody = [*part.members, CLIENT] if part.visited else part.members
             self._channels = self.door.meet(everybody, part.rank, part.limit)
             if part.visited:
-                self.line = Line(self._channels.pop(len(part.members)), part.limit)
+                self.line = Line(self._channels.pop(len(part.members)), part.limit, lends=True)
         return self._channels
 
     def _join(self, part: Part, replicas: WorkerReplicas) -> tuple[Group, GangSteps]:

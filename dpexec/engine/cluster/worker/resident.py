@@ -107,14 +107,13 @@ def _serve(seat: Seat, line: Line, part: Part) -> None:
     Raises:
         GangError: the client is gone.
     """
-    until, much = time.monotonic() + _STAY, False
+    until = time.monotonic() + _STAY
     reading = _Reading(line)
     with contextlib.closing(reading):
         while not seat.has_left:
             data, outcome = line.take(_IDLE), None
             if data is not None:
-                much = much or len(data) > _LARGE
-                with reading.meanwhile() if much else contextlib.nullcontext():
+                with reading.meanwhile() if line.most > _LARGE else contextlib.nullcontext():
                     outcome = _outcome(seat, part, data)
             if outcome is not None:
                 line.tell(encode(outcome), part.limit)
