@@ -14,6 +14,7 @@ from dpexec.engine.core.selected_rows import SelectedRows
 __all__ = ["array_on", "copy_on", "value_on", "values_on", "with_arrays"]
 
 _Key = TypeVar("_Key", bound=Hashable)
+_ON_HOST = frozenset({np.ndarray})
 
 
 def with_arrays(value: Any, function: Callable[[Any], Any]) -> Any:
@@ -43,6 +44,8 @@ def values_on(place: Place, values: Mapping[_Key, Any]) -> dict[_Key, Any]:
         place: the device.
         values: of variables.
     """
+    if not isinstance(place, CUDAPlace) and _ON_HOST.issuperset(map(type, values.values())):
+        return dict(values)  # as in most steps
     moved: dict[int, Any] = {}
     for value in values.values():
         if id(value) not in moved:

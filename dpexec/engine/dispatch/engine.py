@@ -299,13 +299,13 @@ class Engine:
         self.plan = ready[-1].plan
         if self._dry_run:
             return [None for _ in fetch]
-        with one_kernel_thread():
-            if self._on_cluster:
-                steps = list(zip(ready, batches, strict=True))
-                runner = self._cluster_runner()
-                results = runner.run(steps, self._shards, merged, wait)
-                self._kept_offsets.store(batches[-1], kept, runner.fetched)
-            else:
+        if self._on_cluster:
+            steps = list(zip(ready, batches, strict=True))
+            runner = self._cluster_runner()
+            results = runner.run(steps, self._shards, merged, wait)
+            self._kept_offsets.store(batches[-1], kept, runner.fetched)
+        else:
+            with one_kernel_thread():
                 for binding, feeds in zip(ready, batches, strict=True):
                     results = self._step(binding, feeds, merged)
                     if kept or feeds.persistable:

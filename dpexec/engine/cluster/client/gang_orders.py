@@ -58,10 +58,14 @@ class GangOrders:
     ) -> None:
         self._steps, self._fed, self._batches = steps, fed, batches
         self._first, self._recorded = first, recorded
-        kinds = list(map(_kind, steps, fed))
-        alike = itertools.groupby(range(len(steps)), kinds.__getitem__)
-        self._alike = [list(found) for _, found in alike]
+        self._alike = [[0]] if len(steps) == 1 else self._find_alike()
         self._once = Once()
+
+    def _find_alike(self) -> list[list[int]]:
+        """Which steps follow each other that differ in their batches alone."""
+        kinds = list(map(_kind, self._steps, self._fed))
+        alike = itertools.groupby(range(len(kinds)), kinds.__getitem__)
+        return [list(found) for _, found in alike]
 
     def of(self, devices: Sequence[int], blocks: dict[Any, Any]) -> list[AlikeSteps]:
         """The part of a member.
@@ -83,7 +87,7 @@ class GangOrders:
         return AlikeSteps(
             GangStep(like.key.number, like.key.rows, number, {}, shards, *how),
             [self._batches[n] or self._values(devices, self._fed[n]) for n in numbers],
-            {device: rows_of([parts[device] for parts in fed], blocks) for device in devices},
+            {d: rows_of([parts[d] for parts in fed], blocks) for d in devices if fed[0][d].held},
             [step.shards[0].entropy for step in steps],
         )
 
@@ -91,6 +95,8 @@ class GangOrders:
         self, devices: Sequence[int], fed: Sequence[Fed]
     ) -> Mapping[int, Mapping[str, Any]]:
         """What a member is told of the batch of a step."""
+        if len(self._steps) == 1 and len(devices) == 1:
+            return {device: fed[device].values for device in devices}
         return {device: self._once(fed[device].values) for device in devices}
 
 

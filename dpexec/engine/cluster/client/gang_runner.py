@@ -157,7 +157,7 @@ class GangRunner:
         """What all members are told of some steps."""
         coming = self._delivered([wanted.feeds for wanted in steps])
         fed = [each.fed for each in coming]
-        over = [self._over.popleft() for _ in range(len(self._over))]
+        over = [self._over.popleft() for _ in range(len(self._over))] if self._over else ()
         batches = [each.number if each.lines is self._lines else 0 for each in coming]
         told, orders = GangOrders(steps, fed, batches, first, recorded), []
         needed: dict[Any, Any] = {}
@@ -166,8 +166,9 @@ class GangRunner:
             mine = told.of(member.devices, blocks)
             orders.append(Order(self._group.complete, mine, blocks=list(blocks), over=over))
             needed |= blocks
-        holders = frozenset[str]().union(*(part.holders for parts in fed for part in parts))
-        arrive(self._contact, [*needed.values()], holders, self._group.homes.workers)
+        if needed:
+            holders = frozenset[str]().union(*(part.holders for parts in fed for part in parts))
+            arrive(self._contact, [*needed.values()], holders, self._group.homes.workers)
         return orders
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
@@ -201,6 +202,8 @@ class GangRunner:
 
     def _delivered(self, batches: Sequence[Feeds]) -> list[_Coming]:
         """What every device is fed in some steps, on its way to the members."""
+        if not self._coming:
+            return [_Coming(self._epoch, fed) for fed in self._deliver(batches)]
         known = [self._coming.get(id(feeds)) for feeds in batches]
         there = [None if k is None or k.epoch != self._epoch else k for k in known]
         lacking = [feeds for feeds, k in zip(batches, there, strict=True) if k is None]
@@ -275,20 +278,21 @@ class GangRunner:
     def _put_together(
         self, way: GangLines | GangCalls, outcomes: Sequence[Outcome | None]
     ) -> StepOutcome:
-        devices = sum(len(member.devices) for member in self._members)
-        fetched: list[dict[str, Any]] = [{} for _ in range(devices)]
+        devices = len(self._group.homes.address)
+        fetched: list[dict[str, Any]] = [{}] * devices
         noted: list[Noted | None] = [None] * devices
+        there, sent = [], 0
         for member, outcome in zip(self._members, outcomes, strict=True):
-            for device in member.devices if outcome is not None else ():
-                assert outcome is not None
-                fetched[device] = outcome.fetched.get(device, {})
-                noted[device] = outcome.noted
-        there = [outcome for outcome in outcomes if outcome is not None]
+            if outcome is not None:
+                for device in member.devices:
+                    fetched[device] = outcome.fetched.get(device, {})
+                    noted[device] = outcome.noted
+                there.append(outcome.done)
+                sent += outcome.bytes_sent
         error = self._error(outcomes)
         if error is not None:
             self.part()  # all have left
-        done = min((outcome.done for outcome in there), default=0)
-        sent = sum(outcome.bytes_sent for outcome in there)
+        done = min(there, default=0)
         return StepOutcome(done, fetched, noted, sent, error, way.missing)
 
     def _error(self, outcomes: Sequence[Outcome | None]) -> BaseException | None:

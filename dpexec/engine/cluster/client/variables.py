@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Variables"]
 
+_value_of = operator.attrgetter("value")
 _LISTS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
 
 
@@ -50,7 +52,8 @@ class Variables:
         self._versions: dict[str, int] = {}  # of what the workers have
         self._sources: dict[str, int] = {}  # whose values of a variable the user sees
         self._lists: dict[str, int] = {}  # likewise, of arrays and rank tables that runs wrote
-        self._deferred: dict[str, tuple[ScopeVariable, Stored]] = {}  # by the latest run
+        self._deferred: dict[str, Stored] = {}  # by the latest run
+        self._deferred_to: list[ScopeVariable] = []  # the variables that hold them
         self._deferred_by: Any = None  # what ran, and when; None: it is to be done again
 
     @property
@@ -155,13 +158,12 @@ class Variables:
             self._defer_of(binding, fed)
 
     def _defer_of(self, binding: Binding, fed: Collection[str]) -> None:
-        if self._deferred_by != (binding, fed, tensors.moves) or not all(
-            var.value is held for var, held in self._deferred.values()
-        ):
+        same = self._deferred_by == (binding, fed, tensors.moves)
+        written, known = self._deferred, self._deferred_to
+        if not same or not all(map(operator.is_, map(_value_of, known), written.values())):
             self._defer(binding, fed)
-        written = {name: held for name, (_, held) in self._deferred.items()}
-        self._replicas.touch(written)
-        self._versions.update((name, self._replicas.seen(name)) for name in written)
+        now = self._replicas.touch(self._deferred)
+        self._versions.update(dict.fromkeys(self._deferred, now))
 
     def _defer(self, binding: Binding, fed: Collection[str]) -> None:
         source: dict[str, int] = {}
@@ -172,25 +174,25 @@ class Variables:
         self._sources.update(source)
         kinds = {name: _kind(binding, device, name) for name, device in source.items()}
         self._lists.update((n, d) for n, d in source.items() if kinds[n] in _LISTS)
-        self._deferred = {
-            n: self._deferred_one(n, d, kinds[n]) for n, d in source.items() if n not in self._lists
-        }
+        dense = {n: d for n, d in source.items() if n not in self._lists}
+        self._deferred_to = [self._replicas.scope.var(name) for name in dense]
+        found = zip(self._deferred_to, dense.items(), strict=True)
+        self._deferred = {n: self._deferred_one(var, n, d, kinds[n]) for var, (n, d) in found}
         for name in self._deferred:
             made = {d: found[name] for d, found in enumerate(binding.specs) if name in found}
             self._replicas.keep_specs(name, made)
         tells = {*kinds.values()} <= {VarType.LOD_TENSOR}  # all that change them, others do not
         self._deferred_by = (binding, fed, tensors.moves) if tells else None
 
-    def _deferred_one(self, name: str, device: int, kind: VarType) -> tuple[ScopeVariable, Stored]:
-        """A variable of the user, which is yet to come."""
-        var = self._replicas.scope.var(name)
+    def _deferred_one(self, var: ScopeVariable, name: str, device: int, kind: VarType) -> Stored:
+        """What a variable of the user holds, which is yet to come."""
         # without what knows the scope, or tensor and scope would hold each other
         source = functools.partial(_pull, self._group, self._recovery, device, name)
         held_as = SelectedRows if kind == VarType.SELECTED_ROWS else LoDTensor
         var.value = var.value if isinstance(var.value, held_as) else None
         held: Stored = var.get_selected_rows() if held_as is SelectedRows else var.get_tensor()
         held.defer(source, CPUPlace())
-        return var, held
+        return held
 
     def bring_lists(self) -> None:
         """Bring the arrays of tensors and the rank tables that steps wrote: users hold lists.

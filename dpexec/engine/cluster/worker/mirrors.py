@@ -75,6 +75,8 @@ class Mirroring:
         Raises:
             GangError: a member failed, is gone, or does not answer.
         """
+        if not self._to and not self._from:
+            return
         tag = Tag(step + 1, _NUMBER, "mirrors of what only one replica has")
         rooms = {other: Room(self._group.members[other].name) for other in self._from}
         sends = {other: encode(_packed(made, items)) for other, items in self._to.items()}

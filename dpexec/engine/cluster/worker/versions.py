@@ -186,7 +186,8 @@ class Versions:
             arrays: in which the step is stored.
             placed: what it computed in arrays that nobody else has, see :meth:`rooms`.
         """
-        self.forget_before()
+        if found:
+            self.forget_before()  # what is copied may lie there
         made = {name: arrays.store(self, name, value) for name, value in found.items()}
         self._before = self.step, self.values
         self.step, self.values, self._spare = step, {**self.values, **placed, **made}, {}

@@ -317,13 +317,18 @@ class Replicas:
                 self._lists[name] = _ListSeen(held, self._clock)
                 self._seen[name] = self._clock
 
-    def touch(self, written: Mapping[str, Stored]) -> None:
-        """Like :meth:`written`, if one knows what the variables of the user's scope hold."""
+    def touch(self, written: Mapping[str, Stored]) -> int:
+        """Like :meth:`written`, if one knows what the variables of the user's scope hold.
+
+        Returns:
+            The version that they have now.
+        """
         tensors.last_write = now = next(tensors.clock)
         for stored in written.values():
             stored.version = now
         self._seen.update(dict.fromkeys(written, now))
         self._clock = now
+        return now
 
 
 def _copied(place: Place, value: Any) -> Any:

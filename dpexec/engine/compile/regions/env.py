@@ -37,6 +37,11 @@ class Shard:
     share: float = 1.0
     rings: Mapping[int, Ring] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As the arguments that make it: what dataclasses do in Python takes longer."""
+        parts = self.first_sample, self.samples, self.weight, self.inner, self.share, self.rings
+        return Shard, (self.run, self.entropy, *parts)
+
     def rows_of(self, op: Operator) -> tuple[int, int]:
         """First row and number of rows that an operator works on."""
         block = op.block
