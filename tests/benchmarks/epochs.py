@@ -25,7 +25,7 @@ from distributed.comm.tcp import TCP
 from distributed.utils import nbytes
 
 import dpexec as fluid
-from dpexec.engine.exchange.wire import Channel
+from dpexec.engine.exchange.channels import Channel
 
 FEATURES, CLASSES = 784, 10
 COLUMNS = [f"x{index}" for index in range(FEATURES)]

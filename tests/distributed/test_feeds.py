@@ -17,7 +17,7 @@ from distributed.utils import nbytes
 
 import dpexec as fluid
 from dpexec.engine.dask.held import BlockRows, HeldBlocks, HeldRows
-from dpexec.engine.exchange.wire import Channel
+from dpexec.engine.exchange.channels import Channel
 from tests.engine.run.nets import assert_same_bits, batches, classifier, train
 
 FEATURES, ROWS = 8, 12

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from dpexec.engine.exchange import rendezvous
-from dpexec.engine.exchange.wire import Channel
+from dpexec.engine.exchange.channels import Channel
 from tests.certificates import security_in
 from tests.distributed.clusters import workers
 from tests.distributed.nets import NETS

@@ -6,14 +6,20 @@ The client chooses when a gang forms, by what members tell of their GPUs, so tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.core.copies import value_on, values_on
 from dpexec.engine.core.flags import asks_for_equal_runs
-from dpexec.engine.core.places import CUDAPlace, Place, array_module
+from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, array_module
+from dpexec.engine.exchange.buckets import Bucket
+from dpexec.engine.exchange.payload import Item
+from dpexec.engine.exchange.reducers import Reducer
 from dpexec.engine.exchange.rendezvous import Gpu, Member
+from dpexec.engine.exchange.wire import Tag
 from dpexec.engine.gpu.nccl import library
 
-__all__ = ["gpu_of", "how_exchanged", "why_not_nccl"]
+__all__ = ["Staged", "gpu_of", "how_exchanged", "on_host", "why_not_nccl"]
 
 
 def gpu_of(place: Place) -> Gpu | None:
@@ -66,3 +72,50 @@ def how_exchanged(members: Sequence[Member], why_not: str) -> str:
     if why_not:
         return f"through the host: {why_not}"
     return "by NCCL, rows of sparse ones through the host"
+
+
+# ---- through the host: copies are added up, and the sums come back
+
+
+def on_host(envs: Sequence[Env], items: Iterable[Item]) -> list[Env]:
+    """Envs with some values alone, which lie on the host.
+
+    Args:
+        envs: values per device.
+        items: which of them.
+    """
+    wanted = {(device, total.name): envs[device][total.name] for total, device in items}
+    found = [Env() for _ in envs]
+    for (device, name), value in values_on(CPUPlace(), wanted).items():
+        found[device][name] = value
+    return found
+
+
+class Staged:
+    """Adds up a bucket of values that lie on a GPU.
+
+    Args:
+        bucket: what.
+        devices: the replicas at home here.
+        place: their GPU.
+        reducer: adds up values of the host.
+    """
+
+    def __init__(
+        self, bucket: Bucket, devices: Collection[int], place: CUDAPlace, reducer: Reducer
+    ) -> None:
+        self._place, self._reducer = place, reducer
+        self._items = [(t, d) for t in bucket.sums for d in t.sources if d in devices]
+        self._made = [(t.made, d) for t in bucket.sums for d in t.targets if d in devices]
+
+    def run(self, envs: Sequence[Env], tag: Tag) -> None:
+        """Add up the bucket, see :meth:`Reducer.run`."""
+        host = on_host(envs, self._items)
+        copies = [(host[d][t.name], envs[d][t.name]) for t, d in self._items]
+        on_gpu = {id(copy): (copy, value) for copy, value in copies}  # what is sent stays here
+        self._reducer.run(host, tag)
+        for name, device in self._made:
+            made = host[device][name]
+            if id(made) not in on_gpu:
+                on_gpu[id(made)] = made, value_on(self._place, made)
+            envs[device][name] = on_gpu[id(made)][1]

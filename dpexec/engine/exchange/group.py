@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.rendezvous import Member
 from dpexec.engine.exchange.shared import Bytes, share_memory
-from dpexec.engine.exchange.wire import Channel, Place, Tag, exchange, into, say_goodbye
+from dpexec.engine.exchange.wire import Place, Tag, exchange, into, say_goodbye
 from dpexec.engine.gpu.nccl import NcclCall
 
 __all__ = ["GpuExchange", "Group"]

@@ -15,21 +15,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from dpexec.engine.exchange.lent import Borrower, Lender, is_worth_it
+from dpexec.engine.exchange.channels import DATA, HEADER, LAST_WORDS, LENT, Channel
 from dpexec.engine.exchange.messages import Room
-from dpexec.engine.exchange.wire import (
-    DATA,
-    HEADER,
-    LAST_WORDS,
-    LENT,
-    Channel,
-    GangError,
-    Sending,
-    Tag,
-    gone,
-    opened,
-    silent,
-)
+from dpexec.engine.exchange.shared import Borrower, Lender, is_worth_it
+from dpexec.engine.exchange.wire import GangError, Sending, Tag, gone, opened, silent
 
 __all__ = ["Line", "wait"]
 
@@ -145,15 +134,15 @@ class Line:
         data, descriptors = self._channel.receive_all(_AT_ONCE)
         self._descriptors += descriptors
         self._data = memoryview(bytes(self._data) + data) if len(self._data) else data
-        while len(self._data) >= HEADER and self._open():
+        while len(self._data) >= HEADER.size and self._open():
             pass
         return len(data)
 
     def _open(self) -> bool:
         """Take the next frame; False if it is not there yet."""
         kinds = (DATA, LENT)
-        kind, nbytes = opened(self._data[:HEADER], self.name, _tag(self._came), kinds)
-        data = self._data[HEADER : HEADER + nbytes]
+        kind, nbytes = opened(self._data[: HEADER.size], self.name, _tag(self._came), kinds)
+        data = self._data[HEADER.size : HEADER.size + nbytes]
         if kind == DATA:
             large = _Large(self.name, data, nbytes)
             if not large.done:
@@ -166,7 +155,7 @@ class Line:
             raise GangError(bytes(data).decode(errors="replace"))
         else:
             self._take(self._borrower.take(data, self._descriptors), True)
-        self._data = self._data[HEADER + nbytes :]
+        self._data = self._data[HEADER.size + nbytes :]
         return True
 
     def _take(self, message: memoryview, is_lent: bool = False) -> None:

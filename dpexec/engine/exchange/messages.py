@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpexec.engine.core.variable_values import flat, value_of
-from dpexec.engine.exchange.wire import LINE, Channel, GangError, Tag, exchange
+from dpexec.engine.exchange.channels import LINE, Channel
+from dpexec.engine.exchange.wire import GangError, Tag, exchange
 
 __all__ = [
     "PADDING",

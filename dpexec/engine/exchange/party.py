@@ -13,19 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.engine import kernels
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.endpoints import Endpoint, encryption, secret_of
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.messages import Message, bytes_of, talk
 from dpexec.engine.exchange.rendezvous import Door, Member, host_id
 from dpexec.engine.exchange.shared import share_memory
-from dpexec.engine.exchange.wire import (
-    Channel,
-    Tag,
-    exchange,
-    into,
-    last_words,
-    say_goodbye,
-)
+from dpexec.engine.exchange.wire import Tag, exchange, into, last_words, say_goodbye
 
 if TYPE_CHECKING:
     from dpexec.engine.exchange.words import Talk

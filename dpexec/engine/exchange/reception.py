@@ -20,9 +20,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.endpoints import Endpoint, Where, listener
 from dpexec.engine.exchange.handshake import Talk, admit, encrypt, introduce
-from dpexec.engine.exchange.wire import Channel, GangError
+from dpexec.engine.exchange.wire import GangError
 
 __all__ = ["Reception", "knock"]
 

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.endpoints import Endpoint, connect
 from dpexec.engine.exchange.reception import Reception, knock
-from dpexec.engine.exchange.wire import Channel, GangError
+from dpexec.engine.exchange.wire import GangError
 
 __all__ = ["CLIENT", "Door", "Gpu", "Member", "Visitor", "host_id"]
 

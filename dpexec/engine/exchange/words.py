@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.shared import Bytes
-from dpexec.engine.exchange.wire import Channel, Tag, look_after
+from dpexec.engine.exchange.wire import Tag, look_after
 from dpexec.engine.kernels.atomics import reached, read, write
 from dpexec.engine.threads.prepared import nap
 

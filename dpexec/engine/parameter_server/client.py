@@ -11,10 +11,11 @@ from functools import partial
 from typing import ClassVar
 
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.endpoints import Endpoint, connect, encryption, secret_of
 from dpexec.engine.exchange.messages import Message, Values, talk
 from dpexec.engine.exchange.reception import knock
-from dpexec.engine.exchange.wire import Channel, GangError, Tag, say_goodbye
+from dpexec.engine.exchange.wire import GangError, Tag, say_goodbye
 
 __all__ = ["DEADLINE", "Servers", "limit_of_waiting"]
 

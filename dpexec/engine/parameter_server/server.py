@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.scope import Scope
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.endpoints import Endpoint, encryption, secret_of
 from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.messages import Message, Values, decode, encode
 from dpexec.engine.exchange.reception import Reception
-from dpexec.engine.exchange.wire import Channel, GangError, say_goodbye
+from dpexec.engine.exchange.wire import GangError, say_goodbye
 from dpexec.engine.ir.program import Program
 from dpexec.engine.parameter_server.client import limit_of_waiting
 from dpexec.engine.parameter_server.rounds import UpdateRounds

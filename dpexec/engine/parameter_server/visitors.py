@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dpexec.engine.exchange.wire import Channel
+from dpexec.engine.exchange.channels import Channel
 
 __all__ = ["Visitors"]
 

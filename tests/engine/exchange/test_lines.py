@@ -13,10 +13,11 @@ import pytest
 from distributed.security import Security
 
 from dpexec.engine.exchange import rendezvous
+from dpexec.engine.exchange.channels import LENT, Channel
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.messages import joined, parted
 from dpexec.engine.exchange.rendezvous import CLIENT, Visitor
-from dpexec.engine.exchange.wire import LENT, Channel, GangError, Sending, Tag, say_goodbye
+from dpexec.engine.exchange.wire import GangError, Sending, Tag, say_goodbye
 from tests.certificates import security_in
 from tests.engine.exchange.test_wire import SECRET, doors_of
 
@@ -227,8 +228,8 @@ def test_lent_arrays_may_be_kept_and_their_memory_is_used_again(lending):
             kept.append(array)
     assert [int(array[0]) for array in kept] == [0, 10, 20, 30]
     assert all((array == array[0]).all() for array in kept)
-    assert mapped_rooms() - before[0] <= 2 * 6  # those that are kept, and two in turn
-    assert descriptors() == before[1]
+    # those that are kept, and two in turn; Python keeps the descriptor of what it maps
+    assert mapped_rooms() - before[0] <= 2 * 6 and descriptors() - before[1] <= 2 * 6
     assert there.most == 0
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.exchange import nccl
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.gpus import Gpu, how_exchanged, why_not_nccl
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.rendezvous import Member
-from dpexec.engine.exchange.wire import Channel, GangError, Tag, exchange, look_after, say_goodbye
+from dpexec.engine.exchange.wire import GangError, Tag, exchange, look_after, say_goodbye
 from tests.fakes.cupy import install
 from tests.waiting import until
 

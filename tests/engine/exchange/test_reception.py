@@ -11,18 +11,11 @@ import threading
 import pytest
 
 from dpexec.engine.exchange import reception
+from dpexec.engine.exchange.channels import DATA, HEADER, Channel
 from dpexec.engine.exchange.endpoints import Endpoint, connect
 from dpexec.engine.exchange.messages import Room
 from dpexec.engine.exchange.reception import Reception, knock
-from dpexec.engine.exchange.wire import (
-    _DATA,
-    _HEADER,
-    _MAGIC,
-    Channel,
-    GangError,
-    Tag,
-    exchange,
-)
+from dpexec.engine.exchange.wire import _MAGIC, GangError, Tag, exchange
 from tests.certificates import security_in
 from tests.engine.run.strangers import DEEDS, connected, crowd
 from tests.waiting import until
@@ -169,7 +162,7 @@ def test_without_descriptors_strangers_make_room():
 
 def test_frames_larger_than_memory_are_refused():
     here, there = socket.socketpair()
-    there.sendall(_HEADER.pack(_MAGIC, _DATA, TAG.step, TAG.number, (1 << 64) - 1))
+    there.sendall(HEADER.pack(_MAGIC, DATA, TAG.step, TAG.number, (1 << 64) - 1))
     channel = Channel(here, "trainer 1")
     with pytest.raises(GangError, match=r"trainer 1 announces \d+ bytes"):
         exchange({1: channel}, TAG, {}, {1: Room("trainer 1")}, 1.0)

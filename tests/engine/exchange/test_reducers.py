@@ -12,11 +12,12 @@ from dpexec.engine.core.reductions import SUM
 from dpexec.engine.exchange import chain
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.chain import Chained, sends_less
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.divided import DividedByWire
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.reducers import reducer_of
 from dpexec.engine.exchange.rendezvous import Member
-from dpexec.engine.exchange.wire import Channel, Tag
+from dpexec.engine.exchange.wire import Tag
 
 SHAPES = [(300, 41), (7,), (1000, 16)]
 

@@ -11,8 +11,9 @@ import pytest
 from distributed.security import Security
 
 from dpexec.engine.exchange import rendezvous
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.rendezvous import Door
-from dpexec.engine.exchange.wire import Channel, GangError, Tag, exchange, say_goodbye
+from dpexec.engine.exchange.wire import GangError, Tag, exchange, say_goodbye
 from tests.certificates import security_in
 
 TAG = Tag(3, 5, "all_reduce of w@GRAD (task 5)")

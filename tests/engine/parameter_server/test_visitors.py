@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dpexec.engine.exchange.wire import Channel
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.parameter_server.visitors import Visitors
 from tests.waiting import until
 

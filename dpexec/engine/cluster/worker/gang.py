@@ -22,12 +22,13 @@ from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.cluster.worker.versions import StaleTaskError
 from dpexec.engine.cluster.worker.worker import WorkerReplicas, at_work, replicas_at
 from dpexec.engine.core.places import CUDAPlace
+from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.gpus import gpu_of
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.nccl import Exchange
 from dpexec.engine.exchange.rendezvous import CLIENT, Door, Member
-from dpexec.engine.exchange.wire import Channel, GangError, last_words
+from dpexec.engine.exchange.wire import GangError, last_words
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
 __all__ = ["Seat", "leave", "open_door", "run_gang", "seat_of"]

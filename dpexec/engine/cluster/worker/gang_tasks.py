@@ -15,11 +15,11 @@ from dpexec.engine.compile.regions.step import CollectiveCall
 from dpexec.engine.core.cache import LimitedCache
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.exchange.buckets import Bucket
+from dpexec.engine.exchange.gpus import Staged
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.nccl_sums import ByNccl, divided
 from dpexec.engine.exchange.plan_sums import ExchangedSum, buckets_of, sparse_rows, step_sums
 from dpexec.engine.exchange.reducers import Reducer
-from dpexec.engine.exchange.staged import Staged
 from dpexec.engine.exchange.step_sums import PlanSums, StepSums
 from dpexec.engine.exchange.wire import Tag
 

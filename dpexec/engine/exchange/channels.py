@@ -1,0 +1,128 @@
+"""Connections to other processes, and the headers of what goes over them."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Iterable, Sequence
+
+__all__ = ["DATA", "HEADER", "LAST_WORDS", "LENT", "LINE", "Channel"]
+
+LINE = 64
+"""Bytes of a line of the cache, where vector instructions like arrays to begin."""
+HEADER = struct.Struct("<4sIQQQ")
+"""Of a frame: magic, kind, step, number, and how many bytes follow."""
+DATA, LAST_WORDS, LENT = 1, 2, 3
+"""Kinds of frames: with bytes of arrays, with why the run ends, with where a message lies."""
+_BUFFERS_AT_ONCE = 64
+_DESCRIPTORS = socket.CMSG_SPACE(8 * 4) if hasattr(socket, "CMSG_SPACE") else 0
+_CLOSED_BY_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # other systems do not pass any
+
+
+class Channel:
+    """An authenticated connection to another member.
+
+    Args:
+        sock: the connection.
+        name: the member, as people know it: its worker and replicas.
+
+    Attributes:
+        is_local: whether the other end is a process of this host, to which descriptors can go.
+    """
+
+    def __init__(self, sock: socket.socket, name: str) -> None:
+        sock.setblocking(False)
+        self.sock, self.name = sock, name
+        self.waits_for_write = self.waits_for_read = False
+        self._encrypted = isinstance(sock, ssl.SSLSocket)
+        self.is_local = sock.family == socket.AF_UNIX
+
+    def send(self, buffers: Sequence[memoryview], descriptor: int | None = None) -> int:
+        """Send what can be sent now; returns how many bytes, 0 for none.
+
+        Args:
+            buffers: the bytes.
+            descriptor: goes with the first of them.
+        """
+        try:
+            if self._encrypted:
+                return self.sock.send(buffers[0])
+            if descriptor is not None:
+                return socket.send_fds(self.sock, buffers, [descriptor])
+            if len(buffers) == 1:
+                return self.sock.send(buffers[0])
+            return self.sock.sendmsg(buffers[:_BUFFERS_AT_ONCE])
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            self.waits_for_write = True
+        except ssl.SSLWantReadError:
+            self.waits_for_read = True
+        return 0
+
+    def receive(self, buffer: memoryview) -> int:
+        """Receive what is there; returns how many bytes, 0 for none.
+
+        Raises:
+            ConnectionError: the peer has closed the connection.
+        """
+        try:
+            count = self.sock.recv_into(buffer)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self.waits_for_read = True
+            return 0
+        except ssl.SSLWantWriteError:
+            self.waits_for_write = True
+            return 0
+        if not count:
+            raise ConnectionResetError("closed")
+        return count
+
+    def receive_all(self, nbytes: int) -> tuple[memoryview, list[int]]:
+        """Receive what is there, up to so many bytes, with descriptors; nothing: none is there.
+
+        Raises:
+            ConnectionError: the peer has closed the connection.
+        """
+        if not self.is_local:
+            data = bytearray(nbytes)
+            return memoryview(data)[: self.receive(memoryview(data))], []
+        try:
+            got, found, _, _ = self.sock.recvmsg(nbytes, _DESCRIPTORS, _CLOSED_BY_EXEC)
+        except BlockingIOError:
+            self.waits_for_read = True
+            return memoryview(b""), []
+        if not got:
+            raise ConnectionResetError("closed")
+        return memoryview(got), _descriptors_in(found) if found else []
+
+    def ends(self) -> bool:
+        """Whether the peer says next that the run ends, or has closed the connection.
+
+        Nothing is taken of what it sent; an encrypted connection cannot be asked.
+        """
+        try:
+            head = self.sock.recv(HEADER.size, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return not head or (len(head) == HEADER.size and HEADER.unpack(head)[1] == LAST_WORDS)
+
+    def interrupt(self) -> None:
+        """End the connection, while another thread may be waiting for it."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.sock.close()
+
+
+def _descriptors_in(found: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors that came with some bytes."""
+    descriptors = array.array("i")
+    for _, _, each in found:
+        descriptors.frombytes(each)
+    return descriptors.tolist()
