@@ -41,6 +41,7 @@ class Drawing(View):
         groups: What can be folded.
         twins: Which operators do the same on other devices.
         closed: ids of the groups that are folded at first.
+        fold: How they were chosen, see `draw`.
         one_lane: Whether replicas are folded at first.
         notes: Sentences below the heading, whatever is folded.
     """
@@ -54,12 +55,13 @@ class Drawing(View):
         groups: Sequence[Group],
         twins: Sequence[int | None],
         closed: set[int],
+        fold: str,
         one_lane: bool,
         notes: Sequence[str],
     ) -> None:
         self.data, self.diagram = data, diagram
         self.groups, self.twins = groups, twins
-        self.closed, self.one_lane, self.notes = closed, one_lane, notes
+        self.closed, self.fold, self.one_lane, self.notes = closed, fold, one_lane, notes
         self.title = diagram.title
         self.overlay: OverlayData | None = None
 
@@ -77,9 +79,8 @@ class Drawing(View):
         if len(self.diagram.boxes) <= PICTURED:
             return super().html
         small = draw(self.data, title=self.title).diagram
-        view = Drawing(
-            self.data, small, self.groups, self.twins, self.closed, self.one_lane, self.notes
-        )
+        shown = self.groups, self.twins, self.closed, self.fold, self.one_lane, self.notes
+        view = Drawing(self.data, small, *shown)
         view.overlay = self.overlay
         return page(self.title, [view])
 
@@ -110,6 +111,7 @@ class Drawing(View):
             "graph": self.data,
             "groups": [self._group(group) for group in self.groups],
             "twins": list(self.twins),
+            "fold": "auto" if self.fold == "auto" else "set",
             "fold_replicas": self.one_lane,
         }
         parts = {str(node["id"]): node["parts"] for node in self.data["nodes"] if "parts" in node}
@@ -143,9 +145,10 @@ def draw(
         source: A Program, SSAGraph, Plan (its tasks are framed), Trace with a graph, a
             ParallelExecutor or CompiledProgram that ran, or the path of a saved one.
         title: Heading; None for one that counts devices and operators.
-        fold: ``"none"`` draws every operator; ``"stage"``, ``"part"``, ``"scope"`` or ``"layer"``
-            draws groups of that kind as one box each; ``"auto"`` folds only graphs of more than
-            `FOLD_ABOVE` operators, as little as a page allows. The picture says what is folded.
+        fold: ``"none"`` draws every operator; ``"stage"``, ``"part"``, ``"repeat"`` (equal blocks,
+            together), ``"block"``, ``"scope"`` or ``"layer"`` draws groups of that kind as one box
+            each; ``"auto"`` folds what could not be read in the window of the page, and pictures
+            of more than `FOLD_ABOVE` operators as little as they allow. It is said what is folded.
         replicas: ``"lanes"`` draws a lane per device, ``"one"`` a single lane for all that do the
             same; ``"auto"`` does that for more than `LANES_ABOVE` devices.
 
@@ -171,7 +174,8 @@ def draw(
         closed = glance(diagram, found) if len(diagram.boxes) > FOLD_ABOVE else set()
     else:
         closed = set() if fold == "none" else closed_at(found, fold)
-    return Drawing(data, folded(diagram, found, closed), found, same, closed, one_lane, notes)
+    picture = folded(diagram, found, closed)
+    return Drawing(data, picture, found, same, closed, fold, one_lane, notes)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Which operators belong together: a tree of stages, parts, name scopes and layers.
+"""Which operators belong together: a tree of stages, parts, equal blocks, name scopes and layers.
 
 Any cut through the tree, with some groups drawn as one box and others opened, is a graph without
 cycles: inside every group, what its parts exchange goes in one direction only.
@@ -6,19 +6,22 @@ cycles: inside every group, what its parts exchange goes in one direction only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
+from dpexec.viz.graphs.repeats import repeats
 from dpexec.viz.pages.load import GraphData
 from dpexec.viz.pages.style import ROLE_NAMES
 
-KINDS = ("stage", "part", "scope", "layer")
+KINDS = ("stage", "part", "repeat", "block", "scope", "layer")
 """Kinds of groups, from the outside to the inside."""
 
 _LAYERS_AT_A_GLANCE = 16  # a chain of more layers is cut into parts
 _PARTS = 8  # how many, where nothing better tells where to cut
+_BLOCKS_AT_A_GLANCE = 20  # of more equal blocks, so many at most make a group of their own
 
 SKIPPED = "skipped"
 """Name of the operators that a plan leaves out, for nobody reads what they compute."""
@@ -93,9 +96,11 @@ class _Tree:
             sorted({writer[var] for var in node["inputs"] if var in writer} - {node["id"]})
             for node in data["nodes"]
         ]
-        parts = _parts(data)
+        blocks = _blocks(data)
+        parts = _parts(data, blocks)
         plan = "tasks" in data
-        self.paths = [_path(node, parts, plan) for node in data["nodes"]]
+        scopes = _scopes(data)
+        self.paths = [_path(node, scopes, parts, blocks, plan) for node in data["nodes"]]
         self._grow(range(len(self.paths)), 0, None)
 
     def _grow(self, nodes: Sequence[int], level: int, parent: int | None) -> list[int]:
@@ -113,12 +118,16 @@ class _Tree:
         for members in _split(nodes, self.before, key):
             if len(paths[members[0]]) <= level:
                 continue
-            if len(members) == len(nodes) and parent is not None:
-                return self._grow(members, level + 1, parent)
             if len(members) == 1:
                 own += members
                 continue
             kind, label = paths[members[0]][level]
+            if len(members) == len(nodes) and parent is not None:
+                if kind == "repeat" and self.groups[parent].kind == "part":
+                    self.groups[parent] = replace(self.groups[parent], kind=kind, label=label)
+                    kind = ""
+                if kind != "repeat":
+                    return self._grow(members, level + 1, parent)
             number = len(self.groups)
             self.groups.append(Group(number, label, kind, parent, tuple(members), ()))
             inside = self._grow(members, level + 1, number)
@@ -170,7 +179,28 @@ def _tangled(inner: dict[int, list[int]], keys: dict[int, Hashable]) -> set[Hash
     return left
 
 
-def _path(node: dict[str, Any], parts: dict[str, str], plan: bool) -> Path:
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What is around a layer that belongs to one of several equal blocks.
+
+    Args:
+        path: The groups from the outside to the inside: all blocks together, and this one.
+        scopes: How many name scopes are around them.
+        hidden: How many name scopes behind those stand for the block already.
+    """
+
+    path: Path
+    scopes: int
+    hidden: int
+
+
+def _path(
+    node: dict[str, Any],
+    scopes_of: Mapping[str, str],
+    parts: Mapping[str, str],
+    blocks: Mapping[str, _Block],
+    plan: bool,
+) -> Path:
     """The groups around a node: those of a plan are its tasks, then the roles in them."""
     collective = node["role"] == "collective"
     role = node["name"].removeprefix("fused_") if collective else ROLE_NAMES[node["role"]]
@@ -185,17 +215,69 @@ def _path(node: dict[str, Any], parts: dict[str, str], plan: bool) -> Path:
             path.append(("stage", role))
     if node["layer"] in parts:
         path.append(("part", parts[node["layer"]]))
-    if node["role"] != "optimize":  # optimizers make up their own
-        path += [("scope", name) for name in node["scope"].split("/") if name]
+    where = node["scope"] if node["role"] == "forward" else scopes_of.get(node["layer"], "/")
+    scopes = [name for name in where.split("/") if name]
+    block = blocks.get(node["layer"])
+    if block is not None:
+        path += [("part", name) for name in scopes[: block.scopes]]
+        path += block.path
+        scopes = scopes[block.scopes + block.hidden :]
+    path += [("scope", name) for name in scopes]
     if node["layer"]:
         path.append(("layer", node["layer"]))
     return tuple(path)
 
 
-def _parts(data: GraphData) -> dict[str, str]:
+def _scopes(data: GraphData) -> dict[str, str]:
+    """The name scope of each layer: where its first forward operator was written.
+
+    Of what belongs to a layer besides, some was written by nobody (sums of gradients), and
+    optimizers make up scopes of their own.
+    """
+    found: dict[str, str] = {}
+    for node in data["nodes"]:
+        if node["role"] == "forward":
+            found.setdefault(node["layer"], node["scope"])
+    return found
+
+
+def _blocks(data: GraphData) -> dict[str, _Block]:
+    """The block that each layer belongs to, where equal blocks follow one another."""
+    found: dict[str, _Block] = {}
+    for run in repeats(data):
+        count = len(run.blocks)
+        outer = ("repeat", f"{count} × {run.name}")
+        votes: dict[str, Counter[int]] = {}
+        for number, block in enumerate(run.blocks):
+            for node in block:
+                votes.setdefault(data["nodes"][node]["layer"], Counter())[number] += 1
+        for layer, counts in votes.items():
+            number = counts.most_common(1)[0][0]
+            inner = [("repeat", f"{run.name} {a + 1} to {b}") for a, b in _spans(number, count)]
+            block_name = ("block", f"{run.name} {number + 1}")
+            path = (outer, *inner, block_name)
+            found.setdefault(layer, _Block(path, run.scopes, int(run.named)))
+    return found
+
+
+def _spans(number: int, count: int) -> list[tuple[int, int]]:
+    """The stretches of many equal things around one of them, from the outside to the inside."""
+    size = _BLOCKS_AT_A_GLANCE
+    while size * _BLOCKS_AT_A_GLANCE < count:
+        size *= _BLOCKS_AT_A_GLANCE
+    found = []
+    while size > 1 and size < count:
+        start = number // size * size
+        found.append((start, min(count, start + size)))
+        size //= _BLOCKS_AT_A_GLANCE
+    return found
+
+
+def _parts(data: GraphData, blocks: Mapping[str, _Block]) -> dict[str, str]:
     """The part of a deep network that each layer belongs to; {} if it needs none.
 
-    Images tell where to cut: where their size changes. Else parts of equal numbers of layers.
+    Images tell where to cut: where their size changes. Else parts of equal numbers of layers. Equal
+    blocks count as one layer, and are not cut.
     """
     sizes: dict[str, tuple[int, ...]] = {}
     for node in data["nodes"]:
@@ -207,12 +289,19 @@ def _parts(data: GraphData) -> dict[str, str]:
         pictures = [tuple(shape[2:]) for shape in shapes if len(shape) == 4]
         sizes.setdefault(node["layer"], pictures[0] if pictures else ())
     layers = list(sizes)
-    if len(layers) <= _LAYERS_AT_A_GLANCE:
+    units = [list(unit) for _, unit in groupby(layers, key=lambda name: _unit(name, blocks))]
+    if len(units) <= _LAYERS_AT_A_GLANCE:
         return {}
     runs = [list(run) for _, run in groupby(layers, key=sizes.__getitem__)]
     if not 2 <= len(runs) <= _PARTS:
-        length = -(-len(layers) // _PARTS)
-        runs = [layers[start : start + length] for start in range(0, len(layers), length)]
+        length = -(-len(units) // _PARTS)
+        cuts = range(0, len(units), length)
+        runs = [list(chain.from_iterable(units[start : start + length])) for start in cuts]
     named = [[layer for layer in run if "@" not in layer] or run for run in runs]
     names = [run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in named]
     return {layer: name for name, run in zip(names, runs, strict=True) for layer in run}
+
+
+def _unit(layer: str, blocks: Mapping[str, _Block]) -> Hashable:
+    """What a layer cannot be parted from: equal blocks, else nothing."""
+    return blocks[layer].path[0] if layer in blocks else layer

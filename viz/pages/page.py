@@ -23,7 +23,7 @@ _NOTEBOOK_HEIGHT = 640  # CSS pixels of a view in a notebook
 # Browsers refuse every request under this policy, whatever the page's data may hold.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    "img-src data: blob:; worker-src blob:; base-uri 'none'; form-action 'none'"
 )
 
 

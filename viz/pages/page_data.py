@@ -18,8 +18,8 @@ Unit = Literal["text", "count", "seconds", "bytes", "fraction", "ratio", "number
 class GroupData(TypedDict):
     """Nodes that fold into one box; groups form a forest.
 
-    A folded group must not depend on itself through nodes outside of it. `kind` is "stage",
-    "scope", "layer" or "fused"; `parent` is the position of the group around it; `nodes` are ids of
+    A folded group must not depend on itself through nodes outside of it. `kind` is one of
+    `groups.KINDS`; `parent` is the position of the group around it; `nodes` are ids of
     the nodes directly in it.
     """
 
@@ -66,6 +66,7 @@ class GraphData(TypedDict):
     graph: Mapping[str, Any]  # the graph file, format "dpexec.graph"
     groups: Sequence[GroupData]
     twins: Sequence[int | None]  # per node: the node of the first device that does the same
+    fold: Literal["auto", "set"]  # auto: the page folds what its window leaves unreadable
     fold_replicas: bool  # whether the page opens with one lane for all equal devices
     overlay: NotRequired[OverlayData]
     parts: NotRequired[Mapping[str, Sequence[str]]]  # node id -> operators it was fused from

@@ -24,7 +24,7 @@ def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> 
         path: The file; its folder must exist. One whose name ends in ".gz" is packed, to a tenth of
             the size; Perfetto and Chrome open that, too.
         chrome: Chrome's format, which Perfetto opens too, with everything that dpexec needs to read
-            it back; False for dpexec's own alone, which is a third of the size.
+            it back; False for dpexec's own alone, which is half the size.
 
     Returns:
         The path.

@@ -81,6 +81,7 @@ export interface GraphData extends Base {
   groups: GroupData[];
   twins: (number | null)[];
   fold_replicas: boolean;
+  fold: "auto" | "set"; // auto: as far as the window makes necessary
   overlay?: OverlayData;
   parts?: Record<string, string[]>;
 }

@@ -7,8 +7,10 @@ import { h, uniqueId } from "./dom";
 import { plural } from "./format";
 import { DiagramCanvas, sightOf, sightText } from "./graph/canvas";
 import type { Box, Diagram } from "./graph/diagram";
-import { layout } from "./graph/layout";
-import { type Look, type Scene, plainLook } from "./graph/paint";
+import { layout } from "./graph/columns";
+import { plainLook } from "./graph/paint";
+import type { Look, Scene } from "./graph/scene";
+import { stubs } from "./graph/stubs";
 import { frame, helpText, roleLegend, zoomButtons } from "./panel";
 import { colour } from "./theme";
 
@@ -41,7 +43,8 @@ export class PassesView implements Panel {
   ) {
     data.nodes.forEach((node, position) => this.positions.set(node.id, position));
     this.diagram = this.union();
-    this.canvas = new DiagramCanvas(this.scene(), {
+    this.canvas = new DiagramCanvas({
+      ready: () => this.canvas.show(this.scene()),
       click: (box) => this.select(box),
       bracket: () => {},
       linkTip: () => [],
@@ -161,9 +164,12 @@ export class PassesView implements Panel {
   }
 
   private scene(): Scene {
+    const placed = layout(this.diagram, this.canvas.room);
     return {
       diagram: this.diagram,
-      layout: layout(this.diagram),
+      layout: placed,
+      stubs: stubs(this.diagram, placed),
+      hovered: -1,
       look: (box) => this.look(box),
       linkState: (link) => this.linkState(link),
       linkLabel: () => "",

@@ -1,7 +1,6 @@
 // Light and dark; canvases need the colours as values.
 
 const listeners: (() => void)[] = [];
-const system = matchMedia("(prefers-color-scheme: dark)");
 let cache = new Map<string, string>();
 
 export function isDark(): boolean {
@@ -14,8 +13,12 @@ export function setDark(dark: boolean): void {
   for (const listener of listeners) listener();
 }
 
-setDark(system.matches);
-system.addEventListener("change", () => setDark(system.matches));
+/** Take the theme of the system, now and whenever it changes. */
+export function followSystem(): void {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  setDark(system.matches);
+  system.addEventListener("change", () => setDark(system.matches));
+}
 
 export function onTheme(listener: () => void): void {
   listeners.push(listener);

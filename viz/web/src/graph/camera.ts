@@ -1,5 +1,11 @@
 // Which part of a drawing is seen, and how large.
 
+import { LABEL_SIZE } from "./diagram";
+import { READABLE } from "./legible";
+
+export const MARGIN = 20; // pixels around a drawing that fits
+const READABLE_SCALE = READABLE / LABEL_SIZE;
+
 export class Camera {
   scale = 1;
   x = 0; // of the drawing's origin, in pixels of the canvas
@@ -24,17 +30,14 @@ export class Camera {
     this.clamp();
   }
 
-  /** Show everything; a tall drawing as wide as it fits, from its top. */
+  /** Show everything, or as much of it as can be read, from its top left. */
   fit(whole: boolean): void {
     const { width, height } = this.size();
     const view = this.view();
-    const across = (view.width - 40) / width;
-    const down = (view.height - 40) / height;
-    const readable = Math.max(Math.min(across, 1), 0.45);
-    this.scale = Math.max(
-      this.least(),
-      whole ? Math.min(across, down, 1) : Math.min(1, Math.max(down, readable)),
-    );
+    const across = (view.width - 2 * MARGIN) / width;
+    const down = (view.height - 2 * MARGIN) / height;
+    const fitting = Math.min(across, down, 1);
+    this.scale = Math.max(this.least(), whole ? fitting : Math.max(fitting, READABLE_SCALE));
     this.x = (view.width - width * this.scale) / 2;
     this.y = Math.max(20, (view.height - height * this.scale) / 2);
     if (width * this.scale > view.width) this.x = 20;

@@ -4,9 +4,12 @@ import { h } from "../dom";
 import { figures } from "../link";
 import { Surface, onDrag, wheelFactor, wheelIsOurs } from "../surface";
 import { colour, onTheme } from "../theme";
-import { Camera } from "./camera";
+import { Camera, MARGIN } from "./camera";
+import type { Room } from "./columns";
 import type { Bracket } from "./layout";
-import { type Scene, TINY, linkAt, paint, visibleRows } from "./paint";
+import { linkAt, TINY } from "./links";
+import { paint } from "./paint";
+import { type Scene, emptyScene, rowsIn } from "./scene";
 
 export interface Answers {
   click: (box: number, event: MouseEvent) => void; // -1: beside all boxes
@@ -14,6 +17,7 @@ export interface Answers {
   tip: (box: number) => string[]; // lines; the first one stands out
   linkTip: (link: number) => string[];
   moved: () => void; // another part of the drawing is seen
+  ready: () => void; // the canvas has a size: `show` something
 }
 
 const MAP_WIDTH = 120;
@@ -55,10 +59,9 @@ export class DiagramCanvas {
   private pointer = { x: 0, y: 0 };
   private under = NOTHING; // what the tip speaks of
 
-  constructor(
-    public scene: Scene,
-    private readonly answers: Answers,
-  ) {
+  scene = emptyScene();
+
+  constructor(private readonly answers: Answers) {
     this.camera = new Camera(
       () => this.scene.layout,
       () => this.surface,
@@ -72,10 +75,18 @@ export class DiagramCanvas {
     this.listen();
   }
 
+  /** What a drawing has to fit; undefined before the canvas is seen. */
+  get room(): Room | undefined {
+    const { clientWidth, clientHeight } = this.element; // the map comes and goes beside the drawing
+    if (!this.surface.width) return undefined;
+    return { width: clientWidth - 2 * MARGIN, height: clientHeight - 2 * MARGIN };
+  }
+
   /** Show another diagram; `keep` is a box whose place on the screen stays the same. */
   show(scene: Scene, keep?: { from: number; to: number }): void {
     const before = this.scene.layout;
     this.scene = scene;
+    if (!this.surface.width) return;
     if (keep) {
       const { layout } = scene;
       const { scale } = this.camera;
@@ -84,9 +95,21 @@ export class DiagramCanvas {
       this.camera.pan(0, 0);
     } else {
       this.camera.fit(false);
+      if (!this.isAllSeen() && this.element.clientWidth >= MAP_LEAST) {
+        this.surface.reserve(MAP_COLUMN);
+        this.camera.fit(false);
+      }
     }
+    if (this.pending >= 0) this.reveal(this.pending, true);
+    this.pending = -1;
     this.redraw();
     this.answers.moved();
+  }
+
+  /** See what was asked for before there was anything to see. */
+  settle(): void {
+    if (this.wanted) this.sight = this.wanted;
+    this.wanted = null;
   }
 
   get sight(): Sight {
@@ -95,7 +118,7 @@ export class DiagramCanvas {
 
   set sight(sight: Sight) {
     this.wanted = sight;
-    if (!this.fitted) return;
+    if (this.scene.layout.x.length === 0) return;
     const { camera, surface } = this;
     camera.scale = sight.scale;
     camera.x = -sight.x * sight.scale;
@@ -126,11 +149,11 @@ export class DiagramCanvas {
   }
 
   reveal(box: number, centre = false): void {
-    if (!this.fitted) {
+    const { layout } = this.scene;
+    if (!this.fitted || box >= layout.x.length) {
       this.pending = box;
       return;
     }
-    const { layout } = this.scene;
     const at = [layout.x[box], layout.y[box], layout.w[box], layout.h[box]] as [
       number,
       number,
@@ -157,13 +180,7 @@ export class DiagramCanvas {
   private resized(): void {
     if (this.fitted) return this.camera.pan(0, 0);
     this.fitted = true;
-    this.camera.fit(false);
-    if (!this.isAllSeen() && this.element.clientWidth >= MAP_LEAST) {
-      this.surface.reserve(MAP_COLUMN);
-      this.camera.fit(false);
-    }
-    if (this.pending >= 0) this.reveal(this.pending, true);
-    if (this.wanted) this.sight = this.wanted;
+    this.answers.ready();
   }
 
   private listen(): void {
@@ -218,8 +235,16 @@ export class DiagramCanvas {
   }
 
   private hideTip(): void {
+    this.touch(-1);
     this.under = NOTHING;
     this.tip.hidden = true;
+  }
+
+  /** The links of what is under the pointer show where they go. */
+  private touch(box: number): void {
+    if (this.scene.hovered === box) return;
+    this.scene.hovered = box;
+    this.surface.redraw();
   }
 
   /** What lies under a pixel: a box, or else a link. */
@@ -233,6 +258,7 @@ export class DiagramCanvas {
   private hover(): void {
     const { x, y } = this.pointer;
     const { box, link } = (this.under = this.found(x, y));
+    this.touch(box);
     const lines = box >= 0 ? this.answers.tip(box) : link >= 0 ? this.answers.linkTip(link) : [];
     const said = lines.filter(Boolean);
     this.tip.hidden = !said.length;
@@ -253,8 +279,7 @@ export class DiagramCanvas {
     if (px > this.surface.width) return -1;
     const { layout, look } = this.scene;
     const { x, y } = this.camera.at(px, py);
-    const [first, last] = visibleRows(layout, y, y);
-    for (let row = first; row < last; row++) {
+    for (const row of rowsIn(layout, { left: x, top: y, right: x, bottom: y })) {
       for (const box of layout.byRow[row] ?? []) {
         const [left, top] = [layout.x[box] as number, layout.y[box] as number];
         const right = left + (layout.w[box] as number);

@@ -5,7 +5,7 @@ import { bytes, seconds } from "../format";
 import { heat } from "../theme";
 import type { Visible } from "./fold";
 import type { GraphModel } from "./model";
-import type { Look } from "./paint";
+import type { Look } from "./scene";
 
 export const MEASURES = ["time", "memory", "slack", "effect"] as const;
 export type ColourBy = "role" | (typeof MEASURES)[number];

@@ -1,24 +1,27 @@
-// Places a diagram: a lane per device side by side, rows in the order of execution from top to
-// bottom, collectives in a lane between them. A link to the next row is a curve; a longer one leaves
-// between the rows, runs on a rail beside its lane and never passes behind a box.
+// Places a column of a diagram: a lane per device side by side, rows in the order of execution from
+// top to bottom, collectives in a lane between them. A link to the next row is a curve; a longer one
+// leaves between the rows, runs on a rail beside its lane and never passes behind a box. Where a link
+// goes far, its ends alone are drawn until somebody asks.
 
-import { BOX_HEIGHT, type Diagram, type Span, boxWidth } from "./diagram";
+import { BOX_HEIGHT, type Diagram, type Link, type Span, boxWidth } from "./diagram";
 import { type Item, spread } from "./lane";
 import { type Long, rails } from "./rails";
-import { type Rows, assignRows } from "./rows";
+import type { Rows } from "./rows";
 
 export const ROW_GAP = 34;
 export const LANE_HEAD = 44;
 const PORT_WIDTH = 16;
-const PADDING = 20;
-const SHORT = 12; // rows
-const LANE_GAP = 28;
+export const PADDING = 20;
+const FAR = 12; // rows
+const NEAR = 3; // rows; from forward to backward operators more of them are far
+export const LANE_GAP = 28;
 export const BRACKET = 19; // width of a column of brackets
 
 export interface Route {
   link: number;
   points: number[]; // x, y, x, y ...; four points of a curve, else a line with corners
   curve: boolean;
+  far: boolean; // its ends alone are drawn
   top: number;
   bottom: number;
 }
@@ -28,6 +31,15 @@ export interface LaneBox {
   name: string;
   x: number;
   width: number;
+  height: number;
+}
+
+/** Rows that stand above each other. */
+export interface Column {
+  x: number;
+  width: number;
+  first: number;
+  end: number; // one behind the last row
 }
 
 export interface BusLine {
@@ -58,6 +70,7 @@ export interface Layout {
   lanes: LaneBox[];
   buses: BusLine[];
   brackets: Bracket[];
+  columns: Column[];
   width: number;
   height: number;
 }
@@ -72,11 +85,16 @@ interface LanePlan {
   right: number;
 }
 
-export function layout(diagram: Diagram): Layout {
+/** The lanes of a diagram; collectives cross them if there are several. */
+export function lanesOf(diagram: Diagram): number[] {
   const numbers = [...diagram.lanes.keys()];
-  if (!numbers.length) numbers.push(0);
+  return numbers.length ? numbers : [0];
+}
+
+/** Place boxes that have their rows already. */
+export function column(diagram: Diagram, rows: Rows): Layout {
+  const numbers = lanesOf(diagram);
   const bus = numbers.length > 1;
-  const rows = assignRows(diagram, bus);
   const plans = numbers.map((lane) => plan(diagram, rows, lane, bus));
   const total = diagram.boxes.length;
   const result: Layout = {
@@ -86,17 +104,19 @@ export function layout(diagram: Diagram): Layout {
     h: new Float64Array(total),
     row: rows.row,
     byRow: Array.from({ length: rows.total }, () => []),
-    tops: new Float64Array(rows.total + 1),
+    tops: new Float64Array(rows.total),
     routes: [],
     lanes: [],
     buses: [],
     brackets: [],
+    columns: [],
     width: 0,
     height: 0,
   };
   stackRows(result, rows);
   sideBySide(diagram, rows, result, plans, bus);
   route(diagram, result, plans);
+  result.columns.push({ x: 0, width: result.width, first: 0, end: rows.total });
   result.byRow.forEach((row) =>
     row.sort((a, b) => (result.x[a] as number) - (result.x[b] as number)),
   );
@@ -132,9 +152,9 @@ function plan(diagram: Diagram, rows: Rows, lane: number, bus: boolean): LanePla
     source.near.push({ item: target, weight });
     target.near.push({ item: source, weight });
     if (target.row === source.row + 1 || link.order) return;
+    if (isFar(diagram, rows.row, link)) return;
     const [top, bottom] = [Math.min(source.row, target.row), Math.max(source.row, target.row)];
-    // What goes far shares one rail per source; what only skips a few rows keeps its own, near.
-    long.push({ key, trunk: bottom - top > SHORT ? link.source : -1 - key, top, bottom });
+    long.push({ key, top, bottom });
   });
   spread(table);
   return { lane, rows: table, items, ...beside(diagram, rows, table, items, long) };
@@ -154,17 +174,34 @@ function beside(
     row.reduce((most, item) => Math.max(most, item.width / 2 - item.x), 0);
   const right = Float64Array.from(table, rightOf);
   const left = Float64Array.from(table, leftOf);
-  const trunks = new Set(long.map(({ trunk }) => trunk)).size;
-  const lines = rails(long, right, Math.min(9, 500 / Math.max(1, trunks)));
+  const lines = rails(long, right, Math.min(9, 500 / Math.max(1, long.length)));
   const spans: Long[] = diagram.spans.flatMap((span, key) => {
     const mine = span.boxes.filter((box) => items.get(box)?.port === false);
     if (mine.length < 2) return []; // nothing to hold together
     const at = mine.map((box) => rows.row[box] as number);
-    return [{ key, trunk: key, top: Math.min(...at), bottom: Math.max(...at) }];
+    return [{ key, top: least(at), bottom: most(at) }];
   });
   const brackets = rails(spans, left, BRACKET);
   brackets.forEach((x, key) => brackets.set(key, -x));
-  return { rails: lines, brackets, left: -Math.max(60, ...left), right: Math.max(60, ...right) };
+  return {
+    rails: lines,
+    brackets,
+    left: -Math.max(60, most(left)),
+    right: Math.max(60, most(right)),
+  };
+}
+
+/** Of any number of values: a call cannot take a hundred thousand. */
+function most(values: Iterable<number>): number {
+  let found = -Infinity;
+  for (const value of values) found = Math.max(found, value);
+  return found;
+}
+
+function least(values: Iterable<number>): number {
+  let found = Infinity;
+  for (const value of values) found = Math.min(found, value);
+  return found;
 }
 
 function stackRows(result: Layout, rows: Rows): void {
@@ -173,7 +210,6 @@ function stackRows(result: Layout, rows: Rows): void {
     result.tops[row] = y;
     y += BOX_HEIGHT + ROW_GAP;
   }
-  result.tops[rows.total] = y;
   result.height = y - ROW_GAP + PADDING;
   result.row.forEach((row, box) => {
     result.y[box] = result.tops[row] as number;
@@ -193,7 +229,7 @@ function sideBySide(
     bus && box.lane === null ? [number] : [],
   );
   const middle = collectives.length ? Math.ceil(plans.length / 2) : -1;
-  const widest = Math.max(0, ...collectives.map((box) => result.w[box] as number));
+  const widest = Math.max(0, most(collectives.map((box) => result.w[box] as number)));
   let [x, centre] = [0, 0];
   plans.forEach((plan, number) => {
     if (number === middle) {
@@ -209,12 +245,13 @@ function sideBySide(
     }
     plan.rails.forEach((at, key) => plan.rails.set(key, at + shift));
     const width = inner + 2 * PADDING;
-    result.lanes.push({ lane: plan.lane, name: diagram.lanes.get(plan.lane) ?? "", x, width });
+    const name = diagram.lanes.get(plan.lane) ?? "";
+    result.lanes.push({ lane: plan.lane, name, x, width, height: result.height });
     plan.brackets.forEach((at, span) => {
       const { group, label, boxes } = diagram.spans[span] as Span;
       const mine = boxes.filter((box) => plan.items.has(box)).map((box) => rows.row[box] as number);
-      const top = result.tops[Math.min(...mine)] as number;
-      const bottom = (result.tops[Math.max(...mine)] as number) + BOX_HEIGHT;
+      const top = result.tops[least(mine)] as number;
+      const bottom = (result.tops[most(mine)] as number) + BOX_HEIGHT;
       result.brackets.push({ group, label, x: at + shift + 4, top, bottom });
     });
     x += width + LANE_GAP;
@@ -246,11 +283,11 @@ function route(diagram: Diagram, result: Layout, plans: LanePlan[]): void {
       const [x1, x2] = [source.x + shift(source, true), target.x + shift(target, false)];
       const x = plan.rails.get(at);
       if (x === undefined) {
-        result.routes.push(curve(at, x1, y1, x2, y2));
+        result.routes.push(curve(at, x1, y1, x2, y2, isFar(diagram, result.row, link)));
         return;
       }
       const low = 5 + (link.source % 4) * 3; // lines that leave at one height stay apart
-      const under = (result.tops[source.row + 1] as number) - ROW_GAP + low;
+      const under = (result.tops[source.row] as number) + BOX_HEIGHT + low;
       const over = (result.tops[target.row] as number) - 8 - low;
       result.routes.push(line(at, [x1, y1, x1, under, x, under, x, over, x2, over, x2, y2]));
     });
@@ -259,9 +296,9 @@ function route(diagram: Diagram, result: Layout, plans: LanePlan[]): void {
     if (drawn.has(at)) return; // from lane to lane, or between collectives
     const x = (box: number): number => (result.x[box] as number) + (result.w[box] as number) / 2;
     const y1 = (result.y[link.source] as number) + (result.h[link.source] as number);
-    result.routes.push(
-      curve(at, x(link.source), y1, x(link.target), result.y[link.target] as number),
-    );
+    const far = isFar(diagram, result.row, link);
+    const y2 = result.y[link.target] as number;
+    result.routes.push(curve(at, x(link.source), y1, x(link.target), y2, far));
   });
 }
 
@@ -271,19 +308,34 @@ function offset(item: Item, other: Item): number {
   return Math.max(-item.width / 4, Math.min(item.width / 4, (other.x - item.x) * 0.15));
 }
 
-function curve(link: number, x1: number, y1: number, x2: number, y2: number): Route {
+/** Whether a link passes so many rows that its line says less than its ends. */
+function isFar(diagram: Diagram, row: Int32Array, { source, target }: Link): boolean {
+  const rows = Math.abs((row[target] as number) - (row[source] as number));
+  const [from, to] = [diagram.boxes[source]?.role, diagram.boxes[target]?.role];
+  return rows > (from === "forward" && to === "backward" ? NEAR : FAR);
+}
+
+export function curve(
+  link: number,
+  x1: number,
+  y1: number,
+  x2: number,
+  y2: number,
+  far = false,
+): Route {
   const bend = Math.max(12, Math.abs(y2 - y1) / 2);
   const points = [x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2];
   return {
     link,
     points,
     curve: true,
+    far,
     top: Math.min(y1, y2 - bend),
     bottom: Math.max(y1 + bend, y2),
   };
 }
 
-function line(link: number, points: number[]): Route {
+export function line(link: number, points: number[]): Route {
   const ys = points.filter((_, k) => k % 2 === 1);
-  return { link, points, curve: false, top: Math.min(...ys), bottom: Math.max(...ys) };
+  return { link, points, curve: false, far: false, top: Math.min(...ys), bottom: Math.max(...ys) };
 }

@@ -11,7 +11,8 @@ export function kinds(groups: GroupData[]): string[] {
   return [...depths].sort((a, b) => a[1] - b[1]).map(([kind]) => kind);
 }
 
-function depth(groups: GroupData[], number: number): number {
+/** How many groups are around a group. */
+export function depth(groups: GroupData[], number: number): number {
   let [steps, parent] = [0, groups[number]?.parent ?? null];
   while (parent !== null) {
     steps++;

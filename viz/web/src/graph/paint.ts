@@ -3,34 +3,10 @@
 import { shorten } from "../format";
 import { SIGNS, colour, roleFill, roleLine } from "../theme";
 import type { Camera } from "./camera";
-import { type Box, type Diagram, LONGEST } from "./diagram";
-import type { Layout, Route } from "./layout";
-
-export interface Look {
-  fill: string;
-  line: string;
-  dim: boolean;
-  sign: string; // stands before the label
-  detail: string;
-  dashed: boolean;
-  loud: boolean; // the detail is what counts
-  strong: "" | "marked" | "critical"; // a thicker frame
-}
-
-export interface Scene {
-  diagram: Diagram;
-  layout: Layout;
-  look: (box: number) => Look | null; // null: not there
-  linkState: (link: number) => "plain" | "strong" | "critical" | "dim" | "hidden";
-  linkLabel: (link: number) => string;
-  selected: number;
-}
-
-/** Below this scale, links between neighbouring rows are not drawn. */
-export const TINY = 0.12;
-
-const SANS = "system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif";
-const MONO = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
+import { type Box, LABEL_SIZE, LONGEST } from "./diagram";
+import type { Layout } from "./layout";
+import { ends, labels, links } from "./links";
+import { type Look, MONO, SANS, type Scene, rowsIn } from "./scene";
 
 export function plainLook(box: Box): Look {
   return {
@@ -43,20 +19,6 @@ export function plainLook(box: Box): Look {
     loud: false,
     strong: "",
   };
-}
-
-/** First and last row that are seen. */
-export function visibleRows(layout: Layout, top: number, bottom: number): [number, number] {
-  const rows = layout.byRow.length;
-  let [low, high] = [0, rows];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((layout.tops[middle + 1] as number) < top) low = middle + 1;
-    else high = middle;
-  }
-  let last = low;
-  while (last < rows && (layout.tops[last] as number) <= bottom) last++;
-  return [low, last];
 }
 
 export function paint(
@@ -76,16 +38,19 @@ export function paint(
   brackets(context, layout, camera, from.y, to.y);
   buses(context, scene, from.y, to.y);
   links(context, scene, camera, from.y, to.y);
-  const [first, last] = visibleRows(layout, from.y, to.y);
+  const area = { left: from.x, top: from.y, right: to.x, bottom: to.y };
   const detail = camera.scale > 0.3;
-  for (let row = first; row < last; row++) {
+  for (const row of rowsIn(layout, area)) {
     for (const box of layout.byRow[row] ?? []) {
       const x = layout.x[box] as number;
       if (x > to.x || x + (layout.w[box] as number) < from.x) continue;
       drawBox(context, scene, box, detail, camera.scale);
     }
   }
-  if (camera.scale > 0.5) labels(context, scene);
+  if (camera.scale > 0.5) {
+    ends(context, scene, area);
+    labels(context, scene);
+  }
   context.restore();
   laneNames(context, layout, camera, width);
 }
@@ -94,7 +59,7 @@ function lanes(context: CanvasRenderingContext2D, layout: Layout): void {
   context.fillStyle = colour("lane");
   for (const lane of layout.lanes) {
     context.beginPath();
-    context.roundRect(lane.x, 0, lane.width, layout.height, 12);
+    context.roundRect(lane.x, 0, lane.width, lane.height, 12);
     context.fill();
   }
 }
@@ -181,103 +146,6 @@ function buses(context: CanvasRenderingContext2D, scene: Scene, top: number, bot
   }
 }
 
-const LINK_STYLES = {
-  dim: { colour: "faint", alpha: 0.22, width: 1 },
-  plain: { colour: "faint", alpha: 0.75, width: 1.2 },
-  critical: { colour: "critical", alpha: 1, width: 3 },
-  strong: { colour: "accent", alpha: 1, width: 2.2 },
-} as const;
-
-function links(
-  context: CanvasRenderingContext2D,
-  scene: Scene,
-  camera: Camera,
-  top: number,
-  bottom: number,
-): void {
-  const groups: Record<keyof typeof LINK_STYLES, Route[]> = {
-    dim: [],
-    plain: [],
-    critical: [],
-    strong: [],
-  };
-  const tiny = camera.scale < TINY;
-  for (const route of scene.layout.routes) {
-    if (route.top > bottom || route.bottom < top) continue;
-    const state = scene.linkState(route.link);
-    if (state === "hidden") continue;
-    // From afar the short links are shorter than a pixel's gap between the rows.
-    if (tiny && route.curve && (state === "plain" || state === "dim")) continue;
-    groups[state].push(route);
-  }
-  for (const state of ["dim", "plain", "critical", "strong"] as const) {
-    const style = LINK_STYLES[state];
-    context.strokeStyle = context.fillStyle = colour(style.colour);
-    context.globalAlpha =
-      state === "plain" ? Math.min(style.alpha, Math.max(0.12, 2.5 * camera.scale)) : style.alpha;
-    context.lineWidth = Math.max(style.width, 0.7 / camera.scale);
-    for (const dashed of [false, true]) {
-      const routes = groups[state].filter(
-        (route) => scene.diagram.links[route.link]?.order === dashed,
-      );
-      if (!routes.length) continue;
-      context.setLineDash(dashed ? [4, 4] : []);
-      context.beginPath();
-      for (const route of routes) trace(context, route);
-      context.stroke();
-    }
-    context.setLineDash([]);
-    if (camera.scale < 0.3) continue;
-    context.beginPath();
-    for (const { points } of groups[state])
-      head(context, points.at(-2) as number, points.at(-1) as number);
-    context.fill();
-  }
-  context.globalAlpha = 1;
-}
-
-function trace(context: CanvasRenderingContext2D, { points, curve }: Route): void {
-  const p = points as [number, number, number, number, number, number, number, number];
-  context.moveTo(p[0], p[1]);
-  if (curve) {
-    context.bezierCurveTo(p[2], p[3], p[4], p[5], p[6], p[7] - 4);
-    return;
-  }
-  for (let k = 2; k + 3 < points.length; k += 2) {
-    const [x, y, nx, ny] = points.slice(k, k + 4) as [number, number, number, number];
-    const room = Math.min(
-      7,
-      Math.abs(nx - x || ny - y) / 2,
-      Math.abs(x - (points[k - 2] as number) || y - (points[k - 1] as number)) / 2,
-    );
-    context.arcTo(x, y, nx, ny, room);
-  }
-  context.lineTo(points.at(-2) as number, (points.at(-1) as number) - 4);
-}
-
-const probe = document.createElement("canvas").getContext("2d") as CanvasRenderingContext2D;
-
-/** The link drawn at a point, the last one of several; -1 for none. */
-export function linkAt(scene: Scene, x: number, y: number, wide: number): number {
-  probe.lineWidth = wide;
-  let found = -1;
-  for (const route of scene.layout.routes) {
-    if (y < route.top - wide || y > route.bottom + wide) continue;
-    if (scene.linkState(route.link) === "hidden") continue;
-    probe.beginPath();
-    trace(probe, route);
-    if (probe.isPointInStroke(x, y)) found = route.link;
-  }
-  return found;
-}
-
-function head(context: CanvasRenderingContext2D, x: number, y: number): void {
-  context.moveTo(x, y);
-  context.lineTo(x - 3.6, y - 6.5);
-  context.lineTo(x + 3.6, y - 6.5);
-  context.closePath();
-}
-
 const frameColour = (look: Look, selected: boolean): string =>
   colour(selected || look.strong === "marked" ? "accent" : "critical");
 
@@ -341,7 +209,7 @@ function write(
   context.textAlign = "center";
   context.textBaseline = "alphabetic";
   context.fillStyle = colour("text");
-  context.font = `${box.folded ? "600 " : ""}12px ${MONO}`;
+  context.font = `${box.folded ? "600 " : ""}${LABEL_SIZE}px ${MONO}`;
   const label = `${look.sign ? `${look.sign} ` : ""}${shorten(box.label, LONGEST)}`;
   const { detail } = look;
   context.fillText(label, x, detail ? y + 17 : y + h / 2 + 4);
@@ -349,44 +217,4 @@ function write(
   context.fillStyle = colour(look.loud ? "text" : "faint-text");
   context.font = `10px ${MONO}`;
   context.fillText(shorten(detail, Math.floor((w - 8) / 6.1)), x, y + 31);
-}
-
-/** What flows along the links of the selected box. */
-function labels(context: CanvasRenderingContext2D, scene: Scene): void {
-  if (scene.selected < 0) return;
-  context.font = `10px ${MONO}`;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
-  const taken: { x: number; y: number; w: number }[] = [];
-  for (const route of scene.layout.routes) {
-    if (scene.linkState(route.link) !== "strong" || scene.diagram.links[route.link]?.order)
-      continue;
-    const text = scene.linkLabel(route.link);
-    const p = route.points;
-    const outgoing = scene.diagram.links[route.link]?.source === scene.selected;
-    let x = ((p[0] as number) + (p.at(-2) as number)) / 2;
-    let y = ((p[1] as number) + (p.at(-1) as number)) / 2;
-    if (!route.curve) {
-      x = outgoing
-        ? (p[2] as number) + (p[4] as number)
-        : (p.at(-4) as number) + (p.at(-6) as number);
-      x /= 2;
-      y = outgoing ? (p[3] as number) : (p.at(-3) as number);
-    }
-    const w = context.measureText(text).width + 10;
-    // Links side by side leave no room for all labels: the details panel has them anyway.
-    if (
-      taken.some((other) => Math.abs(other.y - y) < 15 && Math.abs(other.x - x) < (other.w + w) / 2)
-    )
-      continue;
-    taken.push({ x, y, w });
-    context.fillStyle = colour("page");
-    context.globalAlpha = 0.92;
-    context.beginPath();
-    context.roundRect(x - w / 2, y - 8, w, 16, 4);
-    context.fill();
-    context.globalAlpha = 1;
-    context.fillStyle = colour("text");
-    context.fillText(text, x, y + 0.5);
-  }
 }

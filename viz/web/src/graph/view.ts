@@ -4,18 +4,28 @@ import type { Context, Panel, State } from "../bus";
 import type { GraphData } from "../data";
 import { Controls } from "../controls";
 import { type Child, choice, h } from "../dom";
+import { count } from "../format";
 import { numbers, ranges } from "../link";
 import { SearchList } from "../list";
 import { frame, helpText, roleLegend, zoomButtons } from "../panel";
-import { SIGNS, onTheme } from "../theme";
+import { onTheme } from "../theme";
 import { DiagramCanvas, sightOf, sightText } from "./canvas";
 import { type ColourBy, Colouring } from "./colouring";
 import { type Actions, details, groupDetails } from "./details";
 import { type FoldState, type Visible, flowText, visible } from "./fold";
-import { layout } from "./layout";
+import type { Layout } from "./layout";
+import { foldedToRead } from "./legible";
 import { foldedAt, kindOf, kinds } from "./levels";
 import { GraphModel } from "./model";
-import { type Look, type Scene, plainLook } from "./paint";
+import { plainLook } from "./paint";
+import { operators } from "./operators";
+import { Placing } from "./placing";
+import type { Look, Scene } from "./scene";
+import { nextBox } from "./steps";
+import { stubs } from "./stubs";
+
+const MANY = 3000; // boxes
+const READ = "read"; // folded as far as can be read
 
 export class GraphView implements Panel {
   readonly element: HTMLElement;
@@ -32,9 +42,11 @@ export class GraphView implements Panel {
   private readonly legend = h("ul", { class: "legend", "aria-label": "Legend" });
   private readonly search: SearchList;
   private readonly colouring: Colouring;
+  private readonly placing = new Placing();
   private critical = false;
   private readonly controls: Controls;
-  private readonly opening: string; // what is folded at first
+  private opening: string; // what is folded at first
+  private restored: Set<number> | null = null; // what a link says is folded
   private isMoved = false;
   private levels: HTMLSelectElement | null = null; // what is shown, of the kinds of groups
   private opened = -1; // the group that was opened last, while nothing else is selected
@@ -51,7 +63,8 @@ export class GraphView implements Panel {
     const folded = data.groups.flatMap((group, number) => (group.folded ? [number] : []));
     this.state = { folded: new Set(folded), replicas: data.fold_replicas };
     this.shown = visible(this.model, this.state);
-    this.canvas = new DiagramCanvas(this.scene(), {
+    this.canvas = new DiagramCanvas({
+      ready: () => this.begin(),
       click: (box, event) =>
         this.shown.boxes[box]?.folded && !event.shiftKey ? this.open(box) : this.pick(box),
       bracket: (bracket) => this.fold(bracket.group),
@@ -69,7 +82,6 @@ export class GraphView implements Panel {
     onTheme(() => this.showLegend());
     context.bus.listen((nodes, origin) => origin !== this && this.showNodes(nodes));
     this.refresh();
-    if (context.bus.nodes.length) this.showNodes(context.bus.nodes);
   }
 
   reveal(): void {
@@ -77,16 +89,58 @@ export class GraphView implements Panel {
   }
 
   /** Open or close groups; what is selected stays where it is on the screen. */
-  setFolded(folded: Set<number>, replicas = this.state.replicas, keep = -1): void {
+  setFolded(
+    folded: Set<number>,
+    replicas = this.state.replicas,
+    keep = -1,
+    then: () => void = () => {},
+  ): void {
     const anchor = keep >= 0 ? keep : (this.shown.members[this.selected]?.[0] ?? -1);
     const from = anchor >= 0 ? (this.shown.boxOf[anchor] as number) : -1;
-    this.state.folded = folded;
-    this.state.replicas = replicas;
-    this.shown = visible(this.model, this.state);
-    const to = anchor >= 0 ? (this.shown.boxOf[anchor] as number) : -1;
-    this.selected = this.selected >= 0 ? to : -1;
-    this.canvas.show(this.scene(), anchor >= 0 ? { from, to } : undefined);
-    this.refresh();
+    const shown = visible(this.model, { folded, replicas });
+    if (!this.canvas.room) {
+      Object.assign(this.state, { folded, replicas });
+      this.shown = shown; // drawn as soon as there is room
+      return;
+    }
+    this.working(shown);
+    this.placing.place(shown, this.canvas.room, (placed) => {
+      Object.assign(this.state, { folded, replicas });
+      this.shown = shown;
+      const to = anchor >= 0 ? (shown.boxOf[anchor] as number) : -1;
+      this.selected = this.selected >= 0 ? to : -1;
+      const known = from >= 0 && from < this.canvas.scene.layout.x.length;
+      this.canvas.show(this.scene(placed), known ? { from, to } : undefined);
+      this.refresh();
+      then();
+    });
+  }
+
+  /** Open as far as can be read, once it is known how large the window is. */
+  private begin(): void {
+    const auto = this.data.fold === "auto";
+    const found = auto ? this.readable() : this.state.folded;
+    const folded = this.restored ?? found;
+    this.opening = ranges(found);
+    if (this.levels && auto && !this.restored) this.levels.value = found.size ? READ : "";
+    const { nodes } = this.context.bus;
+    const { opened, selected } = this;
+    this.setFolded(folded, this.state.replicas, -1, () => {
+      if (opened >= 0) this.sayGroup(opened);
+      if (nodes.length && selected < 0 && opened < 0) this.showNodes(nodes);
+      this.canvas.settle();
+    });
+  }
+
+  private readable(): Set<number> {
+    const { room } = this.canvas;
+    return room ? foldedToRead(this.model, this.state, room) : this.state.folded;
+  }
+
+  /** A drawing that takes time is announced. */
+  private working(shown: Visible): void {
+    if (shown.boxes.length > MANY)
+      this.summary.textContent = `Placing ${count(shown.boxes.length)} boxes …`;
   }
 
   expand(group: number): void {
@@ -122,8 +176,10 @@ export class GraphView implements Panel {
     const names = kinds(this.data.groups).map((kind): [string, string] => [kind, `${kind}s`]);
     if (names.length) {
       const opening = kindOf(this.data.groups, this.state.folded);
-      const fold = (kind: string): void => this.setFolded(foldedAt(this.data.groups, kind));
-      const made = choice("Show", [...names, ["", "operators"]], opening, fold);
+      const fold = (kind: string): void =>
+        this.setFolded(kind === READ ? this.readable() : foldedAt(this.data.groups, kind));
+      const all: [string, string][] = [[READ, "what can be read"], ...names, ["", "operators"]];
+      const made = choice("Show", all, opening, fold);
       this.levels = made.select;
       tools.push(made.element);
     }
@@ -163,20 +219,7 @@ export class GraphView implements Panel {
 
   private makeSearch(): SearchList {
     const list = new SearchList({
-      noun: "operator",
-      hint: "name, op, device, shape, file line; /regular expression/",
-      total: () => this.model.nodes.length,
-      text: (position) => this.model.text(position),
-      entry: (position) => {
-        const node = this.model.node(position);
-        const where = node.device === null ? "" : `device ${node.device} · `;
-        return {
-          title: node.name,
-          detail: where + this.model.detail(position), // which may be long, and be cut
-          sign: SIGNS[node.role] ?? "",
-          role: node.role,
-        };
-      },
+      ...operators(this.model),
       choose: (position) => this.choose(position),
       found: (hits) => this.markNodes(hits),
     });
@@ -193,7 +236,7 @@ export class GraphView implements Panel {
       const folded = new Set(this.state.folded);
       for (const group of [...around, ...this.model.groupsOf(this.model.twin(position))])
         folded.delete(group);
-      this.setFolded(folded, this.state.replicas, position);
+      return this.setFolded(folded, this.state.replicas, position, () => this.choose(position));
     }
     this.select(this.shown.boxOf[position] as number, true);
     this.tell([position]);
@@ -300,10 +343,12 @@ export class GraphView implements Panel {
       new Set([...this.foundNodes].map((node) => this.shown.boxOf[node] as number));
   }
 
-  private scene(): Scene {
+  private scene(placed: Layout): Scene {
     return {
       diagram: this.shown,
-      layout: layout(this.shown),
+      layout: placed,
+      stubs: stubs(this.shown, placed),
+      hovered: -1,
       look: (box) => this.look(box),
       linkState: (link) => this.linkState(link),
       linkLabel: (link) => flowText(this.model, this.shown.linkEdges[link] ?? []),
@@ -405,7 +450,10 @@ export class GraphView implements Panel {
     this.controls.restore(state);
     const { folded, box, open } = state;
     const known = (group: number): boolean => this.data.groups[group] !== undefined;
-    if (folded !== undefined) this.setFolded(new Set(numbers(folded).filter(known)));
+    if (folded !== undefined) {
+      this.restored = new Set(numbers(folded).filter(known));
+      this.setFolded(this.restored);
+    }
     this.select(this.shown.boxOf[Number(box ?? -1)] ?? -1, false);
     if (open !== undefined && known(Number(open))) this.sayGroup(Number(open));
     if (this.levels) this.levels.value = kindOf(this.data.groups, this.state.folded);
@@ -455,27 +503,10 @@ export class GraphView implements Panel {
     if (group !== undefined) this.fold(group);
   }
 
-  /** Go along the links (down, up) or to the next box of the row. */
   private step(across: number, down: number): void {
-    const { layout } = this.canvas.scene;
-    if (this.selected < 0) {
-      const first = this.opened < 0 ? undefined : this.shown.boxOf[this.firstOf(this.opened)];
-      return this.pick(first ?? layout.byRow[0]?.[0] ?? -1);
-    }
-    if (across) {
-      const row = layout.byRow[layout.row[this.selected] as number] ?? [];
-      const next = row[row.indexOf(this.selected) + across];
-      if (next !== undefined) this.pick(next);
-      return;
-    }
-    const ends = this.shown.links.flatMap((link) => {
-      if (down > 0) return link.source === this.selected ? [link.target] : [];
-      return link.target === this.selected ? [link.source] : [];
-    });
-    const distance = (box: number): number =>
-      Math.abs((layout.row[box] as number) - (layout.row[this.selected] as number)) * 1e4 +
-      Math.abs((layout.x[box] as number) - (layout.x[this.selected] as number));
-    const nearest = ends.sort((a, b) => distance(a) - distance(b))[0];
-    if (nearest !== undefined) this.pick(nearest);
+    const first = this.opened < 0 ? undefined : this.shown.boxOf[this.firstOf(this.opened)];
+    if (this.selected < 0 && first !== undefined) return this.pick(first);
+    const next = nextBox(this.shown, this.canvas.scene.layout, this.selected, across, down);
+    if (next >= 0) this.pick(next);
   }
 }

@@ -1,0 +1,72 @@
+// How far a graph opens by itself: as far as its texts can be read when all of it is in the window.
+
+import type { GroupData } from "../data";
+import { type Room, layout } from "./columns";
+import { LABEL_SIZE } from "./diagram";
+import { type FoldState, type Visible, visible } from "./fold";
+import { depth, foldedAt, kinds } from "./levels";
+import type { GraphModel } from "./model";
+
+/** Pixels of a label below which it is hard to read. */
+export const READABLE = 8;
+const BOX = 120 * 74; // pixels of the drawing that a box takes with what is around it, at least
+const TRIES = 16;
+const NETWORK = ["forward", "backward"];
+const LAST = 100; // deeper than any group
+
+/** Groups to fold so that everything is readable at once; all of them if nothing less will do. */
+export function foldedToRead(model: GraphModel, state: FoldState, room: Room): Set<number> {
+  const { groups } = model.data;
+  const levels = ["", ...kinds(groups).reverse()];
+  for (const kind of levels) {
+    const folded = kind ? foldedAt(groups, kind) : new Set<number>();
+    if (fits(model, { ...state, folded }, room))
+      return kind ? opened(model, { ...state, folded }, room) : folded;
+  }
+  return opened(model, { ...state, folded: new Set(groups.keys()) }, room);
+}
+
+/**
+ * Open one group after the other, equal ones of all devices at once, while there is room: outer ones
+ * first, collectives and updates last.
+ */
+function opened(model: GraphModel, state: FoldState, room: Room): Set<number> {
+  const { groups } = model.data;
+  let { folded } = state;
+  const tried = new Set<string>();
+  for (let tries = 0; tries < TRIES; tries++) {
+    const shown = visible(model, { ...state, folded });
+    const rank = (box: number): number =>
+      depth(groups, shown.groups[box] as number) +
+      (NETWORK.includes(shown.boxes[box]?.role ?? "") ? 0 : LAST);
+    const next = shown.groups
+      .flatMap((group, box) => (group >= 0 && !tried.has(name(groups, group)) ? [box] : []))
+      .sort((a, b) => rank(a) - rank(b))
+      .map((box) => shown.groups[box] as number)[0];
+    if (next === undefined) break;
+    tried.add(name(groups, next));
+    const more = new Set(folded);
+    for (const group of shown.groups)
+      if (group >= 0 && name(groups, group) === name(groups, next)) more.delete(group);
+    if (fits(model, { ...state, folded: more }, room)) folded = more;
+  }
+  return folded;
+}
+
+/** What groups of several devices have in common. */
+function name(groups: GroupData[], group: number): string {
+  const { label, kind } = groups[group] as GroupData;
+  return `${kind} ${label.replace(/ on device \d+$/, "").replace(/_dev\d+.*/, "")}`;
+}
+
+function fits(model: GraphModel, state: FoldState, room: Room): boolean {
+  const shown = visible(model, state);
+  const scale = READABLE / LABEL_SIZE;
+  if (shown.boxes.length * BOX * scale ** 2 > room.width * room.height) return false;
+  return scaleOf(shown, room) >= scale;
+}
+
+function scaleOf(shown: Visible, room: Room): number {
+  const { width, height } = layout(shown, room);
+  return Math.min(room.width / width, room.height / height);
+}
