@@ -49,15 +49,15 @@ def test_what_stands_before_and_behind_belongs_to_no_block():
 
 def test_blocks_are_called_as_their_name_scopes():
     def net(x):
-        with fluid.name_scope("encoder"):
-            return stacked(4, lambda: fluid.name_scope("layer"))(x)
+        with fluid.name_scope("tower"):
+            return stacked(4, lambda: fluid.name_scope("floor"))(x)
 
     data = graph_of(net)
-    assert [(len(run.blocks), run.name) for run in repeats(data)] == [(4, "encoder layer")]
+    assert [(len(run.blocks), run.name) for run in repeats(data)] == [(4, "tower floor")]
     tree = groups(data)
-    assert "4 × encoder layer" in {group.label for group in tree if group.kind == "repeat"}
+    assert "4 × tower floor" in {group.label for group in tree if group.kind == "repeat"}
     blocks = [group.label for group in tree if group.kind == "block"]
-    assert blocks[:4] == [f"encoder layer {k}" for k in (1, 2, 3, 4)]
+    assert blocks[:4] == [f"tower floor {k}" for k in (1, 2, 3, 4)]
 
 
 def test_blocks_are_called_as_their_variables_count_them():
@@ -72,7 +72,7 @@ def test_blocks_are_called_as_their_variables_count_them():
 
 def test_names_that_the_user_gave_are_not_counted_over():
     def net(x):
-        for name in ("encoder", "decoder"):
+        for name in ("upper", "lower"):
             with fluid.name_scope(name):
                 x = layer(x)
         return x
