@@ -4,6 +4,7 @@ Scripts of several processes are tested where these are (``incubate``, ``runtime
 are clusters, data sets and predictors.
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import dpexec as fluid
 from dpexec import viz
 from tests.engine.run.nets import batches, classifier
-from tests.guides import programs
+from tests.guides import ROOT, programs
 
 
 @pytest.fixture
@@ -138,3 +139,30 @@ def test_tutorial_of_clusters():
     assert all(np.array_equal(value, there[name]) for name, value in here.items())
     weights, _ = here.values()
     np.testing.assert_allclose(weights.ravel(), [3, -2], atol=0.1)
+
+
+def test_catalogue_of_errors(tmp_path, monkeypatch):
+    """Each example fails, with the words that the page shows; ``...`` stands for any."""
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    net, *examples = programs("docs/errors.md")
+    exec(net, names)
+    shown = re.findall(
+        r"```text\n(.*?)```", (ROOT / "docs/errors.md").read_text("utf-8"), re.DOTALL
+    )
+    for example, text in zip(examples, shown, strict=True):
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - of any class; the page says which
+            exec(example, names)
+        found = f"{raised.type.__name__}: {raised.value}"
+        pieces = [piece for line in text.splitlines() for piece in line.split("...")]
+        assert [piece for piece in pieces if piece not in found] == [], found
+
+
+def test_migration(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    alias, executor = programs("docs/migration.md")
+    names: dict = {}
+    exec(alias, names)
+    assert names["fluid"] is fluid
+    exec(executor, names)
+    assert names["losses"].shape == (2,)

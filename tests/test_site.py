@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import dpexec as fluid
+from dpexec.cli import _parser
 from dpexec.commands.paddle_alias import paddle_is_dpexec
 from tests import reference
 from tests.guides import BUILT, GUIDES, ROOT, programs
@@ -123,3 +124,10 @@ def test_every_flag_has_its_row_in_its_table():
     heeded, ignored = text.split("## Without effect")
     for name, row, effective in reference.flag_cells():
         assert f"\n{row}" in (heeded if effective else ignored), name
+
+
+def test_every_command_has_its_help():
+    text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```\{command-help\} (\w+)$", text, re.MULTILINE)
+    (parser,) = (action for action in _parser()._actions if action.choices)
+    assert sorted(shown) == sorted(parser.choices)

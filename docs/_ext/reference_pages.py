@@ -36,7 +36,7 @@ Paddle are missing, and why.
 .. list-table::
    :header-rows: 1
    :widths: 18 22 30 15 15
-   :class: names
+   :class: operators
 
    * - operator
      - inputs → outputs
