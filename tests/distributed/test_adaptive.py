@@ -6,6 +6,7 @@ import time
 import pytest
 
 import dpexec as fluid
+from dpexec.engine.cluster.client import demand
 from tests.distributed.clusters import workers
 from tests.distributed.faults import disturbed
 from tests.distributed.nets import NETS
@@ -18,6 +19,7 @@ from tests.engine.run.nets import (
     strategies,
     train,
 )
+from tests.waiting import until
 
 REPLICAS = 4
 
@@ -49,6 +51,34 @@ def test_replicas_follow_from_one_worker_to_four_to_two(mode, collectives):
         state = persistables(net.main, scope)
         found.cluster.adapt(minimum=0, maximum=0)
     assert_same_bits(Run(losses, state, compiled, scope), train(net, fed, REPLICAS))
+
+
+@pytest.mark.parametrize("collectives", ["auto", "tasks"])
+def test_clusters_grow_for_replicas_and_keep_what_has_state(monkeypatch, collectives):
+    """A gang is one task per worker, for which dask alone would start no worker."""
+    monkeypatch.setattr(demand, "_PAUSE", 0.5)  # the scheduler is one of this process
+    net, feeds = NETS["images"](5)
+    fed, losses, scope, exe = [], [], fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    batches = itertools.cycle(feeds)
+
+    def step():
+        fed.append(next(batches))
+        losses.extend(exe.run(compiled, feed=fed[-1], fetch_list=[net.loss], scope=scope))
+        return set(compiled._engine._cluster.address)
+
+    with workers(1, restart=True) as found:
+        how = strategies(Reduce, scheduler=found.client, collectives=collectives)
+        compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, *how, places=fluid.cpu_places(3)
+        )
+        exe.run(net.startup, scope=scope)
+        found.cluster.adapt(minimum=0, maximum=3, interval="0.2s", wait_count=2)
+        until(lambda: len(step()) == 3)
+        until(lambda: len(found.client.nthreads()) == 1)
+        step()
+        state = persistables(net.main, scope)
+        found.cluster.adapt(minimum=0, maximum=0)
+    assert_same_bits(Run(losses, state, compiled, scope), train(net, fed, 3))
 
 
 @pytest.mark.parametrize("collectives", ["auto", "tasks"])

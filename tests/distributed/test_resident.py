@@ -252,7 +252,7 @@ def test_workers_that_others_keep_are_not_offered():
         for name, keys in tasks.items()
     }
     scheduler = SimpleNamespace(workers=states)
-    offered = ClientWatch("client", "token").valid_workers_downscaling(scheduler, [states["d"]])
+    offered = ClientWatch("client", "token", 1).valid_workers_downscaling(scheduler, [states["d"]])
     assert [state.address for state in offered] == ["d", "b"]
 
 

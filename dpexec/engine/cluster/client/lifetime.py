@@ -11,6 +11,7 @@ import contextlib
 import uuid
 import warnings
 import weakref
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import dask
@@ -18,27 +19,29 @@ from dask.utils import parse_timedelta
 from distributed import SchedulerPlugin
 from distributed.protocol.pickle import dumps
 
+from dpexec.engine.cluster.client.demand import Demand, count_demands, workers_for
 from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.gang import leave
-from dpexec.engine.cluster.worker.log import RESIDENT
+from dpexec.engine.core.places import Place
 from dpexec.engine.dask.plugins import install
 
-__all__ = ["ClientWatch", "begin_run", "end_run", "forget", "topic_of"]
+__all__ = ["ClientWatch", "begin_run", "end_run", "forget", "tell_homes", "topic_of"]
 
 
-def begin_run(owner: object, client: Any, limit: float) -> str:
+def begin_run(owner: object, client: Any, limit: float, places: Sequence[Place]) -> str:
     """Name a run, and let workers forget it when its owner is gone.
 
     Args:
         owner: lives as long as somebody may ask for the run's state.
         client: a connected ``distributed.Client``.
         limit: seconds in which the scheduler has to answer.
+        places: of the replicas.
 
     Returns:
         The token of the run.
     """
     token = uuid.uuid4().hex
-    watch = ClientWatch(client.id, token)
+    watch = ClientWatch(client.id, token, workers_for(places))
     why = install(client, watch, watch.name, limit)
     if why:
         text = "workers will not notice if this process is killed, and keep its replicas"
@@ -73,10 +76,12 @@ class ClientWatch(SchedulerPlugin):
     Args:
         client: its identity.
         token: of the run.
+        workers: how many it has use for.
     """
 
-    def __init__(self, client: str, token: str) -> None:
+    def __init__(self, client: str, token: str, workers: int) -> None:
         self.client, self.token = client, token
+        self.demand = Demand(client, token, workers)
         self.name = topic_of(token)
 
     def remove_client(self, scheduler: Any, client: str) -> None:
@@ -100,26 +105,44 @@ class ClientWatch(SchedulerPlugin):
         """
         scheduler.log_event(self.name, worker)
 
+    async def start(self, scheduler: Any) -> None:
+        """Called by the scheduler when it takes this in.
+
+        Args:
+            scheduler: who calls.
+        """
+        count_demands(scheduler, lambda: [w.demand for w in _watches(scheduler)])
+
+    def update_graph(self, scheduler: Any, *, client: str, keys: Any, **rest: Any) -> None:
+        """Called by the scheduler when it gets tasks.
+
+        Args:
+            scheduler: who calls.
+            client: who wants them.
+            keys: of those that are wanted.
+            rest: not used.
+        """
+        if client == self.client:
+            self.demand.note(keys)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Called by the scheduler when somebody tells something.
+
+        Args:
+            topic: what it is about.
+            msg: the workers of all replicas, if it is about these.
+        """
+        if topic == _homes_topic(self.token):
+            self.demand.homes = frozenset(msg)
+
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
         """Called by the scheduler when fewer workers are wanted; says which may be closed.
-
-        Dask closes none with tasks that left its threads, as these would begin anew elsewhere.
-        Those of a gang do not: replicas move, and nothing is lost. A worker that trains stays busy
-        nevertheless, and is not closed for being idle.
 
         Args:
             scheduler: who asks.
             workers: that may be closed for all that others know.
         """
-        known = {state.address for state in workers}
-        ours = [
-            state
-            for state in scheduler.workers.values()
-            if state.address not in known
-            and state.long_running  # else another plugin keeps it
-            and all(_stays(task.key) for task in state.long_running)
-        ]
-        return [*workers, *ours]
+        return self.demand.closable(scheduler, workers)
 
     def _check(self, scheduler: Any) -> None:
         if self.client not in scheduler.clients and self.name in scheduler.plugins:
@@ -132,14 +155,34 @@ class ClientWatch(SchedulerPlugin):
         await scheduler.broadcast(msg=message, on_error="ignore")
 
 
-def _stays(key: Any) -> bool:
-    """Whether a task is one of a gang's that stay on their workers, by its key."""
-    return isinstance(key, tuple) and str(key[-1]).startswith(RESIDENT)
+def _watches(scheduler: Any) -> list[ClientWatch]:
+    """Those of all runs."""
+    return [it for it in scheduler.plugins.values() if isinstance(it, ClientWatch)]
 
 
 def topic_of(token: str) -> str:
     """The topic of events that tell the client of a run which workers have left."""
     return f"dpexec-{token}"
+
+
+def tell_homes(client: Any, token: str, homes: Collection[str]) -> None:
+    """Let the scheduler know which workers have the state of a run; waits for nothing.
+
+    Args:
+        client: a connected ``distributed.Client``.
+        token: of the run.
+        homes: their addresses.
+    """
+    client.loop.add_callback(_tell_scheduler, client, _homes_topic(token), list(homes))
+
+
+async def _tell_scheduler(client: Any, topic: str, homes: list[str]) -> None:
+    with contextlib.suppress(OSError):  # whoever needs the scheduler next says that it is gone
+        await client.scheduler.log_event(topic=topic, msg=homes)
+
+
+def _homes_topic(token: str) -> str:
+    return f"dpexec-homes-{token}"
 
 
 def forget(token: str, dask_worker: Any) -> None:

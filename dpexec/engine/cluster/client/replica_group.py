@@ -8,6 +8,7 @@ that have the same, and from mirrors.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 import dask
 
 from dpexec.engine.cluster.client.candidates import Candidates
+from dpexec.engine.cluster.client.lifetime import tell_homes
+from dpexec.engine.cluster.client.who_has import common_step, having
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.cluster.messages import Epoch
 from dpexec.engine.cluster.worker import state as cluster_state
@@ -35,6 +38,7 @@ _NO_ADVICE = {"distributed.admin.large-graph-warning-threshold": "1 PB"}
 """Parameters come from the scope: nobody can follow dask's advice to load them on the workers."""
 
 _logger = logging.getLogger(__name__)
+_counter = itertools.count()
 
 
 class _Kept(NamedTuple):
@@ -127,8 +131,9 @@ class ReplicaGroup:
 
     def _submit(self, worker: str, function: Callable[..., Any], step: int, *args: Any) -> Any:
         call = self.epoch, step, *args
+        key = function.__name__, f"{self.epoch.token[:8]}-{self.epoch.number}-{next(_counter)}"
         with dask.config.set(_NO_ADVICE), of_ours():
-            return self._contact.client.submit(function, *call, workers=[worker], pure=False)
+            return self._contact.client.submit(function, *call, key=key, workers=[worker])
 
     # ---- who is there
 
@@ -177,7 +182,7 @@ class ReplicaGroup:
         answers, silent = self._stop(self._candidates.living())
         self._candidates.leave_out(silent)
         held = {worker: found for worker, found in answers.items() if found is not None}
-        step = _common(held, self.complete, allowed)
+        step = common_step(held, self.complete, allowed)
         if not self._candidates.fit(answers):
             raise WorkerLostError(f"{self._named(silent)}", silent)
         self._move(self._candidates.homes(before, answers), held, step)
@@ -215,6 +220,7 @@ class ReplicaGroup:
         self._candidates.want()
         self.homes = self._candidates.homes(self.homes, self._candidates.living())
         self._make_room(self.homes.workers, self.complete)
+        tell_homes(self._contact.client, self.epoch.token, self.homes.workers)
 
     def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
         args = cluster_state.setup, step, self._spec, list(self.homes.workers)
@@ -244,7 +250,7 @@ class ReplicaGroup:
         everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
         moved = {}
         for worker, devices in homes.workers.items():
-            new = [d for d in devices if worker not in _having(held, d, step, mirrored=False)]
+            new = [d for d in devices if worker not in having(held, d, step, mirrored=False)]
             if new:
                 moved[worker] = self._parts(worker, new, held, step)
         self._give(moved, step, False, everybody, "to move replicas")
@@ -252,7 +258,7 @@ class ReplicaGroup:
         self._is_last = len(homes.workers) == 1 and (before > 1 or self._is_last)
         mirrors: dict[str, dict[int, list[Any]]] = {}
         for device, worker in self.mirrors if self.filled else ():
-            if self._mirror_anew or worker not in _having(held, device, step, mirrored=True):
+            if self._mirror_anew or worker not in having(held, device, step, mirrored=True):
                 args = step, device, False, self.own[device]
                 part = self._submit(homes.address[device], cluster_state.take, *args)
                 mirrors.setdefault(worker, {})[device] = [part]
@@ -262,6 +268,7 @@ class ReplicaGroup:
         self._contact.ask(cluster_state.settle, *table, homes=everybody, what="to go on")
         self.complete, self._mirror_anew = step, False
         self.keep(step)
+        tell_homes(self._contact.client, self.epoch.token, self.homes.workers)
 
     def keep(self, step: int) -> None:
         """Copy the state after a step to the client while a single worker is left of several.
@@ -312,7 +319,7 @@ class ReplicaGroup:
         sources = [
             (home, device)
             for device in range(len(self.own))
-            for home in _having(held, device, step, mirrored=False)
+            for home in having(held, device, step, mirrored=False)
         ]
         if not sources and self._kept is not None and self._kept.step == step:
             return {device: self._kept.parts[device] for device in devices}
@@ -339,7 +346,7 @@ class ReplicaGroup:
         if not self.own[device]:
             return []
         for mirrored in (False, True):
-            there = _having(held, device, step, mirrored)
+            there = having(held, device, step, mirrored)
             if there:
                 home = min(there, key=lambda home: self._distance(home, worker))
                 return [self._part(home, worker, step, device, mirrored, self.own[device])]
@@ -375,26 +382,3 @@ class ReplicaGroup:
             )
             level = logging.WARNING if gone else logging.INFO
             _logger.log(level, "%s: moved %s; nothing was lost", why, ", ".join(moved))
-
-
-def _common(held: Mapping[str, Held], complete: int, allowed: Sequence[int]) -> int:
-    """The last step that all replicas have made which are left: a complete or an allowed one.
-
-    Of replicas that are not left, their mirrors say what they have made. Workers that were silent
-    for some time may have states that are older than that.
-    """
-    there = {device for found in held.values() for device in found.stores}
-    made = [max(steps) for found in held.values() for steps in found.stores.values()]
-    for found in held.values():
-        made += [max(steps) for device, steps in found.mirrors.items() if device not in there]
-    least = min((step for step in made if step >= complete), default=complete)
-    return max(step for step in (complete, *allowed) if step <= least)
-
-
-def _having(held: Mapping[str, Held], device: int, step: int, mirrored: bool) -> list[str]:
-    """The workers that have the state of a replica after a step, or its mirror."""
-    return [
-        worker
-        for worker, found in held.items()
-        if step in (found.mirrors if mirrored else found.stores).get(device, ())
-    ]

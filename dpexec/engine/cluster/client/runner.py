@@ -87,7 +87,7 @@ class ClusterRunner:
         self._scope, self._label, self._observers = replicas.scope, label, observers
         self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
         # held by whoever reads state, too
-        self.token = begin_run(contact, self.client, contact.limit)
+        self.token = begin_run(contact, self.client, contact.limit, spec.places)
         try:
             self.group = ReplicaGroup(contact, self.token, spec, strategy.recovery == "mirror")
         except BaseException:  # which holds the contact as long as somebody looks at it

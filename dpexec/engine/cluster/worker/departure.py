@@ -81,8 +81,9 @@ class _Holdings:
         found = {d: versions.part(names[d]) for d, versions in replicas.stores.items() if names[d]}
         found = {**replicas.mirrors, **found}
         message = {"function": dumps(_take_over), "args": dumps((token, found)), "kwargs": b""}
-        for peer in replicas.peers if found else ():
-            if peer != self._worker.address:
+        known = await self._worker.scheduler.ncores() if found else {}  # replicas may be moving
+        for peer in dict.fromkeys((*replicas.peers, *known)) if found else ():
+            if peer != self._worker.address and peer in known:
                 with contextlib.suppress(OSError):  # or its limit is over
                     async with asyncio.timeout(_ANSWER):
                         answer = await self._worker.rpc(peer).run(**message, wait=True)
