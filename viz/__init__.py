@@ -1,5 +1,6 @@
 """Pictures of what dpexec builds and runs; installed as ``dpexec.viz``."""
 
+from dpexec.viz.animate import Animation, animate
 from dpexec.viz.compare import Comparison, compare
 from dpexec.viz.draw import Drawing, draw
 from dpexec.viz.findings import Findings, analyse
@@ -14,6 +15,7 @@ from dpexec.viz.timeline import Timeline, timeline
 from dpexec.viz.tune import Tuning, tune
 
 __all__ = [
+    "Animation",
     "Comparison",
     "Drawing",
     "FileError",
@@ -27,6 +29,7 @@ __all__ = [
     "Timeline",
     "Tuning",
     "analyse",
+    "animate",
     "compare",
     "draw",
     "live",

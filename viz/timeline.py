@@ -8,11 +8,12 @@ from typing import Any
 
 from dpexec.viz.measured.critical_path import critical_path
 from dpexec.viz.measured.memory_use import live_counters
+from dpexec.viz.measured.moments import moments
 from dpexec.viz.measured.path_text import waited
 from dpexec.viz.measured.runs import runs_of
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.pages.load import as_trace
-from dpexec.viz.pages.page_data import SlicesData, TimelineData
+from dpexec.viz.pages.page_data import PlayData, SlicesData, TimelineData
 from dpexec.viz.pages.style import ROLE_NAMES
 from dpexec.viz.pages.units import counted, seconds_text
 from dpexec.viz.pages.view import View
@@ -61,7 +62,7 @@ class Timeline(View):
         roles, names = list(ROLE_NAMES), list(dict.fromkeys(piece.event.name for piece in order))
         slices = self._columns(order, names, roles)
         last = max(piece.event.stop for piece in order)
-        return {
+        made: TimelineData = {
             "type": "timeline",
             "title": self.title,
             "notes": [],
@@ -82,6 +83,33 @@ class Timeline(View):
             ],
             "counters": live_counters(schedule),
             "details": self._details(order, position),
+        }
+        if schedule.facts is not None:
+            made["play"] = self._play()
+        return made
+
+    def _play(self) -> PlayData:
+        """The typical step, moment by moment."""
+        found, origin = moments(self._schedule), self._schedule.trace.span[0]
+
+        def at(seconds: float) -> int:
+            return round((seconds - origin) * _NANO)
+
+        return {
+            "step": found.step,
+            "span": (at(found.start), at(found.stop)),
+            "nodes": [work.nodes for work in found.works],
+            "start": [at(work.start) for work in found.works],
+            "stop": [at(work.stop) for work in found.works],
+            "waits": [
+                {
+                    "device": wait.device,
+                    "span": (at(wait.start), at(wait.stop)),
+                    "nodes": wait.nodes,
+                    "text": wait.text,
+                }
+                for wait in found.waits
+            ],
         }
 
     def _details(

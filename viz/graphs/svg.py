@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
@@ -30,6 +31,27 @@ _ARROW = 5.0
 def render(diagram: Diagram) -> str:
     """Return the picture of a diagram as the text of an SVG document."""
     return _Picture(diagram, place(diagram)).text()
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the boxes of a picture lie, in its pixels.
+
+    Args:
+        width: Of the picture.
+        height: Of the picture.
+        boxes: By id of the box: left, top, width and height.
+    """
+
+    width: float
+    height: float
+    boxes: dict[int, tuple[float, float, float, float]]
+
+
+def placed(diagram: Diagram) -> Placed:
+    """Return where `render` draws the boxes of a diagram."""
+    picture = _Picture(diagram, place(diagram))
+    return Placed(picture.width, picture.height, dict(picture.boxes()))
 
 
 def _number(value: float) -> str:
@@ -81,6 +103,16 @@ class _Picture:
 
     def _bottom(self, row: int) -> float:
         return self._top(row) + self.layout.heights[row]
+
+    def boxes(self) -> Iterator[tuple[int, tuple[float, float, float, float]]]:
+        """Every box with its left edge, top, width and height."""
+        for box, row in self.layout.collectives.values():
+            width, middle = box_width(box), self.left + self.layout.centre
+            yield box.id, (middle - width / 2, self._bus(row) - BOX_HEIGHT / 2, width, BOX_HEIGHT)
+        for item in (item for lane in self.layout.lanes for item in _boxes(lane)):
+            assert item.box is not None
+            width = box_width(item.box)
+            yield item.box.id, (self._x(item) - width / 2, self._top(item.row), width, BOX_HEIGHT)
 
     # Parts
 

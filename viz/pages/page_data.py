@@ -103,6 +103,26 @@ class CounterData(TypedDict):
     values: Sequence[float]
 
 
+class PlayData(TypedDict):
+    """The typical step moment by moment: what a playhead goes through."""
+
+    step: int  # its number
+    span: tuple[int, int]
+    nodes: Sequence[Sequence[int]]  # at work, an entry for each piece of work, by start
+    start: Sequence[int]
+    stop: Sequence[int]
+    waits: Sequence[WaitData]
+
+
+class WaitData(TypedDict):
+    """A device that waits: from, to, what it does next, and for whom it waits."""
+
+    device: int
+    span: tuple[int, int]
+    nodes: Sequence[int]
+    text: str
+
+
 class TimelineData(TypedDict):
     """Draws what ran when: tracks, nested slices, flows between them, counters."""
 
@@ -119,6 +139,7 @@ class TimelineData(TypedDict):
     critical: Sequence[int]  # positions of slices, in order
     counters: Sequence[CounterData]
     details: NotRequired[Mapping[str, Mapping[str, Any]]]  # slice position -> further facts
+    play: NotRequired[PlayData]  # of a trace with a graph
 
 
 class ColumnData(TypedDict):

@@ -1,5 +1,7 @@
 // What is selected, for all views of the page.
 
+import type { Playhead } from "./play/playhead";
+
 export type Kind = "graph" | "timeline";
 type Listener = (nodes: readonly number[], origin: object) => void;
 
@@ -54,4 +56,6 @@ export interface Context {
   roles: Record<string, string>;
   /** The state of a view has changed. */
   changed: () => void;
+  /** The moment that all views show; null where there is nothing to play. */
+  playhead: Playhead | null;
 }

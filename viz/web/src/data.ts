@@ -107,6 +107,16 @@ export interface TimelineData extends Base {
   critical: number[];
   counters: CounterData[];
   details?: Record<string, Record<string, unknown>>;
+  play?: PlayData;
+}
+
+export interface PlayData {
+  step: number;
+  span: [number, number];
+  nodes: number[][];
+  start: number[];
+  stop: number[];
+  waits: { device: number; span: [number, number]; nodes: number[]; text: string }[];
 }
 
 export interface CounterData {

@@ -70,6 +70,13 @@ export function roleLegend(used: Set<string>, names: Record<string, string>): HT
   });
 }
 
+/** Of all views that show the playhead. */
+const PLAY: [string, string][] = [
+  ["space", "play the typical step, pause"],
+  ["[ ]", "event before, next event"],
+  ["{ }", "slower, faster"],
+];
+
 const HELP: Record<string, [string, string][]> = {
   graph: [
     ["wheel, + −", "zoom"],
@@ -110,6 +117,9 @@ export function helpText(view: "graph" | "passes" | "timeline"): Child {
   return h(
     "dl",
     {},
-    (HELP[view] ?? []).flatMap(([keys, what]) => [h("dt", {}, keys), h("dd", {}, what)]),
+    [...(HELP[view] ?? []), ...(view === "passes" ? [] : PLAY)].flatMap(([keys, what]) => [
+      h("dt", {}, keys),
+      h("dd", {}, what),
+    ]),
   );
 }

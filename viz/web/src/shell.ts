@@ -6,6 +6,8 @@ import { h, uniqueId } from "./dom";
 import { isForPage } from "./keys";
 import { addressKeeper, numbers, ranges, readLink } from "./link";
 import { makePanel } from "./panels";
+import { PlayBar, runningNames } from "./play/bar";
+import { isPlayed, playheadOf } from "./play/playhead";
 import { isDark, onTheme, setDark } from "./theme";
 
 export function shell(data: PageData): HTMLElement {
@@ -22,7 +24,9 @@ export function shell(data: PageData): HTMLElement {
     for (const [number, panel] of panels) found.set(number, panel.link?.() ?? {});
     return { page, views: found };
   });
-  const context: Context = { bus: new Bus(), roles: data.roles, changed: keep };
+  const playhead = playheadOf(data.views);
+  const context: Context = { bus: new Bus(), roles: data.roles, changed: keep, playhead };
+  const bar = playhead && new PlayBar(playhead, runningNames(data.views));
   let switched = linked.page["theme"] !== undefined;
   if (switched) setDark(linked.page["theme"] === "dark");
   context.bus.nodes = numbers(linked.page["nodes"] ?? "");
@@ -64,6 +68,7 @@ export function shell(data: PageData): HTMLElement {
       if (state) panel.restore?.(state);
     }
     current = number;
+    if (bar) bar.element.hidden = !isPlayed(data.views[number] as ViewData);
     panel.reveal?.();
     keep();
   }
@@ -112,9 +117,10 @@ export function shell(data: PageData): HTMLElement {
   document.addEventListener("keydown", (event) => {
     if (!isForPage(event)) return;
     if (event.key === "?") bodies[current]?.querySelector<HTMLElement>("[data-keys]")?.click();
+    else if (bar && !bar.element.hidden && bar.key(event)) return;
     else panels.get(current)?.key?.(event);
   });
-  const page = h("div", { id: "page" }, head, h("main", {}, bodies));
+  const page = h("div", { id: "page" }, head, h("main", {}, bodies), bar?.element ?? null);
   queueMicrotask(() => open(current)); // canvases measure themselves: they have to be in the document
   return page;
 }

@@ -51,6 +51,7 @@ export function paint(
     ends(context, scene, area);
     labels(context, scene);
   }
+  scene.over?.(context, camera);
   context.restore();
   laneNames(context, layout, camera, width);
 }

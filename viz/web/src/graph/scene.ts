@@ -1,5 +1,6 @@
 // What is drawn of a diagram: where everything is, how it looks, and what of it is in view.
 
+import type { Camera } from "./camera";
 import { BOX_HEIGHT, type Diagram } from "./diagram";
 import type { Layout } from "./layout";
 import type { Stub } from "./stubs";
@@ -27,6 +28,7 @@ export interface Scene {
   selected: number;
   hovered: number;
   stubs: Stub[];
+  over?: (context: CanvasRenderingContext2D, camera: Camera) => void; // what lies above all
 }
 
 /** Nothing, until it is known how large the window is. */

@@ -23,6 +23,7 @@ import { Placing } from "./placing";
 import type { Look, Scene } from "./scene";
 import { nextBox } from "./steps";
 import { stubs } from "./stubs";
+import { Stage } from "../play/stage";
 
 const MANY = 3000; // boxes
 const READ = "read"; // folded as far as can be read
@@ -43,6 +44,7 @@ export class GraphView implements Panel {
   private readonly search: SearchList;
   private readonly colouring: Colouring;
   private readonly placing = new Placing();
+  private readonly stage: Stage | null;
   private critical = false;
   private readonly controls: Controls;
   private opening: string; // what is folded at first
@@ -63,6 +65,8 @@ export class GraphView implements Panel {
     const folded = data.groups.flatMap((group, number) => (group.folded ? [number] : []));
     this.state = { folded: new Set(folded), replicas: data.fold_replicas };
     this.shown = visible(this.model, this.state);
+    this.stage = context.playhead && new Stage(this.model, context.playhead);
+    this.stage?.update(this.shown);
     this.canvas = new DiagramCanvas({
       ready: () => this.begin(),
       click: (box, event) =>
@@ -81,6 +85,12 @@ export class GraphView implements Panel {
     this.opening = ranges(this.state.folded);
     onTheme(() => this.showLegend());
     context.bus.listen((nodes, origin) => origin !== this && this.showNodes(nodes));
+    context.playhead?.listen(() => {
+      this.stage?.update(this.shown);
+      const running = this.stage?.running ?? -1;
+      if (context.playhead?.isPlaying && running >= 0) this.canvas.reveal(running, false);
+      this.canvas.redraw();
+    });
     this.refresh();
   }
 
@@ -323,6 +333,7 @@ export class GraphView implements Panel {
 
   /** Bring everything that depends on the visible boxes up to date. */
   private refresh(): void {
+    this.stage?.update(this.shown);
     this.summary.textContent = this.shown.summary;
     this.colouring.update(this.shown);
     this.markHits();
@@ -353,6 +364,7 @@ export class GraphView implements Panel {
       linkState: (link) => this.linkState(link),
       linkLabel: (link) => flowText(this.model, this.shown.linkEdges[link] ?? []),
       selected: this.selected,
+      over: (context, camera) => this.stage?.paint(context, this.canvas.scene, camera, this.shown),
     };
   }
 
@@ -371,12 +383,15 @@ export class GraphView implements Panel {
       look.strong = on ? "critical" : look.strong;
       look.dim = !on && this.selected < 0;
     }
+    this.stage?.apply(look, number);
     return look;
   }
 
   private linkState(link: number): ReturnType<Scene["linkState"]> {
     const data = this.shown.links[link];
     if (!data) return "hidden";
+    const played = data.order ? null : this.stage?.linkState(link);
+    if (played) return played;
     // Orders alone are said in a note and in the details; drawn far, they would pass behind boxes.
     const { row } = this.canvas.scene.layout;
     if (data.order && row[data.target] !== (row[data.source] as number) + 1) return "hidden";

@@ -5,6 +5,7 @@ import { h } from "../dom";
 import { bytes, moment, nanoseconds, tick } from "../format";
 import { Surface, onDrag, wheelFactor } from "../surface";
 import { colour } from "../theme";
+import { playLine } from "../play/line";
 import { type TimeWindow, ticks } from "../window";
 
 const LEFT = 72;
@@ -17,6 +18,7 @@ export class MemoryChart {
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly most: number;
   private at = -1; // position of the time under the pointer
+  private played: number | null = null; // where the playhead is
 
   constructor(
     private readonly device: DeviceMemory,
@@ -38,6 +40,13 @@ export class MemoryChart {
 
   redraw(): void {
     this.surface.redraw();
+  }
+
+  /** Show the moment of the playhead, with what is alive then. */
+  play(time: number | null): void {
+    this.played = time;
+    if (time === null) this.read(-1);
+    else this.read(this.position(time));
   }
 
   private listen(): void {
@@ -141,7 +150,7 @@ export class MemoryChart {
 
   private paint(context: CanvasRenderingContext2D): void {
     if (this.at >= 0) {
-      const x = this.x(this.device.times[this.at] as number);
+      const x = this.x(this.played ?? (this.device.times[this.at] as number));
       this.tip.style.left = `${Math.min(x + 12, this.surface.width - this.tip.offsetWidth - 8)}px`;
       this.tip.hidden = x < LEFT || x > this.surface.width;
     }
@@ -151,6 +160,10 @@ export class MemoryChart {
     context.rect(LEFT, 0, this.across(), this.surface.height);
     context.clip();
     this.areas(context);
+    if (this.played !== null) {
+      const { height } = this.surface;
+      playLine(context, this.x(this.played), TOP, height - BOTTOM);
+    }
     context.restore();
   }
 
@@ -168,7 +181,7 @@ export class MemoryChart {
       this.line(context, Float64Array.from(device.work_area), [6, 4], colour("text"));
     this.line(context, below, [], colour("text"));
     this.peak(context);
-    if (this.at >= 0) {
+    if (this.at >= 0 && this.played === null) {
       context.fillStyle = colour("accent");
       context.fillRect(
         this.x(device.times[this.at] as number) - 0.5,

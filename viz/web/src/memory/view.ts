@@ -22,6 +22,10 @@ export function memoryView(data: MemoryData, context: Context): Panel {
     context.changed();
   };
   const charts = data.devices.map((device) => new MemoryChart(device, kinds, window, moved));
+  const { playhead } = context;
+  const play = (): void => charts.forEach((chart) => chart.play(playhead?.time ?? null));
+  playhead?.listen(play);
+  play();
   const zoom = (factor: number): void => {
     window.zoom(factor, (window.from + window.to) / 2);
     moved();

@@ -17,6 +17,7 @@ import { TimelineModel } from "./model";
 import { OVERVIEW, Overview } from "./overview";
 import { GUTTER, type Picture, RULER, paintTimeline, top } from "./paint";
 import { type Point, onPointer, timeAt } from "./pointer";
+import { playLine } from "../play/line";
 import { type Bar, ORDERS, type Row } from "./tracks";
 import { TimeWindow } from "../window";
 
@@ -75,6 +76,7 @@ export class TimelineView implements Panel {
     this.element = this.build();
     this.listen();
     context.bus.listen((nodes, origin) => origin !== this && this.showNodes(nodes));
+    context.playhead?.listen(() => this.follow());
     if (context.bus.nodes.length) this.showNodes(context.bus.nodes);
   }
 
@@ -197,7 +199,27 @@ export class TimelineView implements Panel {
     this.picture.height = this.surface.height;
     this.scrollTo(this.picture.scroll);
     paintTimeline(canvas, this.picture);
+    this.paintPlayhead(canvas);
     if (!this.tip.hidden) this.hover(this.pointer); // what it speaks of may have moved
+  }
+
+  private paintPlayhead(canvas: CanvasRenderingContext2D): void {
+    const time = this.context.playhead?.time ?? null;
+    const { window, width, height } = this.picture;
+    if (time === null || time < window.from || time > window.to) return;
+    const x = GUTTER + ((time - window.from) / window.span) * (width - GUTTER);
+    playLine(canvas, x, OVERVIEW, height);
+  }
+
+  /** Keep the playhead in view. */
+  private follow(): void {
+    const time = this.context.playhead?.time ?? null;
+    const { window } = this.picture;
+    if (time !== null && (time < window.from || time > window.to)) {
+      window.show(time - window.span * 0.1, time + window.span * 0.9);
+      return this.moved();
+    }
+    this.surface.redraw();
   }
 
   private scrollTo(y: number): void {
