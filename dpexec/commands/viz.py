@@ -24,6 +24,7 @@ what to change, the critical path, the peak of the memory, and a table of operat
 examples:
   dpexec viz trace.json
   dpexec viz trace.json --report out.html          everything in one page that needs no network
+  dpexec viz trace.json --report step.gif          a film of the typical step
   dpexec viz trace.json --step 3 --by layer
   dpexec viz new.json --compare old.json           what became slower or faster, and why
   dpexec viz new.json --compare old.json --gate 3% exit with 1 if steps are slower by more than 3%
@@ -40,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="PAGE",
-        help="write the views instead of printing figures (.html, .svg, .png, .pdf)",
+        help="write the views instead of printing figures (.html, .svg, .png, .pdf; .gif: a film)",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--step", type=_number, metavar="K", help="look at this step alone")
@@ -147,6 +148,8 @@ def _view(options: argparse.Namespace) -> Any:
             bandwidth=options.bandwidth,
             cores=options.cores,
         )
+    if options.report is not None and options.report.suffix.lower() == ".gif":
+        return viz.animate(trace)
     if options.report is not None:
         return viz.report(trace, title=f"dpexec viz {options.file.name}")
     return _TraceFigures(trace, options.by)

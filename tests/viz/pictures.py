@@ -101,6 +101,15 @@ def comparison(path: Path) -> Path:
     return viz.compare(*traces, names=["machine code", "NumPy"]).save(path)
 
 
+def film(path: Path) -> None:
+    """A step of a small network."""
+    with training(perceptron, 256) as (compiled, step):
+        for _ in range(STEPS):
+            step()
+    viz.animate(compiled, seconds=5.0, rate=8).save(path)
+    print(path)
+
+
 def live(window: Browser, path: Path) -> None:
     """The page of the dashboard while a network trains."""
     with training(perceptron, 256) as (compiled, step), dashboard.serve(compiled) as server:
@@ -142,6 +151,7 @@ def main(folder: Path) -> None:
             shot(window, folder / "resnet-32.png", names[1])
         window.open(comparison(Path(scratch) / "compare.html"))
         shot(window, folder / "compare.png")
+        film(folder / "step.gif")
         live(window, folder / "live.png")
 
 

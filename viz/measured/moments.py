@@ -82,7 +82,7 @@ def moments(schedule: Schedule, step: int | None = None) -> Moments:
         chosen.number,
         chosen.start,
         chosen.stop,
-        tuple(sorted(works, key=lambda work: work.start)),
+        tuple(sorted(works, key=lambda work: (work.start, work.nodes))),
         tuple(sorted(waits, key=lambda wait: (wait.start, wait.device))),
     )
 
