@@ -17,6 +17,7 @@ def _written(folder: str) -> list[Path]:
 GUIDES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *_written("docs"),
     ROOT / "tests" / "benchmarks" / "README.md",
 ]

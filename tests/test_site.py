@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 
 import pytest
+import yaml
 
 import dpexec as fluid
 from dpexec.cli import _parser
@@ -131,3 +132,19 @@ def test_every_command_has_its_help():
     shown = re.findall(r"^```\{command-help\} (\w+)$", text, re.MULTILINE)
     (parser,) = (action for action in _parser()._actions if action.choices)
     assert sorted(shown) == sorted(parser.choices)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*(ROOT / ".github").rglob("*.yml"), ROOT / ".pre-commit-config.yaml"],
+    ids=lambda p: p.name,
+)
+def test_what_workflows_and_hooks_call_is_there(path):
+    text = path.read_text(encoding="utf-8")
+    assert isinstance(yaml.safe_load(text), dict)
+    targets = re.findall(r"^([\w.$()/%-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    called = re.findall(r"(?:run|&&): make (\w+) ", text)
+    assert set(called) <= set(targets)
+    assert [
+        name for name in re.findall(r"tests/[\w/]+\.py", text) if not (ROOT / name).exists()
+    ] == []

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 COPIES = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+    "SECURITY.md": "project/security.md",
     "tests/benchmarks/README.md": "project/benchmarks.md",
     **{f"notebooks/{p.name}": f"notebooks/{p.name}" for p in (ROOT / "notebooks").glob("*.ipynb")},
 }
