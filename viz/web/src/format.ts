@@ -15,8 +15,10 @@ export function digits(value: number): string {
   return value.toFixed(size >= 9.995 ? 1 : 2);
 }
 
+const ENGLISH = new Intl.NumberFormat("en-US"); // once: making one takes longer than all it writes
+
 export function count(value: number): string {
-  return value.toLocaleString("en-US");
+  return ENGLISH.format(value);
 }
 
 /** A time; whole nanoseconds, else three significant digits. */

@@ -10,7 +10,7 @@ export class Surface {
   height = 0;
   private reserved = 0; // pixels of the host's right side that are not drawn on
   private waiting = false;
-  private ratio = 1;
+  ratio = 1; // pixels of the canvas per pixel of the page
 
   constructor(
     readonly host: HTMLElement,

@@ -6,9 +6,10 @@ import { Surface, onDrag, wheelFactor, wheelIsOurs } from "../surface";
 import { colour, onTheme } from "../theme";
 import { Camera, MARGIN } from "./camera";
 import type { Room } from "./columns";
+import { FarPicture } from "./far";
 import type { Bracket } from "./layout";
 import { linkAt, TINY } from "./links";
-import { paint } from "./paint";
+import { laneNames, paint } from "./paint";
 import { type Scene, emptyScene, rowsIn } from "./scene";
 
 export interface Answers {
@@ -50,6 +51,7 @@ export class DiagramCanvas {
   private readonly map = h("canvas", { class: "minimap", "aria-hidden": "true", hidden: true });
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly mapBoxes = h("canvas"); // the overview without the frame, drawn once per scene
+  private readonly far = new FarPicture();
   private mapDirty = true;
   private mapScale = { x: 1, y: 1 };
   private dragsMap = false;
@@ -130,6 +132,7 @@ export class DiagramCanvas {
   /** Draw again because looks have changed, not only the camera. */
   redraw(): void {
     this.mapDirty = true;
+    this.far.forget();
     this.surface.redraw();
   }
 
@@ -204,7 +207,10 @@ export class DiagramCanvas {
       "pointerdown",
       (event) => (this.dragsMap = this.overMap(...local(event))),
     );
-    onTheme(() => (this.mapDirty = true));
+    onTheme(() => {
+      this.mapDirty = true;
+      this.far.forget();
+    });
     onDrag(
       element,
       (dx, dy, event) => {
@@ -304,7 +310,12 @@ export class DiagramCanvas {
 
   private paint(context: CanvasRenderingContext2D): void {
     const { width, height } = this.surface;
-    paint(context, this.scene, this.camera, width, height);
+    if (this.far.covers(this.scene, this.camera, this.surface.ratio)) {
+      this.far.paint(context, this.scene, this.camera, this.surface.ratio);
+      laneNames(context, this.scene.layout, this.camera, width);
+    } else {
+      paint(context, this.scene, this.camera, width, height);
+    }
     this.paintMap(width, height);
     if (this.tip.hidden) return; // what it speaks of may have gone, or moved
     const found = this.found(this.pointer.x, this.pointer.y);

@@ -207,7 +207,8 @@ function append(result: Layout, part: Part, spans: [number, number][]): void {
   for (const row of made.byRow) result.byRow.push(row.map(box));
   for (const route of made.routes) {
     const points = route.points.map((value, at) => (at % 2 ? value : value + x));
-    result.routes.push({ ...route, points, link: part.links[route.link] as number });
+    const [left, right] = [route.left + x, route.right + x];
+    result.routes.push({ ...route, points, left, right, link: part.links[route.link] as number });
   }
   for (const lane of made.lanes) result.lanes.push({ ...lane, x: lane.x + x });
   for (const bracket of made.brackets) result.brackets.push({ ...bracket, x: bracket.x + x });

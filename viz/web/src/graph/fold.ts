@@ -24,8 +24,22 @@ export interface Visible extends Diagram {
 /** The outermost folded group around a node, -1 for none. */
 function shownAs(model: GraphModel, folded: Set<number>, position: number): number {
   let outermost = -1;
-  for (const group of model.groupsOf(position)) if (folded.has(group)) outermost = group;
+  for (let group = model.groupOf[position] as number; group >= 0; group = model.parent(group))
+    if (folded.has(group)) outermost = group;
   return outermost;
+}
+
+/** How many boxes would be visible; quick, to know whether it is worth asking which. */
+export function countBoxes(model: GraphModel, state: FoldState): number {
+  const seen = new Set<number>();
+  let single = 0;
+  for (let position = 0; position < model.nodes.length; position++) {
+    if (state.replicas && model.twin(position) !== position) continue;
+    const group = shownAs(model, state.folded, position);
+    if (group < 0) single++;
+    else seen.add(group);
+  }
+  return single + seen.size;
 }
 
 export function visible(model: GraphModel, state: FoldState): Visible {

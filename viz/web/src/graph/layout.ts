@@ -22,7 +22,9 @@ export interface Route {
   points: number[]; // x, y, x, y ...; four points of a curve, else a line with corners
   curve: boolean;
   far: boolean; // its ends alone are drawn
+  left: number;
   top: number;
+  right: number;
   bottom: number;
 }
 
@@ -330,12 +332,26 @@ export function curve(
     points,
     curve: true,
     far,
+    left: Math.min(x1, x2),
+    right: Math.max(x1, x2),
     top: Math.min(y1, y2 - bend),
     bottom: Math.max(y1 + bend, y2),
   };
 }
 
 export function line(link: number, points: number[]): Route {
-  const ys = points.filter((_, k) => k % 2 === 1);
-  return { link, points, curve: false, far: false, top: Math.min(...ys), bottom: Math.max(...ys) };
+  return { link, points, curve: false, far: false, ...extent(points) };
+}
+
+/** The rectangle around x, y, x, y ... */
+export function extent(points: number[]): Pick<Route, "left" | "top" | "right" | "bottom"> {
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+  for (let k = 0; k < points.length; k += 2) {
+    const [x, y] = [points[k] as number, points[k + 1] as number];
+    if (x < left) left = x;
+    if (x > right) right = x;
+    if (y < top) top = y;
+    if (y > bottom) bottom = y;
+  }
+  return { left, top, right, bottom };
 }

@@ -3,7 +3,7 @@
 import type { GroupData } from "../data";
 import { type Room, layout } from "./columns";
 import { LABEL_SIZE } from "./diagram";
-import { type FoldState, type Visible, visible } from "./fold";
+import { type FoldState, type Visible, countBoxes, visible } from "./fold";
 import { depth, foldedAt, kinds } from "./levels";
 import type { GraphModel } from "./model";
 
@@ -34,8 +34,8 @@ function opened(model: GraphModel, state: FoldState, room: Room): Set<number> {
   const { groups } = model.data;
   let { folded } = state;
   const tried = new Set<string>();
+  let shown = visible(model, { ...state, folded });
   for (let tries = 0; tries < TRIES; tries++) {
-    const shown = visible(model, { ...state, folded });
     const rank = (box: number): number =>
       depth(groups, shown.groups[box] as number) +
       (NETWORK.includes(shown.boxes[box]?.role ?? "") ? 0 : LAST);
@@ -48,7 +48,9 @@ function opened(model: GraphModel, state: FoldState, room: Room): Set<number> {
     const more = new Set(folded);
     for (const group of shown.groups)
       if (group >= 0 && name(groups, group) === name(groups, next)) more.delete(group);
-    if (fits(model, { ...state, folded: more }, room)) folded = more;
+    if (!fits(model, { ...state, folded: more }, room)) continue;
+    folded = more;
+    shown = visible(model, { ...state, folded });
   }
   return folded;
 }
@@ -60,10 +62,9 @@ function name(groups: GroupData[], group: number): string {
 }
 
 function fits(model: GraphModel, state: FoldState, room: Room): boolean {
-  const shown = visible(model, state);
   const scale = READABLE / LABEL_SIZE;
-  if (shown.boxes.length * BOX * scale ** 2 > room.width * room.height) return false;
-  return scaleOf(shown, room) >= scale;
+  if (countBoxes(model, state) * BOX * scale ** 2 > room.width * room.height) return false;
+  return scaleOf(visible(model, state), room) >= scale;
 }
 
 function scaleOf(shown: Visible, room: Room): number {

@@ -20,8 +20,20 @@ export function links(
   context: CanvasRenderingContext2D,
   scene: Scene,
   camera: Camera,
-  top: number,
-  bottom: number,
+  { left, top, right, bottom }: Area,
+): void {
+  const near = scene.layout.routes.filter(
+    (route) =>
+      route.top <= bottom && route.bottom >= top && route.left <= right && route.right >= left,
+  );
+  paintRoutes(context, scene, camera, near);
+}
+
+export function paintRoutes(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  camera: Camera,
+  near: Route[],
 ): void {
   const groups: Record<keyof typeof LINK_STYLES, Route[]> = {
     dim: [],
@@ -30,8 +42,7 @@ export function links(
     strong: [],
   };
   const tiny = camera.scale < TINY;
-  for (const route of scene.layout.routes) {
-    if (route.top > bottom || route.bottom < top) continue;
+  for (const route of near) {
     const state = stateOf(scene, route);
     if (state === "hidden") continue;
     if (route.far && (state === "plain" || state === "dim")) continue;
@@ -124,6 +135,7 @@ export function linkAt(scene: Scene, x: number, y: number, wide: number): number
   let found = -1;
   for (const route of scene.layout.routes) {
     if (y < route.top - wide || y > route.bottom + wide) continue;
+    if (x < route.left - wide || x > route.right + wide) continue;
     const state = stateOf(scene, route);
     if (state === "hidden" || (route.far && (state === "plain" || state === "dim"))) continue;
     probe.beginPath();

@@ -62,6 +62,11 @@ export class GraphModel {
     return id === null || id === undefined ? position : this.position(id);
   }
 
+  /** The group around a group, -1 for none. */
+  parent(group: number): number {
+    return this.data.groups[group]?.parent ?? -1;
+  }
+
   /** Groups around a node, innermost first. */
   *groupsOf(position: number): Generator<number> {
     let group = this.groupOf[position] ?? -1;

@@ -6,7 +6,7 @@ import type { Camera } from "./camera";
 import { type Box, LABEL_SIZE, LONGEST } from "./diagram";
 import type { Layout } from "./layout";
 import { ends, labels, links } from "./links";
-import { type Look, MONO, SANS, type Scene, rowsIn } from "./scene";
+import { type Area, type Look, MONO, SANS, type Scene, rowsIn } from "./scene";
 
 export function plainLook(box: Box): Look {
   return {
@@ -21,6 +21,8 @@ export function plainLook(box: Box): Look {
   };
 }
 
+const LEAST_NAMED = 24; // pixels
+
 export function paint(
   context: CanvasRenderingContext2D,
   scene: Scene,
@@ -34,11 +36,11 @@ export function paint(
   context.save();
   context.translate(camera.x, camera.y);
   context.scale(camera.scale, camera.scale);
-  lanes(context, layout);
+  const area = { left: from.x, top: from.y, right: to.x, bottom: to.y };
+  lanes(context, layout, area);
   brackets(context, layout, camera, from.y, to.y);
   buses(context, scene, from.y, to.y);
-  links(context, scene, camera, from.y, to.y);
-  const area = { left: from.x, top: from.y, right: to.x, bottom: to.y };
+  links(context, scene, camera, area);
   const detail = camera.scale > 0.3;
   for (const row of rowsIn(layout, area)) {
     for (const box of layout.byRow[row] ?? []) {
@@ -56,9 +58,10 @@ export function paint(
   laneNames(context, layout, camera, width);
 }
 
-function lanes(context: CanvasRenderingContext2D, layout: Layout): void {
+function lanes(context: CanvasRenderingContext2D, layout: Layout, { left, right }: Area): void {
   context.fillStyle = colour("lane");
   for (const lane of layout.lanes) {
+    if (lane.x > right || lane.x + lane.width < left) continue;
     context.beginPath();
     context.roundRect(lane.x, 0, lane.width, lane.height, 12);
     context.fill();
@@ -66,7 +69,7 @@ function lanes(context: CanvasRenderingContext2D, layout: Layout): void {
 }
 
 /** Names stay at the top while the lane is scrolled. */
-function laneNames(
+export function laneNames(
   context: CanvasRenderingContext2D,
   layout: Layout,
   camera: Camera,
@@ -78,6 +81,7 @@ function laneNames(
   for (const lane of layout.lanes.filter((lane) => lane.name)) {
     const left = Math.max(0, lane.x * camera.scale + camera.x);
     const right = Math.min(width, (lane.x + lane.width) * camera.scale + camera.x);
+    if (right - left < LEAST_NAMED) continue;
     const shown = context.measureText(lane.name).width + 24;
     if (right - left < shown && layout.lanes.length > 1) continue;
     const y = Math.max(18, camera.y + 22 * camera.scale);

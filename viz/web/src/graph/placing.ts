@@ -2,7 +2,7 @@
 
 import { type Room, layout } from "./columns";
 import { type Diagram, boxWidth } from "./diagram";
-import type { Layout, Route } from "./layout";
+import { type Layout, type Route, extent } from "./layout";
 
 const AT_ONCE = 3000; // boxes
 
@@ -145,13 +145,8 @@ function answered(task: Task): Answer {
 function unpacked({ layout: made, links, flags, starts, points }: Answer): Layout {
   const routes = Array.from(links, (link, at): Route => {
     const own = Array.from(points.subarray(starts[at], starts[at + 1]));
-    let [top, bottom] = [Infinity, -Infinity];
-    for (let k = 1; k < own.length; k += 2) {
-      top = Math.min(top, own[k] as number);
-      bottom = Math.max(bottom, own[k] as number);
-    }
     const flag = flags[at] as number;
-    return { link, points: own, curve: (flag & 1) > 0, far: flag > 1, top, bottom };
+    return { link, points: own, curve: (flag & 1) > 0, far: flag > 1, ...extent(own) };
   });
   return { ...made, routes };
 }
