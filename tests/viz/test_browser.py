@@ -99,6 +99,21 @@ def test_a_hundred_thousand_slices(window, large):
     assert window.text(".timeline .search .status") == "100,000 slices"
 
 
+def test_a_long_chain_opens_readable_and_whole(window, large):
+    window.open(large)
+    window.wait("document.querySelector('.graph .summary').textContent.includes('folded:')")
+    said = window.text(".graph .summary")
+    assert re.search(r"in \d\d boxes; folded: .*\d+ repeats", said), said
+    window.js("return new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
+    before = window.js(IMAGE)
+    window.button("Fit", ".graph")
+    window.js("return new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
+    assert window.js(IMAGE) == before  # all of it was seen
+    window.wait("location.hash.includes('at=')")
+    scale = float(re.split(r"%2C|,", window.js("return location.hash"))[-1].split("&")[0])
+    assert scale * 12 >= 8  # pixels of a label
+
+
 def test_bad_expressions_say_so(page):
     page.tab(tabs(page)[1])
     hits, status = search(page, "/(/")

@@ -41,6 +41,7 @@ export class FarPicture {
     context.translate(camera.x, camera.y);
     context.scale(camera.scale, camera.scale);
     paintRoutes(context, scene, camera, this.loud);
+    scene.over?.(context, camera);
     context.restore();
   }
 
