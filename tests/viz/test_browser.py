@@ -5,6 +5,7 @@ import re
 import pytest
 from dpexec.viz.pages.page import page as make_page
 
+import dpexec as fluid
 from dpexec import viz
 from tests.engine.run.nets import batches, classifier, train
 from tests.viz import bare, big
@@ -303,6 +304,26 @@ def test_passes_say_what_changed(page):
             assert re.search(r"\+\d+ added, −\d+ removed", page.text(".passes .summary"))
             assert "removed (" in page.text(".passes .details")
         page.press(".passes .stages", "\ue015")
+
+
+def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
+    strategy = fluid.BuildStrategy()
+    strategy.fuse_elewise_add_act_ops = True
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        hidden = fluid.layers.data("x", [8])
+        for _ in range(30):
+            hidden = fluid.layers.fc(hidden, 8, act="relu")
+        fluid.layers.mean(hidden)
+    view = viz.passes(main, strategy=strategy, devices=1)
+    window.open(view.save(tmp_path / "passes.html"))
+    said = "document.querySelector('.passes .summary').textContent"
+    window.wait(f"{said}.includes('+30 added, −60 removed; drawn: ')")
+    kinds = int(re.search(r"drawn: (\d+) different", window.text(".passes .summary"))[1])
+    assert 1 <= kinds <= 6  # the first and the last ones have other neighbours
+    window.find(".passes .tools input[type=checkbox]").click()  # all operators
+    window.wait(f"{said}.endsWith('−60 removed')")
+    assert window.log() == []
 
 
 def test_a_narrow_window_has_no_sideways_scrolling(window, report):

@@ -2,28 +2,37 @@
 
 import type { Context, Panel, State } from "./bus";
 import { Controls } from "./controls";
+import { CHANGES, type Change, excerpt } from "./changes";
 import type { PassStage, PassesData } from "./data";
 import { h, uniqueId } from "./dom";
 import { plural } from "./format";
 import { DiagramCanvas, sightOf, sightText } from "./graph/canvas";
 import type { Box, Diagram } from "./graph/diagram";
-import { layout } from "./graph/columns";
+import type { Layout } from "./graph/layout";
 import { plainLook } from "./graph/paint";
 import type { Look, Scene } from "./graph/scene";
+import { Placing } from "./graph/placing";
 import { stubs } from "./graph/stubs";
 import { frame, helpText, roleLegend, zoomButtons } from "./panel";
 import { colour } from "./theme";
 
-type Change = "added" | "removed" | "changed";
 const MARKS: Record<Change, string> = { added: "+", removed: "−", changed: "~" };
 const MOST = 200;
+const FEW = 60; // operators that are drawn even if they did not change
 
 export class PassesView implements Panel {
   readonly element: HTMLElement;
   readonly canvas: DiagramCanvas;
   stage = 0;
   private readonly positions = new Map<number, number>();
-  private readonly diagram: Diagram;
+  private diagram: Diagram = { boxes: [], links: [], lanes: new Map(), spans: [] };
+  private union: Diagram | null = null; // all operators of all stages
+  private nodes: number[] = []; // by box
+  private boxes: Map<number, number> | null = null; // by node, unless they are the same
+  private whole = false;
+  private said = "";
+  private selected = -1; // node
+  private readonly placing = new Placing();
   private readonly slider: HTMLInputElement;
   private readonly summary = h("p", { class: "summary", role: "status" });
   private readonly side = h("aside", { class: "details", "aria-label": "What the pass changed" });
@@ -42,10 +51,9 @@ export class PassesView implements Panel {
     private readonly context: Context,
   ) {
     data.nodes.forEach((node, position) => this.positions.set(node.id, position));
-    this.diagram = this.union();
     this.canvas = new DiagramCanvas({
-      ready: () => this.canvas.show(this.scene()),
-      click: (box) => this.select(box),
+      ready: () => this.draw(),
+      click: (box) => this.select(this.nodes[box] ?? -1),
       bracket: () => {},
       linkTip: () => [],
       moved: () => {
@@ -53,8 +61,9 @@ export class PassesView implements Panel {
         context.changed();
       },
       tip: (box) => {
-        const node = data.nodes[box];
-        return node ? [node.name, node.detail, this.changes.get(box) ?? ""] : [];
+        const node = data.nodes[this.nodes[box] ?? -1];
+        const change = this.changes.get(this.nodes[box] ?? -1) ?? "";
+        return node ? [this.diagram.boxes[box]?.label ?? "", node.detail, change] : [];
       },
     });
     this.slider = h("input", {
@@ -105,15 +114,13 @@ export class PassesView implements Panel {
     const before = this.data.stages[this.stage - 1];
     this.ghosts = new Set(before?.links.map(([a, b]) => `${this.position(a)}-${this.position(b)}`));
     this.changes = new Map();
-    for (const kind of ["added", "removed", "changed"] as const) {
+    for (const kind of CHANGES) {
       for (const id of stage[kind]) this.changes.set(this.position(id), kind);
     }
-    this.summary.textContent = `After ${stage.name}: ${plural(stage.nodes.length, "operator")}; ${counts(stage)}`;
-    this.canvas.scene.selected = -1;
+    this.said = `After ${stage.name}: ${plural(stage.nodes.length, "operator")}; ${counts(stage)}`;
+    this.selected = this.canvas.scene.selected = -1;
     this.describeStage(stage);
-    const first = [...this.changes.keys()].sort((a, b) => this.top(a) - this.top(b))[0];
-    if (first !== undefined) this.canvas.reveal(first);
-    this.canvas.redraw();
+    this.draw();
     this.context.changed();
   }
 
@@ -124,51 +131,54 @@ export class PassesView implements Panel {
     return Math.max(0, found);
   }
 
-  private top(box: number): number {
-    return this.canvas.scene.layout.y[box] as number;
-  }
-
   private position(id: number): number {
     return this.positions.get(id) ?? -1;
   }
 
-  /** All nodes and links of all stages: what is laid out. */
-  private union(): Diagram {
-    const boxes: Box[] = this.data.nodes.map((node) => ({
-      label: node.name,
-      detail: node.detail,
-      role: node.role,
-      lane: node.device,
-      count: 1,
-      stacked: false,
-      folded: false,
-    }));
-    const seen = new Set<string>();
-    const links: Diagram["links"] = [];
-    for (const stage of this.data.stages) {
-      for (const [a, b] of stage.links) {
-        const [source, target] = [this.position(a), this.position(b)];
-        const key = `${source}-${target}`;
-        if (seen.has(key) || source === target) continue;
-        seen.add(key);
-        links.push({ source, target, order: false });
-      }
+  /** What is laid out: changes with what is next to them, or all operators of all stages. */
+  private drawn(): Diagram {
+    if (this.whole || this.data.nodes.length <= FEW) {
+      this.nodes = this.data.nodes.map((_, position) => position);
+      this.boxes = null;
+      this.summary.textContent = this.said;
+      return (this.union ??= diagramOf(this.data, this.nodes, allLinks(this.data, this.positions)));
     }
-    const devices = [
-      ...new Set(boxes.flatMap((box) => (box.lane === null ? [] : [box.lane]))),
-    ].sort((a, b) => a - b);
-    const lanes = new Map(
-      devices.map((device) => [device, devices.length > 1 ? `device ${device}` : "program"]),
-    );
-    return { boxes, links, lanes, spans: [] };
+    const { stages, nodes } = this.data;
+    const stage = stages[this.stage] as PassStage;
+    const found = excerpt(nodes, (id) => this.position(id), stage, stages[this.stage - 1]);
+    this.nodes = found.nodes;
+    this.boxes = new Map(found.nodes.map((node, box) => [node, box]));
+    const kinds = plural(found.kinds, "different change");
+    const cut = found.cut ? `, ${plural(found.cut, "operator")} not drawn` : "";
+    const drawn = found.kinds ? `; drawn: ${kinds}, equal ones once${cut}` : "";
+    this.summary.textContent = this.said + drawn;
+    return diagramOf(this.data, found.nodes, found.links, found.times);
   }
 
-  private scene(): Scene {
-    const placed = layout(this.diagram, this.canvas.room);
+  /** Draw the stage; what is drawn whole keeps its places. */
+  private draw(): void {
+    const before = this.diagram;
+    this.diagram = this.drawn();
+    const first = this.nodes
+      .flatMap((node, box) => (this.changes.has(node) ? [box] : []))
+      .sort((x, y) => x - y)[0];
+    if (before === this.diagram && this.canvas.scene.layout.x.length) {
+      if (first !== undefined) this.canvas.reveal(first);
+      return this.canvas.redraw();
+    }
+    if (!this.canvas.room) return;
+    const { diagram } = this;
+    this.placing.place(diagram, this.canvas.room, (placed) => {
+      this.canvas.show(this.scene(diagram, placed));
+      if (this.whole && first !== undefined) this.canvas.reveal(first);
+    });
+  }
+
+  private scene(diagram: Diagram, placed: Layout): Scene {
     return {
-      diagram: this.diagram,
+      diagram,
       layout: placed,
-      stubs: stubs(this.diagram, placed),
+      stubs: stubs(diagram, placed),
       hovered: -1,
       look: (box) => this.look(box),
       linkState: (link) => this.linkState(link),
@@ -179,8 +189,9 @@ export class PassesView implements Panel {
 
   private look(number: number): Look | null {
     const box = this.diagram.boxes[number];
-    const change = this.changes.get(number);
-    if (!box || (!this.present.has(number) && change !== "removed")) return null;
+    const node = this.nodes[number] ?? -1;
+    const change = this.changes.get(node);
+    if (!box || (!this.present.has(node) && change !== "removed")) return null;
     const look = plainLook(box);
     look.dim = this.onlyChanges && !change;
     if (!change) return look;
@@ -195,14 +206,14 @@ export class PassesView implements Panel {
   private linkState(number: number): ReturnType<Scene["linkState"]> {
     const link = this.diagram.links[number];
     if (!link) return "hidden";
-    const key = `${link.source}-${link.target}`;
+    const ends = [link.source, link.target].map((box) => this.nodes[box] ?? -1);
+    const key = ends.join("-");
     const { selected } = this.canvas.scene;
     if (this.links.has(key)) {
       if (selected >= 0 && (link.source === selected || link.target === selected)) return "strong";
       return this.onlyChanges ? "dim" : "plain";
     }
-    const removed =
-      this.changes.get(link.source) === "removed" || this.changes.get(link.target) === "removed";
+    const removed = ends.some((node) => this.changes.get(node) === "removed");
     return removed && this.ghosts.has(key) ? "dim" : "hidden";
   }
 
@@ -212,6 +223,10 @@ export class PassesView implements Panel {
       h("button", { onclick: () => step(-1), "aria-label": "Pass before" }, "◂ Before"),
       this.slider,
       h("button", { onclick: () => step(1), "aria-label": "Next pass" }, "Next ▸"),
+      this.controls.checkbox("everything", "All operators", false, (on) => {
+        this.whole = on;
+        this.show(this.stage);
+      }),
       this.controls.checkbox("changes", "Only changes in full colour", false, (on) => {
         this.onlyChanges = on;
         this.canvas.redraw();
@@ -223,7 +238,7 @@ export class PassesView implements Panel {
     ];
     const used = new Set(this.data.nodes.map((node) => node.role));
     const roles = roleLegend(used, this.context.roles);
-    const changes = (["added", "removed", "changed"] as const).map((kind) =>
+    const changes = CHANGES.map((kind) =>
       h(
         "li",
         {},
@@ -297,13 +312,15 @@ export class PassesView implements Panel {
     );
   }
 
-  private select(box: number, centre = false): void {
+  private select(position: number, centre = false): void {
+    const box = this.boxes ? (this.boxes.get(position) ?? -1) : position;
+    this.selected = position;
     this.canvas.scene.selected = box;
     const stage = this.data.stages[this.stage] as PassStage;
-    const node = this.data.nodes[box];
+    const node = this.data.nodes[position];
     if (!node) this.describeStage(stage);
     else {
-      const change = this.changes.get(box);
+      const change = this.changes.get(position);
       this.side.replaceChildren(
         h(
           "button",
@@ -322,14 +339,14 @@ export class PassesView implements Panel {
           node.lines.map((line) => h("li", {}, line)),
         ),
       );
-      this.canvas.reveal(box, centre);
+      if (box >= 0) this.canvas.reveal(box, centre);
     }
     this.canvas.redraw();
   }
 
   link(): State {
     const found = this.controls.link();
-    if (this.canvas.scene.selected >= 0) found["box"] = String(this.canvas.scene.selected);
+    if (this.selected >= 0) found["box"] = String(this.selected);
     if (this.isMoved) found["at"] = sightText(this.canvas.sight);
     return found;
   }
@@ -365,8 +382,51 @@ export class PassesView implements Panel {
 }
 
 function counts(stage: PassStage): string {
-  const parts = (["added", "removed", "changed"] as const)
-    .filter((kind) => stage[kind].length)
-    .map((kind) => `${MARKS[kind]}${stage[kind].length} ${kind}`);
+  const parts = CHANGES.filter((kind) => stage[kind].length).map(
+    (kind) => `${MARKS[kind]}${stage[kind].length} ${kind}`,
+  );
   return parts.length ? parts.join(", ") : "changed nothing";
+}
+
+/** Links of all stages, each once. */
+function allLinks(data: PassesData, positions: Map<number, number>): [number, number][] {
+  const seen = new Set<number>();
+  const wide = data.nodes.length + 1;
+  const links: [number, number][] = [];
+  for (const stage of data.stages) {
+    for (const [a, b] of stage.links) {
+      const ends: [number, number] = [positions.get(a) ?? -1, positions.get(b) ?? -1];
+      const key = ends[0] * wide + ends[1];
+      if (seen.has(key) || ends[0] === ends[1]) continue;
+      seen.add(key);
+      links.push(ends);
+    }
+  }
+  return links;
+}
+
+/** Some operators with the links between them; `times`: how many an operator stands for. */
+function diagramOf(
+  data: PassesData,
+  nodes: number[],
+  ends: [number, number][],
+  times?: Map<number, number>,
+): Diagram {
+  const boxes: Box[] = nodes.map((position) => {
+    const { name, detail, role, device } = data.nodes[position] as PassesData["nodes"][number];
+    const count = times?.get(position) ?? 1;
+    const label = count > 1 ? `${name} ×${count}` : name;
+    return { label, detail, role, lane: device, count, stacked: count > 1, folded: false };
+  });
+  const place = new Map(nodes.map((node, box) => [node, box]));
+  const links = ends.map(([a, b]) => ({
+    source: place.get(a) as number,
+    target: place.get(b) as number,
+    order: false,
+  }));
+  const devices = [...new Set(boxes.flatMap((box) => (box.lane === null ? [] : [box.lane])))];
+  devices.sort((a, b) => a - b);
+  const several = devices.length > 1;
+  const lanes = new Map(devices.map((at) => [at, several ? `device ${at}` : "program"]));
+  return { boxes, links, lanes, spans: [] };
 }
