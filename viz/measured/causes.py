@@ -31,7 +31,7 @@ CauseKind = Literal[
 ]
 
 _TOGETHER = {"operator": " other operators", "added": " operators", "removed": " operators"}
-_DRAWS = 1000
+_DRAWS = 500
 _SEED = 20160919
 _CLOCK = 1e-9
 ENOUGH = 5
@@ -177,19 +177,25 @@ def split(before: Schedule, after: Schedule) -> Split:
     generator = np.random.default_rng(_SEED)
     weights = [run.drawn(generator) for run in runs]
     medians = [w @ run.seconds for w, run in zip(weights, runs, strict=True)]
-    own, behind, unit = (
-        [w @ run.table(parts, what) for w, run in zip(weights, runs, strict=True)]
-        for what in ("own", "behind", "unit")
+    columns = {part: column for column, part in enumerate(parts)}
+    shadowed = [
+        part for part in parts if any(part in step.behind for r in runs for step in r.steps)
+    ]
+    own = [w @ run.table(parts, "own") for w, run in zip(weights, runs, strict=True)]
+    behind, unit = (
+        [w @ run.table(shadowed, what) for w, run in zip(weights, runs, strict=True)]
+        for what in ("behind", "unit")
     )
     unit = [_of_a_step(rows, w) for rows, w in zip(unit, weights, strict=True)]
     longer, waited = _longer(behind, unit)
-    differences = own[1] - own[0] + longer
+    differences = own[1] - own[0]
+    differences[:, [columns[part] for part in shadowed]] += longer
     count = len(runs[0].steps), len(runs[1].steps)
     found = []
     for column, part in enumerate(parts):
         ends = own[0][0, column], own[1][0, column]
         found.append((_cause(part, ends, runs, known), differences[:, column]))
-    if any(rows.any() for rows in behind):
+    if shadowed:
         one, other = (float(rows[0].sum()) for rows in behind)
         found.append((Cause("no_free_thread", "", one, other, 0.0, None, None), waited))
     ordered = sorted(_measured(found, count), key=_rank)

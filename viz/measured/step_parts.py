@@ -77,7 +77,7 @@ class Divider:
         self.schedule = schedule
         self.names: dict[Part, str] = {}
         self.nodes: dict[Part, dict[int, None]] = {}
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[tuple[object, ...], Part] = {}
 
     def parts(self, step: Step) -> StepParts:
         """Return a step, divided."""
@@ -112,9 +112,12 @@ class Divider:
         return found
 
     def _part(self, piece: Slice) -> Part:
-        if piece.id not in self._parts:
-            self._parts[piece.id] = self._made(piece)
-        return self._parts[piece.id]
+        event = piece.event
+        # What is no operator of the graph by itself is what surrounds it.
+        alike = (event.kind, event.name, event.node) if event.node is not None else (piece.id,)
+        if alike not in self._parts:
+            self._parts[alike] = self._made(piece)
+        return self._parts[alike]
 
     def _made(self, piece: Slice) -> Part:
         kind = part_of(self.schedule, piece)

@@ -4,6 +4,7 @@ import type { Camera } from "../graph/camera";
 import { type Visible, flowText } from "../graph/fold";
 import type { GraphModel } from "../graph/model";
 import type { Look, Scene } from "../graph/scene";
+import { count } from "../format";
 import { colour } from "../theme";
 import type { Playhead } from "./playhead";
 
@@ -13,6 +14,7 @@ const LABELS = 14; // tensors that are named at most
 
 export class Stage {
   private states: State[] = []; // by box
+  private progress: string[] = []; // of folded boxes that run
   private alive = new Set<number>(); // links on which there is a tensor
   private notes = new Map<number, string[]>(); // by box, for whom it waits
   private readonly start: Float64Array; // by node: when it began first; NaN: it did not run
@@ -41,7 +43,8 @@ export class Stage {
   update(shown: Visible): void {
     const time = this.playhead.time;
     if (time === null) return;
-    this.states = shown.members.map((members) => this.stateOf(members, time));
+    this.progress = [];
+    this.states = shown.members.map((members, box) => this.stateOf(box, members, time));
     this.waits(shown, time);
     this.alive = new Set();
     shown.linkEdges.forEach((edges, link) => {
@@ -55,6 +58,7 @@ export class Stage {
     look.dim = state === "future" || state === "apart";
     look.strong = state === "running" ? "marked" : "";
     look.dashed = state === "waiting";
+    look.detail = this.progress[box] ?? look.detail;
   }
 
   linkState(link: number): ReturnType<Scene["linkState"]> | null {
@@ -85,7 +89,7 @@ export class Stage {
     }
   }
 
-  private stateOf(members: number[], time: number): State {
+  private stateOf(box: number, members: number[], time: number): State {
     let [known, done, running] = [0, 0, false];
     for (const member of members) {
       const [from, to] = [this.start[member] as number, this.stop[member] as number];
@@ -95,6 +99,8 @@ export class Stage {
       else if (to <= time) done++;
     }
     if (!known) return "apart";
+    if (known > 1 && (running || (done && done < known)))
+      this.progress[box] = `${count(done)} of ${count(known)} are done`;
     if (running) return "running";
     return done === known ? "done" : done ? "waiting" : "future";
   }
