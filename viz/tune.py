@@ -64,8 +64,8 @@ class Tuning(View):
         ]
         if self.found is not None and not self.is_better:
             notes.append(
-                f"{self.found.setting} seemed faster, and was not when it ran once more: "
-                f"{_ratio(self.found.ratio)}."
+                f"{self.found.setting} seemed faster, and was not, or hardly, when it was set up "
+                f"and ran again: {_ratio(self.found.ratio)}."
             )
         if self.found is not None and self.is_better:
             same = "Both had the same results, bit for bit"

@@ -76,12 +76,12 @@ def test_what_is_faster_is_found_joined_and_measured_again(clock):
     found = tune(clock.program, FEED, progress=False)
     assert found.is_better
     assert found.found.setting.build.keys() == {"fuse_all_optimizer_ops", "enable_auto_fusion"}
-    assert found.found.ratio.median == pytest.approx(0.72, rel=0.02)
-    assert found.found.ratio.low < 0.72 < found.found.ratio.high
+    assert found.found.ratio.median == pytest.approx(0.72, rel=0.05)
+    assert found.found.ratio.low <= found.found.ratio.median <= found.found.ratio.high < 0.8
     verdicts = {name: one.verdict for one in found.tried for name in one.setting.fields}
     assert verdicts["memory_optimize"] == "slower"
     assert verdicts["enable_sequential_execution"] == "the same"
-    assert re.search(r"2[789]% shorter", found.title)
+    assert re.search(r"2\d% shorter|3[01]% shorter", found.title)
     scope = {"fluid": fluid}
     exec("\n".join(found.lines), scope)
     assert scope["build_strategy"].fuse_all_optimizer_ops
@@ -105,7 +105,7 @@ def test_what_was_faster_by_chance_is_not_advised(clock):
     clock(lambda setting, first: 0.9e-3 if first and "memory_optimize" in setting.fields else 1e-3)
     found = tune(clock.program, FEED, progress=False)
     assert found.found is not None and not found.is_better
-    assert "memory_optimize = False seemed faster, and was not when it ran once more" in str(found)
+    assert "memory_optimize = False seemed faster, and was not, or hardly," in str(found)
 
 
 def _sleeping(x):
