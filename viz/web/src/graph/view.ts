@@ -390,7 +390,7 @@ export class GraphView implements Panel {
   private linkState(link: number): ReturnType<Scene["linkState"]> {
     const data = this.shown.links[link];
     if (!data) return "hidden";
-    const played = data.order ? null : this.stage?.linkState(link);
+    const played = data.order ? null : this.stage?.linkState(link, this.canvas.scene.layout);
     if (played) return played;
     // Orders alone are said in a note and in the details; drawn far, they would pass behind boxes.
     const { row } = this.canvas.scene.layout;

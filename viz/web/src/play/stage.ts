@@ -2,6 +2,7 @@
 
 import type { Camera } from "../graph/camera";
 import { type Visible, flowText } from "../graph/fold";
+import type { Layout } from "../graph/layout";
 import type { GraphModel } from "../graph/model";
 import type { Look, Scene } from "../graph/scene";
 import { count } from "../format";
@@ -10,11 +11,13 @@ import type { Playhead } from "./playhead";
 
 type State = "future" | "running" | "waiting" | "done" | "apart";
 
-const LABELS = 14; // tensors that are named at most
+const LABELS = 30; // tensors in view that are named at most
+const FAR = 40; // links that are drawn behind boxes at most
 
 export class Stage {
   private states: State[] = []; // by box
   private progress: string[] = []; // of folded boxes that run
+  private far: { layout: Layout; links: Set<number> } | null = null;
   private alive = new Set<number>(); // links on which there is a tensor
   private notes = new Map<number, string[]>(); // by box, for whom it waits
   private readonly start: Float64Array; // by node: when it began first; NaN: it did not run
@@ -61,9 +64,20 @@ export class Stage {
     look.detail = this.progress[box] ?? look.detail;
   }
 
-  linkState(link: number): ReturnType<Scene["linkState"]> | null {
+  linkState(link: number, layout: Layout): ReturnType<Scene["linkState"]> | null {
     if (this.playhead.time === null) return null;
-    return this.alive.has(link) ? "strong" : "dim";
+    if (!this.alive.has(link)) return "dim";
+    const far = this.farIn(layout);
+    return far.has(link) && far.size > FAR ? "dim" : "strong";
+  }
+
+  /** Links that pass behind boxes: a tag says what is on them where there are too many. */
+  private farIn(layout: Layout): Set<number> {
+    if (this.far?.layout !== layout) {
+      const links = layout.routes.flatMap(({ far, link }) => (far ? [link] : []));
+      this.far = { layout, links: new Set(links) };
+    }
+    return this.far.links;
   }
 
   /** The first box that runs, -1 for none. */
@@ -78,7 +92,7 @@ export class Stage {
     context.font = `${11 * larger}px system-ui, 'DejaVu Sans', sans-serif`;
     context.textBaseline = "middle";
     context.textAlign = "center";
-    if (camera.scale > 0.5) this.tensors(context, scene, shown);
+    if (camera.scale > 0.5) this.tensors(context, scene, camera, shown);
     const { layout } = scene;
     for (const [box, texts] of this.notes) {
       const x = (layout.x[box] as number) + (layout.w[box] as number) / 2;
@@ -127,13 +141,21 @@ export class Stage {
     return made <= time && time < read;
   }
 
-  private tensors(context: CanvasRenderingContext2D, scene: Scene, shown: Visible): void {
+  private tensors(
+    context: CanvasRenderingContext2D,
+    scene: Scene,
+    camera: Camera,
+    shown: Visible,
+  ): void {
+    const { clientWidth, clientHeight } = context.canvas;
+    const [from, to] = [camera.at(0, 0), camera.at(clientWidth, clientHeight)];
     const taken: { x: number; y: number; w: number }[] = [];
     for (const route of scene.layout.routes) {
       if (taken.length >= LABELS || !this.alive.has(route.link)) continue;
       const p = route.points;
       const x = ((p[0] as number) + (p[2] ?? (p[0] as number))) / 2;
       const y = (p[1] as number) + 11;
+      if (x < from.x || x > to.x || y < from.y || y > to.y) continue;
       const time = this.playhead.time as number;
       const edges = shown.linkEdges[route.link] ?? [];
       const text = flowText(
