@@ -101,6 +101,16 @@ def comparison(path: Path) -> Path:
     return viz.compare(*traces, names=["machine code", "NumPy"]).save(path)
 
 
+def tuned(path: Path) -> Path:
+    """Try strategies for a network whose kernels are off."""
+    random = np.random.default_rng(0)
+    feed = {"image": random.random((256, 784), dtype=np.float32)}
+    feed["label"] = random.integers(0, 10, (256, 1))
+    with training(perceptron, 256, native_kernels=False) as (compiled, step):
+        step()
+        return viz.tune(compiled, feed).save(path)
+
+
 def film(path: Path) -> None:
     """A step of a small network."""
     with training(perceptron, 256) as (compiled, step):
@@ -151,6 +161,8 @@ def main(folder: Path) -> None:
             shot(window, folder / "resnet-32.png", names[1])
         window.open(comparison(Path(scratch) / "compare.html"))
         shot(window, folder / "compare.png")
+        window.open(tuned(Path(scratch) / "tune.html"))
+        shot(window, folder / "tune.png")
         film(folder / "step.gif")
         live(window, folder / "live.png")
 
