@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpexec.viz.measured.activities import activities_of
 from dpexec.viz.measured.critical_path import CriticalPath, critical_path
+from dpexec.viz.measured.loop_rounds import rounds_of
 from dpexec.viz.measured.memory_use import memory_of
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.typical import Typical
@@ -49,6 +50,9 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
         "critical": list(typical.nodes),
         "replay": _replay(schedule, position),
     }
+    found_rounds = rounds_of(schedule)
+    if found_rounds:
+        overlay["rounds"] = found_rounds
     if schedule.trace.memory:
         overlay["memory"] = _memory(schedule, position)
     return overlay

@@ -208,6 +208,27 @@ def test_a_node_tells_what_its_blocks_run(window, tmp_path):
     assert window.log() == []
 
 
+def test_the_body_of_a_loop_opens_in_place(window, tmp_path):
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        count = fluid.layers.fill_constant([1], "int64", 0)
+        limit = fluid.layers.fill_constant([1], "int64", 3)
+        going = fluid.layers.less_than(count, limit)
+        loop = fluid.layers.While(going)
+        with loop.block():
+            fluid.layers.increment(count)
+            fluid.layers.less_than(count, limit, cond=going)
+    window.open(viz.draw(main).save(tmp_path / "loop.html"))
+    said = "document.querySelector('.graph .summary').textContent"
+    window.wait(f"{said}.includes('6 operators, 2 of them in loops')")
+    assert search(window, "increment")[0] == 1
+    window.js("document.querySelector('.graph [role=option]').click()")
+    window.wait(f"{said}.startsWith('All 6 operators')")
+    shown = window.text(".graph .details")
+    assert "run bywhile" in shown and "test_browser.py:" in shown
+    assert window.log() == []
+
+
 def test_everything_answers_the_keyboard(page):
     first = page.find("[role=tab][aria-selected=true]")
     first.send_keys("\ue014")  # arrow right

@@ -54,6 +54,8 @@ class OverlayData(TypedDict, total=False):
     slack: Sequence[float | None]  # seconds it may be late without delaying the step
     effect: Sequence[float | None]  # seconds on the critical path: 1% faster saves 1% of them
     replay: ReplayData
+    # by node that runs blocks, its rounds: seconds by operator of its body
+    rounds: Mapping[str, Sequence[Sequence[float | None]]]
     critical: Sequence[int]  # node ids of the critical path, in order
 
 

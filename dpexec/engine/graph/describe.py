@@ -10,22 +10,21 @@ graph gives the same text in every process, whatever the hash seed. A position i
   dtype, bytes, persistable
 - ``nodes``: id, name, kind, device (null: all), role, scope (the user's name scope), layer, line
   (where the user made it), inputs, outputs, task, flops (floating point operations) and bytes that
-  it reads and writes (null: unknown), parts if it was fused, and body if it runs blocks: name,
-  output and depth of each operator in them
+  it reads and writes (null: unknown), parts and expression if it was fused, and body if it runs
+  blocks: name, output, depth, reads, writes and line of each operator in them
 - ``tasks`` of a plan: key, device, nodes, after (keys)
 - ``passes`` that were recorded: name, modified, before, after, added, removed, changed
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dpexec.engine.core.dtypes import dtype_name
 from dpexec.engine.graph.costs import bytes_of, flops_of
-from dpexec.engine.graph.parts import body_of, parts_of
+from dpexec.engine.graph.parts import body_of, expression_of, line_of, parts_of
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
@@ -108,7 +107,7 @@ def describe(
 
 
 def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
-    parts, body = parts_of(node), body_of(node.op)
+    parts, body, expression = parts_of(node), body_of(node.op), expression_of(node)
     return {
         "id": node.id,
         "name": node.name,
@@ -117,11 +116,12 @@ def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
         "role": node.role,
         "scope": _scope(node.op),
         "layer": layer,
-        "line": _line(node.op),
+        "line": line_of(node.op),
         "inputs": [var.id for var in node.inputs],
         "outputs": [var.id for var in node.outputs],
         "task": task,
         **({"parts": parts} if len(parts) > 1 else {}),
+        **({"expression": expression} if expression else {}),
         **({"body": body} if body else {}),
     }
 
@@ -148,13 +148,6 @@ def _title(graph: SSAGraph) -> str:
 
 def _scope(op: Operator | None) -> str:
     return "/" if op is None else str(op.attrs.get(roles.NAME_SCOPE) or "/")
-
-
-def _line(op: Operator | None) -> str | None:
-    """The user's line, without folders: a file tells no more of the machine than it must."""
-    if op is None or op.callsite is None:
-        return None
-    return f"{os.path.basename(op.callsite.filename)}:{op.callsite.line}"
 
 
 class _Variables:

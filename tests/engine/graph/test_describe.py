@@ -116,6 +116,8 @@ def test_nodes_name_the_operators_of_their_blocks():
         (0, "less_than"),
     ]
     assert body[-1]["output"] == going.name
+    assert body[-1]["reads"] == [count.name, limit.name] and body[-1]["writes"] == [going.name]
+    assert body[-1]["shapes"] == [[1]] and body[-1]["line"].startswith("test_describe.py:")
     assert "body" not in node_of(data, name="less_than")
 
 

@@ -27,12 +27,19 @@ export interface NodeFile {
   outputs: number[];
   task: string | null;
   body?: InnerOp[]; // of the blocks that it runs
+  expression?: string; // of a fused one: what it computes
+  loop?: number; // of an operator of a block: the node that runs it
+  at?: number; // and its place there
 }
 
 export interface InnerOp {
   name: string;
   output: string;
   depth: number;
+  reads?: string[]; // names of variables
+  writes?: string[];
+  shapes?: (number[] | null)[]; // of what it writes
+  line?: string | null;
 }
 
 export interface GraphFile {
@@ -67,6 +74,7 @@ export interface OverlayData {
   slack?: (number | null)[];
   effect?: (number | null)[];
   replay?: ReplayData;
+  rounds?: Record<string, (number | null)[][]>; // seconds by node, round and place in its body
   critical?: number[];
 }
 

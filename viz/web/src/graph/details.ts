@@ -12,6 +12,7 @@ export interface Actions {
   choose: (node: number) => void; // position
   expand: (group: number) => void;
   fold: (group: number) => void;
+  round: () => void; // another round of a loop is looked at
   timeline: ((nodes: number[]) => void) | null;
 }
 
@@ -39,6 +40,12 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
   if (node.layer) facts.push(["layer", node.layer]);
   if (node.scope && node.scope !== "/") facts.push(["scope", node.scope]);
   if (node.line) facts.push(["your line", h("code", {}, node.line)]);
+  if (node.expression) facts.push(["computes", h("code", {}, node.expression)]);
+  if (node.loop !== undefined) {
+    const loop = model.position(node.loop);
+    const go = { class: "link", onclick: () => actions.choose(loop) };
+    facts.push(["run by", h("button", go, model.node(loop).name)]);
+  }
   if (node.task) facts.push(["task", h("code", {}, node.task)]);
   facts.push(...measured(model, members));
   return [
@@ -56,6 +63,7 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
           ),
         ]
       : null,
+    rounds(model, node.loop ?? node.id, actions),
     body(model, position),
     variables(model, "Inputs", node.inputs),
     variables(model, "Outputs", node.outputs),
@@ -74,6 +82,30 @@ function body(model: GraphModel, position: number): Child {
     h("h3", {}, `Runs ${plural(inner.length, "operator")}`),
     h("ul", { class: "plain" }, rows),
   ];
+}
+
+/** A slider through the rounds of a loop: the boxes of its body say what they took in one. */
+function rounds(model: GraphModel, loop: number, actions: Actions): Child {
+  const known = model.rounds(loop);
+  if (!known.length) return null;
+  const said = h("output", {});
+  const slider = h("input", {
+    type: "range",
+    min: 1,
+    max: known.length,
+    value: (model.round.get(loop) ?? 0) + 1,
+    "aria-label": "Round of the loop",
+    oninput: () => say(),
+    onchange: () => actions.round(),
+  });
+  const say = (): void => {
+    const round = slider.valueAsNumber - 1;
+    model.round.set(loop, round);
+    const took = (known[round] ?? []).reduce<number>((sum, value) => sum + (value ?? 0), 0);
+    said.replaceChildren(`${round + 1} of ${known.length}: ${seconds(took)}`);
+  };
+  say();
+  return [h("h3", {}, "Rounds"), h("p", { class: "what-if" }, slider, said)];
 }
 
 /** What belongs to a group, folded or open. */
@@ -103,6 +135,7 @@ export function groupDetails(
       ...measured(model, members),
     ]),
     whatIf(model, members),
+    data?.kind === "loop" ? rounds(model, model.told(members[0] as number), actions) : null,
     h(
       "p",
       { class: "buttons" },
@@ -186,7 +219,7 @@ function buttons(
 function timelineButton(model: GraphModel, members: number[], actions: Actions): Child {
   const { timeline } = actions;
   if (!timeline) return null;
-  const ids = members.map((member) => model.node(member).id);
+  const ids = [...new Set(members.map((member) => model.told(member)))];
   return h("button", { onclick: () => timeline(ids) }, "Show in timeline");
 }
 

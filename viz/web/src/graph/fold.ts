@@ -209,7 +209,8 @@ function openGroups(model: GraphModel, state: FoldState, boxOf: Int32Array): Spa
 }
 
 function summarise(model: GraphModel, groups: number[], lanes: number): string {
-  const all = model.nodes.length;
+  const inner = model.nodes.filter(({ loop }) => loop !== undefined).length;
+  const all = `${plural(model.nodes.length, "operator")}${inner ? `, ${count(inner)} of them in loops,` : ""}`;
   const what: string[] = [];
   const kinds = new Map<string, number>();
   for (const group of groups) {
@@ -219,8 +220,8 @@ function summarise(model: GraphModel, groups: number[], lanes: number): string {
   for (const [kind, n] of kinds) what.push(plural(n, kind));
   const devices = new Set(model.nodes.map((node) => node.device ?? 0)).size;
   if (lanes && lanes < devices) what.push(`${devices} equal devices as ${lanes}`);
-  if (!what.length) return `All ${plural(all, "operator")} shown, nothing folded.`;
-  return `${plural(all, "operator")} in ${count(groups.length)} boxes; folded: ${what.join(", ")}.`;
+  if (!what.length) return `All ${all} shown, nothing folded.`;
+  return `${all} in ${count(groups.length)} boxes; folded: ${what.join(", ")}.`;
 }
 
 /** What flows along some edges, in words. */

@@ -8,6 +8,7 @@ export function kinds(groups: GroupData[]): string[] {
   groups.forEach((group, number) => {
     depths.set(group.kind, Math.min(depths.get(group.kind) ?? Infinity, depth(groups, number)));
   });
+  if (depths.has("loop")) depths.set("loop", Infinity); // the innermost, also where no group is around
   return [...depths].sort((a, b) => a[1] - b[1]).map(([kind]) => kind);
 }
 

@@ -1,7 +1,8 @@
 // A graph file with what the page asks of it all the time.
 
 import type { GraphData, InnerOp, NodeFile, OverlayData, VarFile } from "../data";
-import { shape, tally } from "../format";
+import { seconds, shape, tally } from "../format";
+import { withBodies } from "./bodies";
 
 export interface Edge {
   source: number; // positions of nodes
@@ -24,7 +25,12 @@ export class GraphModel {
   private readonly positions = new Map<number, number>();
   private texts: string[] | null = null;
 
-  constructor(readonly data: GraphData) {
+  readonly data: GraphData;
+  /** By id of a loop: which of its rounds the figures of its body are of. */
+  readonly round = new Map<number, number>();
+
+  constructor(file: GraphData) {
+    const data = (this.data = withBodies(file));
     this.nodes = data.graph.nodes;
     this.vars = data.graph.vars;
     this.overlay = data.overlay ?? {};
@@ -54,6 +60,28 @@ export class GraphModel {
 
   edge(number: number): Edge {
     return this.edges[number] as Edge;
+  }
+
+  /** The id that other views know: of an operator of a loop, the loop's. */
+  told(position: number): number {
+    const node = this.node(position);
+    return node.loop ?? node.id;
+  }
+
+  /** Rounds of a loop that were measured: seconds by operator of its body. */
+  rounds(id: number): (number | null)[][] {
+    return this.overlay.rounds?.[String(id)] ?? [];
+  }
+
+  /** What an operator of a loop took in the round that is looked at; "" if that is unknown. */
+  roundText(position: number): string {
+    const { loop, at } = this.node(position);
+    if (loop === undefined || at === undefined) return "";
+    const rounds = this.rounds(loop);
+    if (!rounds.length) return "";
+    const round = this.round.get(loop) ?? 0;
+    const took = rounds[round]?.[at] ?? null;
+    return `round ${round + 1}: ${took === null ? "not run" : seconds(took)}`;
   }
 
   /** The node on the first device that does the same; the node itself where there is none. */
@@ -95,6 +123,8 @@ export class GraphModel {
   /** What the second line of a box shows: what it runs, else its first output that is data. */
   detail(position: number): string {
     const body = this.body(position);
+    const round = this.roundText(position);
+    if (round) return round;
     if (body.length) return tally(body.map((inner) => inner.name));
     const outputs = this.node(position)
       .outputs.map((id) => this.variable(id))
@@ -110,7 +140,7 @@ export class GraphModel {
     const parts = [node.name, node.kind, node.role, node.scope, node.layer, node.line ?? ""];
     parts.push(node.device === null ? "all devices" : `device ${node.device}`, `op ${node.id}`);
     parts.push(...this.parts(position));
-    for (const inner of this.body(position)) parts.push(inner.name, inner.output);
+    for (const inner of this.body(position)) if (!inner.reads) parts.push(inner.name, inner.output); // else they are found themselves
     for (const id of [...node.inputs, ...node.outputs]) {
       const variable = this.variable(id);
       if (variable.kind === "var")

@@ -62,7 +62,9 @@ export class GraphView implements Panel {
   ) {
     this.model = new GraphModel(data);
     this.colouring = new Colouring(this.model);
-    const folded = data.groups.flatMap((group, number) => (group.folded ? [number] : []));
+    const folded = this.model.data.groups.flatMap((group, number) =>
+      group.folded ? [number] : [],
+    );
     this.state = { folded: new Set(folded), replicas: data.fold_replicas };
     this.shown = visible(this.model, this.state);
     this.stage = context.playhead && new Stage(this.model, context.playhead);
@@ -156,7 +158,11 @@ export class GraphView implements Panel {
   expand(group: number): void {
     const folded = new Set(this.state.folded);
     folded.delete(group);
-    this.setFolded(folded, this.state.replicas, this.data.groups[group] ? this.firstOf(group) : -1);
+    this.setFolded(
+      folded,
+      this.state.replicas,
+      this.model.data.groups[group] ? this.firstOf(group) : -1,
+    );
   }
 
   fold(group: number): void {
@@ -183,17 +189,17 @@ export class GraphView implements Panel {
 
   private build(): HTMLElement {
     const tools: HTMLElement[] = [];
-    const names = kinds(this.data.groups).map((kind): [string, string] => [kind, `${kind}s`]);
+    const names = kinds(this.model.data.groups).map((kind): [string, string] => [kind, `${kind}s`]);
     if (names.length) {
-      const opening = kindOf(this.data.groups, this.state.folded);
+      const opening = kindOf(this.model.data.groups, this.state.folded);
       const fold = (kind: string): void =>
-        this.setFolded(kind === READ ? this.readable() : foldedAt(this.data.groups, kind));
+        this.setFolded(kind === READ ? this.readable() : foldedAt(this.model.data.groups, kind));
       const all: [string, string][] = [[READ, "what can be read"], ...names, ["", "operators"]];
       const made = choice("Show", all, opening, fold);
       this.levels = made.select;
       tools.push(made.element);
     }
-    if (this.data.twins.some((twin) => twin !== null)) {
+    if (this.model.data.twins.some((twin) => twin !== null)) {
       tools.push(
         this.controls.checkbox("twins", "Equal devices as one", this.state.replicas, (value) =>
           this.setFolded(this.state.folded, value),
@@ -262,7 +268,7 @@ export class GraphView implements Panel {
 
   private tell(positions: number[]): void {
     this.context.bus.select(
-      positions.map((position) => this.model.node(position).id),
+      [...new Set(positions.map((position) => this.model.told(position)))],
       this,
     );
   }
@@ -284,7 +290,7 @@ export class GraphView implements Panel {
       const shown = this.state.replicas ? this.model.twin(position) : position;
       return [...this.model.groupsOf(shown)].includes(group) ? [position] : [];
     });
-    const label = this.data.groups[group]?.label ?? "";
+    const label = this.model.data.groups[group]?.label ?? "";
     this.opened = group;
     this.side.hidden = false;
     this.say(groupDetails(this.model, label, group, members, false, this.actions()));
@@ -312,6 +318,7 @@ export class GraphView implements Panel {
       choose: (node) => this.choose(node),
       expand: (group) => this.expand(group),
       fold: (group) => this.fold(group),
+      round: () => this.setFolded(this.state.folded),
       timeline: bus.has("timeline") ? (nodes) => bus.open("timeline", nodes, this) : null,
     };
   }
@@ -464,14 +471,14 @@ export class GraphView implements Panel {
   restore(state: State): void {
     this.controls.restore(state);
     const { folded, box, open } = state;
-    const known = (group: number): boolean => this.data.groups[group] !== undefined;
+    const known = (group: number): boolean => this.model.data.groups[group] !== undefined;
     if (folded !== undefined) {
       this.restored = new Set(numbers(folded).filter(known));
       this.setFolded(this.restored);
     }
     this.select(this.shown.boxOf[Number(box ?? -1)] ?? -1, false);
     if (open !== undefined && known(Number(open))) this.sayGroup(Number(open));
-    if (this.levels) this.levels.value = kindOf(this.data.groups, this.state.folded);
+    if (this.levels) this.levels.value = kindOf(this.model.data.groups, this.state.folded);
     const sight = sightOf(state["at"]);
     if (sight) this.canvas.sight = sight;
   }
@@ -502,7 +509,7 @@ export class GraphView implements Panel {
     const members = this.shown.members[this.selected] ?? [];
     this.context.bus.open(
       "timeline",
-      members.map((member) => this.model.node(member).id),
+      [...new Set(members.map((member) => this.model.told(member)))],
       this,
     );
   }

@@ -1,0 +1,33 @@
+"""Rounds of a loop: which slice is of which round, and of which operator of the body."""
+
+from dpexec.viz.measured.loop_rounds import rounds_of
+from dpexec.viz.measured.schedule import Schedule
+
+from tests.viz.traces import GraphFile, event, task, trace
+
+
+def rounds(body, ran):
+    """The rounds of a loop in which operators ran for 1, 2, 3 ... seconds."""
+    graph = GraphFile(1)
+    graph.task("loop-0", 0, [graph.op("while", 0, ["x"], ["y"])])
+    graph.data["nodes"][0]["body"] = [{"name": name, "output": "", "depth": 0} for name in body]
+    events = [task("loop-0", 0, 0, 100), event("while", "op", 0, "loop-0", 0, 100, node=0)]
+    at = 0
+    for number, name in enumerate(ran, 1):
+        events.append(event(name, "op", 0, "loop-0", at, at + number, inside="while"))
+        at += number
+    return rounds_of(Schedule(trace(events, graph)))
+
+
+def test_slices_belong_to_rounds_in_their_order():
+    found = rounds(["mul", "relu"], ["mul", "relu", "mul", "relu"])
+    assert found == {"0": [[1, 2], [3, 4]]}
+
+
+def test_what_did_not_run_and_what_ran_together():
+    found = rounds(["less", "tanh", "relu", "mul", "add"], ["less", "relu", "mul+add", "less"])
+    assert found == {"0": [[1, None, 2, 3, 3], [4, None, None, None, None]]}
+
+
+def test_a_loop_of_which_nothing_was_recorded_has_none():
+    assert rounds(["mul"], []) == {}

@@ -1,0 +1,96 @@
+// Loop bodies as part of the graph: a loop and the operators that it runs are a group that opens.
+
+import type { GraphData, GroupData, InnerOp, NodeFile, VarFile } from "../data";
+
+/** The data with a node for every operator of a block, behind those of the graph itself. */
+export function withBodies(data: GraphData): GraphData {
+  const owners = data.graph.nodes.filter(({ body }) => body?.some(({ reads }) => reads));
+  if (!owners.length) return data;
+  const made = new Bodies(data);
+  for (const owner of owners) made.add(owner);
+  return made.data;
+}
+
+class Bodies {
+  readonly data: GraphData;
+  private readonly nodes: NodeFile[];
+  private readonly vars: VarFile[];
+  private readonly groups: GroupData[];
+  private readonly twins: (number | null)[];
+  private readonly groupOf = new Map<number, number>();
+  private readonly inner = new Map<number, number[]>(); // ids by id of the loop
+  private readonly position = new Map<number, number>();
+  private next: number;
+
+  constructor(data: GraphData) {
+    this.nodes = [...data.graph.nodes];
+    this.vars = [...data.graph.vars];
+    this.groups = data.groups.map((group) => ({ ...group, nodes: [...group.nodes] }));
+    this.twins = [...data.twins];
+    this.next = this.nodes.reduce((most, { id }) => Math.max(most, id), -1) + 1;
+    this.nodes.forEach(({ id }, at) => this.position.set(id, at));
+    this.groups.forEach(({ nodes }, group) => {
+      for (const id of nodes) this.groupOf.set(id, group);
+    });
+    const graph = { ...data.graph, nodes: this.nodes, vars: this.vars };
+    this.data = { ...data, graph, groups: this.groups, twins: this.twins };
+  }
+
+  add(owner: NodeFile): void {
+    const body = owner.body as InnerOp[];
+    const head = { ...owner, outputs: [...owner.outputs] };
+    this.nodes[this.position.get(owner.id) as number] = head;
+    const ids = body.map(() => this.next++);
+    this.inner.set(owner.id, ids);
+    const names = new Map(owner.inputs.map((id) => [(this.vars[id] as VarFile).name, id]));
+    const written = new Map<string, number>();
+    const entered = new Map<string, number>();
+    const twin = this.twins[this.position.get(owner.id) as number];
+    const others = twin === null || twin === undefined ? undefined : this.inner.get(twin);
+    body.forEach((op, at) => {
+      const inputs = (op.reads ?? []).map((name) => {
+        const found = written.get(name) ?? entered.get(name);
+        if (found !== undefined) return found;
+        const given = this.variable(name, owner, names.get(name)); // through the loop's own box
+        head.outputs.push(given);
+        entered.set(name, given);
+        return given;
+      });
+      const outputs = (op.writes ?? []).map((name, place) => {
+        const found = this.variable(name, owner, names.get(name), op.shapes?.[place]);
+        written.set(name, found);
+        return found;
+      });
+      const { device, role, scope, layer, task } = owner;
+      const line = op.line ?? owner.line;
+      const own = { id: ids[at] as number, name: op.name, kind: "compute", line, inputs, outputs };
+      this.nodes.push({ ...own, device, role, scope, layer, task, loop: owner.id, at });
+      this.twins.push(others?.[at] ?? null);
+    });
+    this.enclose(owner, ids);
+  }
+
+  private variable(
+    name: string,
+    { device }: NodeFile,
+    like?: number,
+    shape?: number[] | null,
+  ): number {
+    const known = like === undefined ? undefined : this.vars[like];
+    const blank = { shape: shape ?? [], dtype: "", bytes: null, persistable: false };
+    const facts = known ?? blank;
+    return this.vars.push({ ...facts, name, version: 0, device, kind: "var" }) - 1;
+  }
+
+  /** The loop with all that it runs, in place of the loop. */
+  private enclose(owner: NodeFile, ids: number[]): void {
+    const around = this.groupOf.get(owner.id);
+    if (around !== undefined) {
+      const group = this.groups[around] as GroupData;
+      group.nodes = group.nodes.filter((id) => id !== owner.id);
+    }
+    const nodes = [owner.id, ...ids];
+    const parent = around ?? null;
+    this.groups.push({ label: owner.name, kind: "loop", parent, nodes, folded: true });
+  }
+}
