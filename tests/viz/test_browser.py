@@ -5,7 +5,6 @@ import re
 import pytest
 from dpexec.viz.pages.page import page as make_page
 
-import dpexec as fluid
 from dpexec import viz
 from tests.engine.run.nets import batches, classifier, train
 from tests.viz import bare, big
@@ -208,27 +207,6 @@ def test_a_node_tells_what_its_blocks_run(window, tmp_path):
     assert window.log() == []
 
 
-def test_the_body_of_a_loop_opens_in_place(window, tmp_path):
-    main = fluid.Program()
-    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
-        count = fluid.layers.fill_constant([1], "int64", 0)
-        limit = fluid.layers.fill_constant([1], "int64", 3)
-        going = fluid.layers.less_than(count, limit)
-        loop = fluid.layers.While(going)
-        with loop.block():
-            fluid.layers.increment(count)
-            fluid.layers.less_than(count, limit, cond=going)
-    window.open(viz.draw(main).save(tmp_path / "loop.html"))
-    said = "document.querySelector('.graph .summary').textContent"
-    window.wait(f"{said}.includes('6 operators, 2 of them in loops')")
-    assert search(window, "increment")[0] == 1
-    window.js("document.querySelector('.graph [role=option]').click()")
-    window.wait(f"{said}.startsWith('All 6 operators')")
-    shown = window.text(".graph .details")
-    assert "run bywhile" in shown and "test_browser.py:" in shown
-    assert window.log() == []
-
-
 def test_everything_answers_the_keyboard(page):
     first = page.find("[role=tab][aria-selected=true]")
     first.send_keys("\ue014")  # arrow right
@@ -325,26 +303,6 @@ def test_passes_say_what_changed(page):
             assert re.search(r"\+\d+ added, −\d+ removed", page.text(".passes .summary"))
             assert "removed (" in page.text(".passes .details")
         page.press(".passes .stages", "\ue015")
-
-
-def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
-    strategy = fluid.BuildStrategy()
-    strategy.fuse_elewise_add_act_ops = True
-    main = fluid.Program()
-    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
-        hidden = fluid.layers.data("x", [8])
-        for _ in range(30):
-            hidden = fluid.layers.fc(hidden, 8, act="relu")
-        fluid.layers.mean(hidden)
-    view = viz.passes(main, strategy=strategy, devices=1)
-    window.open(view.save(tmp_path / "passes.html"))
-    said = "document.querySelector('.passes .summary').textContent"
-    window.wait(f"{said}.includes('+30 added, −60 removed; drawn: ')")
-    kinds = int(re.search(r"drawn: (\d+) different", window.text(".passes .summary"))[1])
-    assert 1 <= kinds <= 6  # the first and the last ones have other neighbours
-    window.find(".passes .tools input[type=checkbox]").click()  # all operators
-    window.wait(f"{said}.endsWith('−60 removed')")
-    assert window.log() == []
 
 
 def test_a_narrow_window_has_no_sideways_scrolling(window, report):
