@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dpexec.viz.loop_rounds import rounds_of
 from dpexec.viz.measured.activities import activities_of
 from dpexec.viz.measured.critical_path import CriticalPath, critical_path
-from dpexec.viz.measured.loop_rounds import rounds_of
 from dpexec.viz.measured.memory_use import memory_of
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.typical import Typical

@@ -1,6 +1,6 @@
 """Rounds of a loop: which slice is of which round, and of which operator of the body."""
 
-from dpexec.viz.measured.loop_rounds import rounds_of
+from dpexec.viz.loop_rounds import rounds_of
 from dpexec.viz.measured.schedule import Schedule
 
 from tests.viz.traces import GraphFile, event, task, trace
