@@ -64,32 +64,71 @@ def test_without_a_graph_there_are_types_and_no_layers():
         analyse(made).what_if("fc_0", 2, by="layer")
 
 
+STEPS = 5
+
+
 def _sleeping(x):
     time.sleep(float(np.max(x)))
     return x
 
 
-def recorded(seconds, scheduler):
-    """Steps on two devices, in which an operator sleeps as long on each as it is fed."""
+def _sleeping_back(x, y, grad):
+    time.sleep(float(np.max(x)))
+    return grad
+
+
+def slept(x, backward=None):
+    """A value that comes as many seconds later as it says."""
+    block = fluid.default_main_program().current_block()
+    name = fluid.unique_name.generate("slept")
+    made = block.create_var(name=name, dtype="float32", shape=[-1, 4])
+    layers.py_func(_sleeping, x, made, backward_func=backward)
+    return made
+
+
+def chain(x):
+    return layers.mean(layers.fc(layers.fc(slept(x), 8), 1))
+
+
+def backward(x):
+    """Sleeps in the middle of the forward pass, and again in the backward pass."""
+    x.stop_gradient = False
+    return layers.mean(layers.fc(layers.fc(slept(x, _sleeping_back), 8, act="relu"), 1))
+
+
+def branches(x):
+    """Two branches that sleep, of which a device does one after the other."""
+    wide = layers.fc(slept(x), 64, act="relu")
+    return layers.mean(layers.fc(layers.concat([wide, layers.fc(slept(x), 8)], 1), 1))
+
+
+def deep(x):
+    """What sleeps is the smaller part, behind operators that compute."""
+    for _ in range(3):
+        x = layers.fc(x, 512, act="tanh") * 0.0 + layers.reduce_max(x)
+    return layers.mean(layers.fc(slept(layers.slice(x, [1], [0], [4])), 1))
+
+
+def recorded(seconds, scheduler, net=chain):
+    """Steps, a device for each number of seconds: an operator sleeps as long as it is fed."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        x = layers.data("x", [4])
-        slept = main.global_block().create_var(name="slept", dtype="float32", shape=[-1, 4])
-        layers.py_func(_sleeping, x, slept)
-        loss = layers.mean(layers.fc(layers.fc(slept, 8), 1))
-        fluid.optimizer.SGD(0.1).minimize(loss)
+        loss = net(layers.data("x", [4]))
+        fluid.optimizer.SGD(0.0).minimize(loss)
     execution = fluid.ExecutionStrategy()
     execution.trace, execution.scheduler = True, scheduler
     exe = fluid.Executor(fluid.CPUPlace())
     with fluid.scope_guard(fluid.Scope()):
         exe.run(startup)
         compiled = fluid.CompiledProgram(main).with_data_parallel(
-            loss.name, exec_strategy=execution, places=[fluid.CPUPlace()] * 2
+            loss.name, exec_strategy=execution, places=[fluid.CPUPlace()] * len(seconds)
         )
-        feed = {"x": np.repeat(np.float32(seconds), 4).reshape(2, 4)}
-        for _ in range(5):
+        feed = {"x": np.repeat(np.float32(seconds), 4).reshape(-1, 4)}
+        for _ in range(STEPS):
             exe.run(compiled, feed=feed, fetch_list=[loss])
-    return analyse(compiled)
+    found = analyse(compiled)
+    found.trace = compiled.trace
+    return found
 
 
 @pytest.mark.parametrize(
@@ -104,3 +143,28 @@ def test_an_operator_made_slower_for_real_takes_what_was_predicted(scheduler, se
     assert min(abs(predicted / seconds - 1) for seconds in steps) < 0.1
     assert next(effect.name for effect in before.analysis.effects) == "py_func"
     assert any(str(one).startswith("py_func takes") for one in before.analysis.advice)
+
+
+@pytest.mark.parametrize("times", [2.0, 0.5])
+@pytest.mark.parametrize("seconds", [(0.03,), (0.02, 0.03)], ids=["one", "two"])
+@pytest.mark.parametrize("net", [backward, branches, deep])
+def test_steps_of_other_networks_take_what_was_predicted(net, seconds, times):
+    """On one device and on two, slowed down and sped up; of steps that others interrupt least."""
+    before = recorded(seconds, "threads", net)
+    after = recorded([times * each for each in seconds], "threads", net)
+    predicted = min(step_if(before, number, 1 / times) for number in range(1, STEPS))
+    measured = min(step.seconds for step in after.analysis.steps)
+    assert predicted == pytest.approx(measured, rel=0.1)
+
+
+def step_if(findings, number, faster):
+    """What a step is predicted to take if all that sleeps, forward or backward, is faster."""
+    schedule = Schedule(findings.trace, [number])
+    replay = Replay(activities_of(schedule, schedule.typical))
+    asleep = [
+        at
+        for at, one in enumerate(replay.activities.all)
+        if one.piece.event.name.startswith("py_func")
+    ]
+    assert asleep
+    return replay.each([asleep], 1 / faster)[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpexec.viz.measured.runs import StepRuns, runs_of
-from dpexec.viz.measured.schedule import COMMUNICATION, DATA, Schedule, Slice, Step
+from dpexec.viz.measured.schedule import COMMUNICATION, DATA, TOLERANCE, Schedule, Slice, Step
 from dpexec.viz.measured.shares import PathPart
 
 
@@ -25,12 +25,15 @@ class Activity:
         start: Seconds.
         stop: Seconds, not before start.
         run: Position of its task, or of the event outside of one, in `StepRuns.runs`.
+        waits_for: If nothing is done: the process, not in this trace, whose values a collective
+            waits for.
     """
 
     piece: Slice
     start: float
     stop: float
     run: int
+    waits_for: str | None = None
 
 
 class Activities:
@@ -48,9 +51,10 @@ class Activities:
     def __init__(self, runs: StepRuns) -> None:
         self.runs = runs
         cut = [
-            Activity(piece, start, stop, number)
+            one
             for number, run in enumerate(runs.runs)
             for piece, start, stop in _cut(run.piece, runs.parts, run.start)
+            for one in _waits(piece, start, stop, number)
         ]
         self.all = sorted(cut, key=lambda one: (one.start, one.run))
         self._first: dict[int, int] = {}  # by run
@@ -63,6 +67,7 @@ class Activities:
         for earlier, later in self._tasks() if runs.is_ordered else self._data():
             if earlier < later:  # clocks of several machines may say something else
                 self.needs[later].append(earlier)
+        self._pass_waits()
 
     def is_first(self, position: int) -> bool:
         """Whether a task begins with it."""
@@ -105,9 +110,38 @@ class Activities:
         within: dict[int, int] = {}  # by run
         for position, one in enumerate(self.all):
             thread = one.piece.event.thread
-            found.append(within.get(one.run, before.get(thread)))
+            last = within.get(one.run, before.get(thread))
+            # A thread may do something else while others are awaited.
+            while last is not None and self._goes_on(last, one):
+                last = found[last]
+            found.append(last)
             within[one.run] = before[thread] = position
         return found
+
+    def _goes_on(self, wait: int, one: Activity) -> bool:
+        """Whether an activity is a wait that goes on while another one runs."""
+        waiting = self.all[wait]
+        return waiting.waits_for is not None and waiting.stop > one.start + TOLERANCE
+
+    def _pass_waits(self) -> None:
+        """Let what comes behind a wait need what ended late in it: then it waited for that.
+
+        So it is where the trace is of all processes, as that of a cluster.
+        """
+        for position, one in enumerate(self.all):
+            before = self.thread[position]
+            if before is None or self.all[before].waits_for is None:
+                continue
+            wait = self.all[before]
+            if wait.run != one.run or one.waits_for is not None:
+                continue
+            middle = (wait.start + wait.stop) / 2
+            sources = [at for at in self.needs[before] if at < position]
+            late = [at for at in sources if self.all[at].stop > middle]
+            if late:
+                self.needs[position] += late
+                self.needs[before] = [at for at in self.needs[before] if at not in late]
+                self.thread[position] = self.thread[before]
 
     def _tasks(self) -> Iterator[tuple[int, int]]:
         for number, sources in enumerate(self.runs.before):
@@ -133,6 +167,22 @@ class Activities:
                         yield last, first
 
 
+def _waits(piece: Slice, start: float, stop: float, run: int) -> Iterator[Activity]:
+    """A part of a slice, with what a collective waited for other processes apart."""
+    event = piece.event
+    other = event.args.get("for")
+    if other is None or start != event.start:
+        yield Activity(piece, start, stop, run)
+        return
+    if event.args.get("awaited"):
+        yield Activity(piece, start - event.args["awaited"], start, run, other)
+    begun = min(stop, start + event.args.get("waited", 0.0))
+    if begun > start:
+        yield Activity(piece, start, begun, run, other)
+    if begun < stop or begun == start:
+        yield Activity(piece, begun, stop, run)
+
+
 def _cut(
     piece: Slice, parts: dict[int, list[Slice]], begin: float
 ) -> Iterator[tuple[Slice, float, float]]:
@@ -148,8 +198,11 @@ def _cut(
         yield piece, at, max(at, piece.event.stop)
 
 
-def part_of(schedule: Schedule, piece: Slice) -> PathPart:
-    """Return what kind of work a slice is where nothing that is part of it runs."""
+def part_of(schedule: Schedule, one: Activity) -> PathPart:
+    """Return what kind of work an activity is."""
+    piece = one.piece
+    if one.waits_for is not None:
+        return "straggler"
     if piece.event.kind in DATA:
         return "data"
     if piece.event.kind in COMMUNICATION:

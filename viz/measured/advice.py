@@ -92,6 +92,11 @@ def _waits(waits: Sequence[Wait], schedule: Schedule, what_if: WhatIf) -> Iterat
 def _text_of(wait: Wait, schedule: Schedule) -> str:
     who = f"device {wait.device} waits {percent(wait.share)} of the step"
     where = "" if wait.on_device is None else f" of device {wait.on_device}"
+    if wait.cause == "straggler" and wait.on_device is None:
+        return (
+            f"{who} for {wait.task}, whose values come last: see what else runs on its cores, or "
+            "whether it gets more samples"
+        )
     if wait.cause == "straggler":
         longer = f"takes {wait.ratio:.1f} times as long" if (wait.ratio or 0) > 1.05 else "is late"
         return (
@@ -139,6 +144,8 @@ def _without(wait: Wait) -> Callable[[Replay], float]:
         times, delays = replay.recorded.copy(), list(replay.activities.delays)
         for at, one in enumerate(replay.activities.all):
             run = runs.runs[one.run]
+            if one.waits_for is not None and one.waits_for == wait.task:
+                times[at] = 0.0
             if not _is_of(wait, run):
                 continue
             if wait.cause == "dependency":
@@ -195,7 +202,7 @@ def _part(what_if: WhatIf, part: str, text: str) -> Advice:
         schedule = replay.activities.runs.schedule
         times: Times = replay.recorded.copy()
         for at, one in enumerate(replay.activities.all):
-            if part_of(schedule, one.piece) == part:
+            if part_of(schedule, one) == part:
                 times[at] = 0.0
         return replay.seconds(times)
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from dpexec.viz.measured import intervals
+from dpexec.viz.measured.activities import activities_of
 from dpexec.viz.measured.advice import Advice, advice
 from dpexec.viz.measured.critical_path import CriticalPath, critical_path
 from dpexec.viz.measured.intervals import Interval
@@ -141,8 +142,9 @@ def _waits(steps: Sequence[_StepAnalysis], total: float) -> tuple[Wait, ...]:
     sums: dict[tuple[int, Cause, str, int | None], list[tuple[float, float | None]]] = {}
     for step in steps:
         for device, cause, seconds, run, ratio in step.waits:
-            name = run.name if run else "the next task"
-            key = (device, cause, name, run.piece.event.device if run else None)
+            name = run if isinstance(run, str) else run.name if run else "the next task"
+            on_device = run.piece.event.device if isinstance(run, Run) else None
+            key = (device, cause, name, on_device)
             sums.setdefault(key, []).append((seconds, ratio))
     found = []
     for (device, cause, name, other), parts in sums.items():
@@ -163,7 +165,8 @@ def _threads(schedule: Schedule) -> int:
     return int(meta.get("num_threads") or len({track.thread for track in schedule.tracks}))
 
 
-_Found = tuple[int, Cause, float, Run | None, float | None]
+_Found = tuple[int, Cause, float, Run | str | None, float | None]
+"""Device, cause, seconds, what was waited for (a process by its name), and times as long."""
 
 
 class _StepAnalysis:
@@ -184,11 +187,20 @@ class _StepAnalysis:
         """What a device did, in seconds that add up to the step; then its communication."""
         busy: list[Interval] = []
         kinds = self._kinds(device)
-        for name in ("compute", "communication", "data", "overhead"):
+        sums = dict.fromkeys(CAUSES, 0.0)
+        for name in ("compute", "communication", "data"):
             together = intervals.union([*busy, *kinds[name]])
             yield name, intervals.length(together) - intervals.length(busy)
             busy = together
-        sums = dict.fromkeys(CAUSES, 0.0)
+        for other, times in self._others(device).items():
+            together = intervals.union([*busy, *times])
+            seconds = intervals.length(together) - intervals.length(busy)
+            sums["straggler"] += seconds
+            self.waits.append((device, "straggler", seconds, other, None))
+            busy = together
+        together = intervals.union([*busy, *kinds["overhead"]])
+        yield "overhead", intervals.length(together) - intervals.length(busy)
+        busy = together
         for start, stop in intervals.gaps(busy, self.window):
             for cause, seconds, run, ratio in self._why(device, start, stop):
                 sums[cause] += seconds
@@ -219,8 +231,17 @@ class _StepAnalysis:
                     name = "communication" if collective else "compute"
                 else:
                     name = "overhead"
-                found[name].append((event.start, event.stop))
+                waited = event.args.get("waited", 0.0) if name == "communication" else 0.0
+                found[name].append((min(event.stop, event.start + waited), event.stop))
         return {name: intervals.union(times) for name, times in found.items()}
+
+    def _others(self, device: int) -> dict[str, list[Interval]]:
+        """When collectives waited for processes that are not in the trace, by whom."""
+        found: dict[str, list[Interval]] = {}
+        for one in activities_of(self.runs.schedule, self.runs.step).all:
+            if one.waits_for is not None and device in self.runs.runs[one.run].devices:
+                found.setdefault(one.waits_for, []).append((one.start, one.stop))
+        return {other: intervals.union(times) for other, times in found.items()}
 
     def _why(
         self, device: int, start: float, stop: float

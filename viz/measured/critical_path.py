@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from dpexec.viz.measured.activities import Activities, activities_of, part_of
+from dpexec.viz.measured.activities import Activities, Activity, activities_of, part_of
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule, Step
@@ -81,7 +81,8 @@ class CriticalPath:
     @cached_property
     def slices(self) -> tuple[int, ...]:
         """Ids of the slices at work on it, in order."""
-        work = (link.slice for link in self.links if link.part != "overhead")
+        idle = ("overhead", "straggler")
+        work = (link.slice for link in self.links if link.part not in idle)
         return tuple(dict.fromkeys(work))
 
     @cached_property
@@ -104,7 +105,8 @@ class CriticalPath:
     @property
     def work(self) -> float:
         """Seconds that are no waiting."""
-        return self.seconds - self.parts["scheduler"] - self.parts["unknown"]
+        waits = ("straggler", "scheduler", "unknown")
+        return self.seconds - sum(self.parts[name] for name in waits)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -141,7 +143,8 @@ def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
     for one, spare in zip(activities.all, replay.slack(), strict=True):
         if one.piece.is_leaf_work:
             slack[one.piece.id] = min(spare, slack.get(one.piece.id, spare))
-    pieces = (schedule.by_id[link.slice] for link in links if link.part != "overhead")
+    idle = ("overhead", "straggler")
+    pieces = (schedule.by_id[link.slice] for link in links if link.part not in idle)
     nodes = (node for piece in pieces for node in schedule.nodes_of(piece))
     return CriticalPath(
         step=step.number,
@@ -179,16 +182,22 @@ def path_links(activities: Activities) -> tuple[list[int], list[Link]]:
                 slice=one.piece.id,
                 start=begun,
                 stop=stop,
-                part=part_of(activities.runs.schedule, one.piece),
+                part=part_of(activities.runs.schedule, one),
                 reason=_reason(activities, at, source),
                 delay=begun - ready,
                 lead=_lead(activities, at, source),
                 device=one.piece.event.device,
-                name=run.name if run.piece is one.piece else one.piece.event.name,
+                name=_name_of(run, one),
             )
         )
         at, stop = source, ready
     return positions[::-1], found[::-1]
+
+
+def _name_of(run: Run, one: Activity) -> str:
+    if one.waits_for is not None:
+        return f"waiting for {one.waits_for}"
+    return run.name if run.piece is one.piece else one.piece.event.name
 
 
 def _lead(activities: Activities, at: int, source: int | None) -> float:

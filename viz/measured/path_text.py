@@ -56,6 +56,12 @@ def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
     first = path.links[0]
     if first.delay > 0 and path.ordered:
         yield first.delay, f"{_who(first)} began {seconds_text(first.delay)} into the step."
+    waits: dict[str, float] = {}
+    for link in path.links:
+        if link.part == "straggler":
+            waits[link.name] = waits.get(link.name, 0.0) + link.stop - link.start
+    for name, seconds in waits.items():
+        yield seconds, f"{seconds_text(seconds)} went by {name}, whose values came last."
     for before, link in pairwise(path.links):
         if link.delay > 0 and path.ordered:
             yield link.delay, f"{_who(link)} was ready {seconds_text(link.delay)} before it began."
@@ -65,7 +71,7 @@ def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
                 "straggler, other devices were done."
             )
             yield link.lead, text
-        elif link.reason == "thread":
+        elif link.reason == "thread" and before.part != "straggler":
             text = (
                 f"{_who(link)} was ready {seconds_text(link.lead)} before its thread was done with "
                 f"{_who(before)}."

@@ -9,8 +9,11 @@ Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unkno
 
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
-PathPart = Literal["compute", "communication", "data", "overhead", "scheduler", "unknown"]
-"""What the critical path spends time on; nothing on it waits for results."""
+PathPart = Literal[
+    "compute", "communication", "data", "overhead", "straggler", "scheduler", "unknown"
+]
+"""What the critical path spends time on; nothing on it waits for results but those of processes
+that are not in the trace, which are stragglers."""
 
 
 @dataclass(frozen=True)

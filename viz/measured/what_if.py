@@ -150,6 +150,10 @@ class WhatIf:
         found: dict[Hashable, list[int]] = {}
         for at, one in enumerate(activities.all):
             piece = one.piece
+            if one.waits_for is not None:  # no operator's work
+                if by == "type":
+                    found.setdefault((f"waiting for {one.waits_for}", None), []).append(at)
+                continue
             if piece.id not in keys:
                 name = name_of(piece)[0]
                 one_of = by == "node" and name != BETWEEN

@@ -7,6 +7,7 @@ passes before all have reached it (:meth:`Group.barrier`, or an all-reduce, see 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -57,7 +58,8 @@ class Group:
         self.bytes_sent = 0
         self.moved: dict[int, dict[str, int]] = {}
         """What collectives of the latest step moved, by number: bytes that went through sockets,
-        and that were put into memory which several members see."""
+        and that were put into memory which several members see; and how they waited at first, see
+        :meth:`waited`."""
         self.nccl: GpuExchange | None = None
         """What exchanges values between GPUs, if it is not the members' processors."""
         self._step = -1
@@ -99,13 +101,34 @@ class Group:
         self.bytes_sent += sent
         moved = self.moved_at(tag)
         moved["sent"] += sent
+        began = time.perf_counter_ns()
+        heard: dict[int, int] = {}
 
-        def counted(place: Place, nbytes: int) -> Sequence[memoryview]:
+        def counted(rank: int, place: Place, nbytes: int) -> Sequence[memoryview]:
+            heard[rank] = time.perf_counter_ns()
             moved["received"] += nbytes
             return place(nbytes)
 
-        takes = {rank: functools.partial(counted, place) for rank, place in places.items()}
+        takes = {rank: functools.partial(counted, rank, place) for rank, place in places.items()}
         exchange(self.channels, tag, sends, takes, self.limit)
+        if heard and "waited" not in moved:
+            last = max(heard, key=heard.__getitem__)
+            moved.update(self.waited(heard[last] - began, last))
+
+    def waited(self, nanoseconds: int, last: int | None) -> dict[str, int]:
+        """What is noted of a wait for other members at the begin of a collective.
+
+        Args:
+            nanoseconds: until the first that came of the last one.
+            last: its rank; None if nobody was waited for long.
+
+        Returns:
+            How long it was, that rank, and the first replica there; nothing if it was not long.
+        """
+        if last is None:
+            return {}
+        replica = min(self.members[last].devices, default=last)
+        return {"waited": nanoseconds, "rank": last, "replica": replica}
 
     def signal(self, tag: Tag, to: Iterable[int], of: Iterable[int]) -> None:
         """Tell some members that something is there, and wait until others say so.

@@ -91,11 +91,18 @@ class MemorySums(StepSums):
         sizes = {rank: places.size for rank, places in enumerate(self._places)}
         self._memory = group.share(sizes, Tag(0, 1 << 34, "the memory of sums"))
         self._ranks: dict[int, int] = {}  # of words, by address
+        self._waits: dict[int, dict[str, int]] = {}  # of tasks one by one, in this step
+        self._other = group.waited(0, *group.channels) if len(group.members) == 2 else {}
         self._texts: dict[int, str] = {}
         self._ready = self._signs("ready", READY)
         known = (bucket for bucket in buckets if bucket.number not in self.unknown)
         self._tasks = {bucket.number: self._make(bucket.number, bucket) for bucket in known}
         self._reducers = {number: reducer_of(group, buckets[number]) for number in self.unknown}
+
+    def begin(self, step: int) -> None:
+        """See :class:`StepSums`."""
+        super().begin(step)
+        self._waits = {}
 
     # ---- memory
 
@@ -254,14 +261,13 @@ class MemorySums(StepSums):
         for total, slots, _ in task.dense:
             for device, slot in slots.items():
                 if home[device] == mine:
-                    value = checked(envs[device - self.first], total, device)
-                    np.copyto(slot, value)
+                    np.copyto(slot, checked(envs[device - self.first], total, device))
                     moved["shared"] += total.nbytes
         for total, found in task.rows:
             for device, count in zip(total.sources, found.counts, strict=True):
                 if home[device] == mine:
                     count[0] = len(envs[device - self.first][total.name].row_array)
-        self._meet(task.exchange.posted, number)
+        self._waits[number] = self._meet(task.exchange.posted, number)
         add_up(task.additions)
         for total, found in task.rows:
             moved["shared"] += self._place(total, found, envs)
@@ -289,14 +295,16 @@ class MemorySums(StepSums):
                 nbytes += (end - start) * (8 + total.nbytes)
         return nbytes
 
-    def _meet(self, signs: Signs, number: int) -> None:
-        """Say that this member is there, and wait for the others."""
+    def _meet(self, signs: Signs, number: int) -> dict[str, int]:
+        """Say that this member is there, and wait for the others; returns what is noted of that."""
         write(signs.own, self.step)
-        self._wait(signs, self.tag(number))
+        began = time.perf_counter_ns()
+        last = self._wait(signs, self.tag(number))
+        return self.group.waited(time.perf_counter_ns() - began, last)
 
-    def _wait(self, signs: Signs, tag: Tag) -> None:
-        words = {word: self._ranks[word] for word in signs.others}
-        wait_for(self.group.channels, words, self.step, self.group.limit, tag)
+    def _wait(self, signs: Signs, tag: Tag) -> int | None:
+        group, words = self.group, {word: self._ranks[word] for word in signs.others}
+        return wait_for(group.channels, words, self.step, group.limit, tag)
 
     def wait_for_all(self) -> None:
         """See :class:`StepSums`."""
@@ -311,14 +319,14 @@ class MemorySums(StepSums):
     def moved(self) -> dict[int, dict[str, int]]:
         """See :class:`StepSums`; a step of code puts there what its slots hold."""
         found = {n: self.group.moved[n] for n in self.unknown if n in self.group.moved}
+        mine = self.group.members[self.group.rank].devices
         for number, task in self._tasks.items():
-            mine = self.group.members[self.group.rank].devices
             nbytes = sum(t.nbytes for t, slots, _ in task.dense for d in slots if d in mine)
             for total, rows in task.rows:
                 counts = zip(total.sources, rows.counts, strict=True)
-                count = sum(int(count[0]) for device, count in counts if device in mine)
-                nbytes += count * (8 + total.nbytes)
-            found[number] = {"sent": 0, "received": 0, "shared": nbytes}
+                nbytes += sum(int(n[0]) for d, n in counts if d in mine) * (8 + total.nbytes)
+            waited = self._waits.get(number, self._other)
+            found[number] = {"sent": 0, "received": 0, "shared": nbytes, **waited}
         return found
 
 

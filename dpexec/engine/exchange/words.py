@@ -36,7 +36,7 @@ def lacking(words: Mapping[int, int], turn: int) -> list[int]:
 
 def wait_for(
     channels: Mapping[int, Channel], words: Mapping[int, int], turn: int, limit: float, tag: Tag
-) -> None:
+) -> int | None:
     """Wait until members have come somewhere.
 
     Args:
@@ -46,14 +46,20 @@ def wait_for(
         limit: seconds.
         tag: what is waited for.
 
+    Returns:
+        The rank of who came last; None if nobody was waited for long.
+
     Raises:
         GangError: one is gone, says that the run ends, or does not come within the limit.
     """
+    last = None
     addresses = np.array([*words], np.int64)
     began = time.perf_counter()
     while not reached(addresses.ctypes.data, len(addresses), turn, _PATIENCE):
         look_after(channels, lambda: lacking(words, turn), began, limit, tag)
+        last = next(iter(lacking(words, turn)), last)
         nap(began)
+    return last
 
 
 class Talk:

@@ -180,8 +180,25 @@ class CodeNotes:
         }
         for task, sizes in self._moved.get(row, {}).items():
             node = self._layout.plan.tasks[task].nodes[0].id
-            moved[node] = {**moved.get(node, {}), **sizes}
+            moved[node] = {**moved.get(node, {}), **sizes, **self._awaited(row, task)}
         return StepRecord(self._layout, self._lives, tasks, (), around, moved=moved)
+
+    def _awaited(self, row: int, number: int) -> dict[str, int]:
+        """How long a task waited for the values of other processes when its own were there.
+
+        Its first part puts them there; the next one begins when those of the others are there, too.
+        """
+        if number in self._carried.get(row, {}):
+            return {}
+        noted = [
+            times
+            for (task, _), times in zip(self._parts, self._schedule.notes, strict=True)
+            if task is not None and task.id == number
+        ]
+        (_, posted), *following = noted
+        row_of = self._stamps[row]
+        begun = min((int(row_of[at + 1]) for at, _ in following), default=0)
+        return {"awaited": max(0, begun - int(row_of[posted - 1]))}
 
     def tasks_ran(self, row: int) -> Iterator[tuple[Task, float, float]]:
         """When tasks ran, see :meth:`Notes.tasks_ran`; waits for other processes are parts, too."""

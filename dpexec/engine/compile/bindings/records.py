@@ -56,7 +56,9 @@ TaskSpans = tuple[Task, Ran, list[Span]]
 """A task, when it ran, and what it did."""
 
 Moved = dict[int, dict[str, int]]
-"""Bytes by what happened to them, of each of some collectives."""
+"""Bytes by what happened to them, of each of some collectives; also, of those among processes, for
+how many nanoseconds they "waited" for the others first, or were "awaited" before they began, and
+"rank" and "replica" of who came last."""
 
 Around = tuple[str, Kind, float, float, int, dict[str, Any]]
 """Name, kind, start and end in nanoseconds, thread, facts."""
@@ -217,7 +219,7 @@ class StepRecord:
             for nodes, begin, end, share in spans:
                 name, facts = self._about(nodes, share)
                 if nodes[0].id in self.moved:
-                    facts = {**facts, **self.moved[nodes[0].id]}
+                    facts = {**facts, **self._moved(nodes[0])}
                 kind = "collective" if nodes[0].is_collective else "op"
                 seconds = self._seconds(begin, end)
                 about = {**where, **facts}
@@ -227,6 +229,17 @@ class StepRecord:
             seconds = item.start + self.shift, item.stop + self.shift
             facts = {**where, "inside": item.node.name}
             yield (item.name, "op", device, key, *seconds, item.thread, facts, None)
+
+    def _moved(self, node: OpNode) -> dict[str, Any]:
+        """What a collective moved, and how long for whom it waited: nobody is named if at once."""
+        facts: dict[str, Any] = dict(self.moved[node.id])
+        rank, replica = facts.pop("rank", None), facts.pop("replica", None)
+        waits = {name: facts.pop(name) * _NANO for name in ("waited", "awaited") if name in facts}
+        if any(waits.values()):
+            facts.update((name, seconds) for name, seconds in waits.items() if seconds)
+            who = "other trainers" if rank is None else f"trainer {rank}"
+            facts["for"] = f"replica {replica}" if self.worker else who
+        return facts
 
     def _about(self, nodes: list[OpNode], share: Share) -> tuple[str, dict[str, Any]]:
         """What an event says of nodes whose work was done together."""

@@ -1,0 +1,111 @@
+"""Collectives that wait for processes which are not in the trace: by hand, and of real trainers."""
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dpexec.viz.findings import analyse
+from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.schedule import Schedule
+
+import dpexec as fluid
+from dpexec import layers
+from dpexec.engine.exchange.party import part_all
+from tests.engine.run.trainers.pair import free_endpoint, together, two
+from tests.viz.traces import event, task, trace, two_replicas
+
+
+def waiting(steps=3, **waits):
+    """Two devices work for 2 s; the sum, with trainer 1, is there after 6 s; updates take 1 s."""
+    events = []
+    start = 5.5 if "awaited" in waits else 2
+    for step in range(steps):
+        at = 10 * step
+        for d in range(2):
+            key = f"forward_backward_dev{d}-{d}"
+            events += [
+                task(key, d, at, at + 2, d, step),
+                event("mul", "op", d, key, at, at + 1, d, 2 * d, step),
+                event("mul_grad", "op", d, key, at + 1, at + 2, d, 2 * d + 1, step),
+            ]
+        facts = {**waits, "for": "trainer 1"}
+        events += [
+            task("all_reduce-2", None, at + start, at + 6, 0, step),
+            event("all_reduce", "collective", None, "all_reduce-2", at + start, at + 6, 0, 4, step),
+        ]
+        events[-1].args.update(facts)
+        for d in range(2):
+            key = f"optimizer_dev{d}-{3 + d}"
+            events += [
+                task(key, d, at + 6, at + 7, d, step),
+                event("sgd", "op", d, key, at + 6, at + 7, d, 5 + d, step),
+            ]
+    return trace(events, two_replicas(), num_threads=2, scheduler="threads")
+
+
+@pytest.mark.parametrize("waits", [{"waited": 3.5}, {"awaited": 3.5}], ids=str)
+def test_a_wait_for_another_process_is_no_work_of_the_collective(waits):
+    schedule = Schedule(waiting(**waits))
+    path = critical_path(schedule)
+    assert path.parts["straggler"] == pytest.approx(3.5)
+    assert path.parts["communication"] == pytest.approx(0.5)
+    assert sum(path.parts.values()) == pytest.approx(path.seconds) == pytest.approx(7.0)
+    assert [link.name for link in path.links if link.part == "straggler"] == [
+        "waiting for trainer 1"
+    ]
+    found = analyse(waiting(**waits))
+    assert found.what_if("all_reduce", float("inf")) == pytest.approx(6.5)
+    assert found.what_if("waiting for trainer 1", float("inf")) == pytest.approx(3.5)
+    for use in found.analysis.devices:
+        assert (use.straggler, use.communication) == (pytest.approx(0.5), pytest.approx(0.5 / 7))
+        assert sum(use.parts.values()) == pytest.approx(1)
+    assert "3.50 s went by waiting for trainer 1" in str(found)
+    assert any("for trainer 1, whose values come last" in str(one) for one in found.analysis.advice)
+
+
+def test_work_that_ends_late_in_the_wait_is_what_was_waited_for():
+    """So it is where a trace is of all processes: another replica is to blame, by its work."""
+    made = waiting(waited=3.5)
+    late = [
+        event(e.name, e.kind, 1, e.key, e.start, e.stop + 3.4, e.thread, e.node, e.step)
+        if e.key == "forward_backward_dev1-1" and e.name != "mul"
+        else e
+        for e in made.events
+    ]
+    path = critical_path(Schedule(trace(late, two_replicas(), num_threads=2)))
+    assert path.parts["straggler"] == 0 and path.links[1].name == "mul_grad"
+    assert path.links[1].device == 1
+
+
+def sleeping():
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = layers.data("x", [4])
+        slept = main.global_block().create_var(name="slept", dtype="float32", shape=[-1, 4])
+
+        def sleep(value):
+            time.sleep(float(np.max(value)))
+            return value
+
+        layers.py_func(sleep, x, slept)
+        loss = layers.mean(layers.fc(slept, 8))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    return SimpleNamespace(main=main, startup=startup, loss=loss)
+
+
+def test_trainers_say_for_whom_they_waited(monkeypatch):
+    monkeypatch.setenv("DPEXEC_SECRET", "of this test")
+    slow, fast = 0.08, 0.01
+    trainers = two(sleeping(), [free_endpoint() for _ in range(2)], trace=True, devices=1)
+    feeds = [[{"x": np.full((2, 4), seconds, np.float32)}] * 3 for seconds in (fast, slow)]
+    together(trainers, feeds)
+    assert [trainer.error for trainer in trainers] == [None, None]
+    part_all()
+    early, late = (analyse(trainer.compiled, steps=[1, 2]) for trainer in trainers)
+    waited = [e.args for e in trainers[0].compiled.trace if "waited" in e.args and e.step]
+    assert len(waited) == 2 and {args["for"] for args in waited} == {"trainer 1"}
+    for args in waited:
+        assert args["waited"] == pytest.approx(slow - fast, abs=0.05)
+    share = early.analysis.path.parts["straggler"] / early.analysis.path.seconds
+    assert share > 0.4 and late.analysis.path.parts["straggler"] < 0.4 * slow
