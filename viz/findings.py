@@ -14,7 +14,14 @@ from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
-from dpexec.viz.pages.page_data import BarData, FigureData, SectionData, SentenceData, TextData
+from dpexec.viz.pages.page_data import (
+    BarData,
+    FigureData,
+    SectionData,
+    SentenceData,
+    StepsData,
+    TextData,
+)
 from dpexec.viz.pages.units import counted, percent, seconds_text, spread_text
 from dpexec.viz.pages.view import View
 from dpexec.viz.pages.words import PARTS
@@ -81,6 +88,8 @@ class Findings(View):
             {"heading": "Steps", "figures": self._figures(), "sentences": facts},
             {"heading": "What each device did", "bars": bars},
         ]
+        if len(found.steps) > 1:
+            sections.insert(1, {"heading": "Time of every step", "steps": self._every_step()})
         if advice:
             sections.append({"heading": "What to change", "sentences": advice})
         if worth:
@@ -92,6 +101,15 @@ class Findings(View):
             "title": self.title,
             "notes": self.notes,
             "sections": sections,
+        }
+
+    def _every_step(self) -> StepsData:
+        found = self.analysis
+        return {
+            "numbers": [step.step for step in found.steps],
+            "seconds": [step.seconds for step in found.steps],
+            "left_out": found.left_out,
+            "median": found.median,
         }
 
     def _figures(self) -> list[FigureData]:

@@ -154,6 +154,14 @@ class Simulation(View):
             None: "of all causes together",
         }[following.reason]
         gain = following.throughput / self.end.throughput
+        if self.end.devices == 1:
+            own = "; with cores= they share more, with bandwidth= each has its own machine"
+            if self.link.bandwidth is not None:
+                own = ""
+            return (
+                f"More than one device is not worth it: {following.devices} would do {gain:.2f} "
+                f"times the work of one, because {why} ({following.reason or 'none alone'}){own}."
+            )
         return (
             f"Scaling ends at {counted(self.end.devices, 'device')}: {following.devices} do "
             f"{gain:.2f} times the work, because {why} ({following.reason or 'none alone'})."

@@ -124,10 +124,11 @@ def run(options: argparse.Namespace) -> int:
         options: what the user asked for.
     """
     check(options.script, options.report, options.trace)
-    with contextlib.ExitStack() as stack:
-        if options.report is not None or options.trace is not None:
-            stack.enter_context(_recording(options))
+    if options.report is None and options.trace is None:
         return execute(options)
+    with _recording(options) as written:
+        code = execute(options)
+    return code or (0 if written else SCRIPT_ERROR)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -223,32 +224,36 @@ class _Recorders:
 
 
 @contextlib.contextmanager
-def _recording(options: argparse.Namespace) -> Iterator[None]:
-    """Record what a block runs, and write what was asked for, even if the script fails."""
+def _recording(options: argparse.Namespace) -> Iterator[list[str]]:
+    """Record what a block runs, and write what was asked for, even if the script fails.
+
+    What it gives lists the files at the end.
+    """
     from dpexec.engine.trace import live
 
     recorders = _Recorders()
     live.add(recorders)
+    written: list[str] = []
     try:
-        yield
+        yield written
     finally:
         live.remove(recorders)
-        _write(recorders, options)
+        written += _write(recorders, options)
 
 
-def _write(recorders: _Recorders, options: argparse.Namespace) -> None:
-    """Write the program with the most steps: the one that was trained."""
+def _write(recorders: _Recorders, options: argparse.Namespace) -> list[str]:
+    """Write the program with the most steps, the one that was trained; returns the files."""
     from dpexec.engine.dispatch.traces import trace_of
     from dpexec.engine.trace import save
 
     found = {engine: it for engine, it in recorders.found.items() if it.told}
     if not found:
         print(
-            "dpexec run: nothing was recorded, the script completed no step of a program; nothing "
-            "is written",
+            "dpexec run: nothing was recorded: the script completed no step of a program in this "
+            "process (processes that it starts are not recorded); nothing is written",
             file=sys.stderr,
         )
-        return
+        return []
     engine = max(found, key=lambda engine: (found[engine].told, len(found[engine])))
     trace = trace_of(engine, found[engine])
     try:
@@ -269,3 +274,4 @@ def _write(recorders: _Recorders, options: argparse.Namespace) -> None:
         f"in {' and '.join(files)}{rest}",
         file=sys.stderr,
     )
+    return files

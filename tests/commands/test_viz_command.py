@@ -286,6 +286,6 @@ def test_run_looks_at_its_targets_before_the_script_runs(
 def test_run_of_a_script_without_programs_says_that_nothing_was_recorded(tmp_path, capsys):
     (tmp_path / "train.py").write_text("print('hello')")
     code = cli.main(["run", str(tmp_path / "train.py"), "--trace", str(tmp_path / "out.json")])
-    assert code == 0
-    assert "nothing was recorded" in capsys.readouterr().err
+    assert code == 1
+    assert "completed no step of a program" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()

@@ -8,6 +8,7 @@ pattern as well as in colour.
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,12 @@ def overview(board: Any) -> str:
     )
 
 
+def ended(content: str) -> str:
+    """Return panels that say that they follow nothing any more: a notebook stores them so."""
+    text = f"This view ended at {time.strftime('%H:%M:%S on %Y-%m-%d')} and follows no training."
+    return f'<div><div class="dpl"><p class="note" role="status">{text}</p></div>{content}</div>'
+
+
 class LiveView:
     """A live view below a notebook cell; it follows training in the background.
 
@@ -84,15 +91,19 @@ class LiveView:
         self._thread.start()
 
     def _follow(self, interval: float) -> None:
-        last = False
+        last, shown = False, overview(Board())
         try:
             while not last:
                 last = self._stopped.wait(interval) or self._source.gone
                 self._process.send(self._source.report())
                 content = self._process.receive()
-                if content is not None:
+                shown = content or shown
+                if last:
+                    self._display.update({"text/html": ended(shown)}, raw=True)
+                elif content is not None:
                     self._display.update({"text/html": content}, raw=True)
         except ChildProcessError as error:
+            self._display.update({"text/html": ended(shown)}, raw=True)
             warnings.warn(f"training is no longer shown, but goes on: {error}", stacklevel=2)
         finally:
             self._stopped.set()

@@ -300,11 +300,21 @@ class SentenceData(TypedDict):
     nodes: NotRequired[Sequence[int]]
 
 
+class StepsData(TypedDict):
+    """The time of every step, those first ones included that do not count."""
+
+    numbers: Sequence[int]
+    seconds: Sequence[float]
+    left_out: int
+    median: float
+
+
 class SectionData(TypedDict):
     """A heading with what belongs under it."""
 
     heading: str
     figures: NotRequired[Sequence[FigureData]]
+    steps: NotRequired[StepsData]
     bars: NotRequired[Sequence[BarData]]
     sentences: NotRequired[Sequence[SentenceData]]
     code: NotRequired[Sequence[str]]  # lines to copy into a script

@@ -3,7 +3,8 @@
 It holds every event once: the rows that those tools draw are what dpexec reads back.
 
 Format: "Trace Event Format" of the Chromium project: complete events (ph "X"), metadata ("M"),
-arrows between tasks ("s" to "f") and counters ("C"); microseconds since the first event.
+arrows between tasks ("s" to "f"), counters ("C"), steps as markers ("i") and spans ("b" to "e");
+microseconds since the first event.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def to_chrome(trace: Trace) -> dict[str, Any]:
     There is a process for every device, one for what devices do together, and one for what comes in
     and goes out; in each a track for every thread, on which what a task did lies inside of it.
     Arrows go from a task to those that wait for it. Counters show the memory of each device and the
-    bytes that were moved.
+    bytes that were moved. Markers say where steps begin and end.
 
     Args:
         trace: What to export.
@@ -61,6 +62,7 @@ def to_chrome(trace: Trace) -> dict[str, Any]:
     rows.extend(_arrows(trace, tasks, tracks, clock))
     rows.extend(_memory(trace, clock))
     rows.extend(_moved(trace, clock))
+    rows.extend(_steps(trace, clock))
     other = {**trace.to_json(events=False), "events": _rest(trace, placed, tracks, clock)}
     return {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": other}
 
@@ -222,6 +224,22 @@ def _moved(trace: Trace, clock: _Clock) -> Iterator[Row]:
 
 
 # ---- reading back
+
+
+def _steps(trace: Trace, clock: _Clock) -> Iterator[Row]:
+    """A line through all tracks where a step begins, and a track on which steps lie."""
+    spans: dict[int, tuple[float, float]] = {}
+    for event in trace.events:
+        first, last = spans.get(event.step, (event.start, event.stop))
+        spans[event.step] = min(first, event.start), max(last, event.stop)
+    for number, (first, last) in sorted(spans.items()):
+        place = {"pid": 0, "tid": 0, "cat": "step"}
+        args = {"step": number}
+        ends = {**place, "name": "step", "id": number, "args": args}
+        line = {**place, "name": f"step {number}", "ph": "i", "s": "g", "args": args}
+        yield {**line, "ts": clock.at(first)}
+        yield {**ends, "ph": "b", "ts": clock.at(first)}
+        yield {**ends, "ph": "e", "ts": clock.at(last)}
 
 
 def _rest(

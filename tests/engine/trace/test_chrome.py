@@ -23,6 +23,9 @@ NEEDED = {
     "C": {"name", "ts", "args"},
     "s": {"name", "cat", "id", "ts"},
     "f": {"name", "cat", "id", "ts", "bp"},
+    "i": {"name", "cat", "s", "ts"},
+    "b": {"name", "cat", "id", "ts"},
+    "e": {"name", "cat", "id", "ts"},
 }
 """The fields that rows of a phase need, by the format's description; all have pid and tid."""
 
@@ -153,6 +156,13 @@ def test_recorded_steps_are_legal(options):
     waits = sum(len(task["after"]) for task in trace.graph["tasks"])
     assert sum(row["ph"] == "s" for row in rows) == waits * len(trace.steps)
     assert sum(row["ph"] == "X" for row in rows) == len(trace)
+    steps = [[row for row in rows if row["ph"] == phase] for phase in "ibe"]
+    assert [len(found) for found in steps] == [len(trace.steps)] * 3
+    for marker, begin, end in zip(*steps, strict=True):
+        inside = [r for r in rows if r["ph"] == "X" and r["args"]["step"] == begin["id"]]
+        assert marker["name"] == f"step {begin['id']}" and marker["s"] == "g"
+        assert marker["ts"] == begin["ts"] == min(row["ts"] for row in inside)
+        assert end["ts"] == pytest.approx(max(row["ts"] + row["dur"] for row in inside))
 
 
 def read_back(trace: Trace) -> Trace:

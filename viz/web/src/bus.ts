@@ -9,6 +9,7 @@ type Listener = (nodes: readonly number[], origin: object) => void;
 export class Bus {
   nodes: readonly number[] = [];
   private listeners: Listener[] = [];
+  private stepListeners: ((number: number) => void)[] = [];
   private openers = new Map<Kind, () => void>();
 
   listen(listener: Listener): void {
@@ -18,6 +19,16 @@ export class Bus {
   select(nodes: readonly number[], origin: object): void {
     this.nodes = nodes;
     for (const listener of this.listeners) listener(nodes, origin);
+  }
+
+  /** Go to the timeline, and show a step there. */
+  openStep(number: number): void {
+    this.openers.get("timeline")?.();
+    for (const listener of this.stepListeners) listener(number);
+  }
+
+  onStep(listener: (number: number) => void): void {
+    this.stepListeners.push(listener);
   }
 
   /** Register how the tab with this kind of view is opened. */

@@ -203,6 +203,7 @@ export interface ChartData extends Base {
 export interface TextSection {
   heading: string;
   figures?: { label: string; value: number | null; unit: Unit; hint?: string }[];
+  steps?: { numbers: number[]; seconds: number[]; left_out: number; median: number };
   bars?: { label: string; unit: Unit; parts: [string, number, string][] }[];
   sentences?: { text: string; tone: "plain" | "good" | "warn"; nodes?: number[] }[];
   code?: string[];

@@ -4,6 +4,7 @@ import type { Context, Panel } from "./bus";
 import type { TextData, TextSection } from "./data";
 import { type Child, h } from "./dom";
 import { figure } from "./format";
+import { everyStep } from "./steps";
 
 const TONES = { plain: "", good: "✓", warn: "!" } as const;
 
@@ -22,7 +23,7 @@ export function textView(data: TextData, context: Context): Panel {
 }
 
 function content(section: TextSection, context: Context): Child {
-  const { figures, bars, sentences, code } = section;
+  const { figures, steps, bars, sentences, code } = section;
   return [
     figures?.length
       ? h(
@@ -39,6 +40,7 @@ function content(section: TextSection, context: Context): Child {
           ),
         )
       : null,
+    steps ? everyStep(steps, context) : null,
     bars?.length ? [h("div", { class: "bars" }, bars.map(bar)), legend(bars)] : null,
     sentences?.length
       ? h(

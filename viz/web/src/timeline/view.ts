@@ -77,6 +77,10 @@ export class TimelineView implements Panel {
     this.listen();
     context.bus.listen((nodes, origin) => origin !== this && this.showNodes(nodes));
     context.playhead?.listen(() => this.follow());
+    context.bus.onStep((number) => {
+      const step = this.model.steps.find((one) => one.number === number);
+      if (step) this.zoomTo(step);
+    });
     if (context.bus.nodes.length) this.showNodes(context.bus.nodes);
   }
 
