@@ -131,8 +131,8 @@ class MemorySums(StepSums):
     def _signs(self, key: Any, text: str) -> Signs:
         """The words of all members for something."""
         words = [address(self._bytes(rank, key)) for rank in range(len(self.group.members))]
-        for rank, word in enumerate(words):
-            self._ranks[word], self._texts[word] = rank, text
+        self._ranks.update((word, rank) for rank, word in enumerate(words))
+        self._texts.update(dict.fromkeys(words, text))
         own = words.pop(self.group.rank)
         return Signs(own, words)
 
@@ -153,7 +153,7 @@ class MemorySums(StepSums):
                 results[total.name] = [result]
             else:
                 arrays = {d: part.view(np.int64) for d, part in parts.items()}
-                found = self._rows(number, index, total, list(arrays.values()))
+                found = self._rows(number, index, total, [*arrays.values()])
                 sparse.append((total, found))
                 results[total.name] = found.rows, found.value, found.total
                 own = next((i for i, d in enumerate(total.sources) if home[d] == mine), 0)
@@ -298,13 +298,12 @@ class MemorySums(StepSums):
     def _meet(self, signs: Signs, number: int) -> dict[str, int]:
         """Say that this member is there, and wait for the others; returns what is noted of that."""
         write(signs.own, self.step)
-        began = time.perf_counter_ns()
-        last = self._wait(signs, self.tag(number))
+        began, last = time.perf_counter_ns(), self._wait(signs, self.tag(number))
         return self.group.waited(time.perf_counter_ns() - began, last)
 
     def _wait(self, signs: Signs, tag: Tag) -> int | None:
-        group, words = self.group, {word: self._ranks[word] for word in signs.others}
-        return wait_for(group.channels, words, self.step, group.limit, tag)
+        words = {word: self._ranks[word] for word in signs.others}
+        return wait_for(self.group.channels, words, self.step, self.group.limit, tag)
 
     def wait_for_all(self) -> None:
         """See :class:`StepSums`."""
