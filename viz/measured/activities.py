@@ -198,11 +198,13 @@ def _cut(
         yield piece, at, max(at, piece.event.stop)
 
 
-def part_of(schedule: Schedule, one: Activity) -> PathPart:
-    """Return what kind of work an activity is."""
-    piece = one.piece
-    if one.waits_for is not None:
-        return "straggler"
+def part_at(schedule: Schedule, one: Activity) -> PathPart:
+    """Return what kind of work an activity is, or that it waits for another process."""
+    return "straggler" if one.waits_for is not None else part_of(schedule, one.piece)
+
+
+def part_of(schedule: Schedule, piece: Slice) -> PathPart:
+    """Return what kind of work a slice is where nothing that is part of it runs."""
     if piece.event.kind in DATA:
         return "data"
     if piece.event.kind in COMMUNICATION:

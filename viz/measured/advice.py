@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from dpexec.viz.measured import intervals
-from dpexec.viz.measured.activities import part_of
+from dpexec.viz.measured.activities import part_at
 from dpexec.viz.measured.replay import Replay, Times
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule
@@ -202,7 +202,7 @@ def _part(what_if: WhatIf, part: str, text: str) -> Advice:
         schedule = replay.activities.runs.schedule
         times: Times = replay.recorded.copy()
         for at, one in enumerate(replay.activities.all):
-            if part_of(schedule, one) == part:
+            if part_at(schedule, one) == part:
                 times[at] = 0.0
         return replay.seconds(times)
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from dpexec.viz.measured.activities import Activities, Activity, activities_of, part_of
+from dpexec.viz.measured.activities import Activities, Activity, activities_of, part_at
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule, Step
@@ -182,7 +182,7 @@ def path_links(activities: Activities) -> tuple[list[int], list[Link]]:
                 slice=one.piece.id,
                 start=begun,
                 stop=stop,
-                part=part_of(activities.runs.schedule, one),
+                part=part_at(activities.runs.schedule, one),
                 reason=_reason(activities, at, source),
                 delay=begun - ready,
                 lead=_lead(activities, at, source),

@@ -91,7 +91,8 @@ class Divider:
         late: Part = Part("scheduler" if activities.runs.is_ordered else "unknown")
         for at, link in zip(positions, links, strict=True):
             own[late] += link.delay
-            part = self._part(activities.all[at].piece)
+            one = activities.all[at]
+            part = Part("straggler") if one.waits_for is not None else self._part(one.piece)
             waited = intervals.within(threads, link.start, link.stop)
             behind[part] += waited
             rest = link.stop - link.start - waited
