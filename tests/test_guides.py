@@ -119,7 +119,7 @@ def test_tutorial_of_nets_and_replicas(capsys):
 def test_tutorial_of_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
-    *head, checkpoints, interrupted = programs("docs/tutorial/3-your-own-data.md")
+    *head, checkpoints, resumed, interrupted = programs("docs/tutorial/3-your-own-data.md")
     for program in head:
         exec(program, names)
     assert names["losses"].mean() < 1e-3 and float(names["value"]) < 0.5
@@ -127,6 +127,9 @@ def test_tutorial_of_data(tmp_path, monkeypatch):
     assert (names["start"], names["checkpoints"].steps) == (0, [30, 40, 50])
     exec(checkpoints, names)
     assert names["start"] == 50
+    exec(resumed, names)
+    assert names["checkpoints"].steps == [12, 15, 18]
+    assert sorted(names["houses"]["city"].unique().compute()) == [0, 1, 2]
     exec(interrupted, names)
     assert Path("interrupted").is_dir()
 

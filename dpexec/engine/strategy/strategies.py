@@ -154,7 +154,14 @@ class BuildStrategy(Strategy):
         object.__setattr__(self, "appended", ([], []))
 
     def with_fields(self, **values: Any) -> Self:
-        """Another strategy with the same passes, see :meth:`Strategy.with_fields`."""
+        """Another strategy with the same passes that differs in some fields.
+
+        Args:
+            values: by name of the field; the others are as they are here.
+
+        Raises:
+            AttributeError: there is no such field.
+        """
         made = super().with_fields(**values)
         made.appended[0].extend(self.appended[0])
         made.appended[1].extend(self.appended[1])

@@ -148,7 +148,7 @@ class TrainerExchange:
         if not all(feeds.samples):
             raise EnforceNotMet(
                 f"{me} was fed {sum(feeds.samples)} samples for {len(feeds.samples)} replicas: "
-                "with several trainers each replica needs one"
+                "with several trainers each replica needs at least one sample"
             )
         run = self._replicas.scope.run_count(self._label) + len(self._agreed)
         told = self._told_of(binding)
@@ -252,7 +252,7 @@ def _fit(rows: Rooms, rooms: Rooms) -> bool:
 
 
 def _grown(rows: Sequence[int], before: Sequence[int] | None) -> list[int]:
-    """Room for sparse values; where there was too little, for half as many rows again."""
+    """Rows that buffers of sparse values hold; 1.5 times as many where there were too few."""
     if before is None:
         return list(rows)
     return [room if n <= room else n * 3 // 2 for n, room in zip(rows, before, strict=True)]
