@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.protocol import pickle
 
-from dpexec.engine.cluster.messages import Epoch, NewBinding
-from dpexec.engine.compile.regions.env import Shard
+from dpexec.engine.cluster.messages import Epoch, GangStep, NewBinding
+from dpexec.engine.cluster.repeated_steps import repeat_in
 from dpexec.engine.dask.deliveries import StepRows
 from dpexec.engine.exchange.messages import joined, parted
 from dpexec.engine.exchange.rendezvous import Member
 from dpexec.engine.exchange.wire import GangError
-from dpexec.engine.ir.sizes import Counts
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.messages import Noted
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AlikeSteps",
     "Batch",
-    "GangStep",
     "Order",
     "Outcome",
     "Part",
@@ -67,33 +65,6 @@ class Part(NamedTuple):
     def task_name(self) -> str:
         """What groups the member's own tasks on dask's pages."""
         return "gang_" + "_".join(f"dev{device}" for device in self.me.devices)
-
-
-class GangStep(NamedTuple):
-    """A step of a gang, for one member.
-
-    Args:
-        binding: number of what runs.
-        rows: the numbers of rows of every device's batch, if it leaves them open.
-        number: of the step.
-        values: what its devices are fed.
-        shards: their parts of the run.
-        persistable: names of what is fed that also set a variable.
-        recorded: whether to note when tasks run.
-    """
-
-    binding: int
-    rows: tuple[Counts, ...]
-    number: int
-    values: Mapping[int, Mapping[str, Any]]
-    shards: Mapping[int, Shard]
-    persistable: frozenset[str]
-    recorded: bool = False
-
-    @property
-    def samples(self) -> list[int]:
-        """Of its devices."""
-        return [shard.samples for shard in self.shards.values()]
 
 
 class AlikeSteps(NamedTuple):
@@ -169,6 +140,7 @@ class Order(NamedTuple):
         kept: if there are some, numbers of all that it is to keep.
         blocks: keys of what lies on its worker, of which feeds are rows.
         over: numbers of batches that no later step names.
+        form: by which number the form of its only step is to be remembered; 0: by none.
     """
 
     base: int
@@ -177,6 +149,7 @@ class Order(NamedTuple):
     kept: Collection[int] = ()
     blocks: Sequence[Any] = ()
     over: Collection[int] = ()
+    form: int = 0
 
     def with_batches(self, batches: Mapping[int, Batch]) -> Order:
         """The order with what came ahead of it.
@@ -260,4 +233,5 @@ def encode(message: Order | Batch | Outcome | Rest) -> list[memoryview]:
 def decode(data: memoryview) -> Any:
     """The message in some bytes; its arrays use them."""
     head, *buffers = parted(data)
-    return pickle.loads(head, buffers=buffers)
+    repeat = repeat_in(head, buffers)
+    return pickle.loads(head, buffers=buffers) if repeat is None else repeat

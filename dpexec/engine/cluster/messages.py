@@ -15,7 +15,7 @@ from dpexec.engine.dask.deliveries import StepRows
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.ir.spec import Spec
 
-__all__ = ["BindingKey", "Epoch", "Feeding", "NewBinding", "Noted", "StepOf", "Value"]
+__all__ = ["BindingKey", "Epoch", "Feeding", "GangStep", "NewBinding", "Noted", "StepOf", "Value"]
 
 Value = tuple[int, str]
 """A variable of a device."""
@@ -108,3 +108,30 @@ class Noted:
     ran: Sequence[Ran | None]
     transfers: Sequence[Around]
     moved: Moved = field(default_factory=dict)
+
+
+class GangStep(NamedTuple):
+    """A step of a gang, for one member.
+
+    Args:
+        binding: number of what runs.
+        rows: the numbers of rows of every device's batch, if it leaves them open.
+        number: of the step.
+        values: what its devices are fed.
+        shards: their parts of the run.
+        persistable: names of what is fed that also set a variable.
+        recorded: whether to note when tasks run.
+    """
+
+    binding: int
+    rows: tuple[Counts, ...]
+    number: int
+    values: Mapping[int, Mapping[str, Any]]
+    shards: Mapping[int, Shard]
+    persistable: frozenset[str]
+    recorded: bool = False
+
+    @property
+    def samples(self) -> list[int]:
+        """Of its devices."""
+        return [shard.samples for shard in self.shards.values()]

@@ -132,7 +132,8 @@ class Line:
                 self._take(large.data)
             return count
         data, descriptors = self._channel.receive_all(_AT_ONCE)
-        self._descriptors += descriptors
+        if descriptors:
+            self._descriptors += descriptors
         self._data = memoryview(bytes(self._data) + data) if len(self._data) else data
         while len(self._data) >= HEADER.size and self._open():
             pass
@@ -140,30 +141,30 @@ class Line:
 
     def _open(self) -> bool:
         """Take the next frame; False if it is not there yet."""
-        kinds = (DATA, LENT)
-        kind, nbytes = opened(self._data[: HEADER.size], self.name, _tag(self._came), kinds)
-        data = self._data[HEADER.size : HEADER.size + nbytes]
-        if kind == DATA:
-            large = _Large(self.name, data, nbytes)
-            if not large.done:
-                self._data, self._large = memoryview(b""), large
-                return False
-            self._take(large.data)
-        elif len(data) < nbytes:
+        header = self._data[: HEADER.size]
+        kind, nbytes = opened(header, self.name, _tag(self._came), (DATA, LENT))
+        end = HEADER.size + nbytes
+        data = self._data[HEADER.size : end]
+        if len(data) < nbytes:
+            if kind == DATA:
+                self._data, self._large = memoryview(b""), _Large(self.name, data, nbytes)
             return False
-        elif kind == LAST_WORDS:
+        if kind == LAST_WORDS:
             raise GangError(bytes(data).decode(errors="replace"))
+        if kind == DATA:
+            self._take(_Large(self.name, data, nbytes).data)
         else:
-            self._take(self._borrower.take(data, self._descriptors), True)
-        self._data = self._data[HEADER.size + nbytes :]
+            self.messages.append(self._borrower.take(data, self._descriptors))
+            self._came += 1
+        self._data = self._data[end:]
         return True
 
-    def _take(self, message: memoryview, is_lent: bool = False) -> None:
-        """A message is there."""
+    def _take(self, message: memoryview) -> None:
+        """A message is there that came through the connection itself."""
         self.messages.append(message)
         self._came += 1
-        if not is_lent:
-            self.most = max(self.most, len(message))
+        if len(message) > self.most:
+            self.most = len(message)
 
     @property
     def events(self) -> tuple[socket.socket, int]:
@@ -182,10 +183,12 @@ class Line:
             GangError: the other end is gone.
         """
         deadline = time.monotonic() + seconds
-        while not self.messages:
+        if not self.is_quiet:
             self.move()
-            if not self.messages and not self._wait(deadline):
+        while not self.messages:
+            if not self._wait(deadline):
                 return None
+            self.move()
         return self.messages.popleft()
 
     def tell(self, buffers: Sequence[memoryview], limit: float) -> None:
@@ -199,6 +202,7 @@ class Line:
             GangError: the other end is gone, or takes nothing.
         """
         self.post(buffers)
+        self.flush()
         deadline = time.monotonic() + limit
         while self._sending:
             if self.move():

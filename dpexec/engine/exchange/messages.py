@@ -128,7 +128,7 @@ class Room:
             raise GangError(
                 f"{self._sender} announces {nbytes} bytes, for which there is no memory"
             ) from error
-        start = -memory.ctypes.data % LINE
+        start = -memory.__array_interface__["data"][0] % LINE
         self.data = memory[start : start + nbytes].data
         return [self.data]
 

@@ -11,8 +11,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpexec.engine.exchange.channels import DATA, HEADER, LAST_WORDS, Channel
 
@@ -53,8 +52,7 @@ class GangError(RuntimeError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(NamedTuple):
     """What a frame belongs to.
 
     Args:

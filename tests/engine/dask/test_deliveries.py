@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dpexec.engine.cluster.gang_messages import AlikeSteps, GangStep, Order
+from dpexec.engine.cluster.gang_messages import AlikeSteps, Order
+from dpexec.engine.cluster.messages import GangStep
 from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.dask.deliveries import StepRows, arrive, fed_to, rows_of

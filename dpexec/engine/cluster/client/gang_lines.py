@@ -102,23 +102,23 @@ class GangLines:
 
     # ---- orders
 
-    def post(self, orders: Sequence[Order]) -> None:
+    def post(self, orders: Sequence[Order | list[memoryview]]) -> None:
         """Send each member its order.
 
         Args:
-            orders: of all members.
+            orders: of all members; maybe as bytes already.
         """
         self.send(orders)
         self._outcomes = [None for _ in orders]
         self._waiting = set(range(len(orders)))
 
-    def send(self, told: Sequence[Order | Batch]) -> None:
+    def send(self, told: Sequence[Order | Batch | list[memoryview]]) -> None:
         """Send each member something, as soon as outcomes are awaited.
 
         Args:
             told: what, for all members.
         """
-        messages = [encode(each) for each in told]
+        messages = [each if isinstance(each, list) else encode(each) for each in told]
         for line, message in zip(self._lines, messages, strict=True):
             line.post(message)
 

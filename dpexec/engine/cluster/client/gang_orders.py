@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dpexec.engine.cluster.client.step_outcome import StepRequest
-from dpexec.engine.cluster.gang_messages import AlikeSteps, GangStep
+from dpexec.engine.cluster.gang_messages import AlikeSteps
+from dpexec.engine.cluster.messages import GangStep
+from dpexec.engine.cluster.repeated_steps import FORMS, lasting
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.dask.deliveries import Fed, rows_of
 
-__all__ = ["GangOrders", "Once"]
+if TYPE_CHECKING:
+    from dpexec.engine.compile.bindings.binding import Binding
+
+__all__ = ["GangOrders", "Once", "StepForms"]
 
 
 class Once:
@@ -105,3 +110,63 @@ def _kind(step: StepRequest, fed: Sequence[Fed]) -> Any:
     feeds = step.feeds
     held = [part.held.keys() for part in fed]
     return step.key, feeds.samples, feeds.rows, feeds.persistable, held
+
+
+class _Form(NamedTuple):
+    """A form of steps that members remember.
+
+    Args:
+        number: by which they do.
+        binding: what they call the binding.
+        members: who; the lines to them.
+        shapes: of what devices are fed.
+        shards: what is lasting of their parts.
+    """
+
+    number: int
+    binding: int
+    members: Any
+    shapes: Any
+    shards: list[Any]
+
+
+class StepForms:
+    """Which forms of steps the members know, see :mod:`.repeated_steps`."""
+
+    def __init__(self) -> None:
+        self._known: dict[Binding, _Form] = {}  # the latest told is last
+
+    def of(self, step: StepRequest, members: Any) -> int:
+        """The number of a step's form; 0 if members do not know it.
+
+        Args:
+            step: that.
+            members: the lines to the members.
+        """
+        known = self._known.get(step.binding)
+        if known is None or known.members is not members or step.feeds.persistable:
+            return 0
+        same = known.binding == step.key.number and known.shapes == step.feeds.shapes
+        return known.number if same and known.shards == [*map(lasting, step.shards)] else 0
+
+    def new(self, steps: Sequence[StepRequest], members: Any) -> int:
+        """The number that the form of some steps gets; 0: it is not to be remembered.
+
+        Args:
+            steps: which.
+            members: the lines to the members that are told of them; None: there are none.
+        """
+        step = steps[0]
+        if members is None or len(steps) > 1 or step.feeds.persistable or step.key.rows:
+            return 0
+        if any(type(v) is not np.ndarray for fed in step.feeds.values for v in fed.values()):
+            return 0
+        before = self._known.pop(step.binding, None)
+        if before is None and len(self._known) == FORMS:
+            before = self._known.pop(next(iter(self._known)))
+        number = len(self._known) + 1 if before is None else before.number
+        shards = [*map(lasting, step.shards)]
+        self._known[step.binding] = _Form(
+            number, step.key.number, members, step.feeds.shapes, shards
+        )
+        return number

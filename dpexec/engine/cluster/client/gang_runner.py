@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dpexec.engine.cluster.client.binding_registry import News
 from dpexec.engine.cluster.client.gang_calls import GangCalls
 from dpexec.engine.cluster.client.gang_lines import GangLines, hang_up
-from dpexec.engine.cluster.client.gang_orders import GangOrders, Once
+from dpexec.engine.cluster.client.gang_orders import GangOrders, Once, StepForms
 from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
+from dpexec.engine.cluster.repeated_steps import encode_repeat
 from dpexec.engine.cluster.worker.gang import open_door
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.core.errors import WorkerLostError
@@ -67,6 +68,7 @@ class GangRunner:
         self._lines: GangLines | None = None
         self._calls = GangCalls(contact, ())
         self._coming: dict[int, _Coming] = {}  # by id of what devices are fed
+        self._forms = StepForms()
         self._numbers, self._over = itertools.count(1), deque[int]()  # of batches
         weakref.finalize(self, hang_up, self._open)
 
@@ -97,7 +99,7 @@ class GangRunner:
         try:
             for wanted in steps:
                 wanted.binding.plan.exchange = how_exchanged(self._members, self._why_not_nccl)
-            lines.post(self._orders(steps, first, False))
+            lines.post(self._repeated(steps, first) or self._orders(steps, first, False))
             lines.push()
             self._send_ahead(steps[-1].feeds)
             lines.push(_SOON)
@@ -145,13 +147,18 @@ class GangRunner:
     def _run(
         self, steps: Sequence[StepRequest], first: int, recorded: bool, news: News
     ) -> StepOutcome:
+        ahead = functools.partial(self._send_ahead, steps[-1].feeds)
+        repeated = None if recorded or news.new else self._repeated(steps, first)
+        if repeated is not None and self._lines is not None:
+            self._lines.post(repeated)
+            return self._concluded(self._lines, ahead)
         orders = self._orders(steps, first, recorded)
         if news.new:  # all compile before any makes a step: in that, others would wait for it
             telling = Order(self._group.complete, (), *news.told)
             made = self._made([telling] * len(orders))
             if made.error is not None:
                 return made
-        return self._made(orders, lambda: self._send_ahead(steps[-1].feeds))
+        return self._made(orders, ahead)
 
     def _orders(self, steps: Sequence[StepRequest], first: int, recorded: bool) -> list[Order]:
         """What all members are told of some steps."""
@@ -160,16 +167,34 @@ class GangRunner:
         over = [self._over.popleft() for _ in range(len(self._over))] if self._over else ()
         batches = [each.number if each.lines is self._lines else 0 for each in coming]
         told, orders = GangOrders(steps, fed, batches, first, recorded), []
+        form = 0 if recorded or self._coming else self._forms.new(steps, self._lines)
         needed: dict[Any, Any] = {}
         for member in self._members:
             blocks: dict[Any, Any] = {}
             mine = told.of(member.devices, blocks)
-            orders.append(Order(self._group.complete, mine, blocks=list(blocks), over=over))
+            rest = list(blocks), over, form
+            orders.append(Order(self._group.complete, mine, (), (), *rest))
             needed |= blocks
         if needed:
             holders = frozenset[str]().union(*(part.holders for parts in fed for part in parts))
             arrive(self._contact, [*needed.values()], holders, self._group.homes.workers)
         return orders
+
+    def _repeated(self, steps: Sequence[StepRequest], first: int) -> list[list[memoryview]] | None:
+        """What members are told of steps like those before; None if they must be told more."""
+        if len(steps) > 1 or self._coming or self._over:
+            return None
+        (step,), base = steps, self._group.complete
+        form, found = self._forms.of(step, self._lines), []
+        if not form:
+            return None
+        for member in self._members:
+            values = [step.feeds.values[device] for device in member.devices]
+            message = encode_repeat(form, base, first, step.shards[0], values)
+            if message is None:
+                return None
+            found.append(message)
+        return found
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
         """Let rows for later steps go to the workers that make them, as far as that is known.
@@ -271,7 +296,7 @@ class GangRunner:
         """Let the members' tasks end; the next run makes a new gang."""
         if self._lines is not None:
             self._lines.close()
-        self._lines, self._members = None, []
+        self._lines, self._members, self._forms = None, [], StepForms()
 
     # ---- what became of orders
 

@@ -16,6 +16,7 @@ from distributed import get_worker, secede
 
 from dpexec.engine import kernels
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
+from dpexec.engine.cluster.repeated_steps import RepeatedOrder, StepForm
 from dpexec.engine.cluster.worker.gang_step import GangSteps
 from dpexec.engine.cluster.worker.step_groups import StepGroups
 from dpexec.engine.cluster.worker.telling import copy_to_send
@@ -46,6 +47,7 @@ class Seat:
         group: the connected gang; None before it has met.
         line: to the client; None if it does not come in.
         batches: what came ahead of the steps that are fed it, by number.
+        forms: of steps that may be made again, by number.
         residing: is held by the task that takes orders from the line.
         has_left: whether the line is to be closed, by that task if there is one.
     """
@@ -55,6 +57,7 @@ class Seat:
         self.group: Group | None = None
         self.line: Line | None = None
         self.batches: dict[int, Batch] = {}
+        self.forms: dict[int, StepForm] = {}
         self.residing = threading.Lock()
         self.has_left = False
         self.step = -1
@@ -141,7 +144,7 @@ class Seat:
             self._steps.close()
         self._steps = None
 
-    def obey(self, replicas: WorkerReplicas, part: Part, order: Order) -> Outcome:
+    def obey(self, replicas: WorkerReplicas, part: Part, order: Order | RepeatedOrder) -> Outcome:
         """Make the steps of an order."""
         outcome = Outcome()
         with self._at_work(part):

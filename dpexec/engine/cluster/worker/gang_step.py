@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.cluster.gang_messages import GangStep
-from dpexec.engine.cluster.messages import Noted
+from dpexec.engine.cluster.messages import GangStep, Noted
 from dpexec.engine.cluster.worker.gang_tasks import BoundPlan, KnownSums
 from dpexec.engine.cluster.worker.recording import noted_on_worker
 from dpexec.engine.cluster.worker.side_by_side import Phase, helpers, side_by_side

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from distributed import get_worker, secede
 
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, Rest, decode, encode
+from dpexec.engine.cluster.repeated_steps import Repeat, RepeatedOrder, StepForm
 from dpexec.engine.cluster.worker.gang import Seat, seat_of
 from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.cluster.worker.worker import at_work
@@ -124,16 +125,31 @@ def _serve(seat: Seat, line: Line, part: Part) -> None:
                 return
 
 
+def _whole(seat: Seat, told: Order) -> Order:
+    """An order with all that its steps are fed."""
+    order = told.with_batches(seat.batches).with_blocks(get_worker().data)
+    for number in told.over:
+        seat.batches.pop(number, None)
+    if told.form:
+        (alike,) = told.steps
+        (values,) = alike.values
+        assert not isinstance(values, int)
+        seat.forms[told.form] = StepForm(alike.first, values)
+    return order
+
+
 def _outcome(seat: Seat, part: Part, data: memoryview) -> Outcome | None:
     """What becomes of an order; an error is the client's to raise. None: it is no order."""
     try:
-        told: Order | Batch = decode(data)
+        told: Order | Batch | Repeat = decode(data)
         if isinstance(told, Batch):
             seat.batches[told.number] = told
             return None
-        order = told.with_batches(seat.batches).with_blocks(get_worker().data)
-        for number in told.over:
-            seat.batches.pop(number, None)
+        order: Order | RepeatedOrder
+        if isinstance(told, Repeat):
+            order = seat.forms[told.form].order(told)
+        else:
+            order = _whole(seat, told)
         with at_work(part.epoch) as replicas, one_kernel_thread():
             return seat.obey(replicas, part, order)
     except Exception as error:
