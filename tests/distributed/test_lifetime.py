@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import dask
@@ -79,6 +80,24 @@ def test_closed_executor_brings_values_home(pair, expected, collectives):
     until(lambda: all_held(pair) == NOTHING)  # tasks of a gang end when they see that it is over
     for name, value in expected("mlp", 2).state.items():
         np.testing.assert_array_equal(persistables(net.main, scope)[name], value)
+
+
+def test_values_on_workers_are_not_read_while_a_graph_is_sent(pair):
+    net, feeds = NETS["mlp"]()
+    execution = fluid.ExecutionStrategy()
+    execution.scheduler = pair
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, exec_strategy=execution, places=fluid.cpu_places(2)
+    )
+    exe.run(compiled, feed=feeds[0])
+    weight = fluid.global_scope().find_var(net.main.all_parameters()[0].name).get_tensor()
+    with pytest.raises(TypeError, match="Could not serialize") as caught:
+        pair.submit(np.array, weight, pure=False)  # else dask would pickle it before, for its name
+    assert "put np.array(value) into the graph" in "".join(traceback.format_exception(caught.value))
+    assert np.array(weight).any()
+    exe.close()
 
 
 def test_killed_client_leaves_nothing(pair):

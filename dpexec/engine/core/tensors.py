@@ -260,6 +260,10 @@ class LoDTensor:
         # variables of a scope copy their tensors, whether they have some or not.
         return np.array(self.on_host() if self._is_initialized() else (), dtype=dtype)
 
+    def __reduce__(self) -> Any:
+        """A copy on the CPU that belongs to nobody; deferred values are brought first."""
+        return _copied, (None if self.array is None else self.on_host(), self._lod)
+
     def __len__(self) -> int:
         return self.shape()[0]
 
@@ -303,6 +307,12 @@ class LoDTensor:
 
 
 Tensor = LoDTensor
+
+
+def _copied(array: Any, lod: list[list[int]]) -> LoDTensor:
+    made = LoDTensor()
+    made.array, made._lod = array, lod
+    return made
 
 
 class LoDTensorArray(list[LoDTensor]):

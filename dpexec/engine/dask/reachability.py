@@ -1,4 +1,4 @@
-"""Which workers reach each other, as far as that was found out."""
+"""Which workers reach each other, as far as that was found out; whether the client may ask them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from dpexec.engine.core.errors import ClusterError
 from dpexec.engine.dask.reach import unreachable
 
-__all__ = ["Homes", "Reachability", "named"]
+__all__ = ["Homes", "Reachability", "check_free", "named"]
 
 Homes = Mapping[str, Sequence[int]]
 """Addresses of workers, with the replicas that live there."""
@@ -96,3 +97,19 @@ def named(address: str, homes: Homes) -> str:
         return f"worker {address}"
     plural = "s" if len(devices) > 1 else ""
     return f"worker {address} (replica{plural} {', '.join(map(str, devices))})"
+
+
+def check_free(client: Any) -> None:
+    """Refuse to ask workers while this thread pickles a graph: client and loop would wait for ever.
+
+    Args:
+        client: a ``distributed.Client``.
+
+    Raises:
+        ClusterError: it holds the lock of its futures, which its event loop needs.
+    """
+    if client._refcount_lock._is_owned():
+        raise ClusterError(
+            "a value that is on the workers of a cluster cannot be read while a graph is sent that "
+            "holds it: put np.array(value) into the graph"
+        )

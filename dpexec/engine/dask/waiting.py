@@ -21,7 +21,7 @@ from distributed.comm import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
 from dpexec.engine.core.errors import SchedulerLostError, WorkerLostError
-from dpexec.engine.dask.reachability import Homes, Reachability, named
+from dpexec.engine.dask.reachability import Homes, Reachability, check_free, named
 
 __all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
 
@@ -200,9 +200,9 @@ class Contact:
 
     def _sync(self, function: Callable[..., Any], *args: Any) -> Any:
         """Let the event loop of the client do something."""
-        client = self.client
+        check_free(self.client)
         try:
-            return client.sync(function, *args)
+            return self.client.sync(function, *args)
         except RuntimeError as error:
             if self._is_closed():
                 raise self._client_closed() from error  # meanwhile

@@ -1,0 +1,28 @@
+"""Nets as scikit-learn's estimators: ``Classifier`` and ``Regressor``, on threads or on Dask.
+
+Needs ``pip install dpexec[sklearn]``.
+"""
+
+try:
+    import sklearn as _sklearn  # noqa: F401
+except ImportError as error:
+    raise ImportError("dpexec.sklearn needs scikit-learn: pip install dpexec[sklearn]") from error
+
+from dpexec.sklearn.callbacks import (
+    Callback,
+    Checkpoints,
+    EarlyStopping,
+    LearningRateSchedule,
+    ProgressBar,
+)
+from dpexec.sklearn.estimators import Classifier, Regressor
+
+__all__ = [
+    "Callback",
+    "Checkpoints",
+    "Classifier",
+    "EarlyStopping",
+    "LearningRateSchedule",
+    "ProgressBar",
+    "Regressor",
+]

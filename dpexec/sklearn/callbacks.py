@@ -1,0 +1,141 @@
+"""What happens at the end of an epoch: stopping early, checkpoints, learning rates, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import cloudpickle
+import fsspec
+
+__all__ = ["Callback", "Checkpoints", "EarlyStopping", "LearningRateSchedule", "ProgressBar"]
+
+Record = dict[str, Any]
+"""Of an epoch: ``epoch``, ``loss``, ``seconds``, and with a part for validation ``valid_loss`` and
+``valid_score``."""
+
+
+class Callback:
+    """Sees an estimator while it is fitted; subclasses override what they need."""
+
+    def on_fit_begin(self, estimator: Any) -> None:
+        """Before the first epoch of a call of ``fit``."""
+
+    def on_epoch_begin(self, estimator: Any, epoch: int) -> None:
+        """Before an epoch; the first one is 0."""
+
+    def on_epoch_end(self, estimator: Any, record: Record) -> bool | None:
+        """After an epoch; True ends the training."""
+
+    def on_fit_end(self, estimator: Any) -> None:
+        """After the last epoch."""
+
+
+class EarlyStopping(Callback):
+    """Ends the training when a number no longer improves.
+
+    Args:
+        monitor: a number of the records of epochs.
+        patience: epochs without an improvement that are allowed.
+        min_delta: what counts as an improvement.
+        mode: whether small numbers are good; ``auto``: all but scores are.
+        restore_best: give the estimator the parameters of the best epoch.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "valid_loss",
+        patience: int = 5,
+        min_delta: float = 0.0,
+        mode: Literal["auto", "min", "max"] = "auto",
+        restore_best: bool = True,
+    ) -> None:
+        self.monitor, self.patience, self.min_delta = monitor, patience, min_delta
+        self.mode, self.restore_best = mode, restore_best
+
+    def on_fit_begin(self, estimator: Any) -> None:
+        """Forget earlier fits."""
+        self._best: float | None = None
+        self._state: dict[str, Any] | None = None
+        self._worse = 0
+
+    def on_epoch_end(self, estimator: Any, record: Record) -> bool:
+        """Compare with the best epoch.
+
+        Raises:
+            KeyError: there is no such number.
+        """
+        if self.monitor not in record:
+            known = ", ".join(sorted(record))
+            raise KeyError(
+                f"EarlyStopping monitors {self.monitor!r}, but an epoch has {known}; "
+                "validation_fraction makes valid_loss and valid_score"
+            )
+        largest = self.mode == "max" or (self.mode == "auto" and self.monitor.endswith("score"))
+        value = -record[self.monitor] if largest else record[self.monitor]
+        if self._best is None or value < self._best - self.min_delta:
+            self._best, self._worse = value, 0
+            self._state = estimator.network_.state() if self.restore_best else None
+        else:
+            self._worse += 1
+        return self._worse > self.patience
+
+    def on_fit_end(self, estimator: Any) -> None:
+        """Give the parameters of the best epoch back."""
+        if self._state is not None:
+            estimator.network_.restore(self._state)
+            self._state = None
+
+
+class Checkpoints(Callback):
+    """Writes the fitted estimator after epochs; ``pickle.load`` reads it.
+
+    Args:
+        path: of the files, for all that fsspec knows; ``{epoch}`` is the epoch's number.
+        every: epochs from one to the next.
+    """
+
+    def __init__(self, path: str, every: int = 1) -> None:
+        self.path, self.every = path, every
+
+    def on_epoch_end(self, estimator: Any, record: Record) -> None:
+        """Write, if it is time."""
+        if (record["epoch"] + 1) % self.every == 0:
+            with fsspec.open(self.path.format(epoch=record["epoch"]), "wb") as file:
+                cloudpickle.dump(estimator, file)  # nets may be lambdas
+
+
+class LearningRateSchedule(Callback):
+    """Sets the learning rate before every epoch.
+
+    Args:
+        rate: gives it for the number of an epoch.
+    """
+
+    def __init__(self, rate: Callable[[int], float]) -> None:
+        self.rate = rate
+
+    def on_epoch_begin(self, estimator: Any, epoch: int) -> None:
+        """Set the rate."""
+        estimator.network_.set_learning_rate(self.rate(epoch))
+
+
+class ProgressBar(Callback):
+    """Shows epochs and their numbers, in terminals and notebooks."""
+
+    def on_fit_begin(self, estimator: Any) -> None:
+        """Begin a bar."""
+        from tqdm import tqdm  # imported when it is used; tqdm.auto would warn in notebooks
+
+        self._bar = tqdm(total=estimator.epochs, unit="epoch")
+
+    def on_epoch_end(self, estimator: Any, record: Record) -> None:
+        """Show the numbers of the epoch."""
+        shown = {k: f"{v:.4g}" for k, v in record.items() if k not in ("epoch", "seconds")}
+        self._bar.set_postfix(shown, refresh=False)
+        self._bar.update()
+
+    def on_fit_end(self, estimator: Any) -> None:
+        """End the bar."""
+        self._bar.close()
+        del self._bar

@@ -1,0 +1,244 @@
+"""``Classifier`` and ``Regressor``: nets as estimators of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from dask.base import is_dask_collection
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    check_array,
+    check_is_fitted,
+    column_or_1d,
+)  # fmt: skip
+
+from dpexec.sklearn import lazily
+from dpexec.sklearn.callbacks import Callback
+from dpexec.sklearn.fitting import NetEstimator
+from dpexec.sklearn.heads import PROBABILITIES, VALUES
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Classifier", "Regressor"]
+
+Array = np.ndarray[Any, Any]
+_AT_ONCE = 1024  # samples of a batch of predictions
+
+
+class Classifier(ClassifierMixin, NetEstimator):
+    """A net that tells classes apart.
+
+    Args:
+        class_weight: ``"balanced"``, or the weight of each class by its label; None: all count
+            alike.
+
+    The others are those of :class:`NetEstimator`. The net returns a logit for each class, or one
+    for two classes.
+
+    Attributes:
+        classes_: the labels, sorted.
+        history: a table of the epochs.
+
+    Example:
+        >>> from dpexec.sklearn import Classifier
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> Classifier(epochs=50, learning_rate=0.01, random_state=0).fit(X, y).score(X, y) > 0.9
+        True
+    """
+
+    _head = PROBABILITIES
+
+    def __init__(
+        self,
+        net: Callable[..., Any] | None = None,
+        *,
+        optimizer: str | Callable[..., Any] = "adam",
+        learning_rate: float = 1e-3,
+        batch_size: int = 64,
+        epochs: int = 20,
+        devices: int = 1,
+        scheduler: Any = None,
+        validation_fraction: float = 0.0,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        callbacks: Sequence[Callback] | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            net, optimizer=optimizer, learning_rate=learning_rate, batch_size=batch_size,
+            epochs=epochs, devices=devices, scheduler=scheduler,
+            validation_fraction=validation_fraction, shuffle=shuffle, callbacks=callbacks,
+            random_state=random_state, warm_start=warm_start, verbose=verbose,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train for all epochs.
+
+        Args:
+            X: an array, dataframe, sparse matrix or Dask collection, ``(samples, ...)``; or a
+                dictionary of inputs, in which a list holds sequences.
+            y: a label for each sample.
+            sample_weight: how much each sample counts.
+
+        Raises:
+            ValueError: X, y and weights do not fit each other, or the net does not fit them.
+        """
+        fresh = not (self.warm_start and hasattr(self, "network_"))
+        classes = None if fresh else self.classes_
+        return self._fit(X, y, sample_weight, self.epochs, fresh, classes)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train for one epoch, and go on from earlier calls.
+
+        Args:
+            X: as for :meth:`fit`.
+            y: as for :meth:`fit`.
+            classes: all labels there will be; the first call needs them.
+            sample_weight: as for :meth:`fit`.
+
+        Raises:
+            ValueError: labels are missing from the classes, or the classes are not those of before.
+        """
+        first = not hasattr(self, "network_")
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        known = np.unique(classes) if first else self.classes_
+        if classes is not None and not np.array_equal(np.unique(classes), known):
+            raise ValueError(f"classes are {np.unique(classes)}, but were {known} before")
+        return self._fit(X, y, sample_weight, 1, first, known)
+
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, ``(samples, classes)``; lazily for a Dask collection."""
+        if lazily.is_lazy(X):
+            check_is_fitted(self)
+            return lazily.predicted(self, "predict_proba", X, np.dtype(np.float64))
+        found = self._found(X).astype(np.float64)
+        return found / found.sum(axis=1, keepdims=True)  # so that they add up in float64, too
+
+    def predict(self, X: Any) -> Any:
+        """The likeliest label of each sample; lazily for a Dask collection."""
+        if lazily.is_lazy(X):
+            check_is_fitted(self)
+            return lazily.predicted(self, "predict", X, self.classes_.dtype)
+        numbers = self.predict_proba(X).argmax(
+            axis=1
+        )  # first, as it checks whether there are classes
+        return self.classes_[numbers]
+
+    def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:
+        if is_dask_collection(y):
+            found = lazily.unique(y)
+        else:
+            check_classification_targets(y)
+            y = column_or_1d(y, warn=True)
+            found = np.unique(y)
+        known = found if classes is None else classes
+        unknown = np.setdiff1d(found, known)
+        if len(unknown):
+            raise ValueError(f"y has labels that are none of the classes {known}: {unknown}")
+        self.classes_ = known
+        if is_dask_collection(y):
+            return lazily.numbers_of(y, known), len(known)
+        return np.searchsorted(known, y).reshape(-1, 1), len(known)
+
+    def _weights(self, sample_weight: Any, X: Any, y: Array) -> Array:
+        weights = super()._weights(sample_weight, X, y)
+        if self.class_weight is None:
+            return weights
+        weights = weights * compute_sample_weight(self.class_weight, np.ravel(y))
+        return np.asarray(weights / weights.mean(), np.float32)
+
+    def _lazy_weights(self, sample_weight: Any, target: Any) -> Any:
+        if self.class_weight is not None:
+            raise ValueError(
+                "class_weight is for arrays; for Dask collections give sample_weight instead"
+            )
+        return super()._lazy_weights(sample_weight, target)
+
+    def _judged(self, found: Array, target: Array, weight: Array) -> tuple[float, float]:
+        chosen = np.take_along_axis(found, target, axis=1)[:, 0]
+        losses = -np.log(np.maximum(chosen, np.finfo(np.float32).tiny))
+        right = found.argmax(axis=1) == target[:, 0]
+        return float(np.average(losses, weights=weight)), float(np.average(right, weights=weight))
+
+    def _width(self, method: str) -> int:
+        return len(self.classes_) if method == "predict_proba" else 0
+
+
+class Regressor(RegressorMixin, NetEstimator):
+    """A net that predicts numbers, one or several for each sample.
+
+    Arguments are those of :class:`NetEstimator`. The net returns a number for each target; the loss
+    is half the squared error.
+
+    Attributes:
+        history: a table of the epochs.
+
+    Example:
+        >>> from dpexec.sklearn import Regressor
+        >>> from sklearn.datasets import make_regression
+        >>> from sklearn.preprocessing import scale
+        >>> X, y = make_regression(200, 4, random_state=0)
+        >>> Regressor(epochs=50, learning_rate=0.01, random_state=0).fit(X, scale(y)).n_iter_
+        50
+    """
+
+    _head = VALUES
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train for all epochs.
+
+        Args:
+            X: an array, dataframe, sparse matrix or Dask collection, ``(samples, ...)``; or a
+                dictionary of inputs, in which a list holds sequences.
+            y: ``(samples,)`` or ``(samples, targets)``; nets learn it best with a scale near 1.
+            sample_weight: how much each sample counts.
+
+        Raises:
+            ValueError: X, y and weights do not fit each other, or the net does not fit them.
+        """
+        fresh = not (self.warm_start and hasattr(self, "network_"))
+        return self._fit(X, y, sample_weight, self.epochs, fresh)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train for one epoch, and go on from earlier calls; arguments as for :meth:`fit`."""
+        return self._fit(X, y, sample_weight, 1, not hasattr(self, "network_"))
+
+    def predict(self, X: Any) -> Any:
+        """The targets of each sample, of the shape that y had; lazily for a Dask collection."""
+        if lazily.is_lazy(X):
+            check_is_fitted(self)
+            return lazily.predicted(self, "predict", X, np.dtype(np.float64))
+        found = self._found(X).astype(np.float64)  # as scikit-learn's regressors do
+        return found[:, 0] if self._flat else found
+
+    def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:
+        if not is_dask_collection(y):
+            y = check_array(y, ensure_2d=False, dtype=np.float32)
+        self._flat = y.ndim == 1
+        target = y[:, None] if y.ndim == 1 else y
+        return target.astype(np.float32), int(target.shape[1])
+
+    def _judged(self, found: Array, target: Array, weight: Array) -> tuple[float, float]:
+        losses = 0.5 * np.mean((found - target) ** 2, axis=1)
+        return float(np.average(losses, weights=weight)), float(
+            r2_score(target, found, sample_weight=weight)
+        )
+
+    def _width(self, method: str) -> int:
+        return 0 if self._flat else self.network_.spec.outputs

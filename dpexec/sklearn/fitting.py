@@ -1,0 +1,314 @@
+"""What the estimators share: how a net is fitted to samples, and predicts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)  # fmt: skip
+
+from dpexec.sklearn import lazily
+from dpexec.sklearn.callbacks import Callback, ProgressBar, Record
+from dpexec.sklearn.heads import Head
+from dpexec.sklearn.inputs import (
+    LABEL,
+    SOLE,
+    WEIGHT,
+    batches,
+    fed,
+    has_names,
+    inputs_of,
+    row_count,
+    specs_of,
+)  # fmt: skip
+from dpexec.sklearn.network import Network, NetworkSpec, three_layers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["NetEstimator"]
+
+Array = np.ndarray[Any, Any]
+_AT_ONCE = 1024  # samples of a batch of predictions
+
+
+class NetEstimator(BaseEstimator):
+    """What both estimators share.
+
+    Args:
+        net: gets the input variable and returns logits (:class:`Classifier`) or values
+            (:class:`Regressor`), one row for each sample; None takes one hidden layer of 100 units.
+            An argument ``outputs`` gets the number of classes or targets. If X is a dictionary, its
+            inputs come by name.
+        optimizer: ``"adam"``, ``"sgd"``, ``"momentum"``, ``"rmsprop"``, ``"adagrad"``,
+            ``"adamax"``, or what makes an optimizer from ``learning_rate``, such as
+            ``functools.partial(fluid.optimizer.Momentum, momentum=0.9)``.
+        learning_rate: of the optimizer.
+        batch_size: samples of a step, of all devices together.
+        epochs: how often a fit goes through the samples.
+        devices: replicas of the net.
+        scheduler: ``"threads"``, ``"sync"``, a ``distributed.Client``, or ``"distributed"`` for the
+            client that is the current one; None leaves it to ``dask.config``. A Client cannot be
+            cloned or pickled.
+        validation_fraction: share of the samples that measures each epoch instead of training.
+        shuffle: draw the order of the samples anew for each epoch.
+        callbacks: see :class:`dpexec.sklearn.Callback`.
+        random_state: of initial parameters, order, dropout and validation samples.
+        warm_start: the next fit goes on with the parameters of the last one.
+        verbose: 1 shows a progress bar.
+    """
+
+    _head: Head
+    network_: Network
+    history_: list[Record]
+
+    def __init__(
+        self,
+        net: Callable[..., Any] | None = None,
+        *,
+        optimizer: str | Callable[..., Any] = "adam",
+        learning_rate: float = 1e-3,
+        batch_size: int = 64,
+        epochs: int = 20,
+        devices: int = 1,
+        scheduler: Any = None,
+        validation_fraction: float = 0.0,
+        shuffle: bool = True,
+        callbacks: Sequence[Callback] | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.net = net
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.devices = devices
+        self.scheduler = scheduler
+        self.validation_fraction = validation_fraction
+        self.shuffle = shuffle
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """A row for each epoch: loss, seconds, and of the validation samples loss and score."""
+        import pandas as pd  # comes with dask's dataframes, without which there are estimators, too
+
+        check_is_fitted(self)
+        return pd.DataFrame(self.history_).set_index("epoch")
+
+    @property
+    def n_iter_(self) -> int:
+        """How many epochs there were."""
+        return len(self.history_)
+
+    @property
+    def graph(self) -> Any:
+        """The program that trains; notebooks draw it."""
+        check_is_fitted(self)
+        return self.network_.main
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:
+        """The target as it is fed, and how many numbers the net is to give for a sample.
+
+        Args:
+            y: an array, or a Dask array.
+            classes: labels that are known before.
+        """
+        raise NotImplementedError
+
+    def _weights(self, sample_weight: Any, X: Any, y: Array) -> Array:
+        """Weights of the samples, 1 on average."""
+        given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return np.asarray(given / given.mean(), np.float32)
+
+    def _lazy_weights(self, sample_weight: Any, target: Any) -> Any:
+        """Weights of the samples of Dask collections, 1 on average."""
+        return lazily.weights(sample_weight, target)
+
+    def _checked(self, X: Any, y: Any, first: bool) -> tuple[dict[str, Any], Any]:
+        """Inputs by name, and the target, as far as they do not depend on the estimator's kind."""
+        if has_names(X):
+            inputs = inputs_of(X)
+            if y is None:
+                raise ValueError("requires y to be passed, but the target y is None")
+            if row_count(y) not in (None, row_count(next(iter(inputs.values())))):
+                raise ValueError(f"X and y must have as many samples, but y has {row_count(y)}")
+            return inputs, y
+        X, y = validate_data(
+            self, X, y, reset=first, accept_sparse="csr", dtype=np.float32, allow_nd=True,
+            multi_output=True,
+        )  # fmt: skip
+        return {SOLE: X}, y
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, epochs: int, fresh: bool,
+        classes: Array | None = None,
+    ) -> Self:  # fmt: skip
+        self._check_parameters()
+        if lazily.is_lazy(X):
+            return self._fit_collections(X, y, sample_weight, epochs, fresh, classes)
+        inputs, y = self._checked(X, y, fresh)
+        target, outputs = self._outputs_of(y, classes)
+        weights = self._weights(sample_weight, next(iter(inputs.values())), y)
+        random = check_random_state(self.random_state)
+        self._begin(inputs, outputs, random, fresh)
+        feeds = {**inputs, LABEL: target, WEIGHT: weights.reshape(-1, 1)}
+        train, held = self._divided(len(weights), target, random)
+
+        def epoch(number: int) -> dict[str, float]:
+            order = random.permutation(train) if self.shuffle else train
+            return {"loss": self._trained(feeds, order), **self._measured(feeds, held)}
+
+        self._run(epoch, epochs)
+        return self
+
+    def _check_parameters(self) -> None:
+        for name in ("batch_size", "epochs", "devices"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name} must be a positive integer, but is {value!r}")
+        if not 0.0 <= self.validation_fraction < 1.0:
+            raise ValueError(
+                f"validation_fraction must be from 0 to below 1, but is {self.validation_fraction}"
+            )
+
+    def _begin(self, inputs: Mapping[str, Any], outputs: int, random: Any, fresh: bool) -> None:
+        """Make the network, or check that the last one takes such samples."""
+        specs, seed = specs_of(inputs), int(random.randint(1, 2**31 - 1))
+        if not fresh:
+            had = self.network_.spec
+            if (had.inputs, had.outputs) != (specs, outputs):
+                raise ValueError(
+                    f"the estimator was fitted to inputs {had.inputs} and {had.outputs} outputs, "
+                    f"and cannot go on with {specs} and {outputs}"
+                )
+            return
+        net = three_layers if self.net is None else self.net
+        optimizer, rate = self.optimizer, self.learning_rate
+        spec = NetworkSpec(
+            net, self._head, specs, outputs, optimizer, rate, self.devices, self.scheduler,
+            seed,
+        )  # fmt: skip
+        self.network_, self.history_ = Network(spec), []
+
+    def _divided(self, count: int, target: Array, random: Any) -> tuple[Array, Array]:
+        """Numbers of the samples that train, and of those that validate."""
+        every = np.arange(count)
+        if not self.validation_fraction:
+            return every, every[:0]
+        strata = target if isinstance(self, ClassifierMixin) else None
+        train, held = train_test_split(
+            every, test_size=self.validation_fraction, random_state=random, stratify=strata
+        )
+        return train, held
+
+    def _trained(self, feeds: Mapping[str, Any], order: Array) -> float:
+        """Train on samples in an order; returns their mean loss."""
+        specs = self.network_.spec.fed
+        parts = [order[rows] for rows in batches(len(order), self.batch_size)]
+        totals = [self.network_.train(fed(feeds, specs, rows)) for rows in parts]
+        found = [np.array(total).sum() for total in totals]  # later, so that steps need not wait
+        return float(sum(found) / len(order))
+
+    def _measured(self, feeds: Mapping[str, Any], held: Array) -> dict[str, float]:
+        """Loss and score of the samples for validation, if there are any."""
+        if not len(held):
+            return {}
+        found = self._predicted(feeds, held)
+        target, weight = feeds[LABEL][held], feeds[WEIGHT][held, 0]
+        loss, score = self._judged(found, target, weight)
+        return {"valid_loss": loss, "valid_score": score}
+
+    def _judged(self, found: Array, target: Array, weight: Array) -> tuple[float, float]:
+        """Loss and score of predictions."""
+        raise NotImplementedError
+
+    def _width(self, method: str) -> int:
+        """Columns of what a method predicts; 0: it is no matrix."""
+        raise NotImplementedError
+
+    def _run(self, epoch: Callable[[int], dict[str, float]], epochs: int) -> None:
+        """Run epochs until a callback ends them."""
+        watching = [*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])]
+        for callback in watching:
+            callback.on_fit_begin(self)
+        try:
+            for number in range(len(self.history_), len(self.history_) + epochs):
+                for callback in watching:
+                    callback.on_epoch_begin(self, number)
+                began = time.perf_counter()
+                numbers = epoch(number)
+                record: Record = {"epoch": number, **numbers}
+                record["seconds"] = time.perf_counter() - began
+                self.history_.append(record)
+                ends = [callback.on_epoch_end(self, record) for callback in watching]
+                if any(ends):
+                    break
+        finally:
+            for callback in watching:
+                callback.on_fit_end(self)
+
+    def _fit_collections(
+        self, X: Any, y: Any, sample_weight: Any, epochs: int, fresh: bool, classes: Array | None
+    ) -> Self:
+        """Fit to Dask collections, which stay where they are."""
+        if self.validation_fraction:
+            raise ValueError("validation_fraction is for arrays; X is a Dask collection")
+        inputs, y = lazily.inputs_of(X), lazily.array_of(y)
+        target, outputs = self._outputs_of(y, classes)
+        weights = self._lazy_weights(sample_weight, target)
+        self._begin(inputs, outputs, check_random_state(self.random_state), fresh)
+        if not has_names(X):
+            self.n_features_in_ = inputs[SOLE].shape[1]
+        feeds = {**inputs, LABEL: target, WEIGHT: weights}
+        seed = self.network_.spec.seed
+
+        def epoch(number: int) -> dict[str, float]:
+            return {"loss": self.network_.train_on(
+                feeds, number, batch_size=self.batch_size, shuffle=self.shuffle, seed=seed
+            )}  # fmt: skip
+
+        self._run(epoch, epochs)
+        return self
+
+    def _predicted(self, inputs: Mapping[str, Any], rows: Array) -> Array:
+        """What the net predicts for samples by their numbers, a batch at a time.
+
+        A sample alone is predicted beside itself: the product of one row with a matrix is computed
+        in another order than that of several, so it would depend on the samples beside it.
+        """
+        specs, size = self.network_.spec.inputs, max(self.batch_size, _AT_ONCE)
+        parts = [rows[part] for part in batches(len(rows), size)]
+        if len(parts[-1]) == 1:
+            parts[-1] = parts[-1].repeat(2)
+        return self.network_.predict(fed(inputs, specs, part) for part in parts)[: len(rows)]
+
+    def _found(self, X: Any) -> Array:
+        """What the net predicts for samples."""
+        check_is_fitted(self)
+        if has_names(X):
+            inputs = inputs_of(X)
+        else:
+            inputs = {SOLE: validate_data(
+                self, X, reset=False, accept_sparse="csr", dtype=np.float32, allow_nd=True
+            )}  # fmt: skip
+        return self._predicted(inputs, np.arange(row_count(next(iter(inputs.values()))) or 0))

@@ -1,0 +1,201 @@
+"""The programs behind an estimator: they train, predict, and keep their variables."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from distributed import get_client
+
+import dpexec as fluid
+from dpexec.sklearn.heads import Head
+from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, InputSpec
+
+__all__ = ["Network", "NetworkSpec", "three_layers"]
+
+Net = Callable[..., Any]
+
+_OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    kind.lower(): getattr(fluid.optimizer, kind)
+    for kind in ("Adagrad", "Adam", "Adamax", "RMSProp", "SGD")
+}
+_OPTIMIZERS["momentum"] = functools.partial(fluid.optimizer.Momentum, momentum=0.9)
+
+
+def three_layers(x: Any, outputs: int) -> Any:
+    """The net of an estimator that was given none: 100 hidden units with relu."""
+    return fluid.layers.fc(fluid.layers.fc(x, 100, act="relu"), outputs)
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """All that a network is made of.
+
+    Args:
+        net: gets the inputs, by name if there are several, and ``outputs`` if it takes that.
+        head: what comes behind it.
+        inputs: of the net.
+        outputs: how many numbers are wanted for a sample.
+        optimizer: a name, or what makes an optimizer from ``learning_rate``.
+        learning_rate: the first one.
+        devices: replicas.
+        scheduler: as in ``ExecutionStrategy``; None leaves it to that.
+        seed: of the parameters' initial values and of dropout.
+    """
+
+    net: Net
+    head: Head
+    inputs: Mapping[str, InputSpec]
+    outputs: int
+    optimizer: str | Callable[..., Any]
+    learning_rate: float
+    devices: int
+    scheduler: Any
+    seed: int
+
+    @property
+    def fed(self) -> dict[str, InputSpec]:
+        """All that a step of training is fed."""
+        target, weight = self.head.target(self.outputs), InputSpec((1,), "float32")
+        return {**self.inputs, LABEL: target, WEIGHT: weight}
+
+
+class Network:
+    """Programs, variables and executor of a net.
+
+    Args:
+        spec: what it is made of.
+
+    Raises:
+        ValueError: the optimizer is unknown, or the net's result has the wrong width.
+    """
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        self.spec = spec
+        self.main, startup, self.scope = fluid.Program(), fluid.Program(), fluid.Scope()
+        self.main.random_seed = startup.random_seed = spec.seed
+        with fluid.unique_name.guard(), fluid.program_guard(self.main, startup):
+            self._build()
+        self.exe = fluid.Executor(fluid.CPUPlace())
+        with fluid.scope_guard(self.scope):
+            self.exe.run(startup)
+
+    def _build(self) -> None:
+        spec = self.spec
+        variables = {name: given.variable(name) for name, given in spec.inputs.items()}
+        found = _called(spec.net, variables, spec.outputs)
+        self._predicted = spec.head.predict(found, spec.outputs)
+        self._test = self.main.clone(for_test=True)
+        label, weight = (spec.fed[name].variable(name) for name in (LABEL, WEIGHT))
+        losses = spec.head.losses(found, label)
+        weighted = losses * weight
+        self.loss = fluid.layers.mean(weighted)
+        self.total = fluid.layers.reduce_sum(weighted)  # adds up over devices, as means do not
+        self._counted = fluid.layers.reduce_sum(weight)
+        self._rate = fluid.layers.create_global_var(
+            [1], spec.learning_rate, "float32", persistable=True, name="learning_rate"
+        )
+        _optimizer(spec.optimizer, self._rate).minimize(self.loss)
+
+    @functools.cached_property
+    def program(self) -> Any:
+        """The training program as it is run; made when it is, as workers only predict."""
+        scheduler = self.spec.scheduler
+        if self.spec.devices == 1 and scheduler is None:
+            return self.main
+        execution = fluid.ExecutionStrategy()
+        execution.scheduler = get_client() if scheduler == "distributed" else scheduler
+        return fluid.CompiledProgram(self.main).with_data_parallel(
+            self.loss.name, exec_strategy=execution, places=fluid.cpu_places(self.spec.devices)
+        )
+
+    def train(self, feed: Mapping[str, Any]) -> Any:
+        """Run a step; returns its losses added up, as a tensor that is perhaps not there yet."""
+        with fluid.scope_guard(self.scope):
+            (total,) = self.exe.run(
+                self.program, feed=dict(feed), fetch_list=[self.total], return_numpy=False
+            )
+        return total
+
+    def train_on(self, collections: Mapping[str, Any], epoch: int, **options: Any) -> float:
+        """Run an epoch over Dask collections; returns the mean loss of its last step.
+
+        Args:
+            collections: by the names of variables, with the same partitions.
+            epoch: its number.
+            options: further arguments of ``Executor.train_from_dask``.
+        """
+        last = _Last({"total": self.total, "counted": self._counted}, period_secs=0)
+        with fluid.scope_guard(self.scope):
+            self.exe.train_from_dask(
+                self.program, dict(collections), epochs=[epoch], fetch_handler=last, **options
+            )
+        return last.loss
+
+    def predict(self, feeds: Iterable[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
+        """What the net makes of batches, all of them one after another."""
+        with fluid.scope_guard(self.scope):
+            found = [
+                self.exe.run(self._test, feed=dict(feed), fetch_list=[self._predicted.name])[0]
+                for feed in feeds
+            ]
+        return np.concatenate(found)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set it for the steps that follow."""
+        self._set(self._rate.name, np.array([rate], np.float32))
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Copies of all variables that steps change, those of the optimizer included."""
+        found = (
+            (v.name, self.scope.find_var(v.name)) for v in self.main.list_vars() if v.persistable
+        )
+        return {name: np.array(var.get_tensor()) for name, var in found if var is not None}
+
+    def restore(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Give variables the values that :meth:`state` returned."""
+        for name, value in state.items():
+            self._set(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"spec": self.spec, "state": self.state()}
+
+    def __setstate__(self, found: dict[str, Any]) -> None:
+        self.__init__(found["spec"])  # type: ignore[misc]  # the programs are made anew
+        self.restore(found["state"])
+
+    def _set(self, name: str, value: np.ndarray[Any, Any]) -> None:
+        self.scope.var(name).get_tensor().set(value, fluid.CPUPlace())
+
+
+class _Last(fluid.executor.FetchHandler):
+    """Keeps the mean loss of the latest step that it saw: in the end, of an epoch's last one."""
+
+    loss = float("nan")
+
+    def handler(self, res_dict: dict[str, np.ndarray[Any, Any]]) -> None:
+        self.loss = float(res_dict["total"].sum() / res_dict["counted"].sum())
+
+
+def _called(net: Net, variables: Mapping[str, Any], outputs: int) -> Any:
+    wants = "outputs" in inspect.signature(net).parameters
+    more = {"outputs": outputs} if wants else {}
+    if list(variables) == [SOLE]:
+        return net(variables[SOLE], **more)
+    return net(**variables, **more)
+
+
+def _optimizer(given: str | Callable[..., Any], rate: Any) -> Any:
+    if callable(given):
+        return given(learning_rate=rate)
+    if given not in _OPTIMIZERS:
+        known = ", ".join(_OPTIMIZERS)
+        raise ValueError(
+            f"optimizer must be one of {known}, or a function of learning_rate that returns an "
+            f"optimizer, but is {given!r}"
+        )
+    return _OPTIMIZERS[given](learning_rate=rate)

@@ -1,0 +1,269 @@
+"""Nets as estimators: scikit-learn's own checks, and what its tools do with them."""
+
+import functools
+import pickle
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_regression
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dpexec as fluid
+from dpexec.sklearn import (
+    Callback,
+    Checkpoints,
+    Classifier,
+    EarlyStopping,
+    LearningRateSchedule,
+    Regressor,
+)
+from tests.guides import programs
+
+layers = fluid.layers
+
+EXPECTED = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "sums of float32 are rounded otherwise"
+    for kind in ("dense", "sparse")
+}
+ESTIMATORS = [
+    Classifier(epochs=40, learning_rate=0.01, random_state=0),
+    Regressor(epochs=40, learning_rate=0.01, random_state=0),
+]
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda estimator: EXPECTED)
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@functools.cache
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return (X / 16)[:600].astype("float32"), y[:600]
+
+
+def fitted(**arguments):
+    return Classifier(random_state=0, epochs=8, **arguments).fit(*digits())
+
+
+def test_results_do_not_depend_on_devices_or_schedulers():
+    one = fitted(devices=2, scheduler="sync")
+    two = fitted(devices=2, scheduler="threads")
+    assert one.history.loss.equals(two.history.loss)
+    for name, value in one.network_.state().items():
+        np.testing.assert_array_equal(two.network_.state()[name], value)
+    assert one.score(*digits()) > 0.9
+
+
+def test_names_of_labels_come_back():
+    X, y = digits()
+    names = np.array(["even", "odd"])[y % 2]
+    found = Classifier(lambda x: layers.fc(x, 1), learning_rate=0.05, random_state=0, epochs=8).fit(
+        X, names
+    )
+    assert set(found.predict(X)) == {"even", "odd"}
+    np.testing.assert_allclose(found.predict_proba(X).sum(axis=1), 1)
+    assert found.score(X, names) > 0.8
+
+
+def conv(x, outputs):
+    image = layers.reshape(x, [-1, 1, 8, 8])
+    return layers.fc(layers.conv2d(image, 4, 3, act="relu"), outputs)
+
+
+def test_a_net_and_an_optimizer_of_ones_own():
+    momentum = functools.partial(fluid.optimizer.Momentum, momentum=0.9)
+    found = fitted(net=conv, optimizer=momentum, learning_rate=0.05)
+    assert found.score(*digits()) > 0.9
+    assert "conv2d" in {op.type for op in found.graph.global_block().ops}
+
+
+def test_errors_name_what_does_not_fit():
+    X, y = digits()
+    with pytest.raises(ValueError, match="there are 10 classes, but the net returns 3 numbers"):
+        Classifier(lambda x: layers.fc(x, 3)).fit(X, y)
+    with pytest.raises(ValueError, match="optimizer must be one of adagrad, adam"):
+        Classifier(optimizer="adamw").fit(X, y)
+    with pytest.raises(ValueError, match="batch_size must be a positive integer, but is 0"):
+        Classifier(batch_size=0).fit(X, y)
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        Classifier().fit(X, y, sample_weight=np.zeros(len(y)))
+    with pytest.raises(NotFittedError):
+        _ = Classifier().history
+
+
+def test_a_failed_fit_leaves_the_last_one():
+    found = fitted()
+    before = found.predict_proba(digits()[0])
+    with pytest.raises(ValueError, match="NaN"):
+        found.fit(np.full((4, 64), np.nan), [0, 1, 0, 1])
+    np.testing.assert_array_equal(found.predict_proba(digits()[0]), before)
+
+
+def test_pickles_and_clones():
+    found = fitted(net=conv)
+    again = pickle.loads(pickle.dumps(found))
+    X, y = digits()
+    np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))
+    more = [e.set_params(warm_start=True, epochs=1).fit(X, y) for e in (found, again)]
+    np.testing.assert_array_equal(more[0].predict_proba(X), more[1].predict_proba(X))
+    assert not hasattr(clone(found), "network_")
+
+
+def test_tools_of_scikit_learn():
+    X, y = digits()
+    whole = make_pipeline(
+        StandardScaler(), Classifier(epochs=8, learning_rate=0.01, random_state=0)
+    )
+    assert cross_val_score(whole, X, y, cv=2).min() > 0.8
+    search = GridSearchCV(
+        Classifier(epochs=4, random_state=0), {"learning_rate": [1e-5, 1e-2]}, cv=2
+    )
+    assert search.fit(X, y).best_params_ == {"learning_rate": 0.01}
+
+
+def test_parts_of_a_data_set_one_after_another():
+    X, y = digits()
+    found = Classifier(random_state=0, learning_rate=0.01)
+    for start in range(0, 600, 200):
+        found.partial_fit(X[start : start + 200], y[start : start + 200], classes=np.arange(10))
+    assert found.n_iter_ == 3
+    with pytest.raises(ValueError, match=r"y has labels that are none of the classes .*: \[11\]"):
+        found.partial_fit(X[:2], [11, 0])
+    with pytest.raises(ValueError, match="classes are"):
+        found.partial_fit(X[:2], y[:2], classes=[1, 2])
+
+
+def test_weights_count():
+    X = np.zeros((4, 1))
+    y = [0, 0, 0, 1]
+    plain = Classifier(epochs=200, learning_rate=0.05, random_state=0)
+    shares = plain.fit(X, y, sample_weight=[1, 1, 1, 9]).predict_proba(X[:1])
+    np.testing.assert_allclose(shares, [[0.25, 0.75]], atol=0.01)
+    balanced = clone(plain).set_params(class_weight="balanced").fit(X, y)
+    np.testing.assert_allclose(balanced.predict_proba(X[:1]), [[0.5, 0.5]], atol=0.01)
+
+
+def test_several_inputs_and_sequences():
+    def net(words, price):
+        rows = fluid.embedding(words, [20, 8])
+        text = layers.sequence_pool(rows, "average")
+        return layers.fc([text, price], 2)
+
+    random = np.random.default_rng(0)
+    words = [random.integers(0, 20, random.integers(1, 6)) for _ in range(200)]
+    y = np.array([w.mean() > 10 for w in words]).astype(int)
+    X = {"words": words, "price": random.normal(size=(200, 1))}
+    found = Classifier(net, epochs=30, learning_rate=0.05, random_state=0, devices=2).fit(X, y)
+    assert found.score(X, y) > 0.9
+    with pytest.raises(ValueError, match=r"as many samples, but they have \{'words': 3, 'price'"):
+        found.predict({"words": words[:3], "price": X["price"]})
+    with pytest.raises(TypeError, match="input 'words' is a list, so it must hold a sequence"):
+        found.predict({"words": [1, 2], "price": X["price"][:2]})
+
+
+def test_sparse_rows_are_rows():
+    X, y = digits()
+    dense = Classifier(epochs=3, random_state=0).fit(X, y)
+    thin = Classifier(epochs=3, random_state=0).fit(sparse.csc_array(X), y)
+    np.testing.assert_array_equal(thin.predict_proba(sparse.csr_array(X)), dense.predict_proba(X))
+
+
+def test_several_targets():
+    X, y = make_regression(300, 5, n_targets=2, random_state=0)
+    y /= y.std(axis=0)
+    found = Regressor(epochs=60, learning_rate=0.01, random_state=0).fit(X, y)
+    assert found.predict(X).shape == y.shape
+    assert found.score(X, y) > 0.9
+
+
+class Rates(Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_epoch_end(self, estimator, record):
+        (rate,) = estimator.network_.state()["learning_rate"]
+        self.seen.append(float(rate))
+
+
+def test_callbacks(tmp_path):
+    rates, path = Rates(), str(tmp_path / "net-{epoch}.pkl")
+    schedule = LearningRateSchedule(lambda epoch: 0.5**epoch)
+    X, y = make_regression(100, 3, random_state=0)
+    estimator = Regressor(
+        epochs=4, random_state=0, callbacks=[schedule, rates, Checkpoints(path, every=2)]
+    )
+    estimator.fit(X, y / y.std())
+    assert rates.seen == [1, 0.5, 0.25, 0.125]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["net-1.pkl", "net-3.pkl"]
+    last = pickle.loads((tmp_path / "net-3.pkl").read_bytes())
+    np.testing.assert_array_equal(last.predict(X), estimator.predict(X))
+
+
+def test_early_stopping_gives_the_best_epoch_back():
+    X, y = digits()
+    stop = EarlyStopping("valid_score", patience=2)
+    found = Classifier(
+        epochs=60, learning_rate=0.05, validation_fraction=0.3, random_state=0, callbacks=[stop]
+    ).fit(X[:200], y[:200])
+    assert found.n_iter_ == found.history.valid_score.idxmax() + 4 < 60
+    with pytest.raises(KeyError, match="monitors 'valid_loss', but an epoch has epoch, loss"):
+        Classifier(callbacks=[EarlyStopping()]).fit(X, y)
+
+
+# ---- Dask collections
+
+
+def collections(chunks):
+    X, y = digits()
+    return da.from_array(X, chunks=(chunks, 64)), da.from_array(y, chunks=chunks)
+
+
+def test_collections_are_trained_on_and_predicted_lazily():
+    X, y = digits()
+    found = Classifier(epochs=8, random_state=0, devices=2).fit(*collections(250))
+    assert found.score(X, y) > 0.9
+    lazy = found.predict(collections(250)[0])
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(), found.predict(X))
+    shares = found.predict_proba(collections(250)[0])
+    assert shares.shape == (600, 10)
+    np.testing.assert_allclose(shares.compute(), found.predict_proba(X), rtol=1e-5)
+
+
+def test_dataframes():
+    X, y = make_regression(300, 3, random_state=0)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y / y.std()})
+    lazy = dd.from_pandas(frame, npartitions=3)
+    found = Regressor(epochs=40, learning_rate=0.02, random_state=0)
+    found.fit(lazy[["a", "b", "c"]], lazy.y, sample_weight=lazy.y * 0 + 1)
+    assert found.score(frame[["a", "b", "c"]].to_numpy(), frame.y) > 0.9
+    assert len(found.predict(lazy[["a", "b", "c"]]).compute()) == 300
+
+
+def test_what_collections_cannot_do_is_said():
+    with pytest.raises(ValueError, match="validation_fraction is for arrays"):
+        Classifier(validation_fraction=0.1).fit(*collections(250))
+    with pytest.raises(ValueError, match="class_weight is for arrays"):
+        Classifier(class_weight="balanced").fit(*collections(250))
+
+
+def test_the_guide(capsys):
+    names: dict = {}
+    for program in programs("docs/estimators.md"):
+        exec(program, names)
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert float(first) > 0.95
+    assert float(last) > 0.9
+    names["lazy"].set_params(callbacks=[names["PrintLoss"]()], epochs=1)
+    names["lazy"].fit(names["rows"], names["target"])
+    assert capsys.readouterr().out.startswith("0 0.")
