@@ -238,10 +238,21 @@ def test_settings_of_dask_stay(pair, expected):
         assert dask.config.get("scheduler") == "sync"
 
 
-def test_the_guide(pair, capsys):
+@pytest.fixture
+def names(pair):
+    """What the guide's program names, until the test is over.
+
+    The scheduler of this process has the program's function, which knows all of them, for as long
+    as one of them is partitions that it keeps: nothing would ever free either.
+    """
+    found = {"client": pair}
+    yield found
+    found.clear()
+
+
+def test_the_guide(pair, names, capsys):
     *_, on_threads = programs("docs/datasets.md")
     _, on_cluster = programs("docs/cluster.md")
-    names = {"client": pair}
     with dask.config.set(scheduler="threads"):
         exec(on_threads, names)
     shown = capsys.readouterr()
