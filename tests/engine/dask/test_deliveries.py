@@ -36,7 +36,7 @@ class Cluster:
     def holders(self, futures):
         return {future.key: self._holders.get(future.key, ()) for future in futures}
 
-    def submit(self, function, *args, workers, allow_other_workers):
+    def submit(self, function, *args, workers, allow_other_workers=False):
         self.sent.append((function.__name__, workers))
         given = [arg.value if isinstance(arg, Block) else arg for arg in args]
         names = [getattr(arg, "key", arg) for arg in args]
