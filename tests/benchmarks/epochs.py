@@ -8,11 +8,8 @@ processes, and says more than the clock on a machine that is busy.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import time
-from collections.abc import Iterator
-from contextvars import ContextVar
 from typing import Any
 
 import dask
@@ -20,12 +17,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas
 from distributed import Client
-from distributed.comm import tcp
-from distributed.comm.tcp import TCP
-from distributed.utils import nbytes
 
 import dpexec as fluid
-from dpexec.engine.exchange.channels import Channel
+from tests.distributed.traffic import client_bytes
 
 FEATURES, CLASSES = 784, 10
 COLUMNS = [f"x{index}" for index in range(FEATURES)]
@@ -84,45 +78,6 @@ class Variant:
             )
         seconds = time.perf_counter() - began
         return seconds, self._processor_time() - used, counted["bytes"]
-
-
-@contextlib.contextmanager
-def client_bytes(scheduler: str) -> Iterator[dict[str, int]]:
-    """Counts what this process sends and receives, but not as the scheduler with that address."""
-    counted = {"bytes": 0}
-    write, read, send, receive = TCP.write, TCP.read, Channel.send, Channel.receive
-    unpack, is_ours = tcp.from_frames, ContextVar("is_ours", default=False)
-
-    async def counting_write(self: Any, *args: Any, **kwargs: Any) -> Any:
-        sent = await write(self, *args, **kwargs)
-        counted["bytes"] += sent * (self.local_address != scheduler)
-        return sent
-
-    async def counting_read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        is_ours.set(self.local_address != scheduler)
-        return await read(self, *args, **kwargs)
-
-    async def counting_unpack(frames: Any, *args: Any, **kwargs: Any) -> Any:
-        counted["bytes"] += sum(map(nbytes, frames)) * is_ours.get()
-        return await unpack(frames, *args, **kwargs)
-
-    def counting_send(self: Any, buffers: Any) -> int:
-        sent = send(self, buffers)
-        counted["bytes"] += sent
-        return sent
-
-    def counting_receive(self: Any, buffer: Any) -> int:
-        received = receive(self, buffer)
-        counted["bytes"] += received
-        return received
-
-    TCP.write, TCP.read, tcp.from_frames = counting_write, counting_read, counting_unpack
-    Channel.send, Channel.receive = counting_send, counting_receive
-    try:
-        yield counted
-    finally:
-        TCP.write, TCP.read, Channel.send, Channel.receive = write, read, send, receive
-        tcp.from_frames = unpack
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import dpexec as fluid
 from dpexec.engine.cluster.client import gang_lines
 from dpexec.engine.dask import deliveries
 from tests.distributed.faults import die
-from tests.distributed.test_feeds import bytes_through_this_process
+from tests.distributed.traffic import client_bytes
 from tests.engine.run.nets import classifier, persistables, strategies
 from tests.guides import programs
 
@@ -115,7 +115,7 @@ def test_a_worker_is_killed_in_the_middle(mortals, expected, collectives):
 
 
 @both_ways
-def test_rows_do_not_come_to_the_client(pair, monkeypatch, collectives):
+def test_rows_do_not_come_to_the_client(pair, collectives):
     width = 1 << 12
     x = fluid.data("x", [None, width], "float32")
     w = fluid.layers.create_parameter([width, 1], "float32")
@@ -129,7 +129,7 @@ def test_rows_do_not_come_to_the_client(pair, monkeypatch, collectives):
     )
     rows = da.ones((4096, width), chunks=(512, width), dtype="float32")  # 64 MB
     exe.train_from_dask(compiled, rows[:512], [x], batch_size=256)
-    with bytes_through_this_process(monkeypatch, pair.scheduler.address) as counted:
+    with client_bytes(pair.scheduler.address) as counted:
         exe.train_from_dask(compiled, rows, [x], batch_size=256)
     exe.close()
     assert 0 < counted["bytes"] < rows.nbytes / 100

@@ -1,8 +1,5 @@
 """Dask collections feed the replicas on their workers, and do not pass through the client."""
 
-import contextlib
-from contextvars import ContextVar
-
 import dask.array as da
 import dask.bag as db
 import dask.dataframe as dd
@@ -10,14 +7,11 @@ import numpy as np
 import pandas
 import pytest
 from distributed import Client
-from distributed.comm import tcp
-from distributed.comm.tcp import TCP
 from distributed.deploy.subprocess import SubprocessCluster
-from distributed.utils import nbytes
 
 import dpexec as fluid
 from dpexec.engine.dask.held import BlockRows, HeldBlocks, HeldRows
-from dpexec.engine.exchange.channels import Channel
+from tests.distributed.traffic import client_bytes
 from tests.engine.run.nets import assert_same_bits, batches, classifier, train
 
 FEATURES, ROWS = 8, 12
@@ -71,50 +65,8 @@ def test_list_of_feeds(pair):
     assert_same_bits(found, train(classifier(), [parts], 2))
 
 
-@contextlib.contextmanager
-def bytes_through_this_process(monkeypatch, scheduler=""):
-    """Counts what the client, and the scheduler in its process, send and receive.
-
-    With the address of the scheduler, the client alone.
-    """
-    counted = {"bytes": 0}
-    write, read, send, receive = TCP.write, TCP.read, Channel.send, Channel.receive
-    unpack, is_counted = tcp.from_frames, ContextVar("is_counted", default=False)
-
-    def counting_send(self, *args):
-        sent = send(self, *args)
-        counted["bytes"] += sent
-        return sent
-
-    def counting_receive(self, buffer):
-        received = receive(self, buffer)
-        counted["bytes"] += received
-        return received
-
-    async def counting_write(self, *args, **kwargs):
-        sent = await write(self, *args, **kwargs)
-        counted["bytes"] += sent * (self.local_address != scheduler)
-        return sent
-
-    async def counting_read(self, *args, **kwargs):
-        is_counted.set(self.local_address != scheduler)
-        return await read(self, *args, **kwargs)
-
-    async def counting_unpack(frames, *args, **kwargs):
-        counted["bytes"] += sum(map(nbytes, frames)) * is_counted.get()
-        return await unpack(frames, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TCP, "write", counting_write)
-        patch.setattr(TCP, "read", counting_read)
-        patch.setattr(tcp, "from_frames", counting_unpack)
-        patch.setattr(Channel, "send", counting_send)
-        patch.setattr(Channel, "receive", counting_receive)
-        yield counted
-
-
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])
-def test_rows_do_not_come_to_the_client(pair, monkeypatch, collectives):
+def test_rows_do_not_come_to_the_client(pair, collectives):
     width = 1 << 12
     lazy = da.ones((256, width), chunks=(64, width), dtype="float32")  # 4 MB
     main = fluid.Program()
@@ -126,11 +78,11 @@ def test_rows_do_not_come_to_the_client(pair, monkeypatch, collectives):
         exec_strategy=execution, places=fluid.cpu_places(2)
     )
     executor = fluid.Executor(fluid.CPUPlace())
-    with bytes_through_this_process(monkeypatch) as counted:
+    with client_bytes() as counted:
         (sums,) = executor.run(compiled, feed={"x": lazy}, fetch_list=[total])
     assert sums.tolist() == [128 * width] * 2
     assert counted["bytes"] < lazy.nbytes / 8
-    with bytes_through_this_process(monkeypatch) as counted:
+    with client_bytes() as counted:
         executor.run(compiled, feed={"x": lazy.compute()}, fetch_list=[total])
     assert counted["bytes"] > lazy.nbytes  # what is counted would have been seen
 
