@@ -261,8 +261,8 @@ class LoDTensor:
         return np.array(self.on_host() if self._is_initialized() else (), dtype=dtype)
 
     def __reduce__(self) -> Any:
-        """A copy on the CPU that belongs to nobody; deferred values are brought first."""
-        return _copied, (None if self.array is None else self.on_host(), self._lod)
+        """A tensor that belongs to nobody; values that are deferred are brought first."""
+        return _restored, (self.array, self._lod, self.place)
 
     def __len__(self) -> int:
         return self.shape()[0]
@@ -309,9 +309,9 @@ class LoDTensor:
 Tensor = LoDTensor
 
 
-def _copied(array: Any, lod: list[list[int]]) -> LoDTensor:
+def _restored(array: Any, lod: list[list[int]], place: Place) -> LoDTensor:
     made = LoDTensor()
-    made.array, made._lod = array, lod
+    made.array, made._lod, made.place = array, lod, place
     return made
 
 

@@ -131,7 +131,8 @@ class ReplicaGroup:
 
     def _submit(self, worker: str, function: Callable[..., Any], step: int, *args: Any) -> Any:
         call = self.epoch, step, *args
-        key = function.__name__, f"{self.epoch.token[:8]}-{self.epoch.number}-{next(_counter)}"
+        run = f"{self.epoch.token[:8]}-{self.epoch.number}-{next(_counter)}"
+        key = f"{function.__name__}-{run}"  # a tuple would be a task of a step on the dashboard
         with dask.config.set(_NO_ADVICE), of_ours():
             return self._contact.client.submit(function, *call, key=key, workers=[worker])
 
