@@ -55,6 +55,7 @@ class Classifier(ClassifierMixin, NetEstimator):
 
     _head = PROBABILITIES
 
+    # scikit-learn reads the parameters of a class from its own __init__, so all are named again
     def __init__(
         self,
         net: Callable[..., Any] | None = None,

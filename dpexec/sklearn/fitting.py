@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -41,7 +43,7 @@ Array = np.ndarray[Any, Any]
 _AT_ONCE = 1024  # samples of a batch of predictions
 
 
-class NetEstimator(BaseEstimator):
+class NetEstimator(BaseEstimator, ABC):
     """What both estimators share.
 
     Args:
@@ -126,6 +128,7 @@ class NetEstimator(BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
+    @abstractmethod
     def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:
         """The target as it is fed, and how many numbers the net is to give for a sample.
 
@@ -133,7 +136,6 @@ class NetEstimator(BaseEstimator):
             y: an array, or a Dask array.
             classes: labels that are known before.
         """
-        raise NotImplementedError
 
     def _weights(self, sample_weight: Any, X: Any, y: Array) -> Array:
         """Weights of the samples, 1 on average."""
@@ -166,13 +168,14 @@ class NetEstimator(BaseEstimator):
         self._check_parameters()
         if lazily.is_lazy(X):
             return self._fit_collections(X, y, sample_weight, epochs, fresh, classes)
-        inputs, y = self._checked(X, y, fresh)
-        target, outputs = self._outputs_of(y, classes)
-        weights = self._weights(sample_weight, next(iter(inputs.values())), y)
-        random = check_random_state(self.random_state)
-        self._begin(inputs, outputs, random, fresh)
-        feeds = {**inputs, LABEL: target, WEIGHT: weights.reshape(-1, 1)}
-        train, held = self._divided(len(weights), target, random)
+        with self._restored_on_error():
+            inputs, y = self._checked(X, y, fresh)
+            target, outputs = self._outputs_of(y, classes)
+            weights = self._weights(sample_weight, next(iter(inputs.values())), y)
+            random = check_random_state(self.random_state)
+            self._begin(inputs, outputs, random, fresh)
+            feeds = {**inputs, LABEL: target, WEIGHT: weights.reshape(-1, 1)}
+            train, held = self._divided(len(weights), target, random)
 
         def epoch(number: int) -> dict[str, float]:
             order = random.permutation(train) if self.shuffle else train
@@ -180,6 +183,17 @@ class NetEstimator(BaseEstimator):
 
         self._run(epoch, epochs)
         return self
+
+    @contextlib.contextmanager
+    def _restored_on_error(self) -> Iterator[None]:
+        """A failed fit leaves the estimator as it was, though scikit-learn's checks write to it."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _check_parameters(self) -> None:
         for name in ("batch_size", "epochs", "devices"):
@@ -238,13 +252,13 @@ class NetEstimator(BaseEstimator):
         loss, score = self._judged(found, target, weight)
         return {"valid_loss": loss, "valid_score": score}
 
+    @abstractmethod
     def _judged(self, found: Array, target: Array, weight: Array) -> tuple[float, float]:
         """Loss and score of predictions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _width(self, method: str) -> int:
         """Columns of what a method predicts; 0: it is no matrix."""
-        raise NotImplementedError
 
     def _run(self, epoch: Callable[[int], dict[str, float]], epochs: int) -> None:
         """Run epochs until a callback ends them."""
@@ -273,12 +287,13 @@ class NetEstimator(BaseEstimator):
         """Fit to Dask collections, which stay where they are."""
         if self.validation_fraction:
             raise ValueError("validation_fraction is for arrays; X is a Dask collection")
-        inputs, y = lazily.inputs_of(X), lazily.array_of(y)
-        target, outputs = self._outputs_of(y, classes)
-        weights = self._lazy_weights(sample_weight, target)
-        self._begin(inputs, outputs, check_random_state(self.random_state), fresh)
-        if not has_names(X):
-            self.n_features_in_ = inputs[SOLE].shape[1]
+        with self._restored_on_error():
+            inputs, y = lazily.inputs_of(X), lazily.array_of(y)
+            target, outputs = self._outputs_of(y, classes)
+            weights = self._lazy_weights(sample_weight, target)
+            self._begin(inputs, outputs, check_random_state(self.random_state), fresh)
+            if not has_names(X):
+                self.n_features_in_ = inputs[SOLE].shape[1]
         feeds = {**inputs, LABEL: target, WEIGHT: weights}
         seed = self.network_.spec.seed
 

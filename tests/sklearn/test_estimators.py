@@ -106,6 +106,8 @@ def test_a_failed_fit_leaves_the_last_one():
     before = found.predict_proba(digits()[0])
     with pytest.raises(ValueError, match="NaN"):
         found.fit(np.full((4, 64), np.nan), [0, 1, 0, 1])
+    with pytest.raises(ValueError, match=r"fitted|sample_weight"):
+        found.fit(np.zeros((3, 2)), ["a", "b", "c"], sample_weight=[1, 2])
     np.testing.assert_array_equal(found.predict_proba(digits()[0]), before)
 
 
