@@ -12,24 +12,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Number, kernel
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _TILE = 1024
-_inline = numba.njit(inline="always", error_model="numpy")
 
 
-@_inline
+@inline
 def _repeat(tile: Any, channels: int, n: int) -> None:
     for i in range(channels, n):
         tile[i] = tile[i - channels]
 
 
-@_inline
+@inline
 def _fold(tile: Any, channels: int, n: int) -> None:
     """Add up the pixels of a tile in its first one."""
     for start in range(channels, n, channels):
@@ -117,7 +116,7 @@ def _scaled(
     return 0
 
 
-@_inline
+@inline
 def _passed(dy: Any, y: Any, i: int, relu: Any) -> Any:
     """The gradient of an element, which a relu passes on where its result is positive."""
     return dy[i] if not relu or y[i] > _ZERO else _ZERO

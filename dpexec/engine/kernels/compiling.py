@@ -36,7 +36,9 @@ from dpexec.engine.core.interrupts import Uninterrupted
 
 __all__ = ["KEEP", "apart", "callback", "entry", "inline"]
 
-inline = numba.njit(inline="always", error_model="numpy")
+# LLVM puts what is called in its place. Numba would do so, too (inline="always"), but before types
+# are found, so that each caller pays for the whole body once more: compiling takes twice as long.
+inline = numba.njit(forceinline=True, error_model="numpy")
 
 
 class _Apart(Compiler):

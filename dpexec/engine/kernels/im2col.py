@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from dpexec.engine.kernels.blas import sgemm, sgemm_address
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.layouts import turn
 from dpexec.engine.kernels.lowering import Code, Constant, Value
 from dpexec.engine.kernels.machine import Count, Floats, Integers, as_word, kernel
@@ -23,14 +23,13 @@ __all__ = ["emit"]
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _MATRIX = 1 << 18
 """Elements of the matrix, about."""
-_inline = numba.njit(inline="always", error_model="numpy")
 
 # Numbers of a convolution, in the order of their table: channels, height and width of an image,
 # filters, height and width of the result, of the kernel, strides, dilations, what is added above
 # and to the left.
 
 
-@_inline
+@inline
 def _parts(numbers: Any, column: int) -> tuple[int, int]:
     """How many parts a row of a window is copied in, and how many pixels each has.
 
@@ -41,7 +40,7 @@ def _parts(numbers: Any, column: int) -> tuple[int, int]:
     return (1, numbers[7]) if whole else (numbers[7], 1)
 
 
-@_inline
+@inline
 def _unfold(numbers: Any, x: Any, image: int, matrix: Any, at: int) -> int:
     """Write the windows of an image as rows of the matrix; returns where the next ones begin."""
     channels, height, width = numbers[0], numbers[1], numbers[2]
@@ -63,7 +62,7 @@ def _unfold(numbers: Any, x: Any, image: int, matrix: Any, at: int) -> int:
     return at
 
 
-@_inline
+@inline
 def _fold(numbers: Any, dx: Any, image: int, matrix: Any, at: int) -> int:
     """Add rows of the matrix to the windows of an image; returns where the next ones begin.
 

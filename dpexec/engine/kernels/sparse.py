@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.embedding import fetch_ahead
 from dpexec.engine.kernels.lowering import Code, Sparse, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Integers, Number, kernel
 
 __all__ = ["append", "merged"]
-
-inline = numba.njit(inline="always", error_model="numpy")
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _BITS = 11
