@@ -5,17 +5,28 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dpexec as fluid
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import cluster, gpu_kernels, model, prediction, registry, report, scaling
-from tests.benchmarks.driver import measure
+from tests.benchmarks import (
+    cluster,
+    gpu_kernels,
+    machine,
+    model,
+    prediction,
+    registry,
+    report,
+    scaling,
+)
+from tests.benchmarks.driver import Peer, measure
 from tests.benchmarks.peers.workloads import WORKLOADS
 from tests.benchmarks.registry import AbsentError, Entry
 from tests.fakes.cupy import install
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,6 +78,41 @@ def test_failed_peer_is_reported_and_the_others_go_on(no_lock):
     assert "no_such_field" in failed["error"] and "ms" not in failed
     assert good["ms"] > 0 and "error" not in good
     assert any("dpexec:no_such_field=1 failed" in text for text in said)
+
+
+def test_peers_stand_still_while_others_train(tmp_path):
+    """With all that they started, in sessions of their own, too."""
+    script = (
+        "import json, subprocess, sys\n"
+        "args = [sys.executable, '-c', 'while True: pass']\n"
+        "child = subprocess.Popen(args, start_new_session=True)\n"
+        "say = lambda **told: print(json.dumps(told), flush=True)\n"
+        "say(first_loss=1.0, loss=1.0, child=child.pid)\n"
+        "for line in sys.stdin:\n"
+        "    say(ms=1.0)\n"
+        "child.kill()\n"
+    )
+    entry = SimpleNamespace(
+        kind=SimpleNamespace(processes=False, parallel=False),
+        shares=1,
+        command=lambda rank, meet: [sys.executable, "-c", script],
+        environment=lambda: None,
+    )
+
+    def states():
+        return {machine._stat(pid)[0] for pid in machine.descendants(peer._pids)}
+
+    peer = Peer(entry, tmp_path / "peer")
+    child = peer.start()["child"]
+    assert child in machine.descendants(peer._pids)
+    peer.freeze()
+    until(lambda: states() == {"T"})
+    peer.calibrate(1e-5)
+    peer.block()
+    until(lambda: states() == {"T"})
+    assert peer.result()["ms"] == 1.0
+    peer.stop()
+    until(lambda: not Path(f"/proc/{child}").exists())
 
 
 def test_scaling_measures_points_and_draws_them(tmp_path, no_lock, monkeypatch):

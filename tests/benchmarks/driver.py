@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.benchmarks import machine
 from tests.benchmarks.registry import Entry
 
 START_SECONDS = 600.0
+_GENERATIONS = 10  # of processes that start others while they are stopped
 BLOCK_SECONDS = 300.0
 END_SECONDS = 5.0
 FEWEST_STEPS = 3
@@ -46,6 +47,7 @@ class Peer:
         self._pause = 0.0
         self._blocks: list[float] = []
         self._usages: list[dict[str, float]] = []
+        self._frozen: set[int] = set()
 
     def start(self) -> dict[str, Any]:
         """Start it; returns what it says when it has made its first steps."""
@@ -66,8 +68,37 @@ class Peer:
         means = {key: statistics.mean(a[key] for a in answers) for key in ("first_loss", "loss")}
         return answers[0] | means | {"data_parallel": self.entry.kind.parallel}
 
+    def freeze(self) -> None:
+        """Stop all its processes until its turn: some spin, or poll, also when they do nothing."""
+        stopped: set[int] = set()
+        for _ in range(_GENERATIONS):
+            new = set(machine.descendants(self._pids)) - stopped
+            if not new:
+                break
+            _tell(new, signal.SIGSTOP)
+            stopped |= new
+        self._frozen = stopped
+
+    def thaw(self) -> None:
+        """Let all its processes go on."""
+        frozen, self._frozen = self._frozen, set()
+        _tell(frozen, signal.SIGCONT)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """While it is its turn."""
+        self.thaw()
+        try:
+            yield
+        finally:
+            self.freeze()
+
     def calibrate(self, seconds: float) -> None:
         """Find out how many steps a block of some seconds has."""
+        with self.turn():
+            self._calibrate(seconds)
+
+    def _calibrate(self, seconds: float) -> None:
         self._train(2)
         ms = min(self._train(FEWEST_STEPS), self._train(FEWEST_STEPS))
         self._steps = max(FEWEST_STEPS, int(seconds * 1e3 / ms))
@@ -76,8 +107,12 @@ class Peer:
     def block(self) -> None:
         """Train a block of steps and note what it took.
 
-        Before that, idle threads of the peer whose turn it was stop spinning, and caches fill.
+        Before that, what was due while it was stopped is done, and caches fill.
         """
+        with self.turn():
+            self._block()
+
+    def _block(self) -> None:
         time.sleep(self._pause)
         self._train(max(2, self._steps // 20))
         before = machine.usage(self._pids)
@@ -99,6 +134,7 @@ class Peer:
 
     def stop(self) -> None:
         """End the processes and what they started."""
+        self.thaw()
         for process in self._processes:
             process.stdout.close()
             with suppress(BrokenPipeError):
@@ -145,6 +181,12 @@ class Peer:
         return [json.loads(lines[stream]) for stream in streams]
 
 
+def _tell(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def progress(text: str) -> None:
     """Show one line that is overwritten, on terminals; elsewhere nothing but failures."""
     if sys.stderr.isatty():
@@ -159,6 +201,16 @@ def alone() -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / "dpexec-benchmarks.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def ends_when_told() -> Iterator[None]:
+    """Let SIGTERM end a run like an error: peers that stand still would do so for ever."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def measure(
@@ -179,7 +231,11 @@ def measure(
         What was found for every entry, in order; one that failed has an ``error``.
     """
     found: list[dict[str, Any]] = [{"label": entry.label} for entry in entries]
-    with alone(), tempfile.TemporaryDirectory(prefix="dpexec-benchmarks-") as base:
+    with (
+        alone(),
+        ends_when_told(),
+        tempfile.TemporaryDirectory(prefix="dpexec-benchmarks-") as base,
+    ):
         peers = {i: Peer(entry, Path(base, str(i))) for i, entry in enumerate(entries)}
 
         def each(work: Callable[[Peer], dict[str, Any] | None]) -> None:
@@ -194,6 +250,7 @@ def measure(
         try:
             say(f"starting {len(entries)} peers")
             each(Peer.start)
+            each(Peer.freeze)
             each(lambda peer: peer.calibrate(seconds))
             for number in range(rounds):
                 say(f"round {number + 1} of {rounds}")
