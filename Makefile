@@ -54,7 +54,7 @@ types: $(VENV)/test.stamp
 notebooks: $(VENV)/test.stamp ## run the notebooks and store what they show
 	$(BIN)/python -m tests.notebooks
 
-# The interactive page is tested in headless Chromium. Without one, those tests are skipped.
+# The interactive page is tested in headless Chromium, and in Firefox where somebody installed it.
 browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \

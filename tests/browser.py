@@ -13,13 +13,16 @@ __all__ = ["chromium", "complaints"]
 
 
 @contextmanager
-def chromium(width: int = 1400, height: int = 1000, dark: bool = False) -> Iterator[Any]:
+def chromium(
+    width: int = 1400, height: int = 1000, dark: bool = False, requests: bool = False
+) -> Iterator[Any]:
     """A browser that keeps its console; it asks for nothing outside of this machine.
 
     Args:
         width: of the window.
         height: of the window.
         dark: whether the reader prefers a dark page.
+        requests: whether it keeps a log of its requests, too, as ``performance``.
     """
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra: test)")
     programs = shutil.which("chromium"), shutil.which("chromedriver")
@@ -36,7 +39,8 @@ def chromium(width: int = 1400, height: int = 1000, dark: bool = False) -> Itera
         f"--window-size={width},{height}",
     ):
         options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    kept = ("browser", "performance") if requests else ("browser",)
+    options.set_capability("goog:loggingPrefs", dict.fromkeys(kept, "ALL"))
     driver = webdriver.Chrome(options, webdriver.ChromeService(programs[1]))
     try:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

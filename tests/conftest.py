@@ -56,6 +56,7 @@ LONGEST = [  # take 10 s or more; files that wait stand among files that compute
     "distributed/test_nccl.py",
     "distributed/test_gpus.py",
     "viz/test_browser.py",
+    "viz/test_main_paths.py",
     "engine/autodiff/test_recompute.py",
     "engine/gpu/test_training.py",
     "distributed/test_kept_values.py",
@@ -76,6 +77,7 @@ IN_REAL_TIME = [
     "test_benchmarks.py",
     "test_notebooks.py",
     "viz/test_browser.py",
+    "viz/test_main_paths.py",
 ]
 """Their tests wait for other processes, some of which must answer within seconds. Beside other
 tests one may be late: what fails there runs once more, and the summary counts it as a rerun."""

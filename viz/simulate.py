@@ -135,6 +135,10 @@ class Simulation(View):
         return None
 
     @property
+    def _cores(self) -> str:
+        return "one core" if self.cores == 1 else f"{self.cores:g} cores"
+
+    @property
     def verdict(self) -> str:
         """Where scaling ends and why, in a sentence."""
         if len(self.scan) < 2:
@@ -148,7 +152,7 @@ class Simulation(View):
         following = self.scan[self.scan.index(self.end) + 1]
         why = {
             "link": "aggregating gradients takes the time",
-            "cores": f"the devices share {self.cores:g} cores",
+            "cores": f"the devices share {self._cores}",
             "serial part": "feeding, fetching and starting tasks take the time",
             "stragglers": "the slowest device decides",
             None: "of all causes together",
@@ -175,7 +179,7 @@ class Simulation(View):
         if link.bandwidth is not None:
             latency = seconds_text(link.latency)
             connection = f"a ring of {bytes_text(link.bandwidth)}/s with {latency} latency"
-        cores = "cores for all" if math.isinf(self.cores) else f"{self.cores:g} cores"
+        cores = "cores for all" if math.isinf(self.cores) else self._cores
         return [
             self.verdict,
             f"Replay of the recorded {counted(self.recorded_devices, 'device')} "

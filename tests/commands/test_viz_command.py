@@ -283,9 +283,10 @@ def test_run_looks_at_its_targets_before_the_script_runs(
     assert complaint in capsys.readouterr().err
 
 
-def test_run_of_a_script_without_programs_says_that_nothing_was_recorded(tmp_path, capsys):
-    (tmp_path / "train.py").write_text("print('hello')")
-    code = cli.main(["run", str(tmp_path / "train.py"), "--trace", str(tmp_path / "out.json")])
-    assert code == 1
+@pytest.mark.parametrize("option", [["--trace", "out.json"], ["--report", "out.html"]])
+def test_run_of_a_script_without_steps_fails_and_says_so(option, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import dpexec\nprint(dpexec.Program())")
+    assert cli.main(["run", "train.py", *option]) == 1
     assert "completed no step of a program" in capsys.readouterr().err
-    assert not (tmp_path / "out.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -1,38 +1,51 @@
-"""Headless Chromium for the tests of the interactive page."""
+"""Headless browsers for the tests of the interactive page: a window, and what tests ask of it."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-DRIVER = shutil.which("chromedriver")
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-MISSING = (
-    "no headless browser: chromium and chromedriver are not installed "
-    "(Debian: apt-get install chromium chromium-driver)"
-)
+from tests.browser import chromium
 
 
 class Browser:
-    """A window, with what the tests ask of it."""
+    """A window of any browser. Its kinds say how to load, run scripts, type and move the mouse."""
 
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
+    def go(self, address: str) -> None:
+        """Load an address."""
+        raise NotImplementedError
+
+    def js(self, script: str, *args: Any) -> Any:
+        """Run a function's body on `arguments`; returns what it returns, also of a promise."""
+        raise NotImplementedError
+
+    def type(self, *keys: str) -> None:
+        """Type into what has the focus."""
+        raise NotImplementedError
+
+    def drag(self, start: tuple[int, int], end: tuple[int, int], shift: bool = False) -> None:
+        """Press the mouse at a pixel of the window and let it go at another."""
+        raise NotImplementedError
+
+    def log(self) -> list[str]:
+        """What the console said since the last look: errors and warnings."""
+        raise NotImplementedError
+
+    def requests(self) -> list[str]:
+        """Addresses that were asked for since the page was opened, its own file included."""
+        raise NotImplementedError
 
     def open(self, path: Any) -> Browser:
         """Load a file and wait until its page has started."""
         self.log()
-        self.driver.get_log("performance")
-        self.driver.get(path.as_uri())
+        self.requests()
+        self.js("delete document.documentElement.dataset.ready")  # of the page that was there
+        self.go(path.as_uri())
         self.wait("document.documentElement.dataset.ready")
         return self
-
-    def js(self, script: str, *args: Any) -> Any:
-        return self.driver.execute_script(script, *args)
 
     def wait(self, condition: str, seconds: float = 5.0) -> Any:
         """Wait until an expression is true; returns its value."""
@@ -44,58 +57,81 @@ class Browser:
             assert time.monotonic() < end, f"not within {seconds} s: {condition}"
             time.sleep(0.02)
 
-    def find(self, css: str) -> Any:
-        return self.driver.find_element("css selector", css)
-
     def text(self, css: str) -> str:
         return self.js("return document.querySelector(arguments[0])?.textContent ?? ''", css)
 
     def tab(self, name: str) -> None:
         """Open a tab by its name."""
-        for tab in self.driver.find_elements("css selector", "[role=tab]"):
-            if tab.text == name:
-                return tab.click()
-        raise AssertionError(f"no tab {name!r}")
-
-    def press(self, css: str, *keys: str) -> None:
-        """Send keys to an element."""
-        self.find(css).send_keys(*keys)
+        self.button(name, "[role=tablist]")
 
     def button(self, label: str, within: str = "body") -> None:
-        """Press the visible button with this text."""
-        found = self.js(
-            "return [...document.querySelector(arguments[0]).querySelectorAll('button')]"
+        """Click the visible button with this text."""
+        self._click(
+            "[...document.querySelector(arguments[0]).querySelectorAll('button')]"
             ".find(b => b.textContent.trim() === arguments[1] && b.offsetParent)",
             within,
             label,
         )
-        assert found, f"no button {label!r}"
-        found.click()
+
+    def click_on(self, css: str) -> None:
+        """Click the first element that a selector finds."""
+        self._click("document.querySelector(arguments[0])", css)
+
+    def _click(self, which: str, *args: str) -> None:
+        """Click in the middle of an element, on whatever lies there."""
+        place = self.js(
+            f"const found = {which}; if (!found) return null; found.scrollIntoView({{block:"
+            "'nearest'}); const box = found.getBoundingClientRect();"
+            "return [box.left + box.width / 2, box.top + box.height / 2].map(Math.floor)",
+            *args,
+        )
+        assert place, f"nothing to click on: {args}"
+        self.click(*place)
 
     def click(self, x: int, y: int, shift: bool = False) -> None:
         """Click at a pixel of the window."""
         self.drag((x, y), (x, y), shift)
 
-    def drag(self, start: tuple[int, int], end: tuple[int, int], shift: bool = False) -> None:
-        """Press the mouse at a pixel of the window and let it go at another."""
-        from selenium.webdriver.common.actions.action_builder import ActionBuilder
+    def press(self, css: str, *keys: str) -> None:
+        """Give an element the focus, or `body` if nothing is to have it, and type."""
+        self.js("document.activeElement.blur(); document.querySelector(arguments[0]).focus()", css)
+        self.type(*keys)
 
-        actions = ActionBuilder(self.driver, duration=0)
+
+class Chromium(Browser):
+    """Driven by selenium."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def go(self, address: str) -> None:
+        self.driver.get(address)
+
+    def js(self, script: str, *args: Any) -> Any:
+        return self.driver.execute_script(script, *args)
+
+    def type(self, *keys: str) -> None:
+        self._actions().send_keys(*keys).perform()
+
+    def drag(self, start: tuple[int, int], end: tuple[int, int], shift: bool = False) -> None:
+        actions = self._actions()
         if shift:
-            actions.key_action.key_down("\ue008")
-        actions.pointer_action.move_to_location(*start).pointer_down().move_to_location(*end)
-        actions.pointer_action.pointer_up()
+            actions.key_down("\ue008")
+        mouse = actions.w3c_actions.pointer_action
+        mouse.move_to_location(*start).pointer_down().move_to_location(*end).pointer_up()
         actions.perform()
         if shift:
-            actions.key_action.key_up("\ue008")
-            actions.perform()
+            self._actions().key_up("\ue008").perform()
+
+    def _actions(self) -> Any:
+        from selenium.webdriver import ActionChains
+
+        return ActionChains(self.driver, duration=0)
 
     def log(self) -> list[str]:
-        """What the console said since the last look: errors and warnings."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for since the page was opened, its own file included."""
         rows = (json.loads(row["message"])["message"] for row in self.driver.get_log("performance"))
         sent = (row for row in rows if row["method"] == "Network.requestWillBeSent")
         return [row["params"]["request"]["url"] for row in sent]
@@ -113,22 +149,10 @@ class Browser:
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator[Chromium]:
     """Start Chromium; it needs no display and no network."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER or ""
-    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
-        options.add_argument(f"--{flag}")
-    options.add_argument("--window-size=1300,900")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    try:
-        yield Browser(driver)
-    finally:
-        driver.quit()
+    with chromium(1300, 900, requests=True) as driver:
+        yield Chromium(driver)
 
 
 def tabs(page):
@@ -176,3 +200,12 @@ def hovered(page, of, within=".graph .canvas"):
 
 def drawn(page):
     page.js("return new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
+
+
+def track(page, does):
+    """Press a button beside a track."""
+    page.js(
+        "document.querySelector(`.timeline [data-does='${arguments[0]}']`)"
+        ".dispatchEvent(new MouseEvent('click', {bubbles: true}))",
+        does,
+    )

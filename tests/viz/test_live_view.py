@@ -232,6 +232,8 @@ def test_live_view_follows_training_twice_a_second_at_most(notebook):
     assert len(notebook.shown) <= most
     assert "operators in 5 tasks" in notebook.shown[-1]
     assert "device 1" in notebook.shown[-1] and "forward + backward" in notebook.shown[-1]
+    said = ["This view ended at " in shown for shown in notebook.shown]
+    assert said == [False] * (len(said) - 1) + [True], "what a notebook stores says that it ended"
     assert not watching.watchers()
     assert repr(view) == "<LiveView: closed>"
 
@@ -248,6 +250,7 @@ def test_live_view_whose_process_ends_is_missed_once_and_training_goes_on(notebo
     with pytest.warns(UserWarning, match="no longer shown, but goes on: .* ended with SIGKILL"):
         kill()
     assert repr(view) == "<LiveView: closed>" and not watching.watchers()
+    assert "This view ended at " in notebook.shown[-1]
     trainer.step()
     view.close()
 

@@ -1,63 +1,12 @@
 """Mouse, keys and links of the interactive page, and its timeline, in a headless browser."""
 
 import re
-from collections import Counter
-
-import pytest
-from dpexec.viz.measured.schedule import Schedule
 
 from dpexec import viz
-from tests.engine.run.nets import batches, classifier, train
-from tests.viz.browser import BROWSER, DRIVER, MISSING, browser, drawn, hovered, search, show, tabs
+from tests.viz.browser import drawn, hovered, show, tabs, track
 from tests.viz.traces import task, trace
 
-pytest.importorskip("selenium", reason="no headless browser: selenium is not installed")
-if not (BROWSER and DRIVER):
-    pytest.skip(MISSING, allow_module_level=True)
-
 CANVAS = ".graph .canvas"
-
-# selenium leaves the pipes of its driver process to the garbage collector
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-
-
-@pytest.fixture(scope="module")
-def window():
-    with browser() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def run():
-    return train(classifier(), batches(3), devices=2, fuse_all_optimizer_ops=True, trace=True)
-
-
-@pytest.fixture(scope="module")
-def report(run, tmp_path_factory):
-    return viz.report(run.compiled).save(tmp_path_factory.mktemp("page") / "report.html")
-
-
-@pytest.fixture
-def page(window, report):
-    """The report, freshly opened; the test must leave the console clean."""
-    yield window.open(report)
-    assert window.log() == []
-
-
-def test_a_click_opens_a_folded_box_and_shift_click_selects_it(page):
-    page.tab(tabs(page)[1])
-    show(page, "stages")
-    page.wait("document.querySelector('.graph .canvas > canvas').width > 300")
-    before = page.text(".graph .summary")
-    place = hovered(page, "click or Enter: open")
-    assert place, "no folded box under the pointer"
-    page.click(*place, shift=True)
-    assert "folded" in page.text(".graph .details") and page.text(".graph .summary") == before
-    page.click(*place)
-    assert page.text(".graph .summary") != before
-    assert page.text(".graph .details dt") == "open", "what the box said stays beside the graph"
-    page.press("body", "f")
-    assert page.text(".graph .summary") == before, "f folds again what was opened"
 
 
 def test_a_tip_goes_when_what_it_speaks_of_goes(page):
@@ -117,15 +66,6 @@ def test_keys_work_wherever_the_focus_is(page):
     assert page.js("return document.activeElement.placeholder") == "Filter rows"
 
 
-def track(page, does):
-    """Press a button beside a track."""
-    page.js(
-        "document.querySelector(`.timeline [data-does='${arguments[0]}']`)"
-        ".dispatchEvent(new MouseEvent('click', {bubbles: true}))",
-        does,
-    )
-
-
 def test_tracks_are_pinned_hidden_collapsed_and_sorted(page):
     page.tab("Timeline")
     names = (
@@ -170,71 +110,3 @@ def test_empty_threads_collapse_by_themselves(window, tmp_path):
     assert "1 empty: thread 1" not in window.js(names) and "thread 1" in window.js(names)
     window.press("body", "0")  # all steps: none is empty
     assert not any("empty" in name for name in window.js(names))
-
-
-def test_an_area_is_added_up(page, run):
-    page.tab("Timeline")
-    page.button("Fit", ".timeline")
-    page.press("body", ".")
-    page.press("body", "m")
-    chosen = page.text(".timeline .details h2")
-    assert chosen.endswith(" selected") and page.text(".timeline .details .sums")
-    page.button("Fit", ".timeline")
-    x, y, width, height = page.js(
-        "const box = document.querySelector('.timeline .canvas').getBoundingClientRect();"
-        "return [box.left, box.top, box.width, box.height].map(Math.round)"
-    )
-    page.drag((x + 152, y + 60), (x + width + 50, y + height - 5), shift=True)
-    sums = page.js(
-        "return [...document.querySelectorAll('.timeline .sums')[0].rows]"
-        ".map(r => [r.cells[0].textContent.split(' ').pop(), parseInt(r.cells[1].textContent)])"
-    )
-    schedule = Schedule(run.compiled.trace)
-    roles = Counter(schedule.role_of(piece) for piece in schedule.slices)
-    found = dict(sums)
-    assert sum(found.values()) == len(schedule.slices)
-    assert [found[role] for role in ("feed", "fetch")] == [roles["feed"], roles["fetch"]]
-    page.press("body", "\ue00c")  # Escape
-    assert page.js("return document.querySelector('.timeline .details').hidden")
-
-
-def test_a_link_opens_the_same_view(page, report):
-    def here():
-        page.wait("!document.querySelector('section:not([hidden]) canvas')?.width || true")
-        drawn(page)
-        return page.js(
-            "const body = document.querySelector('section.body:not([hidden])');"
-            "const said = css => body.querySelector(css).textContent;"
-            "return [...['.tools', '.details', '.summary', '.search .status'].map(said),"
-            " ...[...body.querySelectorAll('input, select')].map(i => i.value + i.checked)]"
-        )
-
-    def link():
-        page.js("return new Promise(done => setTimeout(done, 250))")  # the address waits for rest
-        return page.js("return location.href")
-
-    assert "#" not in link(), "nothing was chosen yet"
-    page.tab("Timeline")
-    page.press("body", "w", "w", "d", ".", ".")
-    key = page.js("return document.querySelector('.gutter .name').dataset.does.slice(5)")
-    track(page, f"pin {key}")
-    timeline, first = here(), link()
-    page.tab(tabs(page)[1])
-    show(page, "stages")
-    page.press("body", "+", "+", "\ue015", "\ue00c")
-    search(page, "mul")
-    graph, second = here(), link()
-    for address, seen in ((first, timeline), (second, graph)):
-        page.driver.get("about:blank")
-        page.driver.get(address)
-        page.wait("document.documentElement.dataset.ready")
-        assert here() == seen and link() == address
-    assert first != second and link().count("view=") == 1
-    page.driver.get("about:blank")
-    page.driver.get(
-        report.as_uri()
-        + "#view=7.5&2.at=x&2.slice=-3&2.pinned=t99&1.folded=9-1.77777&1.at=,&nodes=99999999"
-    )
-    page.wait("document.documentElement.dataset.ready")
-    for name in tabs(page):
-        page.tab(name)

@@ -2,24 +2,9 @@
 
 import re
 
-import pytest
-
 import dpexec as fluid
 from dpexec import viz
-from tests.viz.browser import BROWSER, DRIVER, MISSING, browser, search
-
-pytest.importorskip("selenium", reason="no headless browser: selenium is not installed")
-if not (BROWSER and DRIVER):
-    pytest.skip(MISSING, allow_module_level=True)
-
-# selenium leaves the pipes of its driver process to the garbage collector
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-
-
-@pytest.fixture(scope="module")
-def window():
-    with browser() as found:
-        yield found
+from tests.viz.browser import search
 
 
 def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
@@ -37,7 +22,7 @@ def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
     window.wait(f"{said}.includes('+30 added, −60 removed; drawn: ')")
     kinds = int(re.search(r"drawn: (\d+) different", window.text(".passes .summary"))[1])
     assert 1 <= kinds <= 6  # the first and the last ones have other neighbours
-    window.find(".passes .tools input[type=checkbox]").click()  # all operators
+    window.click_on(".passes .tools input[type=checkbox]")  # all operators
     window.wait(f"{said}.endsWith('−60 removed')")
     assert window.log() == []
 

@@ -15,5 +15,6 @@ export function isForPage(event: KeyboardEvent): boolean {
     const own = OWN[target.type];
     return own !== undefined && !own.includes(key);
   }
+  if (target.matches("[role=tab][aria-selected=true]")) return true; // pressed, it would do nothing
   return !((key === "Enter" || key === " ") && target.closest("button, summary, a"));
 }

@@ -48,7 +48,7 @@ export class GraphView implements Panel {
   private critical = false;
   private readonly controls: Controls;
   private opening: string; // what is folded at first
-  private restored: Set<number> | null = null; // what a link says is folded
+  private restored: Set<number> | null = null; // what a link or somebody chose before it could be drawn
   private isMoved = false;
   private levels: HTMLSelectElement | null = null; // what is shown, of the kinds of groups
   private opened = -1; // the group that was opened last, while nothing else is selected
@@ -113,6 +113,7 @@ export class GraphView implements Panel {
     if (!this.canvas.room) {
       Object.assign(this.state, { folded, replicas });
       this.shown = shown; // drawn as soon as there is room
+      this.restored = folded; // what somebody chose before that stays
       return;
     }
     this.working(shown);
