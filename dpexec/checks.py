@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name
+from dpexec.engine.core.errors import see
 from dpexec.engine.ir.variable import Variable
 
 __all__ = [
@@ -84,10 +85,11 @@ def check_type(
     if isinstance(value, kinds) or (isinstance(value, np.integer) and int in kinds):
         return
     names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-    raise TypeError(
+    problem = (
         f"The type of '{name}' in {layer} must be {names}, "
         f"but received {type(value).__name__} ({value!r:.80}). {hint}".rstrip()
     )
+    raise see("a-layer-that-takes-another-type", TypeError(problem))
 
 
 def check_dtype(
@@ -101,10 +103,11 @@ def check_dtype(
     """
     found = convert_dtype(dtype)
     if found not in expected:
-        raise TypeError(
+        problem = (
             f"The data type of '{name}' in {layer} must be {', '.join(expected)}, "
             f"but received {found}. {hint}".rstrip()
         )
+        raise see("a-layer-that-takes-another-type", TypeError(problem))
 
 
 def check_variable_and_dtype(

@@ -14,6 +14,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec import viz
+from dpexec.engine.core.errors import section_of
 from tests.engine.run.nets import batches, classifier
 from tests.guides import ROOT, programs
 
@@ -146,20 +147,26 @@ def test_tutorial_of_clusters(tmp_path):
 
 
 def test_catalogue_of_errors(tmp_path, monkeypatch):
-    """Each example fails, with the words that the page shows; ``...`` stands for any."""
+    """Each example fails, names its section, and has its words; ``...`` stands for any."""
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     net, *examples = programs("docs/errors.md")
     exec(net, names)
-    shown = re.findall(
-        r"```text\n(.*?)```", (ROOT / "docs/errors.md").read_text("utf-8"), re.DOTALL
-    )
+    page = (ROOT / "docs/errors.md").read_text("utf-8")
+    shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    headings = {
+        number: re.sub(r"[^\w-]", "", line[4:].lower().replace(" ", "-"))
+        for number, line in enumerate(page.splitlines())
+        if line.startswith("### ")
+    }
     for example, text in zip(examples, shown, strict=True):
         with pytest.raises(Exception) as raised:  # noqa: PT011 - of any class; the page says which
             exec(example, names)
         found = f"{raised.type.__name__}: {raised.value}"
         pieces = [piece for line in text.splitlines() for piece in line.split("...")]
         assert [piece for piece in pieces if piece not in found] == [], found
+        line = len(example) - len(example.lstrip("\n"))
+        assert section_of(raised.value) == headings[max(n for n in headings if n < line)]
 
 
 def test_migration(monkeypatch):

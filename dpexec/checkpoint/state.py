@@ -15,7 +15,7 @@ import numpy as np
 
 from dpexec.checkpoint.files import Stored
 from dpexec.engine.core.dtypes import VarType, to_numpy
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.variable_values import Flat, flat, with_sequences, write
 from dpexec.engine.dispatch.engine import Engine
@@ -185,7 +185,8 @@ class Training:
             more = len(problems) - _NAMED
             end = f"\n  and {more} more" if more > 0 else ""
             shown = "\n  ".join(problems[:_NAMED])
-            raise EnforceNotMet(f"checkpoint {path} is of another program:\n  {shown}{end}")
+            problem = f"checkpoint {path} is of another program:\n  {shown}{end}"
+            raise see("a-checkpoint-of-another-program", EnforceNotMet(problem))
 
     def _check_values(self, stored: Stored, path: str) -> None:
         """What had no value has none: else this would be a state that never was."""

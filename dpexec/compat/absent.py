@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from types import ModuleType
 from typing import NoReturn
 
-from dpexec.engine.core.errors import similar
+from dpexec.engine.core.errors import see, similar
 
 __all__ = ["KNOWN", "explain_import", "explain_in", "explain_missing_names", "missing_name"]
 
@@ -151,9 +151,11 @@ def missing_name(own: str, name: str, known: Iterable[str]) -> AttributeError:
     if name in KNOWN:
         fluid = "paddle" if own.startswith("dpexec.paddle") else "fluid"
         path = own.removeprefix("dpexec").removeprefix(".paddle")
-        return AttributeError(f"{fluid}{path}.{name} is not supported by dpexec: {KNOWN[name]}")
-    hint = "" if name.startswith("__") else similar(name, known)
-    return AttributeError(f"module {own!r} has no attribute {name!r}{hint}")
+        problem = f"{fluid}{path}.{name} is not supported by dpexec: {KNOWN[name]}"
+    else:
+        hint = "" if name.startswith("__") else similar(name, known)
+        problem = f"module {own!r} has no attribute {name!r}{hint}"
+    return see("a-name-that-is-not-there", AttributeError(problem))
 
 
 def explain_import(error: ImportError) -> None:

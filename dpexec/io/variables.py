@@ -13,7 +13,7 @@ import numpy as np
 
 from dpexec.compiler import CompiledProgram
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.lod import LoDRankTable
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.selected_rows import SelectedRows
@@ -287,11 +287,12 @@ def check_shape(var: Variable, shape: tuple[int, ...] | None, path: Any) -> None
         RuntimeError: it has another shape.
     """
     if isinstance(var, Parameter) and shape is not None and shape != var.shape:
-        raise RuntimeError(
+        problem = (
             f"Variable's shape does not match, the Program requires a parameter with the shape of "
             f"({var.shape}), while the loaded parameter (namely [ {var.name} ]) has a shape of "
             f"({shape}), in file {path}."
         )
+        raise see("parameters-of-another-shape", RuntimeError(problem))
 
 
 def _open(directory: str | None, name: str, variable: str) -> BinaryIO:
@@ -299,9 +300,8 @@ def _open(directory: str | None, name: str, variable: str) -> BinaryIO:
     try:
         return open(path, "rb")
     except OSError as error:
-        raise EnforceNotMet(
-            f"cannot read file {path} for variable {variable}: {error.strerror}"
-        ) from None
+        problem = f"cannot read file {path} for variable {variable}: {error.strerror}"
+        raise see("parameters-that-are-not-in-the-folder", EnforceNotMet(problem)) from None
 
 
 def _read_one(directory: str, var: Variable) -> LoDTensor | SelectedRows:

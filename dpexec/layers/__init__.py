@@ -19,6 +19,7 @@ from typing import Any
 
 from dpexec.compat.absent import KNOWN as _KNOWN
 from dpexec.compat.absent import missing_name as _missing_name
+from dpexec.engine.core.errors import see as _see
 from dpexec.engine.core.errors import similar as _similar
 from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.engine.ir.variable import Variable  # programs ask isinstance(x, layers.Variable)
@@ -138,4 +139,5 @@ def __getattr__(name: str) -> Any:
     if name in _KNOWN:
         raise _missing_name(__name__, name, __all__)
     count, hint = len(__all__), _similar(name, __all__)
-    raise AttributeError(f"layers.{name} is not supported: {count} are, see dir(layers){hint}")
+    problem = f"layers.{name} is not supported: {count} are, see dir(layers){hint}"
+    raise _see("a-name-that-is-not-there", AttributeError(problem))

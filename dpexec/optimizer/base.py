@@ -12,6 +12,7 @@ from dpexec.clip import GradientClipBase, append_gradient_clip_ops, error_clip_c
 from dpexec.engine.autodiff.backward import append_backward, variable_names
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import see
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import name_scope
 from dpexec.engine.ir.operator import Operator
@@ -174,10 +175,11 @@ class Optimizer:
         if callbacks is not None and not isinstance(callbacks, list):
             raise AssertionError(f"callbacks must be a list, not {callbacks!r}")
         if loss.shape != (1,):
-            raise AssertionError(
+            problem = (
                 f"The loss.shape should be (1L,), but the current loss.shape is {loss.shape}. "
                 "Maybe that you should call fluid.layers.mean to process the current loss."
             )
+            raise see("a-loss-that-is-no-single-number", AssertionError(problem))
         self._dtype = loss.dtype
         program = loss.block.program
         no_grad = variable_names(no_grad_set or [], "no_grad_set")

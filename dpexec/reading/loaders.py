@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from dpexec.data_feeder import DataFeeder
-from dpexec.engine.core.errors import EnforceNotMet, EOFException
+from dpexec.engine.core.errors import EnforceNotMet, EOFException, see
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
 from dpexec.engine.core.unique_name import UniqueNameGenerator
 from dpexec.engine.feeds.coming import hand_out
@@ -243,7 +243,7 @@ class GeneratorLoader:
                 self._started = Prefetch(partial(map, prepare, self._started), len(places))
         feeds = self._take(self._started, len(places))
         if not feeds:
-            raise EOFException("There is no next data.")
+            raise see("the-end-of-the-data", EOFException("There is no next data."))
         return feeds
 
     @property

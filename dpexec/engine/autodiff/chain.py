@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpexec.engine.core.errors import MissingGradientError
+from dpexec.engine.core.errors import MissingGradientError, see
 from dpexec.engine.ir import opdef, roles
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import CallSite
@@ -153,7 +153,8 @@ def _require_constant_inputs(op: Operator, no_grad: set[str]) -> None:
             "it has no gradient, but one is asked for through its inputs "
             f"{', '.join(sorted(names))}; set their stop_gradient to True if none is meant to flow"
         )
-        raise MissingGradientError(str(op_error(op, problem, op.input_specs())))
+        error = MissingGradientError(str(op_error(op, problem, op.input_specs())))
+        raise see("a-gradient-of-an-operator-that-has-none", error)
 
 
 def add_up(

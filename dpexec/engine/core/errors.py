@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 __all__ = [
     "ClusterError",
@@ -21,8 +22,14 @@ __all__ = [
     "StateLostError",
     "WorkerLostError",
     "mistake_behind",
+    "section_of",
+    "see",
     "similar",
 ]
+
+
+_SEE = "See docs/errors.md#"
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class EnforceNotMet(Exception):
@@ -51,6 +58,12 @@ class MissingGradientError(EnforceNotMet):
 class ClusterError(RuntimeError):
     """The cluster that a program runs on has failed."""
 
+    section = "workers-are-gone"  # of the catalogue
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        see(self.section, self)
+
 
 class WorkerLostError(ClusterError):
     """Workers have left the cluster or do not answer.
@@ -71,9 +84,13 @@ class WorkerLostError(ClusterError):
 class StateLostError(ClusterError):
     """State of replicas was lost with their workers; training can go on from a checkpoint."""
 
+    section = "state-is-gone"
+
 
 class SchedulerLostError(ClusterError):
     """The scheduler of the cluster does not answer."""
+
+    section = "the-scheduler-is-gone"
 
 
 class FunctionError(Exception):
@@ -85,6 +102,30 @@ class FunctionError(Exception):
 
     def __init__(self, error: BaseException | str) -> None:
         super().__init__(error if isinstance(error, str) else f"{type(error).__name__}: {error}")
+
+
+def see(section: str, error: _Error) -> _Error:
+    """The error, with a note that names its section of the catalogue of errors.
+
+    Notes stand below the message in tracebacks, so the message itself stays Paddle's.
+
+    Args:
+        section: the heading in ``docs/errors.md``, as links write it.
+        error: an error that names a section already keeps that one.
+
+    Example:
+        >>> see("a-wrong-shape", ValueError("6 is not 5")).__notes__
+        ['See docs/errors.md#a-wrong-shape']
+    """
+    if section_of(error) is None:
+        error.add_note(_SEE + section)
+    return error
+
+
+def section_of(error: BaseException) -> str | None:
+    """The section of the catalogue that an error names, if it names one."""
+    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(_SEE))
+    return next((note.removeprefix(_SEE) for note in notes), None)
 
 
 def mistake_behind(error: EnforceNotMet) -> BaseException | None:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpexec.engine.core.errors import EnforceNotMet, similar
+from dpexec.engine.core.errors import EnforceNotMet, see, similar
 
 __all__ = ["Flags", "asks_for_equal_runs", "get_flags", "globals", "set_flags"]
 
@@ -201,7 +201,8 @@ def set_flags(flags: dict[str, Any]) -> None:
 def _known(name: str, action: str) -> str:
     if not _FLAGS.is_public(name):
         known = ", ".join(sorted(flag for flag in _FLAGS if _FLAGS.is_public(flag)))
-        raise ValueError(
+        problem = (
             f"Flag {name} cannot {action} its value through this function. The flags are {known}"
         )
+        raise see("a-flag-that-is-not-there", ValueError(problem))
     return name

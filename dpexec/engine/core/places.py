@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.errors import see
+
 __all__ = [
     "CPUPlace",
     "CUDAPinnedPlace",
@@ -91,7 +93,8 @@ class CUDAPlace(Place):
         count = get_cuda_device_count()
         if not 0 <= device_id < count:
             reason = f"the visible GPUs are 0 to {count - 1}" if count else why_no_gpu()
-            raise RuntimeError(f"CUDAPlace({device_id}) does not exist: {reason}")
+            problem = f"CUDAPlace({device_id}) does not exist: {reason}"
+            raise see("a-gpu-that-is-not-there", RuntimeError(problem))
         self.device_id = device_id
 
     def get_device_id(self) -> int:
@@ -225,7 +228,8 @@ def cpu_num(default: int) -> int:
     try:
         return default if text is None else int(text)
     except ValueError:
-        raise ValueError(f"CPU_NUM is the number of CPU devices, but is {text!r}") from None
+        problem = f"CPU_NUM is the number of CPU devices, but is {text!r}"
+        raise see("cpu_num-that-is-no-number", ValueError(problem)) from None
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:

@@ -13,7 +13,7 @@ import dask
 
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.cache import LimitedCache
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.dispatch.engine import Engine
@@ -210,10 +210,11 @@ class CompiledProgram:
         both = {"scope": (scope, self._scope), "place": (place, self._place)}
         for what, (given, known) in both.items():
             if given != known:
-                raise ValueError(
+                problem = (
                     f"Cannot compile program with different {what}. It belongs to that of its "
                     "first run: make another CompiledProgram"
                 )
+                raise see("a-compiled-program-with-another-scope", ValueError(problem))
 
     def _engine_of(
         self, program: Program, place: Place, scope: Scope, share_from: Engine | None

@@ -20,6 +20,7 @@ from typing import Any
 import dask
 from dask.delayed import Delayed, delayed
 
+from dpexec.engine.core.errors import see
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.executors.compiled_program import CompiledProgram
 from dpexec.engine.executors.steps_elsewhere import keep, offer
@@ -162,7 +163,9 @@ class Delaying:
     ) -> tuple[Program | CompiledProgram, Scope]:
         """The program and the scope that are meant, if something can be run."""
         if self._closed:
-            raise RuntimeError("Attempted to use a closed Executor")
+            raise see(
+                "an-executor-that-was-closed", RuntimeError("Attempted to use a closed Executor")
+            )
         scope = global_scope() if scope is None else scope
         if not isinstance(scope, Scope):
             raise TypeError(f"Executor.run takes a Scope, but received scope={scope!r}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import as_var_type, dtype_name, to_numpy
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.lod import Lod, lod_name, rows_name
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.core.tensors import LoDTensor
@@ -37,7 +37,9 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
     arrays = {}
     for name, value in feed.items():
         if name not in block.vars:
-            raise ValueError(_unknown(block, name))
+            raise see(
+                "a-name-that-is-not-a-variable-of-the-program", ValueError(_unknown(block, name))
+            )
         array = arrays[name] = _array(block.vars[name], value)
         if isinstance(value, LoDTensor) and value._lod:
             arrays[lod_name(name)] = _offsets(block.vars[name], value, len(array))
@@ -141,19 +143,21 @@ def check_array(
             f"fed Variable {var.name!r} should have {len(declared)} dimensions, shape = "
             f"{declared}, but received fed shape {list(shape)}{where}{_reshaping(declared, shape)}"
         )
-        raise ValueError(wrong) if differs else EnforceNotMet(wrong)  # Paddle compares as many
+        kind = ValueError if differs else EnforceNotMet  # Paddle compares as many
+        raise see("a-wrong-shape", kind(wrong))
     if strict and differs:
-        raise ValueError(
+        wrong = (
             f"The fed Variable {var.name!r} should have dimensions = {len(declared)}, shape = "
             f"{declared}, but received fed shape {list(shape)}{where}"
         )
+        raise see("a-wrong-shape", ValueError(wrong))
     if var.dtype != dtype and (strict or var.persistable):
         wrong = (
             f"The data type of fed Variable {var.name!r} must be {dtype_name(var.dtype)!r}, but "
             f"received {dtype_name(dtype)!r}: convert it, as with "
             f"array.astype({dtype_name(var.dtype)!r})"
         )
-        raise ValueError(wrong) if strict else EnforceNotMet(wrong)
+        raise see("a-wrong-type", (ValueError if strict else EnforceNotMet)(wrong))
 
 
 def _reshaping(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:

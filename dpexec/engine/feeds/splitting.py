@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.lod import LOD_SUFFIX, ROWS_SUFFIX, Lod, rows_name
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.tensors import LoDTensor
@@ -376,15 +376,17 @@ def _listed(
         if not isinstance(item, Mapping):
             raise TypeError(f"Each element of feed list should be a dict, but got {type(item)}")
     if len(feed) > devices:
-        raise IndexError(
+        problem = (
             f"the feed list has {len(feed)} elements for {devices} devices{_for_loaders(devices)}"
         )
+        raise see("a-list-of-feeds-for-another-number-of-replicas", IndexError(problem))
     if not partial and (len(feed) < devices or not all(feed)):
         number = sum(bool(item) for item in feed)
-        raise EnforceNotMet(
+        problem = (
             f"Unimplemented: The feed data number {number} does not match the device number "
             f"{devices}; when training, every device needs a dict{_for_loaders(devices)}"
         )
+        raise see("a-list-of-feeds-for-another-number-of-replicas", EnforceNotMet(problem))
     shards = [arrays_of(block, item) for item in feed]
     return shards + [{}] * (devices - len(shards))
 

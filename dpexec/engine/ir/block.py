@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.core.errors import see
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.arguments import as_name, as_shape
 from dpexec.engine.ir.operator import Operator
@@ -306,10 +307,11 @@ def _redeclared(var: Variable, given: Mapping[str, Any]) -> Any:
     }
     for what, (previous, new) in properties.items():
         if new is not None and new != previous:
-            raise ValueError(
+            problem = (
                 f"Variable {var.name} has been created before. The previous {what} is {previous}; "
                 f"the new {what} is {new}. They are not matched."
             )
+            raise see("two-parameters-of-one-name", ValueError(problem))
     if "stop_gradient" in given:
         var.stop_gradient = given["stop_gradient"]
     return var

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import AttrType, VarType
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.ir import fed_types, opdef, roles
 from dpexec.engine.ir.attributes import attribute_type, copied, stored
 from dpexec.engine.ir.callsite import CallSite, user_callsite
@@ -24,6 +24,9 @@ CALLSTACK = "op_callstack"
 """The attribute that says which lines made an operator."""
 
 _ORIGIN = (roles.ROLE, roles.NAME_SCOPE, roles.DEVICE)
+
+
+_SHAPES = "shapes-that-do-not-fit"  # of the catalogue of errors
 
 
 class Operator:
@@ -309,11 +312,12 @@ class Operator:
                 for slot in definition.inputs
             }
         except KeyError as error:
-            raise op_error(self, self._why_unknown(error.args[0]), spec_of) from None
+            problem = self._why_unknown(error.args[0])
+            raise op_error(self, problem, spec_of, section=_SHAPES) from None
         try:
             made = definition.infer_specs(inputs, self.attrs)
         except opdef.InvalidOp as error:
-            raise op_error(self, str(error), spec_of) from error.__cause__
+            raise op_error(self, str(error), spec_of, section=_SHAPES) from error.__cause__
         kind = {"kind": VarType.SELECTED_ROWS} if self.fills_rows else {}
         return {
             name: spec.replace(**kind) if kind else spec
@@ -373,7 +377,11 @@ class Operator:
 
 
 def op_error(
-    op: Operator, problem: str, specs: Mapping[str, Any], device: str = ""
+    op: Operator,
+    problem: str,
+    specs: Mapping[str, Any],
+    device: str = "",
+    section: str = "a-rule-of-an-operator",
 ) -> EnforceNotMet:
     """An error that tells which operator failed, on what, and which line of the user made it.
 
@@ -382,6 +390,7 @@ def op_error(
         problem: what is wrong.
         specs: of its variables, by name, as far as they are known.
         device: where it ran; "" for nowhere.
+        section: of the catalogue of errors.
     """
     lines = [f"operator {op.type}{' on ' + device if device else ''}: {problem}"]
     for kind, slots in (("input", op.inputs), ("output", op.outputs)):
@@ -395,4 +404,4 @@ def op_error(
     if op.callsite is not None:
         lines.append(f"  made by {op.callsite}")
     lines.append(f"  [operator < {op.type} > error]")
-    return EnforceNotMet("\n".join(lines))
+    return see(section, EnforceNotMet("\n".join(lines)))

@@ -12,6 +12,7 @@ from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.arrays import Entry, TensorArray
 from dpexec.engine.core.copies import with_arrays
+from dpexec.engine.core.errors import see
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
@@ -300,7 +301,7 @@ class FetchedOffsets:
             RuntimeError: one holds sequences that are fed.
         """
         if any(_fed(batches, self._offsets[name]) for name in fetch if name in self._offsets):
-            raise RuntimeError(_SEQUENCES_FETCHED)
+            raise see("sequences-fetched-as-arrays", RuntimeError(_SEQUENCES_FETCHED))
 
 
 def _fed(batches: Sequence[Feeds], name: str) -> bool:
@@ -328,7 +329,7 @@ def _as_array(value: Any) -> Any:
     if isinstance(value, TensorArray):
         return as_arrays(_tensors(value, lambda array: array))
     if isinstance(value, LoDTensor):
-        raise RuntimeError(_SEQUENCES_FETCHED)
+        raise see("sequences-fetched-as-arrays", RuntimeError(_SEQUENCES_FETCHED))
     return value
 
 

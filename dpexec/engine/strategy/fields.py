@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpexec.engine.core.errors import EnforceNotMet, similar
+from dpexec.engine.core.errors import EnforceNotMet, see, similar
 from dpexec.engine.ir.callsite import warn
 
 __all__ = ["Field", "Strategy", "one_of", "optional_bool", "positive", "strings"]
@@ -53,14 +53,16 @@ class Field:
             return bool(value)
         if self.kind is int and isinstance(value, (int, np.integer)):
             if value < 0:
-                raise TypeError(f"{self.name} must not be negative, but received {value}")
+                problem = f"{self.name} must not be negative, but received {value}"
+                raise see("a-field-with-a-wrong-value", TypeError(problem))
             return int(value)
         if self.kind not in (bool, int) and isinstance(value, self.kind):
             return value
         what = f"a value of type {self.kind.__name__}"
         if issubclass(self.kind, enum.Enum):
             what = " or ".join(map(str, self.kind))
-        raise TypeError(f"{self.name} takes {what}, but received {value!r}")
+        problem = f"{self.name} takes {what}, but received {value!r}"
+        raise see("a-field-with-a-wrong-value", TypeError(problem))
 
 
 _said: set[tuple[str, str]] = set()
@@ -97,16 +99,18 @@ class Strategy:
 
     def _check_open(self, name: str) -> None:
         if self._frozen_by is not None:
-            raise EnforceNotMet(
+            problem = (
                 f"PreconditionNotMet: {type(self).__name__} has been finalized by "
                 f"{self._frozen_by}, {name} cannot be configured again; make a new strategy and a "
                 "new CompiledProgram"
             )
+            raise see("a-strategy-that-was-used-already", EnforceNotMet(problem))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.fields():
             hint = similar(name, self.fields()) or f"; it has {', '.join(self.fields())}"
-            raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
+            problem = f"{type(self).__name__} has no field {name!r}{hint}"
+            raise see("a-field-that-a-strategy-does-not-have", AttributeError(problem))
         object.__setattr__(self, name, value)
 
     def __reduce__(self) -> Any:

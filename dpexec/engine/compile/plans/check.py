@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dpexec.engine.compile.plans.collective_specs import follow_collective
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.core.dtypes import VarType, dtype_name
-from dpexec.engine.core.errors import EnforceNotMet, similar
+from dpexec.engine.core.errors import EnforceNotMet, see, similar
 from dpexec.engine.core.lod import LOD_SUFFIX
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
@@ -37,11 +37,12 @@ def check_fetch_names(block: Block, names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in block.vars:
-            raise EnforceNotMet(
+            problem = (
                 f"NotFound: Cannot find fetched variable({name}) in current computation graph. "
                 "Possible reasons: the name is misspelled; the variable belongs to another "
                 f"program; it was created after the program was compiled{similar(name, block.vars)}"
             )
+            raise see("a-fetch-that-is-not-there", EnforceNotMet(problem))
 
 
 class Rules:
@@ -248,7 +249,8 @@ def _stored_spec(
         return found
     others = ((other, replicas.spec(device, other)) for other in op.input_arg_names)
     stored = {other: found for other, found in others if found is not None}
-    raise op_error(op, _why_missing(var), {**stored, **known})
+    section = "the-startup-program-was-not-run" if var.persistable else "a-variable-that-is-not-fed"
+    raise op_error(op, _why_missing(var), {**stored, **known}, section=section)
 
 
 def _why_missing(var: Variable) -> str:

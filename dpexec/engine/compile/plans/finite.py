@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dpexec.engine.core.errors import see
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.operator import Operator
 
@@ -38,7 +39,8 @@ def _check(name: str, value: Any, xp: Any) -> None:
     if dtype is None or dtype.kind != "f" or xp.isfinite(array).all():
         return
     nans, infinities = int(xp.isnan(array).sum()), int(xp.isinf(array).sum())
-    raise ValueError(
+    problem = (
         f"PreconditionNotMet: find nan or inf in {name}: {nans} nan and {infinities} inf among "
         f"{array.size} numbers (FLAGS_check_nan_inf is set)"
     )
+    raise see("an-infinity-or-a-nan", ValueError(problem))

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpexec.engine.compile.regions.bodies import BodyError
 from dpexec.engine.compile.regions.env import Env, Shard
-from dpexec.engine.core.errors import EnforceNotMet, EOFException, FunctionError
+from dpexec.engine.core.errors import EnforceNotMet, EOFException, FunctionError, section_of
 from dpexec.engine.core.random import RandomStream
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.ssa import OpNode
@@ -143,7 +143,8 @@ def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exce
         error, (ValueError, EnforceNotMet, FunctionError)
     ):  # no rule of the operator is broken
         problem = f"{type(error).__name__}: {error}"
-    return op_error(op, problem, shown, f"device {node.device}")
+    section = section_of(error) or "a-value-that-an-operator-refuses"
+    return op_error(op, problem, shown, f"device {node.device}", section)
 
 
 def _describe(value: Any) -> str:
