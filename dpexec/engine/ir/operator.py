@@ -26,9 +26,6 @@ CALLSTACK = "op_callstack"
 _ORIGIN = (roles.ROLE, roles.NAME_SCOPE, roles.DEVICE)
 
 
-_SHAPES = "shapes-that-do-not-fit"  # of the catalogue of errors
-
-
 class Operator:
     """One step of a block: a type, named lists of inputs and outputs, attributes.
 
@@ -312,12 +309,11 @@ class Operator:
                 for slot in definition.inputs
             }
         except KeyError as error:
-            problem = self._why_unknown(error.args[0])
-            raise op_error(self, problem, spec_of, section=_SHAPES) from None
+            raise op_error(self, self._why_unknown(error.args[0]), spec_of) from None
         try:
             made = definition.infer_specs(inputs, self.attrs)
         except opdef.InvalidOp as error:
-            raise op_error(self, str(error), spec_of, section=_SHAPES) from error.__cause__
+            raise op_error(self, str(error), spec_of) from error.__cause__
         kind = {"kind": VarType.SELECTED_ROWS} if self.fills_rows else {}
         return {
             name: spec.replace(**kind) if kind else spec
@@ -381,7 +377,7 @@ def op_error(
     problem: str,
     specs: Mapping[str, Any],
     device: str = "",
-    section: str = "a-rule-of-an-operator",
+    section: str = "inputs-or-attributes-that-do-not-fit",
 ) -> EnforceNotMet:
     """An error that tells which operator failed, on what, and which line of the user made it.
 
@@ -394,13 +390,10 @@ def op_error(
     """
     lines = [f"operator {op.type}{' on ' + device if device else ''}: {problem}"]
     for kind, slots in (("input", op.inputs), ("output", op.outputs)):
-        for slot, names in slots.items():
-            for name in names:
-                shown = specs.get(name)
-                if kind == "input" or shown is not None:
-                    lines.append(
-                        f"  {kind} {slot}({name}): {'no value' if shown is None else shown}"
-                    )
+        for slot, name in ((slot, name) for slot, names in slots.items() for name in names):
+            spec = specs.get(name, "no value" if kind == "input" else None)
+            if spec is not None:
+                lines.append(f"  {kind} {slot}({name}): {spec}")
     if op.callsite is not None:
         lines.append(f"  made by {op.callsite}")
     lines.append(f"  [operator < {op.type} > error]")

@@ -93,7 +93,7 @@ def test_wrong_lengths_are_refused():
             training.run({"x": x, "n": np.array([1, 5])})
     with pytest.raises(EnforceNotMet, match="input variable n is not initialized: feed it"):
         training.run({"x": x})
-    with pytest.raises(ValueError, match=r"this program is fed x, n$"):
+    with pytest.raises(ValueError, match=r"this program is fed x, n\n"):
         training.run({"x": x, "y": x})
 
 
