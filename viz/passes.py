@@ -7,9 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from dpexec.viz.graphs.history import REPLICATION, Member, Stage, compilation_of, history
+from dpexec.viz.graphs.history import (
+    REPLICATION,
+    Member,
+    Stage,
+    batch_of,
+    compilation_of,
+    history,
+)
+from dpexec.viz.graphs.texts import MemberTexts, recorded_texts, replaced, texts_of_members
 from dpexec.viz.pages.load import FileError, as_graph
-from dpexec.viz.pages.page_data import PassesData
+from dpexec.viz.pages.page_data import PassesData, PassNodeData, StageData
 from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width, wrap
 from dpexec.viz.pages.style import ROLE_NAMES
 from dpexec.viz.pages.units import counted, tally
@@ -35,6 +43,7 @@ class Passes(View):
         members: All operators that there ever were, by number.
         stages: The operators after every pass.
         notes: What the reader has to know besides.
+        texts: What is written of operators.
     """
 
     def __init__(
@@ -43,7 +52,9 @@ class Passes(View):
         members: Sequence[Member],
         stages: Sequence[Stage],
         notes: Sequence[str] = (),
+        texts: MemberTexts | None = None,
     ) -> None:
+        self.texts = texts or MemberTexts()
         self.title, self.members, self.stages = title, members, stages
         idle = [stage.name for stage in stages[1:] if not _busy(stage)]
         quiet = [f"changed nothing: {', '.join(idle)}"] if idle else []
@@ -55,30 +66,44 @@ class Passes(View):
             "type": "passes",
             "title": self.title,
             "notes": self.notes,
-            "nodes": [
-                {
-                    "id": member.id,
-                    "name": member.name,
-                    "detail": member.detail,
-                    "role": member.role,
-                    "device": member.device,
-                    "lines": [member.label, f"role: {ROLE_NAMES[member.role]}"],
-                }
-                for member in self.members
-            ],
+            "nodes": [self._node(member) for member in self.members],
+            "lines": self.texts.lines,
+            "listings": self.texts.listings,
+            "declarations": self.texts.declarations,
             "stages": [
-                {
-                    "name": stage.name,
-                    "note": stage.sentence,
-                    "nodes": stage.nodes,
-                    "links": stage.links,
-                    "added": stage.added,
-                    "removed": stage.removed,
-                    "changed": stage.changed,
-                }
-                for stage in self.stages
+                self._stage(stage, before)
+                for before, stage in zip([None, *self.stages], self.stages, strict=False)
             ],
         }
+
+    def _stage(self, stage: Stage, before: Stage | None) -> StageData:
+        same = stage.name == REPLICATION  # every operator becomes several
+        found = {} if same else replaced(self.members, stage, before)
+        return {
+            "name": stage.name,
+            "note": stage.sentence,
+            "nodes": stage.nodes,
+            "links": stage.links,
+            "added": stage.added,
+            "removed": stage.removed,
+            "changed": stage.changed,
+            "replaced": list(found.items()),
+        }
+
+    def _node(self, member: Member) -> PassNodeData:
+        made: PassNodeData = {
+            "id": member.id,
+            "name": member.name,
+            "detail": member.detail,
+            "role": member.role,
+            "device": member.device,
+            "lines": [member.label, f"role: {ROLE_NAMES[member.role]}"],
+        }
+        if member.id in self.texts.line:
+            made["line"] = self.texts.line[member.id]
+        if member.id in self.texts.kernels:
+            made["kernels"] = self.texts.kernels[member.id]
+        return made
 
     @cached_property
     def svg(self) -> str:
@@ -119,7 +144,9 @@ def passes(
     """
     notes: tuple[str, ...] = ()
     if isinstance(source, (str, os.PathLike, Mapping, Trace)):
-        members, stages = _recorded(as_graph(source))
+        data = as_graph(source)
+        members, stages = _recorded(data)
+        texts = recorded_texts(data, members)
         notes = ("only operators that a pass changed are named in the file",)
     elif isinstance(source, SSAGraph):
         raise TypeError(
@@ -127,11 +154,13 @@ def passes(
             "ParallelExecutor or CompiledProgram"
         )
     else:
-        members, stages = history(compilation_of(source, strategy, devices))
+        compilation = compilation_of(source, strategy, devices)
+        members, stages = history(compilation)
+        texts = texts_of_members(members, stages, batch_of(source), bool(compilation.native))
     ran = [stage for stage in stages[1:] if stage.name != REPLICATION]
     busy = sum(map(_busy, ran))
     return Passes(
-        title or f"Passes · {busy} of {len(ran)} changed the graph", members, stages, notes
+        title or f"Passes · {busy} of {len(ran)} changed the graph", members, stages, notes, texts
     )
 
 

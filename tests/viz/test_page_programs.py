@@ -27,6 +27,26 @@ def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
     assert window.log() == []
 
 
+def test_passes_show_code_before_and_after(window, tmp_path):
+    strategy = fluid.BuildStrategy()
+    strategy.fuse_elewise_add_act_ops = True
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        x = fluid.layers.data("x", [8])
+        fluid.layers.mean(fluid.layers.fc(x, 8, act="relu"))
+    view = viz.passes(main, strategy=strategy, devices=1)
+    window.open(view.save(tmp_path / "passes.html"))
+    window.button("+ fused_elemwise_activation")
+    shown = window.text(".passes .details, .details")
+    assert "fluid.layers.mean(fluid.layers.fc(x, 8" in shown  # the user's line
+    assert re.search(r"Before(: \d kernels)? of 2 operators", shown)
+    assert re.search(r"After(: \d kernel)? of 1 operator", shown)
+    assert "relu is declared in relu.relu" in shown and "xp.maximum(x, 0)" in shown
+    window.button("relu", ".details")
+    assert "− removed by fuse_elewise_add_act_ops" in window.text(".details")
+    assert window.log() == []
+
+
 def test_the_body_of_a_loop_opens_in_place(window, tmp_path):
     main = fluid.Program()
     with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():

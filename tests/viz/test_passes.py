@@ -8,6 +8,7 @@ from dpexec.viz.pages.load import FileError
 from dpexec.viz.passes import _order, passes
 
 import dpexec as fluid
+from dpexec.engine import kernels
 from dpexec.engine.graph.build import build_ssa_graph
 from dpexec.engine.graph.operators import Operators
 from dpexec.engine.passes.changes import label
@@ -115,6 +116,47 @@ def test_a_file_names_what_changed():
     assert {view.members[k].name for k in fused.added} == {"fused_all_reduce"}
     assert {view.members[k].role for k in fused.removed} == {"collective"}
     assert "only operators that a pass changed" in view.svg
+
+
+def test_a_new_operator_stands_for_those_that_wrote_what_it_writes():
+    net = classifier(sizes=(8, 6, 4, 3))
+    build, _ = strategies(fuse_elewise_add_act_ops=True, fuse_all_optimizer_ops=True)
+    view = passes(net.main, strategy=build, devices=2)
+    names = {node["id"]: node["name"] for node in view.payload()["nodes"]}
+    stages = {stage["name"]: stage for stage in view.payload()["stages"]}
+    fused = stages["fuse_elewise_add_act_ops"]["replaced"]
+    assert {names[one] for one, _ in fused} == {
+        "fused_elemwise_activation",
+        "fused_elemwise_activation_grad",
+    }
+    forward = [gone for one, gone in fused if names[one] == "fused_elemwise_activation"]
+    assert [[names[k] for k in gone] for gone in forward] == [["elementwise_add", "relu"]] * 2
+    merged = stages["fuse_all_optimizer_ops"]["replaced"]
+    assert [len(gone) for _, gone in merged] == [6, 6]  # per device
+    assert stages["replication"]["replaced"] == []
+
+
+def test_operators_have_lines_and_code_before_and_after():
+    build, _ = strategies(fuse_elewise_add_act_ops=True)
+    data = passes(classifier().main, strategy=build, devices=1).payload()
+    node = next(n for n in data["nodes"] if n["name"] == "relu")
+    assert node["line"].startswith("nets.py:") and "layers.fc(hidden" in data["lines"][node["line"]]
+    assert "xp.maximum" in data["listings"][data["declarations"]["relu"]]["source"]
+    mean = next(n for n in data["nodes"] if n["name"] == "mean")
+    assert "kernels" not in mean  # no pass changed it
+    if kernels.available():
+        (relu,) = (data["listings"][k] for k in node["kernels"])
+        assert relu["kind"] == "machine code"
+        fused = next(n for n in data["nodes"] if n["name"] == "fused_elemwise_activation")
+        assert fused["kernels"]
+
+
+def test_a_trace_tells_code_of_what_is_still_there():
+    ran = train(classifier(), batches(1), devices=2, trace=True, fuse_elewise_add_act_ops=True)
+    data = passes(ran.compiled.trace).payload()
+    found = {n["name"]: n for n in data["nodes"] if "kernels" in n}
+    assert "fused_elemwise_activation" in found and "relu" not in found
+    assert found["fused_elemwise_activation"]["line"].startswith("nets.py:")
 
 
 def test_what_knows_no_passes():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.engine.compile.plans.compilation import Compilation
@@ -16,10 +16,11 @@ from dpexec.engine.graph.ssa import OpNode, SSAGraph
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.roles import role_name
+from dpexec.engine.ir.spec import Spec
 from dpexec.engine.passes.changes import label
 from dpexec.engine.strategy.strategies import BuildStrategy
 
-__all__ = ["REPLICATION", "Member", "Stage", "compilation_of", "history"]
+__all__ = ["REPLICATION", "Member", "Stage", "batch_of", "compilation_of", "history"]
 
 REPLICATION = "replication"
 """Name of the stage that is no pass."""
@@ -36,6 +37,7 @@ class Member:
         role: One of those that `style.ROLE_NAMES` names.
         device: None for a collective.
         label: All in one line.
+        op: The operator of the program; None for what passes or devices add.
     """
 
     id: int
@@ -44,6 +46,7 @@ class Member:
     role: str
     device: int | None
     label: str
+    op: Operator | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,7 @@ def compilation_of(
             raise ValueError("the program has no operators yet: there are no passes to show")
         places = cpu_places() if devices is None else cpu_places(devices)
         return Compilation.of(source, list(places), strategy or BuildStrategy(), True)
-    compiled = getattr(source, "_compiled_program", source)
-    engine = getattr(compiled, "_compiled", None)
+    engine = _engine(source)
     if engine is None:
         raise TypeError(
             f"a {type(source).__name__} does not know its passes: this takes a Program, a "
@@ -98,6 +100,24 @@ def compilation_of(
         )
     compilation: Compilation = engine.compilation
     return compilation
+
+
+def _engine(source: Any) -> Any:
+    """The engine of an executor that ran; None for anything else."""
+    compiled = getattr(source, "_compiled_program", source)
+    return getattr(compiled, "_compiled", None)
+
+
+def batch_of(source: Any) -> Mapping[str, Spec]:
+    """The values of the latest batch on the first device, by name; none where nothing ran.
+
+    Args:
+        source: A Program, or a ParallelExecutor or CompiledProgram.
+    """
+    engine = _engine(source)
+    kept = [] if engine is None else engine.bindings.kept
+    found: Mapping[str, Spec] = kept[-1].specs[0] if kept else {}
+    return found
 
 
 @no_cycles_sought()
@@ -238,10 +258,10 @@ def _label(item: Operator | OpNode) -> str:
 def _member(number: int, item: Operator | OpNode, text: str) -> Member:
     if isinstance(item, Operator):
         names = [name for name in item.output_arg_names if name]
-        return Member(number, item.type, _names(names), role_name(item.role), 0, text)
+        return Member(number, item.type, _names(names), role_name(item.role), 0, text, item)
     names = [var.name for var in item.outputs if var.kind == "var"]
     device = None if item.is_collective else item.device
-    return Member(number, item.name, _names(names), item.role, device, text)
+    return Member(number, item.name, _names(names), item.role, device, text, item.op)
 
 
 def _names(names: list[str]) -> str:

@@ -52,7 +52,9 @@ _MAYBE: _Types = {  # of a node; files of before lack some
     "bytes": (int, type(None)),
     "parts": (list, tuple),
     "body": (list, tuple),
+    "kernels": (list, tuple),
 }
+_LISTING: _Types = {"name": (str,), "kind": (str,), "takes": (str,), "source": (str,)}
 _TASK: _Types = {
     "key": (str,),
     "device": (int, type(None)),
@@ -230,6 +232,7 @@ def _check_fields(data: Mapping[str, Any]) -> None:
             raise FileError(f"a graph file needs a list of {part}")
         _check_rows(part, rows, fields)
     _check_rows("nodes", data["nodes"], _MAYBE, needed=False)
+    _check_texts(data)
     for number, var in enumerate(data["vars"]):
         if not all(isinstance(dim, int) for dim in var["shape"]):
             raise FileError(f"vars[{number}] of the graph file is damaged: its shape")
@@ -247,6 +250,22 @@ def _check_rows(part: str, rows: list[Any], fields: _Types, needed: bool = True)
         for number, row in enumerate(rows):
             if name in row and not isinstance(row[name], allowed):
                 raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
+
+
+def _check_texts(data: Mapping[str, Any]) -> None:
+    """Refuse texts that are none; files of before have none at all."""
+    listings = data.get("listings", [])
+    if not isinstance(listings, list):
+        raise FileError("listings of the graph file is no list")
+    _check_rows("listings", listings, _LISTING)
+    known = range(len(listings))
+    for name in ("lines", "declarations"):
+        if not isinstance(data.get(name, {}), dict):
+            raise FileError(f"{name} of the graph file is no object")
+    numbers = [*data.get("declarations", {}).values()]
+    numbers += (number for node in data["nodes"] for number in node.get("kernels", ()))
+    if not all(isinstance(number, int) and number in known for number in numbers):
+        raise FileError("the graph file refers to a listing that is not there")
 
 
 def _check_edges(data: Mapping[str, Any]) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
+from dpexec.engine.graph.listings import Listing
+
 Unit = Literal["text", "count", "seconds", "bytes", "fraction", "ratio", "number"]
 """How a figure is written: seconds as "1.20 ms", fraction as "81%", ratio as "×1.9"."""
 
@@ -204,6 +206,7 @@ class StageData(TypedDict):
     added: Sequence[int]
     removed: Sequence[int]  # nodes of the stage before that are gone
     changed: Sequence[int]
+    replaced: Sequence[tuple[int, Sequence[int]]]  # of an added one: those in whose place it is
 
 
 class PassNodeData(TypedDict):
@@ -215,14 +218,23 @@ class PassNodeData(TypedDict):
     role: str
     device: int | None
     lines: Sequence[str]  # everything there is to say
+    line: NotRequired[str]  # where the user made it
+    kernels: NotRequired[Sequence[int]]  # positions in `listings`: what it becomes by itself
 
 
 class PassesData(TypedDict):
-    """Draws what each pass changed; a node has one place in all stages."""
+    """Draws what each pass changed; a node has one place in all stages.
+
+    Texts are as in a graph file: the user's statements by file and line, texts of functions, and
+    which of them declare operators.
+    """
 
     type: Literal["passes"]
     title: str
     notes: Sequence[str]
+    lines: Mapping[str, str]
+    listings: Sequence[Listing]
+    declarations: Mapping[str, int]
     nodes: Sequence[PassNodeData]
     stages: Sequence[StageData]
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dpexec.engine.compile.bindings.kernel_listings import add_kernels
 from dpexec.engine.compile.bindings.memory_use import stored
+from dpexec.engine.compile.bindings.notes import CodeNotes
 from dpexec.engine.core.places import available_cpus
 from dpexec.engine.core.version import __version__
 from dpexec.engine.graph.describe import describe
@@ -30,12 +32,14 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
         engine: what ran.
         recorder: what recorded it, and nothing else.
     """
-    binding: Binding | None = recorder.binding
-    if binding is None:
+    latest = recorder.latest
+    if latest is None:
         return recorder.trace(**_facts(engine))
+    binding: Binding = latest.binding
     plan = binding.plan
     passes = [record.to_json() for record in engine.pass_records]
     graph = describe(plan.graph, plan.tasks, passes, binding.specs)
+    add_kernels(graph, binding, isinstance(latest, CodeNotes), isinstance(engine.scheduler, str))
     trace = recorder.trace(graph, **_facts(engine))
     shared = engine.compilation.options.shared_memory or len(engine.places) == 1
     standing = _standing(binding, shared, trace.span[0])

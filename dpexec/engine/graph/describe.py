@@ -13,17 +13,21 @@ graph gives the same text in every process, whatever the hash seed. A position i
   it reads and writes (null: unknown), parts and expression if it was fused, and body if it runs
   blocks: name, output, depth, reads, writes and line of each operator in them
 - ``tasks`` of a plan: key, device, nodes, after (keys)
+- ``lines``: the user's statements, by ``line``; ``listings``: texts of functions, with
+  ``declarations``, the number of the one that declares an operator, by its name. Of a trace,
+  ``kernels`` of a node are the numbers of those that did its work; none: the declaration did
 - ``passes`` that were recorded: name, modified, before, after, added, removed, changed
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from dpexec.engine.core.dtypes import dtype_name
 from dpexec.engine.graph.costs import bytes_of, flops_of
+from dpexec.engine.graph.listings import texts_of
 from dpexec.engine.graph.parts import body_of, expression_of, line_of, parts_of
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.engine.ir import roles
@@ -76,9 +80,9 @@ def describe(
         title: a heading; None makes one of the counts.
 
     Returns:
-        Format, title, mode, devices, vars and nodes (a position is an id), and with a plan its
-        tasks. ``bytes`` of a variable is None when a dimension is unknown; ``parts`` of a node are
-        there if it was fused from several operators, ``body`` if it runs blocks.
+        Format, title, mode, devices, vars and nodes (a position is an id), texts, and with a plan
+        its tasks. ``bytes`` of a variable is None when a dimension is unknown; ``parts`` of a node
+        are there if it was fused from several operators, ``body`` if it runs blocks.
     """
     facts = _Variables(graph, specs)
     layers = _Layers(graph)
@@ -99,6 +103,7 @@ def describe(
             for node in graph.ops
         ],
     }
+    data |= texts_of((node.op for node in graph.ops), _names(data["nodes"]))
     if tasks is not None:
         data["tasks"] = _tasks(tasks)
     if passes is not None:
@@ -124,6 +129,13 @@ def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
         **({"expression": expression} if expression else {}),
         **({"body": body} if body else {}),
     }
+
+
+def _names(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Types of operators: of nodes, of what they were fused from, of what they run."""
+    for node in nodes:
+        yield from (node["name"], *node.get("parts", ()))
+        yield from (inner["name"] for inner in node.get("body", ()))
 
 
 def _tasks(tasks: Sequence[TaskLike]) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ def compiled(name: str, source: str, apart: bool = False) -> Kernel:
     """
     names: dict[str, Any] = {**_NAMES, "__name__": __name__}
     exec(compile(source, __file__, "exec"), names)
-    return Kernel(names[name], apart)
+    return Kernel(names[name], apart, source)
 
 
 def single(*values: Value | None) -> bool:

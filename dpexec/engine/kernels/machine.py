@@ -27,6 +27,7 @@ import numba.extending
 from llvmlite import ir
 from numba import types
 
+from dpexec.engine.graph.listings import source_of
 from dpexec.engine.kernels.compiling import apart, callback
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Rest",
     "Words",
     "as_word",
+    "at_address",
     "call",
     "count",
     "doubles",
@@ -162,7 +164,20 @@ _LOADERS: dict[str, Callable[..., Any]] = {
     "integers": integers,
     "rest": _rest,
 }
+_C_TYPES = {
+    "count": "int64 ",
+    "number": "float32 ",
+    "floats": "float32 *",
+    "doubles": "float64 *",
+    "octets": "uint8 *",
+    "words": "int32 *",
+    "integers": "int64 *",
+    "rest": "int64 ...",
+}
 _WORD = 8
+
+at_address: dict[int, Kernel] = {}
+"""Kernels that were compiled, by where their machine code is; it is never freed."""
 
 
 class Kernel:
@@ -171,13 +186,17 @@ class Kernel:
     Args:
         function: its arguments have the types above; it returns a status, 0 if all is well.
         apart: pointers among its arguments point to different arrays, and it returns nothing.
+        source: its text, where that is in no file.
 
     Raises:
         TypeError: an argument has no such type, or another one follows the rest.
     """
 
-    def __init__(self, function: Callable[..., Any], apart: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], apart: bool = False, source: str | None = None
+    ) -> None:
         self.function, self.apart = function, apart
+        self._source = source
         self.__doc__ = function.__doc__
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         self._kinds = {name: self._kind(function.__annotations__.get(name)) for name in names}
@@ -194,6 +213,17 @@ class Kernel:
 
     def __str__(self) -> str:
         return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    @functools.cached_property
+    def source(self) -> str:
+        """Its text in Python; "" if nobody knows it any more."""
+        return source_of(self.function) if self._source is None else self._source
+
+    @functools.cached_property
+    def takes(self) -> str:
+        """The types in machine code for which it was specialised."""
+        typed = (f"{_C_TYPES[kind]}{name}" for name, kind in self._kinds.items())
+        return f"{self.function.__name__}({', '.join(typed)}) -> int64"
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Refuse arguments that are too few or too many, or None.
@@ -219,6 +249,7 @@ class Kernel:
         function = self._called() if self.apart else self.function
         self._compiled = callback(function, "int64(int64)", self._loads())
         address: int = self._compiled.address
+        at_address[address] = self
         return address
 
     def _loads(self) -> list[tuple[str, Any, int]]:

@@ -174,10 +174,10 @@ class Constant:
     """
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = np.ascontiguousarray(array)
+        self.array = np.ascontiguousarray(array)
 
     def __int__(self) -> int:
-        return int(self._array.ctypes.data)
+        return int(self.array.ctypes.data)
 
 
 class Late:

@@ -170,10 +170,10 @@ class Recorder:
             return self._dropped + sum(steps.stop - steps.first for steps in self._steps)
 
     @property
-    def binding(self) -> Any:
-        """What ran in the last step; None if there was none."""
+    def latest(self) -> Notes | None:
+        """Where the last step noted what it did; None if there was none."""
         kept, _ = self._kept()
-        return kept[-1][0].binding if kept else None
+        return kept[-1][0] if kept else None
 
     def clear(self) -> None:
         """Forget everything recorded so far; steps are counted from 0 again."""

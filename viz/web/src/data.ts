@@ -27,6 +27,7 @@ export interface NodeFile {
   outputs: number[];
   task: string | null;
   body?: InnerOp[]; // of the blocks that it runs
+  kernels?: number[]; // listings of what did its work
   expression?: string; // of a fused one: what it computes
   loop?: number; // of an operator of a block: the node that runs it
   at?: number; // and its place there
@@ -42,7 +43,22 @@ export interface InnerOp {
   line?: string | null;
 }
 
-export interface GraphFile {
+/** The text of a function. */
+export interface Listing {
+  name: string;
+  kind: "declaration" | "machine code" | "Python";
+  takes: string;
+  source: string;
+}
+
+/** What is written of operators, each once; files of before lack it. */
+export interface Texts {
+  lines?: Record<string, string>; // the user's statements, by file and line
+  listings?: Listing[];
+  declarations?: Record<string, number>; // which listing declares a type
+}
+
+export interface GraphFile extends Texts {
   title: string;
   mode: string;
   devices: { id: number; place: string; parallel_do: boolean }[];
@@ -167,6 +183,8 @@ export interface PassNode {
   role: string;
   device: number | null;
   lines: string[];
+  line?: string; // where the user made it
+  kernels?: number[]; // listings of what it becomes by itself
 }
 
 export interface PassStage {
@@ -177,9 +195,10 @@ export interface PassStage {
   added: number[];
   removed: number[];
   changed: number[];
+  replaced?: [number, number[]][]; // of an added one: those in whose place it is
 }
 
-export interface PassesData extends Base {
+export interface PassesData extends Base, Texts {
   type: "passes";
   nodes: PassNode[];
   stages: PassStage[];

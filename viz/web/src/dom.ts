@@ -30,6 +30,13 @@ function append(parent: Node, children: Child[]): void {
   }
 }
 
+/** What `replaceChildren` takes, of children as `h` takes them. */
+export function children(...given: Child[]): (Node | string)[] {
+  return given
+    .flat(Infinity as 10)
+    .filter((child): child is Node | string => child !== null && child !== undefined);
+}
+
 /** Make an SVG element. */
 export function s(
   tag: string,

@@ -7,7 +7,7 @@ import type { ViewData } from "./data";
 import { h } from "./dom";
 import { GraphView } from "./graph/view";
 import { memoryView } from "./memory/view";
-import { PassesView } from "./passes";
+import { PassesView } from "./passes/view";
 import { TableView } from "./table";
 import { textView } from "./text";
 import { TimelineView } from "./timeline/view";

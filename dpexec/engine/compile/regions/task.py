@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
 from dpexec.engine.compile.regions.operands import Brought, Operands
 from dpexec.engine.compile.regions.step import Step, random_stream
 from dpexec.engine.compile.regions.table import CodeTable
+from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.sizes import Counts, at_most
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels import implementations
-from dpexec.engine.kernels.lowering import Buffer, Code, Lowering, Sparse, Value, flat
+from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Lowering, Sparse, Value, flat
+from dpexec.engine.kernels.machine import Kernel
 
 __all__ = ["TaskCode"]
 
@@ -316,6 +318,21 @@ class TaskCode:
             else CodeRun(place, item, own).step(tuple(item.drops))
             for item in self.order
         ]
+
+    def kernels(
+        self, steps: Sequence[Step]
+    ) -> Iterator[tuple[list[OpNode], list[tuple[Kernel, Sequence[Argument]]]]]:
+        """The nodes that are code, together where one kernel does several, with their calls.
+
+        Args:
+            steps: of the task, which is this one or one of another device.
+        """
+        for piece in self.order:
+            first = piece.first if isinstance(piece, Piece) else 0
+            for done, end in piece.steps if isinstance(piece, Piece) else ():
+                nodes = [steps[self._positions[id(step.node)]].node for step in done]
+                yield nodes, self.code.calls[first:end]
+                first = end
 
     @functools.cached_property
     def _positions(self) -> dict[int, int]:

@@ -1,5 +1,6 @@
 // The panel that says everything about what is selected in the graph.
 
+import { declaration, kernels, userLine } from "../code";
 import { type Child, h } from "../dom";
 import { bytes, figure, plural, seconds, shape } from "../format";
 import { SIGNS } from "../theme";
@@ -39,7 +40,7 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
   ];
   if (node.layer) facts.push(["layer", node.layer]);
   if (node.scope && node.scope !== "/") facts.push(["scope", node.scope]);
-  if (node.line) facts.push(["your line", h("code", {}, node.line)]);
+  if (node.line) facts.push(["your line", userLine(model.data.graph, node.line)]);
   if (node.expression) facts.push(["computes", h("code", {}, node.expression)]);
   if (node.loop !== undefined) {
     const loop = model.position(node.loop);
@@ -63,12 +64,22 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
           ),
         ]
       : null,
+    code(model, position),
     rounds(model, node.loop ?? node.id, actions),
     body(model, position),
     variables(model, "Inputs", node.inputs),
     variables(model, "Outputs", node.outputs),
     neighbours(model, position, actions),
   ];
+}
+
+/** What did the work of an operator, and where it is declared. */
+function code(model: GraphModel, position: number): Child {
+  const { name, kernels: numbers } = model.node(position);
+  const texts = model.data.graph;
+  const ran = kernels(texts, numbers);
+  const declared = declaration(texts, name);
+  return ran || declared ? [h("h3", {}, "Code"), ran, declared] : null;
 }
 
 /** What runs inside, such as in every round of a loop. */

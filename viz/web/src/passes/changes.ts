@@ -1,6 +1,6 @@
 // What a pass changed, equal changes once, with what is next to them.
 
-import type { PassNode, PassStage } from "./data";
+import type { PassNode, PassStage } from "../data";
 
 export type Change = "added" | "removed" | "changed";
 export const CHANGES = ["added", "removed", "changed"] as const;

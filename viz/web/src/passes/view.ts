@@ -1,23 +1,23 @@
 // What each pass changed: one drawing in which a node has its place for good.
 
-import type { Context, Panel, State } from "./bus";
-import { Controls } from "./controls";
+import type { Context, Panel, State } from "../bus";
+import { Controls } from "../controls";
 import { CHANGES, type Change, excerpt } from "./changes";
-import type { PassStage, PassesData } from "./data";
-import { h, uniqueId } from "./dom";
-import { plural } from "./format";
-import { DiagramCanvas, sightOf, sightText } from "./graph/canvas";
-import type { Box, Diagram } from "./graph/diagram";
-import type { Layout } from "./graph/layout";
-import { plainLook } from "./graph/paint";
-import type { Look, Scene } from "./graph/scene";
-import { Placing } from "./graph/placing";
-import { stubs } from "./graph/stubs";
-import { frame, helpText, roleLegend, zoomButtons } from "./panel";
-import { colour } from "./theme";
+import type { PassStage, PassesData } from "../data";
+import { children, h, uniqueId } from "../dom";
+import { plural } from "../format";
+import { DiagramCanvas, sightOf, sightText } from "../graph/canvas";
+import type { Diagram } from "../graph/diagram";
+import type { Layout } from "../graph/layout";
+import { plainLook } from "../graph/paint";
+import type { Look, Scene } from "../graph/scene";
+import { Placing } from "../graph/placing";
+import { stubs } from "../graph/stubs";
+import { allLinks, diagramOf } from "./diagram";
+import { counts, MARKS, nodeDetails, stageDetails, type Subject } from "./side";
+import { frame, helpText, roleLegend, zoomButtons } from "../panel";
+import { colour } from "../theme";
 
-const MARKS: Record<Change, string> = { added: "+", removed: "−", changed: "~" };
-const MOST = 200;
 const FEW = 60; // operators that are drawn even if they did not change
 
 export class PassesView implements Panel {
@@ -281,35 +281,16 @@ export class PassesView implements Panel {
   }
 
   private describeStage(stage: PassStage): void {
-    const section = (kind: Change): HTMLElement[] => {
-      const ids = stage[kind];
-      if (!ids.length) return [];
-      const rows = ids.slice(0, MOST).map((id) => {
-        const position = this.position(id);
-        const node = this.data.nodes[position];
-        const where =
-          node?.device === null || node?.device === undefined ? "" : ` · device ${node.device}`;
-        return h(
-          "li",
-          {},
-          h(
-            "button",
-            { class: "link", onclick: () => this.select(position, true) },
-            `${MARKS[kind]} ${node?.name ?? ""}`,
-          ),
-          h("span", { class: "more" }, `${node?.detail ?? ""}${where}`),
-        );
-      });
-      const more =
-        ids.length > MOST ? [h("p", { class: "more" }, `and ${ids.length - MOST} more`)] : [];
-      return [h("h3", {}, `${kind} (${ids.length})`), h("ul", { class: "plain" }, rows), ...more];
+    this.side.replaceChildren(...children(stageDetails(this.subject(stage))));
+  }
+
+  private subject(stage: PassStage): Subject {
+    return {
+      data: this.data,
+      stage,
+      position: (id) => this.position(id),
+      choose: (position) => this.select(position, true),
     };
-    const content = [...section("added"), ...section("removed"), ...section("changed")];
-    this.side.replaceChildren(
-      h("h2", {}, stage.name),
-      stage.note ? h("p", {}, stage.note) : h("p", {}, counts(stage)),
-      ...content,
-    );
   }
 
   private select(position: number, centre = false): void {
@@ -320,24 +301,13 @@ export class PassesView implements Panel {
     const node = this.data.nodes[position];
     if (!node) this.describeStage(stage);
     else {
-      const change = this.changes.get(position);
       this.side.replaceChildren(
         h(
           "button",
           { class: "close", "aria-label": "Close details", onclick: () => this.select(-1) },
           "×",
         ),
-        h("h2", {}, node.name),
-        h(
-          "p",
-          {},
-          change ? `${MARKS[change]} ${change} by ${stage.name}` : `unchanged by ${stage.name}`,
-        ),
-        h(
-          "ul",
-          { class: "plain" },
-          node.lines.map((line) => h("li", {}, line)),
-        ),
+        ...children(nodeDetails(this.subject(stage), position, this.changes.get(position))),
       );
       if (box >= 0) this.canvas.reveal(box, centre);
     }
@@ -379,54 +349,4 @@ export class PassesView implements Panel {
     event.preventDefault();
     command();
   }
-}
-
-function counts(stage: PassStage): string {
-  const parts = CHANGES.filter((kind) => stage[kind].length).map(
-    (kind) => `${MARKS[kind]}${stage[kind].length} ${kind}`,
-  );
-  return parts.length ? parts.join(", ") : "changed nothing";
-}
-
-/** Links of all stages, each once. */
-function allLinks(data: PassesData, positions: Map<number, number>): [number, number][] {
-  const seen = new Set<number>();
-  const wide = data.nodes.length + 1;
-  const links: [number, number][] = [];
-  for (const stage of data.stages) {
-    for (const [a, b] of stage.links) {
-      const ends: [number, number] = [positions.get(a) ?? -1, positions.get(b) ?? -1];
-      const key = ends[0] * wide + ends[1];
-      if (seen.has(key) || ends[0] === ends[1]) continue;
-      seen.add(key);
-      links.push(ends);
-    }
-  }
-  return links;
-}
-
-/** Some operators with the links between them; `times`: how many an operator stands for. */
-function diagramOf(
-  data: PassesData,
-  nodes: number[],
-  ends: [number, number][],
-  times?: Map<number, number>,
-): Diagram {
-  const boxes: Box[] = nodes.map((position) => {
-    const { name, detail, role, device } = data.nodes[position] as PassesData["nodes"][number];
-    const count = times?.get(position) ?? 1;
-    const label = count > 1 ? `${name} ×${count}` : name;
-    return { label, detail, role, lane: device, count, stacked: count > 1, folded: false };
-  });
-  const place = new Map(nodes.map((node, box) => [node, box]));
-  const links = ends.map(([a, b]) => ({
-    source: place.get(a) as number,
-    target: place.get(b) as number,
-    order: false,
-  }));
-  const devices = [...new Set(boxes.flatMap((box) => (box.lane === null ? [] : [box.lane])))];
-  devices.sort((a, b) => a - b);
-  const several = devices.length > 1;
-  const lanes = new Map(devices.map((at) => [at, several ? `device ${at}` : "program"]));
-  return { boxes, links, lanes, spans: [] };
 }

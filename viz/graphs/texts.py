@@ -1,0 +1,189 @@
+"""What is written of operators that passes change: the user's lines, and the code they became."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpexec.viz.graphs.history import REPLICATION, Member, Stage
+
+from dpexec.engine.compile.bindings.kernel_listings import kernels_for
+from dpexec.engine.graph.listings import Listing, Listings, texts_of
+from dpexec.engine.graph.parts import line_of
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.spec import Spec
+
+__all__ = ["MemberTexts", "recorded_texts", "replaced", "texts_of_members"]
+
+_ROWS = 32
+"""What an open dimension is taken to be where nothing ran."""
+
+Specs = Mapping[str, Spec]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTexts:
+    """Texts, each once, and what operators have of them by their number.
+
+    Args:
+        lines: The user's statements, by file and line.
+        listings: Texts of functions.
+        declarations: Positions of those that declare operators, by type.
+        line: Where the user made an operator.
+        kernels: Positions of the machine code that an operator by itself becomes.
+    """
+
+    lines: Mapping[str, str] = field(default_factory=dict)
+    listings: Sequence[Listing] = ()
+    declarations: Mapping[str, int] = field(default_factory=dict)
+    line: Mapping[int, str] = field(default_factory=dict)
+    kernels: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+def texts_of_members(
+    members: Sequence[Member], stages: Sequence[Stage], specs: Specs, native: bool
+) -> MemberTexts:
+    """Return what is written of operators; machine code of those that a pass changed.
+
+    Args:
+        members: All operators.
+        stages: What passes changed.
+        specs: Of variables of the batch that ran; none if none did.
+        native: Whether operators become machine code.
+    """
+    texts = texts_of((member.op for member in members), (member.name for member in members))
+    listings = Listings(texts["listings"])
+    lines = ((member.id, line_of(member.op)) for member in members)
+    kernels: dict[int, Sequence[int]] = {}
+    coder = _Coder(specs)
+    for number in _changed(stages) if native else ():
+        member = members[number]
+        if member.op is None or member.device is None or member.op.type != member.name:
+            continue
+        found = coder.kernels(member.op)
+        if found is not None:
+            kernels[number] = [listings.number(listing) for listing in found]
+    known = {number: line for number, line in lines if line is not None}
+    return MemberTexts(texts["lines"], listings.all, texts["declarations"], known, kernels)
+
+
+def _changed(stages: Sequence[Stage]) -> Iterable[int]:
+    busy = [stage for stage in stages[1:] if stage.name != REPLICATION]
+    return dict.fromkeys(
+        number
+        for stage in busy
+        for ids in (stage.added, stage.removed, stage.changed)
+        for number in ids
+    )
+
+
+class _Coder:
+    """Makes code of operators, once for all that are alike."""
+
+    def __init__(self, specs: Specs) -> None:
+        self.specs = specs
+        self.known: dict[Any, list[Listing] | None] = {}
+        self.rows = next(
+            (spec.shape[0] for name, spec in specs.items() if spec.rank and spec.shape[0] > 0),
+            _ROWS,
+        )
+
+    def kernels(self, op: Operator) -> list[Listing] | None:
+        """The machine code of an operator; None if it becomes none."""
+        names = (*op.input_arg_names, *op.output_arg_names)
+        specs = {name: self._spec(op, name) for name in names}
+        known = {name: spec for name, spec in specs.items() if spec is not None}
+        numbers = {name: number for number, name in enumerate(specs)}
+        slots = [
+            (slot, [numbers[name] for name in found])
+            for side in (op.inputs, op.outputs)
+            for slot, found in side.items()
+        ]
+        attrs = sorted((k, repr(v)) for k, v in op.attrs.items() if not k.startswith("op_"))
+        key = repr((op.type, slots, [*specs.values()], attrs))
+        if key not in self.known:
+            self.known[key] = kernels_for(op, known)
+        return self.known[key]
+
+    def _spec(self, op: Operator, name: str) -> Spec | None:
+        if name in self.specs:
+            return self.specs[name]
+        declared = op.block._find_var_recursive(name) if name else None
+        if declared is None or declared.spec is None:
+            return None
+        spec = declared.spec
+        return spec.replace(shape=tuple(self.rows if dim < 0 else dim for dim in spec.shape))
+
+
+def recorded_texts(data: Mapping[str, Any], members: Sequence[Member]) -> MemberTexts:
+    """Return what a graph file says of operators that passes changed, found by their labels.
+
+    Args:
+        data: The content of the file.
+        members: The operators.
+    """
+    nodes = {_label(data, node): node for node in data["nodes"]}
+    places = {member.id: _placed(member.label) for member in members}
+    found = {number: nodes[label] for number, label in places.items() if label in nodes}
+    return MemberTexts(
+        data.get("lines", {}),
+        data.get("listings", ()),
+        data.get("declarations", {}),
+        {number: node["line"] for number, node in found.items() if node["line"]},
+        {number: node["kernels"] for number, node in found.items() if "kernels" in node},
+    )
+
+
+def _placed(label: str) -> str:
+    """The label of an operator; before replication they are all as if on the first device."""
+    return label if " on " in label else f"{label} on device 0"
+
+
+def _label(data: Mapping[str, Any], node: Mapping[str, Any]) -> str:
+    """As passes note operators (dpexec/engine/passes/changes.py)."""
+    outputs = [data["vars"][number] for number in node["outputs"]]
+    names = dict.fromkeys(value["name"] for value in outputs if value["kind"] == "var")
+    where = "all devices" if node["device"] is None else f"device {node['device']}"
+    return f"{node['name']} -> {', '.join(names)} on {where}"
+
+
+def replaced(members: Sequence[Member], stage: Stage, before: Stage | None) -> dict[int, list[int]]:
+    """Return the operators in whose place each new one of a stage is.
+
+    A new one stands for those that wrote what it writes, and for those whose results only they
+    read and nobody writes any more.
+
+    Args:
+        members: All operators.
+        stage: What a pass left.
+        before: What was there before it.
+    """
+    writers: dict[tuple[str, int | None], list[int]] = {}
+    for number in stage.removed:
+        for place in _writes(members[number]):
+            writers.setdefault(place, []).append(number)
+    gone = set(stage.removed)
+    kept = {place for number in stage.nodes for place in _writes(members[number])}
+    sources: dict[int, list[int]] = {}
+    for source, target in before.links if before is not None else ():
+        if source in gone and kept.isdisjoint(_writes(members[source])):
+            sources.setdefault(target, []).append(source)
+    found: dict[int, list[int]] = {}
+    for number in stage.added:
+        stack = [r for place in _writes(members[number]) for r in writers.get(place, ())]
+        inside: dict[int, None] = {}
+        while stack:
+            one = stack.pop()
+            if one not in inside:
+                inside[one] = None
+                stack += sources.get(one, ())
+        if inside:
+            found[number] = sorted(inside)
+    return found
+
+
+def _writes(member: Member) -> list[tuple[str, int | None]]:
+    """What an operator writes, and where, as its label says."""
+    names = member.label.partition(" -> ")[2].partition(" on ")[0]
+    return [(name, member.device) for name in names.split(", ") if name]
