@@ -43,12 +43,13 @@ class Workers:
         self._stopped: set[str] = set()
 
     def addresses(self) -> list[str]:
-        """Those that are known to the scheduler and to their nannies.
+        """Those that are known to the scheduler and to their nannies, and are to stay.
 
         A nanny learns of a new worker after the scheduler, and is confused if it ends in between.
         """
         ready = Status.running if self._restart else Status.closing_gracefully
-        nannies = self.cluster.workers.values()
+        wanted = self.cluster.worker_spec
+        nannies = [nanny for name, nanny in self.cluster.workers.items() if name in wanted]
         for nanny in nannies:
             if nanny.status == Status.running and not self._restart:
                 nanny.close_gracefully()  # it starts none again
@@ -135,6 +136,7 @@ def workers(count: int, restart: bool = False, **options: object) -> Iterator[Wo
             processes=True,
             dashboard_address=":0",
             silence_logs=50,
+            death_timeout="60s",  # else closing waits for ever for one that finds no scheduler
             **options,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,

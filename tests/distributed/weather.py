@@ -56,6 +56,7 @@ class OneHost(Weather):
         self._found, self.client = found, found.client
         self._least = self._count = len(found.addresses())
         self._killed: set[int] = set()
+        self._is_over = False  # whether the scheduler has ended
         self.ways = {
             "kill": self._kill,
             "stop": self._stop,
@@ -75,8 +76,14 @@ class OneHost(Weather):
         return living
 
     def replace(self) -> None:
-        """See :class:`Weather`."""
-        self._found.replace(self._count)
+        """See :class:`Weather`; not after the scheduler: steps of a gang go on without it.
+
+        A worker that begins then looks for it for ever. Its nanny waits for the worker, and
+        ``LocalCluster.close`` for the nanny: ``SpecCluster._correct_state_internal`` holds its lock
+        meanwhile, and has no limit but the workers' ``death_timeout``.
+        """
+        if not self._is_over:
+            self._found.replace(self._count)
 
     def wait(self) -> None:
         """See :class:`Weather`."""
@@ -106,6 +113,7 @@ class OneHost(Weather):
         self.client.retire_workers([victim])
 
     def _end_scheduler(self, _: str) -> None:
+        self._is_over = True
         self._found.cluster.sync(self._found.cluster.scheduler.close)
 
 
