@@ -190,6 +190,18 @@ def test_second_kill_moments_later_loses_nothing(mortals, undisturbed, mode, col
     assert_same_bits(survives(mortals, faults, mode, collectives), undisturbed)
 
 
+def test_the_last_worker_may_be_lost_while_replicas_move_from_it(mortals, undisturbed):
+    """One of them has moved, the other has no mirror yet: the client still has its copy."""
+    first, second = mortals.addresses()
+
+    def lose_the_other_while_it_gives():
+        mortals.wait_for(2)
+        die(mortals, second, "dpexec.engine.cluster.worker.state:values_on", 3)
+
+    faults = {2: lambda: mortals.lose(first), 4: lose_the_other_while_it_gives}
+    assert_same_bits(survives(mortals, faults, Reduce, "auto"), undisturbed)
+
+
 def test_what_is_written_while_one_worker_is_left_is_kept(mortals):
     """It is part of the copy that the client has, and reaches the worker that comes then."""
     net, feeds = NETS["images"](STEPS)

@@ -322,14 +322,18 @@ class ReplicaGroup:
             for device in range(len(self.own))
             for home in having(held, device, step, mirrored=False)
         ]
-        if not sources and self._kept is not None and self._kept.step == step:
-            return {device: self._kept.parts[device] for device in devices}
+        if not sources and (kept := self._kept_after(step)):
+            return {device: kept[device] for device in devices}
         if not sources:
             raise StateLostError(self._lost(devices[0]))
         own = {device: self._own_part(device, worker, held, step) for device in devices}
         home, device = min(sources, key=lambda source: self._distance(source[0], worker))
         common = self._part(home, worker, step, device, False, None, self.own[device])
         return {device: [*part, common] for device, part in own.items()}
+
+    def _kept_after(self, step: int) -> Mapping[int, list[Any]] | None:
+        """The client's copy of all replicas after a step, if it has one."""
+        return self._kept.parts if self._kept is not None and self._kept.step == step else None
 
     def _distance(self, home: str, worker: str) -> int:
         """Who gives a worker something that several have: itself, if it can."""
@@ -351,6 +355,8 @@ class ReplicaGroup:
             if there:
                 home = min(there, key=lambda home: self._distance(home, worker))
                 return [self._part(home, worker, step, device, mirrored, self.own[device])]
+        if kept := self._kept_after(step):  # the last one was lost while replicas moved from it
+            return kept[device][:1]
         raise StateLostError(self._lost(device))
 
     # ---- what is said
