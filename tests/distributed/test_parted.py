@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import os
 import time
 
 import dask.array as da
@@ -156,10 +155,6 @@ def test_blocks_are_computed_where_all_they_are_made_of_is_reached(network, undi
     assert "goes through the client" not in caplog.text
 
 
-@pytest.mark.skipif(
-    "PYTEST_XDIST_WORKER" in os.environ,
-    reason="three workers answer each other within 3 s, which they may not beside other tests",
-)
 def test_blocks_that_nobody_can_compute_get_their_parts_through_the_client(
     network, undisturbed, caplog
 ):

@@ -22,7 +22,7 @@ from distributed.client import futures_of
 from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.dask.blocks import brought, computed_with
 from dpexec.engine.dask.plugins import introduce
-from dpexec.engine.dask.reach import awaited
+from dpexec.engine.dask.reach import awaited, let_go
 
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["Computing"]
 
 _LOOK = 0.5  # seconds between looks at what is done
+_ATTEMPTS = 3
+"""How often parts are brought to the same worker: dask may drop them before they are used, as
+copies of what others hold."""
+_OVER = 2.0  # seconds in which tasks that were given up end; others may want some of them, too
 _WHAT = "to compute fed Dask collections"
 
 _logger = logging.getLogger(__name__)
@@ -56,6 +60,8 @@ class Computing:
         self._silent: dict[str, str] = {}
         self._pinned: set[str] = set()  # who has to be there
         self._made: list[Any] = []
+        self._brought: dict[tuple[str, ...], dict[Any, Any]] = {}
+        """By workers, what they cannot get from others, by key."""
 
     def run(self) -> tuple[list[list[Any]], list[list[Any]]]:
         """Futures of the blocks, and what is known of them, as the blocks are given.
@@ -67,9 +73,10 @@ class Computing:
         """
         self._contact.workers()  # whether the scheduler is there
         introduce(self._contact.client, self._contact.limit)
+        in_vain = 0
         while True:
             self._workers = self._contact.workers()
-            known, self._pinned, self._made = self._known(), set(), []
+            known, self._pinned, self._made, self._brought = self._known(), set(), [], {}
             pairs = computed_with(self._compute, self._parts)
             blocks = [[block for block, _ in found] for found in pairs]
             ends = [end for found in pairs for _, end in found]
@@ -77,11 +84,21 @@ class Computing:
             if not why:
                 facts = iter(self._contact.gather(ends, self._homes_of(ends), _WHAT))
                 return blocks, [[next(facts) for _ in found] for found in pairs]
-            for future in self._made:  # else dask takes a task that waits for the new one
-                future.release()
-            if self._known() == known:
+            self._give_up()
+            in_vain += bool(self._brought)
+            again = self._brought and in_vain < _ATTEMPTS
+            if self._known() == known and not again:
                 raise WorkerLostError(f"{why}, awaited {_WHAT}", {})
             _logger.warning("%s: fed Dask collections are computed again, elsewhere", why)
+
+    def _give_up(self) -> None:
+        """Let nothing be left of the tasks that were sent: dask would take one for a new one."""
+        keys = [future.key for future in self._made]
+        for future in self._made:
+            future.release()
+        homes: Mapping[str, Sequence[int]] = dict.fromkeys(self._answering(), ())
+        told = keys, set(self._contact.reachability.among(homes)), _OVER
+        self._contact.reach(let_go, *told, homes=homes, what=_WHAT)
 
     def _known(self) -> tuple[Collection[Any], ...]:
         """What places depend on."""
@@ -96,6 +113,9 @@ class Computing:
         for workers, chosen in self._places(blocks).items():
             self._pinned.update(workers)
             where = {"workers": list(workers), "allow_other_workers": False} if workers else {}
+            if copies := self._brought.get(workers):
+                limit = self._contact.limit
+                client.scatter(copies, workers=list(workers), direct=False, timeout=limit)
             made = [client.compute(_without_between([blocks[i] for i in chosen]), **where)]
             for step in self._steps:
                 made.append(client.map(step, made[-1], pure=not workers, **where))
@@ -118,7 +138,7 @@ class Computing:
         found: dict[tuple[str, ...], list[int]] = {}
         for index, futures in enumerate(needed):
             holders = [held.get(future.key, ()) for future in futures]
-            workers = self._fit(holders) or self._brought(futures, holders)
+            workers = self._fit(holders) or self._bring(futures, holders)
             found.setdefault(workers, []).append(index)
         return found
 
@@ -144,8 +164,8 @@ class Computing:
         between, silent = self._contact.reachability.between, self._silent
         return any(between(worker, holder) and holder not in silent for holder in holders)
 
-    def _brought(self, futures: Sequence[Any], holders: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """A worker that reaches much of what is needed; it gets the rest through the client.
+    def _bring(self, futures: Sequence[Any], holders: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """A worker that reaches much of what is needed; the client takes the rest, for it.
 
         Raises:
             WorkerLostError: nobody who answers holds it.
@@ -164,9 +184,8 @@ class Computing:
         for future, found in missing[worker]:
             home = next((holder for holder in found if holder not in self._silent), found[0])
             _logger.warning("what %s holds for a feed goes through the client to %s", home, worker)
-            value = brought(self._contact, home, _WHAT, _same, future)
-            copy, limit = {future.key: value}, self._contact.limit
-            self._contact.client.scatter(copy, workers=[worker], direct=False, timeout=limit)
+            copies = self._brought.setdefault((worker,), {})
+            copies[future.key] = brought(self._contact, home, _WHAT, _same, future)
         return (worker,)
 
     # ---- waiting

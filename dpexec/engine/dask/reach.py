@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection
 from typing import Any
 
-__all__ = ["awaited", "unreachable"]
+__all__ = ["awaited", "let_go", "unreachable"]
 
 _FETCHING = ("fetch", "flight")  # states of data that another worker has
+_LOOK = 0.02  # seconds between looks whether something is over
 
 
 async def unreachable(peers: Collection[str], limit: float, dask_worker: Any) -> dict[str, str]:
@@ -46,3 +48,33 @@ def awaited(dask_worker: Any) -> set[tuple[str, ...]]:
     """
     tasks = dask_worker.state.tasks.values()
     return {tuple(task.who_has) for task in tasks if task.state in _FETCHING and task.who_has}
+
+
+async def let_go(
+    keys: Collection[Any], apart: Collection[frozenset[str]], limit: float, dask_worker: Any
+) -> None:
+    """Wait until nothing is left of tasks that are wanted no more, nor of what they waited for.
+
+    Dask tries for half a minute to reach who has what a task needs, also when the task is gone. As
+    long as it does, it throws away what a client brings for that (``WorkerState`` has nothing to do
+    from "cancelled" to "memory"). Without its connections to that worker it gives up at once.
+
+    Args:
+        keys: of the tasks; others may want some of them nevertheless.
+        apart: pairs of workers that do not reach each other.
+        limit: seconds that this takes at most.
+        dask_worker: of this process.
+    """
+    here, tasks = dask_worker.address, dask_worker.state.tasks
+    peers = {peer for pair in apart if here in pair for peer in pair} - {here}
+
+    def is_over() -> bool:
+        there = any(key in tasks and tasks[key].state != "memory" for key in keys)
+        return not there and not any(task.coming_from in peers for task in tasks.values())
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limit):
+            while not is_over():
+                for peer in peers:
+                    dask_worker.rpc.remove(peer)
+                await asyncio.sleep(_LOOK)

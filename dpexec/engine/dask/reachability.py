@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -36,6 +37,7 @@ class Reachability:
         self._reach = reach
         self._patience = max(limit, _LEAST)
         self.apart: dict[frozenset[str], str] = {}
+        self._seen: dict[frozenset[str], float] = {}  # when that was found out
 
     @property
     def pause(self) -> float:
@@ -46,6 +48,12 @@ class Reachability:
         """The pairs among some workers that do not reach each other, and why."""
         there = frozenset(workers)
         return {pair: why for pair, why in self.apart.items() if pair <= there}
+
+    def lately(self, workers: Collection[str]) -> dict[frozenset[str], str]:
+        """Those of :meth:`among` that were found out so lately that asking again is in vain."""
+        since = time.monotonic() - 2 * self._patience
+        found = self.among(workers)
+        return {pair: why for pair, why in found.items() if self._seen[pair] > since}
 
     def between(self, one: str, other: str) -> bool:
         """Whether two workers reach each other."""
@@ -72,7 +80,8 @@ class Reachability:
         for worker, found in answers.items():
             for peer in found.keys() & answers.keys():
                 text = f"{named(worker, homes)} does not reach {named(peer, homes)}"
-                self.apart[frozenset((worker, peer))] = f"{text} ({found[peer]})"
+                both = frozenset((worker, peer))
+                self.apart[both], self._seen[both] = f"{text} ({found[peer]})", time.monotonic()
 
     def check_later(
         self, loop: asyncio.AbstractEventLoop, workers: Collection[str]

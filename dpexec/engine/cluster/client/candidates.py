@@ -124,8 +124,10 @@ class Candidates:
         while True:
             homes = before.among(left)
             self._homes = list(homes.workers)
-            self._contact.check(homes.workers, "to find out who reaches whom")
-            apart = self._reach.among(self._homes)
+            apart = self._reach.lately(self._homes)
+            if not apart:
+                self._contact.check(homes.workers, "to find out who reaches whom")
+                apart = self._reach.among(self._homes)
             if not apart:
                 return homes
             out = self._one_of(apart)
