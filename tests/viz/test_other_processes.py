@@ -1,6 +1,7 @@
 """Collectives that wait for processes which are not in the trace: by hand, and of real trainers."""
 
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,7 @@ from dpexec.viz.measured.schedule import Schedule
 import dpexec as fluid
 from dpexec import layers
 from dpexec.engine.exchange.party import part_all
-from tests.engine.run.trainers.pair import free_endpoint, together, two
+from tests.engine.run.trainers.pair import Trainer, free_endpoint, together, two
 from tests.viz.traces import event, task, trace, two_replicas
 
 
@@ -109,3 +110,33 @@ def test_trainers_say_for_whom_they_waited(monkeypatch):
         assert args["waited"] == pytest.approx(slow - fast, abs=0.05)
     share = early.analysis.path.parts["straggler"] / early.analysis.path.seconds
     assert share > 0.4 and late.analysis.path.parts["straggler"] < 0.4 * slow
+
+
+def test_whole_steps_of_three_trainers_name_who_was_late(monkeypatch):
+    """The late one has five thousand times the rows; who that is changes from step to step."""
+    monkeypatch.setenv("DPEXEC_SECRET", "of this test")
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = layers.data("x", [64])
+        loss = layers.mean(layers.fc(layers.fc(x, 64, act="relu"), 64))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    net, places = SimpleNamespace(main=main, startup=startup, loss=loss), range(3)
+    endpoints = [free_endpoint() for _ in places]
+    trainers = [Trainer(net, endpoints, rank, trace=True, devices=1) for rank in places]
+    for trainer in trainers:
+        trainer.start()
+    late = [0, 1, 2] * 4
+    sizes = [[20_000 if rank == slow else 4 for slow in late] for rank in places]
+    feeds = [[{"x": np.ones((rows, 64), np.float32)} for rows in own] for own in sizes]
+    together(trainers, feeds)
+    assert [trainer.error for trainer in trainers] == [None] * 3
+    part_all()
+    for rank, trainer in enumerate(trainers):
+        waits = {slow: Counter() for slow in places}
+        for found in trainer.compiled.trace:
+            facts = found.args
+            if found.kind == "collective" and "for" in facts:
+                seconds = facts.get("awaited", facts.get("waited", 0))
+                waits[late[found.step]][facts["for"]] += seconds
+        for slow in set(places) - {rank}:
+            assert max(waits[slow], key=waits[slow].__getitem__) == f"trainer {slow}"

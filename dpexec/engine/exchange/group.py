@@ -125,10 +125,15 @@ class Group:
         Returns:
             How long it was, that rank, and the first replica there; nothing if it was not long.
         """
-        if last is None:
-            return {}
-        replica = min(self.members[last].devices, default=last)
-        return {"waited": nanoseconds, "rank": last, "replica": replica}
+        return {} if last is None else {"waited": nanoseconds, **self.whom(last)}
+
+    def whom(self, rank: int) -> dict[str, int]:
+        """How notes name a member: its rank, and the first replica there.
+
+        Args:
+            rank: of the member.
+        """
+        return {"rank": rank, "replica": min(self.members[rank].devices, default=rank)}
 
     def signal(self, tag: Tag, to: Iterable[int], of: Iterable[int]) -> None:
         """Tell some members that something is there, and wait until others say so.

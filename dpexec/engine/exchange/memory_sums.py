@@ -13,7 +13,7 @@ the next values there, which each does when it has ended the step before.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -92,19 +92,15 @@ class MemorySums(StepSums):
         self._memory = group.share(sizes, Tag(0, 1 << 34, "the memory of sums"))
         self._ranks: dict[int, int] = {}  # of words, by address
         self._waits: dict[int, dict[str, int]] = {}  # of tasks one by one, in this step
-        self._other = group.waited(0, *group.channels) if len(group.members) == 2 else {}
         self._texts: dict[int, str] = {}
         self._ready = self._signs("ready", READY)
-        known = (bucket for bucket in buckets if bucket.number not in self.unknown)
-        self._tasks = {bucket.number: self._make(bucket.number, bucket) for bucket in known}
+        self._tasks = {b.number: self._make(b) for b in buckets if b.number not in self.unknown}
         self._reducers = {number: reducer_of(group, buckets[number]) for number in self.unknown}
 
     def begin(self, step: int) -> None:
         """See :class:`StepSums`."""
         super().begin(step)
         self._waits = {}
-
-    # ---- memory
 
     def _lay_out(self, rank: int) -> Places:
         places, home = Places(), self.group.home
@@ -133,11 +129,10 @@ class MemorySums(StepSums):
         words = [address(self._bytes(rank, key)) for rank in range(len(self.group.members))]
         self._ranks.update((word, rank) for rank, word in enumerate(words))
         self._texts.update(dict.fromkeys(words, text))
-        own = words.pop(self.group.rank)
-        return Signs(own, words)
+        return Signs(words.pop(self.group.rank), words)
 
-    def _make(self, number: int, bucket: Bucket) -> _Task:
-        home, mine = self.group.home, self.group.rank
+    def _make(self, bucket: Bucket) -> _Task:
+        home, mine, number = self.group.home, self.group.rank, bucket.number
         dense, sparse = [], []
         slots: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
         counts: dict[str, tuple[Sequence[int], int]] = {}
@@ -189,12 +184,18 @@ class MemorySums(StepSums):
         low, high = alone.layout.shares(len(self.group.members))[self.group.rank]
         for piece in alone.pieces(low, high):
             total, slots, result = dense[piece.number]
-            step = total.dtype.itemsize
-            part = slice(piece.part.start // step, piece.part.stop // step)
+            part = slice(
+                *(end // total.dtype.itemsize for end in (piece.part.start, piece.part.stop))
+            )
             arrays = [result, *(slots[device] for device in total.sources)]
             yield total, [array.reshape(-1)[part] for array in arrays]
 
     # ---- for steps of code
+
+    @property
+    def owners(self) -> Mapping[int, Mapping[str, int]]:
+        """See :class:`StepSums`."""
+        return {word: self.group.whom(rank) for word, rank in self._ranks.items()}
 
     @property
     def ready(self) -> Signs:
@@ -302,8 +303,8 @@ class MemorySums(StepSums):
         return self.group.waited(time.perf_counter_ns() - began, last)
 
     def _wait(self, signs: Signs, tag: Tag) -> int | None:
-        words = {word: self._ranks[word] for word in signs.others}
-        return wait_for(self.group.channels, words, self.step, self.group.limit, tag)
+        ranks, group = {word: self._ranks[word] for word in signs.others}, self.group
+        return wait_for(group.channels, ranks, self.step, group.limit, tag)
 
     def wait_for_all(self) -> None:
         """See :class:`StepSums`."""
@@ -324,7 +325,7 @@ class MemorySums(StepSums):
             for total, rows in task.rows:
                 counts = zip(total.sources, rows.counts, strict=True)
                 nbytes += sum(int(n[0]) for d, n in counts if d in mine) * (8 + total.nbytes)
-            waited = self._waits.get(number, self._other)
+            waited = self._waits.get(number, {})
             found[number] = {"sent": 0, "received": 0, "shared": nbytes, **waited}
         return found
 
@@ -357,9 +358,8 @@ class _Waiting:
         self._sums, self._schedule, self._interrupts = sums, code.schedule, interrupts
         assert code.gates is not None
         self._gates = code.gates
-        self._looked = 0.0
+        self._looked = self._since = 0.0
         self._lacking: tuple[int, ...] = ()
-        self._since = 0.0
 
     def look(self) -> bool:
         """Look whether an interrupt waits, and whether the others are still there.

@@ -104,6 +104,11 @@ class StepSums(ABC):
     # ---- for steps of code
 
     @property
+    def owners(self) -> Mapping[int, Mapping[str, int]]:
+        """Who writes the words that code waits for, by address; none where a thread does."""
+        return {}
+
+    @property
     @abstractmethod
     def ready(self) -> Signs:
         """That a member has done all that can fail."""
@@ -164,6 +169,11 @@ class PlanSums:
     def ready(self) -> Signs:
         """That a member has done all that can fail."""
         return self.sums.ready
+
+    @property
+    def owners(self) -> Mapping[int, Mapping[str, int]]:
+        """Who writes the words that code waits for, by address."""
+        return self.sums.owners
 
     def task(self, number: int) -> TaskExchange | None:
         """What code must know of a task; None: it concerns this member alone."""

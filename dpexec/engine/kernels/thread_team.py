@@ -15,8 +15,9 @@ threads work on it. The header: number of items, address of the items (address o
 rows, first and last of its waits, the thread that is to look at it first, where it notes what,
 first and last of its words), of the waits, of the states, the number of the item that refused its
 values, from 1 (0: none did), the address of the notes (0: nobody wants any), the bytes by which it
-moves on at the end of a run, the address of the words' addresses, and that of the step's number.
-An item notes the thread that ran it and what :func:`tables.run_timed` writes.
+moves on at the end of a run, the address of the words' addresses, that of the step's number, and
+that of the words that items were last seen to lack, by their addresses. An item notes the thread
+that ran it, the word that it lacked last (0: none), and what :func:`tables.run_timed` writes.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ from dpexec.engine.kernels.machine import count, integers
 from dpexec.engine.kernels.stamps import EXTRA, width
 from dpexec.engine.kernels.tables import run, run_timed
 
-__all__ = ["Schedule", "attend", "lead"]
+__all__ = ["HEAD", "Schedule", "attend", "lead"]
 
 _WAITING, _DONE = 0, 2  # 1: somebody has taken it
 _SCHEDULE, _AT_WORK = 0, 8  # of the board, in bytes
-_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE, _WORDS, _TURN = range(9)
+_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE, _WORDS, _TURN, _LACKED = range(10)
 """Of the header, in words."""
 _TABLE, _ROWS, _FIRST_WAIT, _LAST_WAIT, _THREAD, _AT, _FIRST_WORD, _LAST_WORD = range(8)
 """Of an item, in words."""
 _FIELDS = 8
+HEAD = 2
+"""Numbers that an item notes before the times: the thread, and the word that it lacked last."""
 _STOPPED = -1
 
 
@@ -60,6 +63,9 @@ def _ready(header: int, number: int) -> bool:
     words = integers(header, _WORDS)
     for index in range(items[item + _FIRST_WORD], items[item + _LAST_WORD]):
         if load(words[index]) < count(count(header, _TURN), 0):
+            lacked = count(header, _LACKED) + 8 * number
+            if load(lacked) != words[index]:
+                store(lacked, words[index])
             return False
     return True
 
@@ -85,9 +91,10 @@ def _run_item(header: int, number: int, thread: int) -> bool:
     if count(header, _NOTES) == 0:
         return run(table, 0, rows) == rows
     at = count(item, _AT)
-    notes = numba.carray(integers(header, _NOTES), (at + 1 + rows + EXTRA,))
+    notes = numba.carray(integers(header, _NOTES), (at + HEAD + rows + EXTRA,))
     notes[at] = thread
-    return run_timed(table, 0, rows, notes, at + 1) == rows
+    notes[at + 1] = load(count(header, _LACKED) + 8 * number)
+    return run_timed(table, 0, rows, notes, at + HEAD) == rows
 
 
 @entry("int64(int64, int64, int64)")
@@ -209,7 +216,7 @@ class Schedule:
             place = thread, at, first, len(wanted)
             rows.append((table.ctypes.data, len(table), *ends, *place))
             waits.extend(needed)
-            end = at + 1 + width(len(table))  # the thread comes first
+            end = at + HEAD + width(len(table))
             self.notes.append((at, end))
             at = end
         self.width = at
@@ -218,8 +225,9 @@ class Schedule:
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)
         self._wanted = np.array(wanted, np.int64)
+        self._lacked = np.zeros(len(rows), np.int64)
         arrays = [self._items, self._waits, self._states]
-        ends_with = 8 * at, self._wanted.ctypes.data, turn
+        ends_with = 8 * at, self._wanted.ctypes.data, turn, self._lacked.ctypes.data
         self._header = np.array(
             [len(rows), *(a.ctypes.data for a in arrays), 0, 0, *ends_with], np.int64
         )
@@ -231,6 +239,8 @@ class Schedule:
     def reset(self) -> None:
         """Make it ready to run; nobody may work on it."""
         self._states.fill(_WAITING)
+        if len(self._wanted):
+            self._lacked.fill(0)
         self._header[_REFUSED] = 0
 
     def note(self, address: int) -> None:

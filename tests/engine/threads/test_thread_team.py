@@ -170,3 +170,26 @@ def test_withheld_items_do_not_begin_until_they_are_released():
     assert len(looks) >= 3
     assert steps.done == WORDS
     assert not steps.schedule.withhold(2)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_items_note_the_word_that_came_last(last):
+    words, turn = np.zeros((2, LINE), np.int64), np.ones(1, np.int64)
+    table = np.zeros((0, 2), np.int64)  # of an item that only waits
+    wanted = [address(word) for word in words]
+    schedule = Schedule([table], [[]], [0], {0: wanted}, address(turn))
+    notes = np.zeros((2, schedule.width), np.int64)
+    schedule.note(address(notes))
+    order = iter([1 - last, last, None])
+
+    def one_more():
+        coming = next(order)
+        if coming is not None:
+            words[coming, 0] = turn[0]
+        return True
+
+    team = ThreadTeam(None, 1)
+    assert team.run(schedule, Peers(one_more))
+    assert notes[0, 1] == wanted[last]
+    assert team.run(schedule)  # nothing is lacking: the step's number is the same
+    assert notes[1, 1] == 0

@@ -84,6 +84,10 @@ class Exchange(Protocol):
     def ready(self) -> Signs:
         """That a process has done all that can fail: then variables may be overwritten."""
 
+    @property
+    def owners(self) -> Mapping[int, Mapping[str, int]]:
+        """Who writes the words of others, by address: "rank", and the first "replica" there."""
+
     def task(self, number: int) -> TaskExchange | None:
         """A task of the plan; None: it concerns this process alone.
 

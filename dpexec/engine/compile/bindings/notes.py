@@ -26,6 +26,7 @@ from dpexec.engine.compile.bindings.records import (
 )
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.kernels import stamps
+from dpexec.engine.kernels.thread_team import HEAD
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
@@ -60,6 +61,7 @@ class CodeNotes:
         parts: of the code, see :class:`StepItems`.
         joined: sums whose size only a run tells.
         idents: the threads that work together on it.
+        owners: of words that the code waits for, by address: who writes them.
 
     Attributes:
         count: how many runs noted something so far.
@@ -77,6 +79,7 @@ class CodeNotes:
         "_layout",
         "_lives",
         "_moved",
+        "_owners",
         "_parts",
         "_rows",
         "_schedule",
@@ -99,7 +102,9 @@ class CodeNotes:
         parts: Sequence[tuple[Task | None, list[NodeRows]]],
         joined: Sequence[Joined],
         idents: Sequence[int],
+        owners: Mapping[int, Mapping[str, int]] = MappingProxyType({}),
     ) -> None:
+        self._owners = owners
         self.binding, self.size = binding, layout.size
         self._layout, self._lives, self._idents = layout, lives, idents
         self._schedule, self._parts, self._joined = schedule, parts, joined
@@ -187,6 +192,7 @@ class CodeNotes:
         """How long a task waited for the values of other processes when its own were there.
 
         Its first part puts them there; the next one begins when those of the others are there, too.
+        It is said for whom: whose word was the last that was not there yet.
         """
         if number in self._carried.get(row, {}):
             return {}
@@ -197,15 +203,17 @@ class CodeNotes:
         ]
         (_, posted), *following = noted
         row_of = self._stamps[row]
-        begun = min((int(row_of[at + 1]) for at, _ in following), default=0)
-        return {"awaited": max(0, begun - int(row_of[posted - 1]))}
+        begun, lacked = min(((int(row_of[at + HEAD]), int(row_of[at + 1])) for at, _ in following))
+        if not lacked:  # all had come when somebody looked first
+            return {}
+        return {"awaited": max(0, begun - int(row_of[posted - 1])), **self._owners.get(lacked, {})}
 
     def tasks_ran(self, row: int) -> Iterator[tuple[Task, float, float]]:
         """When tasks ran, see :meth:`Notes.tasks_ran`; waits for other processes are parts, too."""
         noted = self._stamps[row]
         for (task, _), (at, end) in zip(self._parts, self._schedule.notes, strict=True):
             if task is not None:
-                yield task, int(noted[at + 1]), int(noted[end - 1])
+                yield task, int(noted[at + HEAD]), int(noted[end - 1])
 
     def _tasks(self, row: int) -> Iterator[TaskSpans]:
         """The tasks that ran, one for each thread that worked on it, with what they did."""
@@ -215,7 +223,7 @@ class CodeNotes:
         for (task, parts), (at, end) in zip(self._parts, self._schedule.notes, strict=True):
             if task is None:
                 continue
-            times = stamps.times_of(self._stamps[row, at + 1 : end]).tolist()
+            times = stamps.times_of(self._stamps[row, at + HEAD : end]).tolist()
             ran = times[0], times[-1], self._idents[self._stamps[row, at]]
             if not parts:
                 given.setdefault(task.id, ran)
