@@ -58,17 +58,18 @@ _NAMES = {
 }
 
 
-def compiled(name: str, source: str, apart: bool = False) -> Kernel:
+def compiled(name: str, source: str, apart: bool = False, each: str = "") -> Kernel:
     """A kernel from its source, a function ``name``; the name must be its alone.
 
     Args:
         name: of the kernel.
         source: of a function as :class:`~dpexec.engine.kernels.machine.Kernel` takes it.
         apart: pointers among its arguments point to different arrays, and it returns nothing.
+        each: names of arrays of which it takes one number after another.
     """
     names: dict[str, Any] = {**_NAMES, "__name__": __name__}
     exec(compile(source, __file__, "exec"), names)
-    return Kernel(names[name], apart, source)
+    return Kernel(names[name], apart, source, each)
 
 
 def single(*values: Value | None) -> bool:

@@ -51,6 +51,7 @@ __all__ = [
     "kernel",
     "number",
     "octets",
+    "own_words",
     "prefetch",
     "shifted",
     "words",
@@ -187,13 +188,25 @@ class Kernel:
         function: its arguments have the types above; it returns a status, 0 if all is well.
         apart: pointers among its arguments point to different arrays, and it returns nothing.
         source: its text, where that is in no file.
+        each: names of arrays of float32 numbers, as many as its first argument says, of which it
+            takes one number after another; all others are the same for all of them.
+        rows: names of tables of which it changes only rows that the argument ``rows`` numbers, as
+            many as ``held`` has.
+
+    Attributes:
+        each, rows: as given, by position.
 
     Raises:
         TypeError: an argument has no such type, or another one follows the rest.
     """
 
     def __init__(
-        self, function: Callable[..., Any], apart: bool = False, source: str | None = None
+        self,
+        function: Callable[..., Any],
+        apart: bool = False,
+        source: str | None = None,
+        each: str = "",
+        rows: str = "",
     ) -> None:
         self.function, self.apart = function, apart
         self._source = source
@@ -203,6 +216,8 @@ class Kernel:
         for position, (name, kind) in enumerate(self._kinds.items(), 1):
             if kind not in _LOADERS or (kind == "rest" and position < len(names)):
                 raise TypeError(f"argument {name} of kernel {self} has no type that kernels take")
+        self.each = tuple(names.index(name) for name in each.split())
+        self.rows = tuple(names.index(name) for name in rows.split())
         self._open = "rest" in self._kinds.values()
         self._least = len(names) - self._open
 
@@ -224,6 +239,10 @@ class Kernel:
         """The types in machine code for which it was specialised."""
         typed = (f"{_C_TYPES[kind]}{name}" for name, kind in self._kinds.items())
         return f"{self.function.__name__}({', '.join(typed)}) -> int64"
+
+    def position(self, name: str) -> int:
+        """Which of the arguments has a name."""
+        return [*self._kinds].index(name)
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Refuse arguments that are too few or too many, or None.
@@ -279,14 +298,16 @@ class Kernel:
 def kernel(function: Callable[..., int]) -> Kernel: ...
 @overload
 def kernel(*, apart: Literal[True]) -> Callable[[Callable[..., None]], Kernel]: ...
-def kernel(function: Any = None, *, apart: bool = False) -> Any:
+@overload
+def kernel(*, each: str = "", rows: str = "") -> Callable[[Callable[..., int]], Kernel]: ...
+def kernel(function: Any = None, **about: Any) -> Any:
     """Make the decorated function a kernel.
 
     Args:
         function: its arguments have the types above; it returns a status, 0 if all is well.
-        apart: pointers among its arguments point to different arrays; it returns nothing.
+        about: what is known of it, see :class:`Kernel`.
     """
-    return Kernel(function) if function else functools.partial(Kernel, apart=apart)
+    return Kernel(function) if function else functools.partial(Kernel, **about)
 
 
 @intrinsic
@@ -318,8 +339,8 @@ def call(typing_context: Any, address: Any, arguments: Any) -> Any:
 
 
 @intrinsic
-def _own_words(typing_context: Any, arguments: Any) -> Any:
-    """The arguments of a kernel as a pointer to integers."""
+def own_words(typing_context: Any, arguments: Any) -> Any:
+    """``own_words(arguments)``: the arguments of a kernel as a pointer to integers."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
@@ -335,7 +356,7 @@ def shifted(address: Count, shifts: Count, more: Rest) -> int:
     the arguments of that kernel.
     """
     inner = more + 16 * shifts
-    words = _own_words(inner)
+    words = own_words(inner)
     for i in range(shifts):
         words[count(more, 2 * i)] += count(more, 2 * i + 1)
     status = call(address, inner)

@@ -16,7 +16,7 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 _COUNTER = np.dtype(np.int64)
 
 
-@kernel
+@kernel(each="param grad m v")
 def _adam(
     n: Count, param: Floats, grad: Floats, m: Floats, v: Floats, rate: Floats, power1: Floats,
     power2: Floats, b1: Number, b2: Number, epsilon: Number,
@@ -30,12 +30,18 @@ def _adam(
         m[i] = mean
         v[i] = square
         param[i] -= mean / (np.sqrt(square) + epsilon) * step
+    return 0
+
+
+@kernel
+def advance(power1: Floats, power2: Floats, b1: Number, b2: Number) -> int:
+    """The powers of both factors of Adam, for the next step."""
     power1[0] *= b1
     power2[0] *= b2
     return 0
 
 
-@kernel
+@kernel(each="param grad")
 def _sgd(n: Count, param: Floats, grad: Floats, rate: Floats) -> int:
     factor = rate[0]
     for i in range(n):
@@ -65,6 +71,7 @@ def adam(
         return False
     factors = float(beta1), float(beta2), float(epsilon)
     code.emit(_adam, param.size, param, grad, m, v, rate, power1, power2, *factors)
+    code.emit(advance, power1, power2, *factors[:2])
 
 
 @lowering("sgd")
@@ -109,7 +116,8 @@ class Update:
         body += [f"a_{a.lower()}[i] = {a.lower()}" for a in arrays.split() if a.isupper()]
         lines = [f"def {name}({', '.join(typed)}):", *(f"    {line}" for line in head)]
         lines += ["    for i in range(n):", *(f"        {line}" for line in body), "    return 0"]
-        self.kernel: Kernel = compiled(name, "\n".join([*lines, ""]))
+        each = "" if "a_" in before else " ".join(f"a_{array}" for array in names)
+        self.kernel: Kernel = compiled(name, "\n".join([*lines, ""]), each=each)
 
     def emit(self, code: Code, size: int, given: Mapping[str, Any]) -> None:
         """Call it with arrays and numbers by name."""

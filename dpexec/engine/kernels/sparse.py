@@ -15,6 +15,7 @@ from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.embedding import fetch_ahead
 from dpexec.engine.kernels.lowering import Code, Sparse, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Integers, Number, kernel
+from dpexec.engine.kernels.optimizers import advance
 
 __all__ = ["append", "merged"]
 
@@ -151,7 +152,7 @@ def merge_selected_rows(code: Code, x: Sparse, out: Sparse) -> Any:
 # ---- optimizers
 
 
-@kernel
+@kernel(rows="param")
 def _sgd_rows(
     height: Count, width: Count, param: Floats, rate: Floats, rows: Integers, value: Floats,
     held: Integers,
@@ -169,7 +170,7 @@ def _sgd_rows(
     return 0
 
 
-@kernel
+@kernel(rows="param moment")
 def _adagrad_rows(
     width: Count, param: Floats, moment: Floats, rate: Floats, epsilon: Number, rows: Integers,
     value: Floats, held: Integers,
@@ -200,9 +201,9 @@ def _adam_step(param: Any, m: Any, v: Any, at: Any, grad: Any, b1: Any, b2: Any,
 
 @kernel
 def _adam_rows(
-    height: Count, width: Count, lazy: Count, param: Floats, m: Floats, v: Floats, rate: Floats,
-    power1: Floats, power2: Floats, b1: Number, b2: Number, epsilon: Number, rows: Integers,
-    value: Floats, held: Integers,
+    height: Count, width: Count, param: Floats, m: Floats, v: Floats, rate: Floats, power1: Floats,
+    power2: Floats, b1: Number, b2: Number, epsilon: Number, rows: Integers, value: Floats,
+    held: Integers,
 ) -> int:  # fmt: skip
     n = held[0]
     step = rate[0] * np.sqrt(_ONE - power2[0]) / (_ONE - power1[0])
@@ -210,17 +211,28 @@ def _adam_rows(
     behind = 0  # the last row that is done
     for i in range(n):
         start = rows[i] * width
-        if not lazy:
-            for at in range(behind, start):
-                _adam_step(param, m, v, at, _ZERO, b1, b2, rest)
+        for at in range(behind, start):
+            _adam_step(param, m, v, at, _ZERO, b1, b2, rest)
         for j in range(width):
             _adam_step(param, m, v, start + j, value[i * width + j], b1, b2, rest)
         behind = start + width
-    if not lazy:
-        for at in range(behind, height * width):
-            _adam_step(param, m, v, at, _ZERO, b1, b2, rest)
-    power1[0] *= b1
-    power2[0] *= b2
+    for at in range(behind, height * width):
+        _adam_step(param, m, v, at, _ZERO, b1, b2, rest)
+    return 0
+
+
+@kernel(rows="param m v")
+def _lazy_adam_rows(
+    height: Count, width: Count, param: Floats, m: Floats, v: Floats, rate: Floats, power1: Floats,
+    power2: Floats, b1: Number, b2: Number, epsilon: Number, rows: Integers, value: Floats,
+    held: Integers,
+) -> int:  # fmt: skip
+    step = rate[0] * np.sqrt(_ONE - power2[0]) / (_ONE - power1[0])
+    rest = (step, epsilon)
+    for i in range(held[0]):
+        start = rows[i] * width
+        for j in range(width):
+            _adam_step(param, m, v, start + j, value[i * width + j], b1, b2, rest)
     return 0
 
 
@@ -302,10 +314,9 @@ def adam(
         return False
     rows = merged(code, grad)
     factors = float(beta1), float(beta2), float(epsilon)
-    code.emit(
-        *(_adam_rows, grad.height, grad.width, bool(lazy_mode)),
-        *(param, m, v, rate, power1, power2, *factors, *rows.parts),
-    )
+    given = param, m, v, rate, power1, power2, *factors, *rows.parts
+    code.emit(_lazy_adam_rows if lazy_mode else _adam_rows, grad.height, grad.width, *given)
+    code.emit(advance, power1, power2, *factors[:2])
 
 
 @lowering("momentum", sparse=True)

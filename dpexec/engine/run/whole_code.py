@@ -168,6 +168,8 @@ class ScopeVariables:
         stored: what it takes from there.
     """
 
+    follows = False
+
     def __init__(
         self, replicas: Replicas, runs: Any, plan: Plan, stored: Sequence[Outside]
     ) -> None:

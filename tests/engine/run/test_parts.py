@@ -5,73 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-import dpexec as fluid
-from dpexec.engine.cluster.worker.gpus import WorkerLaunch
 from dpexec.engine.cluster.worker.version_store import VersionStore, _CodeVariables
-from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
-from dpexec.engine.dispatch.engine import Engine
-from dpexec.engine.run.host_launch import HostLaunch
-from dpexec.engine.run.orders import DaskOrder, Inline
-from dpexec.engine.run.scope_store import ScopeStore
+from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays
+from dpexec.engine.run.orders import Inline
 from dpexec.engine.run.step_runner import StepRunner
 from dpexec.engine.run.whole_code import WholeCode
 from dpexec.engine.threads.thread_team import ThreadTeam
-from tests.engine.run.nets import batches, classifier, strategies
-
-CPU = fluid.CPUPlace()
-ORDERS = {
-    "inline": Inline,
-    "prepared": lambda: DaskOrder(2, True),
-    "dask's threads": lambda: DaskOrder(2, False),
-    "dask alone": lambda: DaskOrder(0, True),
-}
-LAUNCHES = {"host": HostLaunch, "worker": lambda: WorkerLaunch(CPU)}
-STORES = ["scope", "versions"]
-
-
-class Stepping:
-    """A net on one device that makes its steps with given parts."""
-
-    def __init__(self, store, order, launch, in_code=False):
-        net, self.scope = classifier(fluid.optimizer.Adam(0.01), dropout=0.3), fluid.Scope()
-        fluid.Executor(CPU).run(net.startup, scope=self.scope)
-        self.engine = Engine(net.main, [CPU], self.scope, *strategies(), scale_loss_grad=True)
-        self.loss, self.store = net.loss.name, store
-        self.order, self.launch = ORDERS[order](), LAUNCHES[launch]()
-        self.in_code = in_code
-        self.names = sorted(v.name for v in net.main.list_vars() if v.persistable)
-        self.versions = Versions(0, {name: np.array(self.stored(name)) for name in self.names})
-
-    def stored(self, name):
-        return self.scope.find_var(name).get_tensor().numpy()
-
-    def step(self, number, feed, order=None):
-        engine, self.order = self.engine, order or self.order
-        feeds = engine.feeds_of(feed)
-        binding = engine.bindings.of(feeds, (self.loss,), True)
-        engine.replicas.scope.set_run_count(engine.label, number - 1)
-        store = ScopeStore(engine.replicas, engine.label)
-        if self.store == "versions":
-            store = VersionStore({0: self.versions}, number)
-        code = WholeCode(store, self.fetch, None, 1) if self.in_code else None
-        runner = StepRunner(store, self.order, self.launch, code=code)
-        (found,) = runner.step(binding, feeds, lambda: engine._shards(feeds), True)
-        assert not self.in_code or number == 1 or [*code.made.values()] != [None]
-        return found[self.loss] if isinstance(self.launch, WorkerLaunch) else found
-
-    def fetch(self, plan, envs, merged):
-        return self.launch.fetch(plan, envs, merged, None)
-
-    def train(self):
-        losses = [self.step(number, feed) for number, feed in enumerate(batches(4), 1)]
-        return [loss.tobytes() for loss in losses], self.state()
-
-    def state(self):
-        values = self.versions.values if self.store == "versions" else None
-        return {
-            name: (self.stored(name) if values is None else values[name]).tobytes()
-            for name in self.names
-        }
+from tests.engine.run.nets import batches
+from tests.engine.run.stepping import LAUNCHES, ORDERS, STORES, Stepping
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +46,7 @@ def test_versions_stay_what_they_were_when_code_fails(copied, expected, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(stepping, "fetch", broken)
         if not copied:
+            stepping.code.made.clear()
             patch.setattr(ThreadTeam, "run", broken)
         with pytest.raises(ZeroDivisionError):
             stepping.step(3, rest[0])

@@ -173,6 +173,8 @@ class _CodeVariables:
         self._names = {device: [*dict.fromkeys(found)] for device, found in names}
         self._commits = [(d, name) for d, name in plan.commits if d in self._copied]
         self._rooms: dict[int, dict[str, Any]] = {}
+        self._made: dict[int, int] = {}  # the latest change of every device that was made here
+        self.follows = False
         self._turns: deque[_Turn] = deque(maxlen=2)
 
     def bring(self, words: memoryview) -> list[Any] | None:
@@ -181,8 +183,10 @@ class _CodeVariables:
         latest = {d: [*map(replicas[d].values.get, names)] for d, names in self._names.items()}
         older = {d: [*map(replicas[d].before.get, names)] for d, names in self._copied.items()}
         arrays = [array for found in (*latest.values(), *older.values()) for array in found]
+        self.follows = False
         for turn in self._turns:
             if turn.is_of(arrays):
+                self.follows = self._made == {d: r.change for d, r in replicas.items()}
                 self._rooms = {
                     d: dict(zip(names, older[d], strict=True)) for d, names in self._copied.items()
                 }
@@ -224,6 +228,7 @@ class _CodeVariables:
             if value is not None:
                 found[device][name] = value
         self._store.take_over(found, self._rooms)
+        self._made = {device: found.change for device, found in self._store.replicas.items()}
 
     def give_up(self) -> None:
         """The values before the last step have been overwritten; those after it are the latest."""

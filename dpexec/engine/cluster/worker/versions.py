@@ -11,6 +11,7 @@ On GPUs arrays take no turns: what is freed goes to CuPy's pool, which gives it 
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
 __all__ = ["StaleTaskError", "StepArrays", "Versions"]
 
 Values = dict[str, Any]
+_changes = itertools.count(1)
 
 
 class StaleTaskError(RuntimeError):
@@ -73,6 +75,9 @@ class Versions:
         step: number of the step that made the values.
         values: by name; they are not copied.
         place: the device that copies are made on; None: the host.
+
+    Attributes:
+        change: number of the step that was stored last, among all that this process stored.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Versions:
         self.step, self._place = step, place or CPUPlace()
         self.values: Values = dict(values or {})
         self._before: tuple[int, Values] | None = None
+        self.change = 0
         self._spare: Values = {}  # arrays that are free, by the variable that they were of
 
     @property
@@ -189,7 +195,7 @@ class Versions:
         if found:
             self.forget_before()  # what is copied may lie there
         made = {name: arrays.store(self, name, value) for name, value in found.items()}
-        self._before = self.step, self.values
+        self._before, self.change = (self.step, self.values), next(_changes)
         self.step, self.values, self._spare = step, {**self.values, **placed, **made}, {}
 
     def copied(self, name: str, value: Any) -> Any:

@@ -109,7 +109,8 @@ class CodeStep:
         self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
         stored = [o for o in made.outside if o.name not in feeds.values[o.device]]
         self.variables = store.variables(plan, stored)
-        self._copies, self._here = made.copies, store.devices
+        self._copies = [*made.copies, *(self._updates if store.copies else ())]
+        self._here, self._records = store.devices, made.copying.records
         self._spread = made.spread
         self._numbered = False
         self._rows = tuple(binding.rows)
@@ -169,6 +170,8 @@ class CodeStep:
         stored = self.variables.bring(words)
         if stored is None:
             return None
+        for record in self._records:
+            record[0] = self.variables.follows
         for source in self._fed:
             fed: Any = feeds.values[source.device][source.name]
             array = np.ascontiguousarray(fed.offsets if type(fed) is Lod else fed, source.dtype)

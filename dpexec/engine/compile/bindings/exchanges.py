@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from dpexec.engine.compile.plans.plan import Plan
 
-__all__ = ["Addition", "Exchange", "Signs", "TaskExchange", "slots_of"]
+__all__ = ["Addition", "Exchange", "Gates", "Signs", "TaskExchange", "slots_of"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,18 @@ class Signs:
 
     own: int
     others: Sequence[int]
+
+
+class Gates(NamedTuple):
+    """Items between what can fail and the updates of a step in which other processes take part.
+
+    Args:
+        ready: says that this process has done all that can fail.
+        go: waits until all say so.
+    """
+
+    ready: int
+    go: int
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.compile.bindings.copies import CopyingCalls, shared_out
 from dpexec.engine.compile.bindings.exchanged_sums import ExchangedSums, fits
-from dpexec.engine.compile.bindings.exchanges import Exchange, TaskExchange, slots_of
+from dpexec.engine.compile.bindings.exchanges import Exchange, Gates, TaskExchange, slots_of
 from dpexec.engine.compile.bindings.outside import CodeStore, Outside
 from dpexec.engine.compile.bindings.records import NodeRows
 from dpexec.engine.compile.bindings.row_limits import row_limits
@@ -36,19 +37,7 @@ from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.lowering import Value
 from dpexec.engine.kernels.machine import Kernel
 
-__all__ = ["Gates", "Items", "NotCodeError", "items_of"]
-
-
-class Gates(NamedTuple):
-    """Items between what can fail and the updates of a step in which other processes take part.
-
-    Args:
-        ready: says that this process has done all that can fail.
-        go: waits until all say so.
-    """
-
-    ready: int
-    go: int
+__all__ = ["Items", "NotCodeError", "items_of"]
 
 
 class Items:
@@ -71,6 +60,7 @@ class Items:
         exchanged: by task, device and name, what code computed that other processes add up.
         gates: the items before updates; None: no other processes take part.
         copies: the items that copy what updates overwrite.
+        copying: calls that copy what they overwrite.
         spread: updated copies of other devices here that variables take over.
         parts: per item, its task and what it does; no task where it only waits.
         open: what depends on how many rows there are.
@@ -104,6 +94,7 @@ class Items:
         self._limits = limits
         self._number_of_threads = threads
         self._words: list[int] = []
+        self.copying = CopyingCalls(self._words)
         self._alone: set[tuple[int, str]] = set()  # device and name of values with their own memory
         self._tables: list[list[tuple[int, int]]] = []  # kernel's address, position of arguments
         self._sources: dict[tuple[int, str, bool], Outside] = {}
@@ -119,6 +110,8 @@ class Items:
     def finish(self) -> None:
         """Put the words into memory, as addresses of arguments must not change any more."""
         self.words = np.array(self._words, np.int64)
+        self.copying.place(self.words)
+        self.kept += self.copying.records
 
     def tables(self) -> list[np.ndarray[Any, Any]]:
         """Per item, its kernels with the addresses of their arguments."""
@@ -199,6 +192,8 @@ class Items:
                 words[position] = address(moved[number])
         self._words.extend(words)
         table.extend((kernel, first + (at - base) // 8) for kernel, at in code.table.tolist())
+        if task.id in self._plan.behind_updates and self._copied:
+            self.copying.note(table, code)
         self.numbers += [(device, first + at, number) for at, number in code.numbers]
         for source in code.brought:
             self._bring(task, device, source.value, [first + at for at in source.positions])
@@ -339,16 +334,16 @@ class Items:
 
     def _add_copies(self, after: list[int]) -> None:
         """Copy what updates overwrite to where they do it."""
-        copied = sorted((s for s in self.outside if s.copied), key=lambda s: -s.value.nbytes)
-        parts: list[list[Outside]] = [[] for _ in range(self._number_of_threads)]
-        for source in copied:
-            min(parts, key=lambda part: sum(s.value.nbytes for s in part)).append(source)
-        for thread, part in enumerate(parts if copied else ()):
+
+        def original(source: Outside) -> Outside:
+            return self._source(source.device, source.value, False)
+
+        copied = self.copying.take([s for s in self.outside if s.copied], original)
+        for thread, part in enumerate(shared_out(copied, self._number_of_threads)):
             self._add(None, after, thread)
             self.copies.append(len(self._tables) - 1)
             for source in part:
-                before = self._source(source.device, source.value, False)
-                self._call_one(collectives.copy, (source.value.nbytes, source, before))
+                self._call_one(collectives.copy, (source.value.nbytes, source, original(source)))
 
     def _known(self, device: int, name: str) -> Computed:
         if name not in self.computed[device]:

@@ -44,7 +44,14 @@ class Outside:
 
 
 class CodeVariables(Protocol):
-    """The stored variables of a step of code, at every run."""
+    """The stored variables of a step of code, at every run.
+
+    Attributes:
+        follows: whether what the run will overwrite is what the run before took, so that both
+            differ in what that one changed; known when they were brought.
+    """
+
+    follows: bool
 
     def bring(self, words: memoryview) -> list[Any] | None:
         """Say where they lie.

@@ -24,6 +24,7 @@ class CodeTable:
         lasting: numbers of the buffers that are needed outside of the task.
 
     Attributes:
+        calls: as given.
         numbers: positions of words that are found when a run begins, and the functions for it.
         brought: values that the run brings along, and the positions of their addresses.
         sizes: positions of words that are sizes, and these.
@@ -36,7 +37,7 @@ class CodeTable:
         inner: Mapping[Buffer, int],
         lasting: Mapping[Buffer, int],
     ) -> None:
-        self._calls = calls  # constants live as long
+        self.calls = calls  # constants live as long
         self._inner, self._lasting = inner, lasting
         self.numbers: list[tuple[int, Callable[[Any], Any]]] = []
         self.brought: dict[Value, list[int]] = {}
@@ -135,7 +136,7 @@ class CodeTable:
     @functools.cached_property
     def _rows(self) -> np.ndarray[Any, Any]:
         """The rows for words at 0."""
-        addresses = [kernel.address for kernel, _ in self._calls]
+        addresses = [kernel.address for kernel, _ in self.calls]
         return np.column_stack([np.array(addresses, np.int64), self._starts])
 
     @functools.cached_property

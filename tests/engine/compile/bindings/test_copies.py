@@ -1,0 +1,105 @@
+"""Updates of copies: what they overwrite is copied on the way, and the version before stays."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.engine import kernels
+from tests.engine.run.nets import batches, classifier, word_batches, words
+from tests.engine.run.stepping import Stepping
+
+if not kernels.available():
+    pytest.skip("needs numba", allow_module_level=True)
+
+from dpexec.engine.compile.bindings.copies import CopyingCalls
+
+ROWS = 600
+OPTIMIZERS = {
+    "sgd": lambda: fluid.optimizer.SGD(0.1),
+    "adam": lambda: fluid.optimizer.Adam(0.1),
+    "lazy adam": lambda: fluid.optimizer.Adam(0.1, lazy_mode=True),
+    "momentum": lambda: fluid.optimizer.Momentum(0.1, 0.9),
+    "adagrad": lambda: fluid.optimizer.Adagrad(0.1),
+    "rmsprop": lambda: fluid.optimizer.RMSProp(0.1, centered=True),
+    "lamb": lambda: fluid.optimizer.Lamb(0.1),
+    "lars": lambda: fluid.optimizer.LarsMomentum(0.1, 0.9),
+}
+NETS = {
+    "dense": lambda made: classifier(made, (8, 700, 3)),
+    "sparse": lambda made: words(made, ROWS),
+}
+CASES = [
+    *(("dense", name) for name in OPTIMIZERS if name != "lazy adam"),
+    *(("sparse", name) for name in ("sgd", "adam", "lazy adam", "momentum", "adagrad")),
+]
+COPIED_BEFORE = {
+    ("sparse", "adam"): {
+        "embedding_0.w_0",
+        "embedding_0.w_0_moment1_0",
+        "embedding_0.w_0_moment2_0",
+    },
+    ("sparse", "momentum"): {"embedding_0.w_0", "embedding_0.w_0_velocity_0"},
+    ("dense", "lars"): {
+        f"fc_{i}.{kind}_0{state}" for i in "01" for kind in "wb" for state in ("", "_velocity_0")
+    },
+}
+"""What must be whole before its update begins: all rows change, or a norm is needed."""
+
+
+def stepping(net, optimizer, store="versions", in_code=True):
+    made = NETS[net](OPTIMIZERS[optimizer]())
+    return Stepping(store, "inline", "host", in_code, made)
+
+
+def feeds(net, steps, rows=12):
+    return batches(steps, rows) if net == "dense" else word_batches(steps, rows, ROWS)
+
+
+@pytest.fixture
+def copied_before(monkeypatch):
+    """Names of what is copied before the first update."""
+    found, take = set(), CopyingCalls.take
+
+    def noted(self, *given):
+        rest = take(self, *given)
+        found.update(source.name for source in rest)
+        return rest
+
+    monkeypatch.setattr(CopyingCalls, "take", noted)
+    return found
+
+
+@pytest.mark.parametrize(("net", "optimizer"), CASES)
+def test_bits_are_those_of_updates_in_place(net, optimizer, copied_before):
+    sizes = [feeds(net, 6), feeds(net, 2, 7), feeds(net, 3)]
+    given = [feed for found in sizes for feed in found]
+    made = stepping(net, optimizer)
+    assert made.train(given) == stepping(net, optimizer, "scope", False).train(given)
+    whole = {name for name in copied_before if "pow" not in name}  # which are single numbers
+    assert whole == COPIED_BEFORE.get((net, optimizer), set())
+
+
+def test_of_a_table_only_rows_are_copied_that_change():
+    made, given = stepping("sparse", "sgd"), feeds("sparse", 12)
+    table = "embedding_0.w_0"
+    for number, feed in enumerate(given[:6], 1):
+        made.step(number, feed)
+    used = np.unique([feed["x"] for feed in given])
+    (unused, *_) = set(range(ROWS)).difference(used)
+    made.versions.before[table][unused] = 7.0  # nobody may write there, so it shows what was copied
+    made.step(7, given[6])
+    assert (made.versions.values[table][unused] == 7.0).all()
+
+
+def test_a_table_is_copied_whole_when_something_else_came_in_between(monkeypatch):
+    made, given = stepping("sparse", "sgd"), feeds("sparse", 12)
+    other = stepping("sparse", "sgd", "scope", in_code=False)
+    for number, feed in enumerate(given, 1):
+        made.in_code = number != 8  # a step task by task changes other rows
+        if number == 6:  # a step that fails when it has begun to update
+            monkeypatch.setattr(made, "fetch", lambda *given: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                made.step(number, given[0])
+            monkeypatch.undo()
+        assert made.step(number, feed).tobytes() == other.step(number, feed).tobytes()
+    assert made.state() == other.state()
