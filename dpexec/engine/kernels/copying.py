@@ -20,8 +20,10 @@ from dpexec.engine.kernels.machine import (
 
 __all__ = ["BLOCK", "in_blocks", "of_rows"]
 
-BLOCK = 2048
-"""Numbers of an array that are copied and updated at a time: several arrays stay in the cache."""
+BLOCK = 128
+"""Numbers of an array that are copied and updated at a time. Large arrays begin at like places of
+pages, so blocks of several soon push each other out of the cache: Adam on 2,000,000 numbers takes
+2.2 ms with this, 2.7 ms with 512, and 3.0 ms when everything is copied before (1.2 ms in place)."""
 
 
 @kernel
