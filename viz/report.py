@@ -80,11 +80,13 @@ def report(
     schedule = Schedule(trace)
     findings = Findings(schedule)
     views: list[View] = [findings]
+    layers = None
     if trace.graph is not None:
         graph = draw(trace)
         graph.overlay = overlay_of(schedule)
+        layers = graph.groups
         views.append(graph)
-    views.append(Timeline(schedule))
+    views.append(Timeline(schedule, layers=layers))
     if trace.memory:
         views.append(Memory(schedule))
     views.append(table_of(schedule))

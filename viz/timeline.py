@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from dpexec.viz.graphs.groups import Group, groups
 from dpexec.viz.measured.critical_path import critical_path
 from dpexec.viz.measured.memory_use import live_counters
 from dpexec.viz.measured.moments import moments
@@ -13,7 +14,7 @@ from dpexec.viz.measured.path_text import waited
 from dpexec.viz.measured.runs import runs_of
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.pages.load import as_trace
-from dpexec.viz.pages.page_data import PlayData, SlicesData, TimelineData
+from dpexec.viz.pages.page_data import PlayData, SlicesData, TimelineData, TimelineGroupData
 from dpexec.viz.pages.style import ROLE_NAMES
 from dpexec.viz.pages.units import counted, seconds_text
 from dpexec.viz.pages.view import View
@@ -22,6 +23,8 @@ from dpexec.viz.timeline_svg import render
 from dpexec.engine.trace import Trace
 
 _NANO = 1e9
+_FOLDING = ("repeat", "block", "layer")
+"""Kinds of groups that are shown as slices."""
 
 
 class Timeline(View):
@@ -31,12 +34,19 @@ class Timeline(View):
         trace: What was recorded.
         steps: Numbers of the steps to show; None for all, of which the static picture shows the
             typical one.
+        layers: The groups of the trace's graph, if they are known already.
 
     Raises:
         ValueError: The trace is empty, or has no such step.
     """
 
-    def __init__(self, trace: Trace | Schedule, steps: Iterable[int] | None = None) -> None:
+    def __init__(
+        self,
+        trace: Trace | Schedule,
+        steps: Iterable[int] | None = None,
+        layers: Sequence[Group] | None = None,
+    ) -> None:
+        self._layers = layers
         self._schedule = Schedule.of(trace, steps)
         schedule = self._schedule
         chosen = schedule.steps
@@ -86,7 +96,34 @@ class Timeline(View):
         }
         if schedule.facts is not None:
             made["play"] = self._play()
+            made["groups"] = self._groups()
         return made
+
+    def _groups(self) -> list[TimelineGroupData]:
+        """Layers and equal blocks of the graph, by which operators fold."""
+        graph = self._schedule.trace.graph
+        assert graph is not None
+        found = groups(dict(graph)) if self._layers is None else self._layers
+        kept = [group for group in found if group.kind in _FOLDING]
+        place = {group.id: number for number, group in enumerate(kept)}
+        parents = {group.id: group.parent for group in found}
+
+        def around(group: Group) -> int | None:
+            parent = group.parent
+            while parent is not None and parent not in place:
+                parent = parents[parent]
+            return None if parent is None else place[parent]
+
+        inner: dict[int, int] = {}  # by operator, the innermost group, which comes last
+        for group in kept:
+            inner.update(dict.fromkeys(group.nodes, group.id))
+        nodes: list[list[int]] = [[] for _ in kept]
+        for node, number in inner.items():
+            nodes[place[number]].append(node)
+        return [
+            {"label": g.label, "kind": g.kind, "parent": around(g), "nodes": own}
+            for g, own in zip(kept, nodes, strict=True)
+        ]
 
     def _play(self) -> PlayData:
         """The typical step, moment by moment."""

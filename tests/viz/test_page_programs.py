@@ -4,7 +4,9 @@ import re
 
 import dpexec as fluid
 from dpexec import viz
-from tests.viz.browser import search
+from dpexec.engine.trace import Event, Trace
+from tests.viz.browser import hovered, search
+from tests.viz.graphs import mlp
 
 
 def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
@@ -65,4 +67,31 @@ def test_the_body_of_a_loop_opens_in_place(window, tmp_path):
     window.wait(f"{said}.startsWith('All 6 operators')")
     shown = window.text(".graph .details")
     assert "run bywhile" in shown and "test_page_programs.py:" in shown
+    assert window.log() == []
+
+
+def test_equal_layers_fold_in_the_timeline(window, tmp_path):
+    """Of 150 layers no operator could be seen: they fold; what is searched opens."""
+    data = mlp(devices=2, layers=150).data()
+    ops = [node for node in data["nodes"] if node["device"] == 0]
+    events = [
+        Event(n["name"], "op", 0, f"op-{n['id']}", i * 1e-6, (i + 1) * 1e-6, 0, {}, n["id"])
+        for i, n in enumerate(ops)
+    ]
+    window.open(viz.timeline(Trace(tuple(events), {}, data)).save(tmp_path / "layers.html"))
+    chosen = "[...document.querySelectorAll('.timeline select')].at(-1)"
+    assert window.js(f"return {chosen}.value") == "blocks"
+    heights = "document.querySelector('.timeline .moving .bar').offsetHeight"
+    folded = window.js(f"return {heights}")
+    at = hovered(window, "fc 1 to 20", ".timeline .canvas") or hovered(
+        window, " × ", ".timeline .canvas"
+    )
+    window.click(*at)
+    said = window.text(".timeline .details")
+    assert "at work" in said and "By operator" in said
+    search(window, "relu_grad", ".timeline")
+    window.js("document.querySelector('.timeline [role=option]').click()")
+    assert window.text(".timeline .details h2") == "relu_grad"
+    window.js(f"const s = {chosen}; s.value = ''; s.dispatchEvent(new Event('change'))")
+    assert window.js(f"return {heights}") < folded  # operators alone: a single row
     assert window.log() == []

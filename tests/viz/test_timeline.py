@@ -10,6 +10,7 @@ from dpexec.viz.pages.plot import text_width
 from dpexec.viz.timeline import timeline
 
 from dpexec.engine.trace import Event, Trace
+from tests.viz.graphs import mlp
 from tests.viz.traces import event, straggling, trace, warming_up
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,6 +37,30 @@ def test_payload_holds_every_slice_with_what_was_recorded():
         ("all_reduce", "optimizer_dev0"),
         ("all_reduce", "optimizer_dev1"),
     }
+
+
+def test_layers_and_equal_blocks_are_told_with_the_slices():
+    data = mlp(devices=2, layers=6).data()
+    made = timeline(recorded(data)).payload()
+    groups = made["groups"]
+    assert {group["kind"] for group in groups} == {"repeat", "block"}
+    inner = [node for group in groups for node in group["nodes"]]
+    assert len(inner) == len(set(inner))  # each in its innermost group alone
+    for number, group in enumerate(groups):
+        assert group["parent"] is None or group["parent"] < number
+    blocks = [group for group in groups if group["kind"] == "block"]
+    assert {groups[block["parent"]]["kind"] for block in blocks} == {"repeat"}
+    assert "groups" not in timeline(Trace(recorded(data).events)).payload()
+
+
+def recorded(data):
+    """Every operator of a graph, one after another."""
+    events = [
+        event(n["name"], "op", n["device"], f"op-{n['id']}", i, i + 1, node=n["id"])
+        for i, n in enumerate(data["nodes"])
+        if n["device"] is not None
+    ]
+    return Trace(tuple(events), {"steps": 1}, data)
 
 
 def test_the_page_opens_at_the_step_that_figures_are_of():

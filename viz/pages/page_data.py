@@ -127,6 +127,15 @@ class WaitData(TypedDict):
     text: str
 
 
+class TimelineGroupData(TypedDict):
+    """Operators of a layer, or of one of several equal ones; groups come behind those around."""
+
+    label: str
+    kind: str
+    parent: int | None  # position of the group around it
+    nodes: Sequence[int]  # ids of those in none of the groups inside
+
+
 class TimelineData(TypedDict):
     """Draws what ran when: tracks, nested slices, flows between them, counters."""
 
@@ -144,6 +153,7 @@ class TimelineData(TypedDict):
     counters: Sequence[CounterData]
     details: NotRequired[Mapping[str, Mapping[str, Any]]]  # slice position -> further facts
     play: NotRequired[PlayData]  # of a trace with a graph
+    groups: NotRequired[Sequence[TimelineGroupData]]  # of the graph: what folds
 
 
 class ColumnData(TypedDict):

@@ -110,8 +110,17 @@ export interface GraphData extends Base {
   parts?: Record<string, string[]>;
 }
 
+/** Operators of a graph that belong together; `parent` is the position of the group around. */
+export interface TimelineGroup {
+  label: string;
+  kind: string;
+  parent: number | null;
+  nodes: number[]; // directly in it
+}
+
 export interface TimelineData extends Base {
   type: "timeline";
+  groups?: TimelineGroup[];
   span: [number, number];
   tracks: { name: string; group: string; device: number | null }[];
   names: string[];

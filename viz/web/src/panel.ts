@@ -105,6 +105,7 @@ const HELP: Record<string, [string, string][]> = {
     [", .", "slice before, slice after"],
     ["shift drag, drag in the ruler, m", "add up what happened in an area"],
     ["f", "zoom to the selection"],
+    ["Enter", "open the selected layer, fold it"],
     ["p, c, h", "pin, collapse, hide the track of the selection"],
     ["g", "show the selection in the graph"],
     ["/", "search"],

@@ -7,21 +7,24 @@ import type { TimelineModel } from "./model";
 import type { Area } from "./sums";
 import { type Bar, type Choices, Tracks } from "./tracks";
 
-const LISTS = ["hidden", "pinned", "thin", "open"] as const;
+const LISTS = ["hidden", "pinned", "thin", "open", "opened"] as const;
 type List = (typeof LISTS)[number];
 
 export class Board {
   readonly choices: Choices = {
     order: "device",
     apart: false,
+    layers: "",
     hidden: new Set(),
     pinned: new Set(),
     thin: new Set(),
     open: new Set(),
+    opened: new Set(),
   };
   area: Area | null = null;
   private made: Tracks | null = null;
   private used = "";
+  private readonly folded = new Map<number, Int32Array[]>(); // by track, its rows with layers
 
   constructor(
     private readonly model: TimelineModel,
@@ -51,7 +54,7 @@ export class Board {
     for (const key of keys)
       if (on) this.choices[list].add(key);
       else this.choices[list].delete(key);
-    this.made = null;
+    this.renew();
   }
 
   toggle(list: List, key: string): void {
@@ -62,9 +65,39 @@ export class Board {
     this.set("hidden", [...this.choices.hidden], false);
   }
 
-  arrange(chosen: Partial<Pick<Choices, "order" | "apart">>): void {
+  arrange(chosen: Partial<Pick<Choices, "order" | "apart" | "layers">>): void {
     Object.assign(this.choices, chosen);
+    this.model.show(this.choices.layers);
+    this.renew();
+  }
+
+  private renew(): void {
     this.made = null;
+    this.folded.clear();
+  }
+
+  /** Whether a slice can be seen, as far as layers are open. */
+  isSeen(slice: number): boolean {
+    const { spans } = this.model;
+    return !spans || this.model.isSpan(slice) || spans.isOpen(slice, this.choices.opened);
+  }
+
+  /** Whether the operators of a span are seen. */
+  isOpen(span: number): boolean {
+    return this.choices.opened.has(this.model.spans?.key(span) ?? "");
+  }
+
+  /** Fold the operators of a span, in all steps, or let them be seen. */
+  fold(span: number, on: boolean): void {
+    const { spans } = this.model;
+    if (spans) this.set("opened", [spans.key(span)], !on);
+  }
+
+  /** Let a slice be seen. */
+  open(slice: number): void {
+    const { spans } = this.model;
+    if (spans && !this.isSeen(slice))
+      this.set("opened", [spans.key(spans.around[slice] as number)], true);
   }
 
   /** Select a span of time on the tracks between two heights, on all that are seen without them. */
@@ -96,18 +129,36 @@ export class Board {
     this.area = { from: span[0] as number, to: span[1] as number, tracks: known };
   }
 
+  /** The rows of a track: tasks, layers if they are shown, operators that are not folded. */
+  private rows(track: number, levels: Int32Array[]): Int32Array[] {
+    const { model, choices } = this;
+    const base = choices.apart ? model.apart(track) : levels;
+    const { spans } = model;
+    if (!spans) return base;
+    let found = this.folded.get(track);
+    if (!found) {
+      const frames = model.frames(base);
+      const rest = base
+        .slice(frames.length)
+        .map((slices) => slices.filter((slice) => this.isSeen(slice)))
+        .filter((slices) => slices.length);
+      found = [...frames, ...(spans.rows[track] ?? []), ...rest];
+      this.folded.set(track, found);
+    }
+    return found;
+  }
+
   /** By track, its rows without those that are empty in all steps in view: moving within a step
    * moves no track. */
   private levels(): Int32Array[][] {
-    const { model, choices, window } = this;
+    const { model, window } = this;
     const seen = this.seen();
     const steps = model.steps.filter((step) => step.to > window.from && step.from < window.to);
     const from = Math.min(window.from, ...steps.slice(0, 1).map((step) => step.from));
     const to = Math.max(window.to, ...steps.slice(-1).map((step) => step.to));
     return model.tracks.map((track, number) => {
       if (!seen.some((step) => track.steps.has(step))) return [];
-      const levels = choices.apart ? model.apart(number) : track.levels;
-      return levels.filter((slices) => {
+      return this.rows(number, track.levels).filter((slices) => {
         const [first, last] = model.between(slices, from, to);
         return first < last;
       });

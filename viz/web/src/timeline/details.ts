@@ -4,12 +4,20 @@ import { type Child, h } from "../dom";
 import { count, figure, moment, nanoseconds } from "../format";
 import { SIGNS } from "../theme";
 import type { TimelineModel } from "./model";
-import { type Area, type Sum, sumsOf } from "./sums";
+import { type Area, BETWEEN, type Sum, sumsOf } from "./sums";
 
 interface Actions {
   roles: Record<string, string>;
   choose: (slice: number) => void;
-  graph: ((node: number) => void) | null;
+  graph: ((nodes: number[]) => void) | null;
+}
+
+interface SpanActions {
+  roles: Record<string, string>;
+  graph: ((nodes: number[]) => void) | null;
+  zoom: () => void;
+  isOpen: boolean;
+  open: (on: boolean) => void;
 }
 
 const MOST = 30;
@@ -44,7 +52,7 @@ export function sliceDetails(model: TimelineModel, slice: number, actions: Actio
       facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
     ),
     node !== null && graph
-      ? h("p", { class: "buttons" }, h("button", { onclick: () => graph(node) }, "Show in graph"))
+      ? h("p", { class: "buttons" }, h("button", { onclick: () => graph([node]) }, "Show in graph"))
       : null,
     linked(
       "Waited for",
@@ -96,6 +104,43 @@ function linked(heading: string, model: TimelineModel, slices: number[], actions
   const more =
     slices.length > MOST ? h("p", { class: "more" }, `and ${slices.length - MOST} more`) : null;
   return [h("h3", {}, `${heading} (${slices.length})`), h("ul", { class: "plain" }, items), more];
+}
+
+/** A layer that ran: its operators together. */
+export function spanDetails(model: TimelineModel, span: number, actions: SpanActions): Child[] {
+  const { spans } = model;
+  if (!spans) return [];
+  const [from, to] = [model.start(span), model.stop(span)];
+  const area = { from: from + 1, to: to - 1, tracks: [model.track(span)] };
+  const { names } = sumsOf(model, area);
+  const own = names.filter(({ name }) => name !== BETWEEN);
+  const busy = own.reduce((sum, { time }) => sum + time, 0);
+  const track = model.trackOf(span);
+  const facts: [string, string][] = [
+    ["lasts", nanoseconds(to - from)],
+    ["at work", nanoseconds(busy)],
+    ["starts", model.when(span)],
+    ["operators", count(spans.count[span - model.total] as number)],
+    ["on", `${track.group} · ${track.name}`],
+    ["step", String(model.step(span))],
+  ];
+  const { graph, isOpen, open, zoom } = actions;
+  return [
+    h("h2", {}, model.name(span)),
+    h(
+      "dl",
+      {},
+      facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    ),
+    h(
+      "p",
+      { class: "buttons" },
+      h("button", { onclick: () => open(!isOpen) }, isOpen ? "Fold" : "Open"),
+      h("button", { onclick: zoom }, "Zoom to it"),
+      graph ? h("button", { onclick: () => graph(spans.nodes(span)) }, "Show in graph") : null,
+    ),
+    sumTable("By operator", own, busy, (sum) => sum.name),
+  ];
 }
 
 /** What happened in an area, and for how long. */

@@ -2,6 +2,9 @@
 
 import type { TimelineData } from "../data";
 import { moment } from "../format";
+import { LAYERS, Spans } from "./spans";
+
+const LEGIBLE = 4; // pixels of an operator
 
 export interface Track {
   name: string;
@@ -21,6 +24,9 @@ export class TimelineModel {
   readonly critical: Set<number>;
   readonly steps: { number: number; from: number; to: number }[] = [];
   readonly byNode = new Map<number, number[]>();
+  /** Layers that are shown as slices, numbered behind those of the trace. */
+  spans: Spans | null = null;
+  private readonly known = new Map<string, Spans>();
   private readonly halves = new Map<number, Int32Array[]>();
   private readonly flowsOf = new Map<number, [number, number][]>();
 
@@ -53,8 +59,58 @@ export class TimelineModel {
     }
   }
 
+  /** What can be shown of layers, apart from operators. */
+  get layers(): string[] {
+    const kinds = new Set(this.data.groups?.map(({ kind }) => kind));
+    const found = kinds.has("block") ? ["blocks"] : [];
+    return kinds.has("layer") ? [...found, "layers"] : found;
+  }
+
+  /** Show layers, or operators alone. */
+  show(layers: string): void {
+    const kinds = LAYERS[layers];
+    const groups = this.data.groups;
+    if (!kinds || !groups) {
+      this.spans = null;
+      return;
+    }
+    let spans = this.known.get(layers);
+    if (!spans) this.known.set(layers, (spans = new Spans(this, groups, kinds)));
+    this.spans = spans;
+  }
+
+  /** A slice of the trace; of a span, which is none, the number among the spans. */
+  private span(slice: number): number {
+    return slice - this.total;
+  }
+
+  /** Whether there is such a slice, or span of the layers that are shown. */
+  has(slice: number): boolean {
+    return slice >= 0 && slice < this.total + (this.spans?.total ?? 0);
+  }
+
+  /** Whether half of the operators in equal layers can be told apart in a span of time. */
+  legible(from: number, to: number, pixels: number): boolean {
+    if (!this.layers.includes("blocks")) return true;
+    this.show("blocks");
+    const widths: number[] = [];
+    for (let slice = 0; slice < this.total; slice++)
+      if (
+        this.start(slice) < to &&
+        this.stop(slice) > from &&
+        (this.spans?.around[slice] ?? -1) >= 0
+      )
+        widths.push((this.duration(slice) / (to - from)) * pixels);
+    widths.sort((a, b) => a - b);
+    return !widths.length || (widths[widths.length >> 1] as number) >= LEGIBLE;
+  }
+
+  isSpan(slice: number): boolean {
+    return slice >= this.total;
+  }
+
   start(slice: number): number {
-    return this.data.slices.start[slice] as number;
+    return (this.data.slices.start[slice] ?? this.spans?.start[this.span(slice)]) as number;
   }
 
   /** When a slice starts, in words that tell it from its neighbours. */
@@ -67,15 +123,18 @@ export class TimelineModel {
   }
 
   duration(slice: number): number {
-    return this.data.slices.duration[slice] as number;
+    const own = this.data.slices.duration[slice];
+    return own ?? (this.spans?.stop[this.span(slice)] as number) - this.start(slice);
   }
 
   name(slice: number): string {
+    if (this.isSpan(slice)) return this.spans?.key(slice) ?? "";
     return this.data.names[this.data.slices.name[slice] as number] ?? "";
   }
 
   role(slice: number): string {
-    return this.data.roles[this.data.slices.role[slice] as number] ?? "";
+    const role = this.data.slices.role[slice] ?? this.spans?.role[this.span(slice)];
+    return this.data.roles[role as number] ?? "";
   }
 
   node(slice: number): number | null {
@@ -83,11 +142,11 @@ export class TimelineModel {
   }
 
   step(slice: number): number {
-    return this.data.slices.step[slice] as number;
+    return (this.data.slices.step[slice] ?? this.spans?.step[this.span(slice)]) as number;
   }
 
   track(slice: number): number {
-    return this.data.slices.track[slice] as number;
+    return (this.data.slices.track[slice] ?? this.spans?.track[this.span(slice)]) as number;
   }
 
   depth(slice: number): number {
@@ -104,14 +163,19 @@ export class TimelineModel {
     return this.tracks[this.track(slice)] as Track;
   }
 
+  /** The rows of tasks that have operators. */
+  frames(levels: Int32Array[]): Int32Array[] {
+    const first = levels[0];
+    return first?.some((slice) => this.hasParts(slice)) ? [first] : [];
+  }
+
   /** The levels of a track with rows of their own for what is backward, below the others. */
   apart(track: number): Int32Array[] {
     const known = this.halves.get(track);
     if (known) return known;
     const { levels } = this.tracks[track] as Track;
     const back = (slice: number): boolean => this.role(slice) === "backward";
-    const isFrame = (slices: Int32Array): boolean => slices.some((slice) => this.hasParts(slice));
-    const frames = levels[0] && isFrame(levels[0]) ? levels.slice(0, 1) : [];
+    const frames = this.frames(levels);
     const rest = levels.slice(frames.length);
     const front = rest.map((slices) => slices.filter((slice) => !back(slice)));
     const behind = rest.map((slices) => slices.filter(back));

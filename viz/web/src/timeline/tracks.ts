@@ -19,10 +19,12 @@ export const ORDERS: [string, string][] = [
 export interface Choices {
   order: string;
   apart: boolean; // forward and backward in rows of their own
+  layers: string; // what of them is shown, see LAYERS; else operators alone
   hidden: Set<string>;
   pinned: Set<string>;
   thin: Set<string>;
   open: Set<string>; // groups whose empty tracks are seen
+  opened: Set<string>; // layers whose operators are seen
 }
 
 /** A track or a counter, with its place. */
@@ -87,7 +89,10 @@ export class Tracks {
   rowOf(slice: number): Row | null {
     const bar = this.byTrack.get(this.model.track(slice));
     if (!bar || bar.thin) return bar?.rows[0] ?? null;
-    return bar.rows.find(({ slices }) => has(slices, slice)) ?? bar.rows[0] ?? null;
+    const span = this.model.spans?.around[slice] ?? -1; // of an operator that is folded
+    const find = (wanted: number): Row | undefined =>
+      bar.rows.find(({ slices }) => has(slices, wanted));
+    return find(slice) ?? (span < 0 ? undefined : find(span)) ?? bar.rows[0] ?? null;
   }
 
   private group(group: string, bars: Bar[], y: number): number {

@@ -5,22 +5,29 @@ import { Controls } from "../controls";
 import type { TimelineData } from "../data";
 import { type Child, h } from "../dom";
 import { moment, nanoseconds } from "../format";
-import { SearchList } from "../list";
+import type { SearchList } from "../list";
 import { frame, helpText, roleLegend, zoomButtons } from "../panel";
 import { Surface } from "../surface";
-import { SIGNS } from "../theme";
 import { figures } from "../link";
 import { Board } from "./board";
-import { areaDetails, sliceDetails } from "./details";
+import { areaDetails, sliceDetails, spanDetails } from "./details";
 import { Gutter, hiddenButton } from "./gutter";
 import { TimelineModel } from "./model";
 import { OVERVIEW, Overview } from "./overview";
 import { GUTTER, type Picture, RULER, paintTimeline, top } from "./paint";
 import { type Point, onPointer, timeAt } from "./pointer";
+import { sliceList } from "./search";
+import { Tip } from "./tip";
 import { playLine } from "../play/line";
 import { type Bar, ORDERS, type Row } from "./tracks";
 import { TimeWindow } from "../window";
 
+const OPENING = 1000; // pixels that a window has at least, when it opens
+const SHOWN: Record<string, string> = {
+  "": "operators",
+  blocks: "equal layers",
+  layers: "layers",
+};
 const SNAP = 4; // pixels from the edge within which an area begins at the edge
 
 export class TimelineView implements Panel {
@@ -35,13 +42,14 @@ export class TimelineView implements Panel {
     hidden: true,
   });
   private readonly summary = h("p", { class: "summary", role: "status" });
-  private readonly tip = h("div", { class: "tip", hidden: true });
+  private readonly tip: Tip;
   private readonly search: SearchList;
   private readonly controls: Controls;
   private readonly board: Board;
   private readonly gutter: Gutter;
   private readonly hidden = h("span");
   private readonly opening: [number, number];
+  private readonly layers: string; // what is shown of them at first
   private pointer: Point | null = null;
 
   constructor(
@@ -52,12 +60,15 @@ export class TimelineView implements Panel {
     const window = new TimeWindow(...data.span);
     this.board = new Board(this.model, window);
     this.controls = new Controls(context.changed);
+    this.tip = new Tip(this.model, context.roles);
     this.gutter = this.makeGutter();
     const typical = this.model.typicalStep();
     const margin = typical ? (typical.to - typical.from) * 0.04 : 0;
     if (typical) window.show(typical.from - margin, typical.to + margin);
     else window.all();
     this.opening = [window.from, window.to];
+    this.layers = this.model.legible(window.from, window.to, OPENING) ? "" : "blocks";
+    this.board.arrange({ layers: this.layers });
     this.picture = {
       model: this.model,
       tracks: this.board.tracks,
@@ -120,6 +131,17 @@ export class TimelineView implements Panel {
       ),
       this.hidden,
     );
+    const known = ["", ...this.model.layers].map((key): [string, string] => [
+      key,
+      SHOWN[key] ?? key,
+    ]);
+    if (known.length > 1)
+      tools.push(
+        this.controls.choice("layers", "Show", known, this.layers, (layers) => {
+          if (this.model.isSpan(this.picture.selected)) this.pick(-1, false);
+          arrange({ layers });
+        }),
+      );
     const zoom = (factor: number): void => {
       window.zoom(factor, (window.from + window.to) / 2);
       this.moved();
@@ -129,7 +151,7 @@ export class TimelineView implements Panel {
       "aria-label",
       `Timeline ${data.title}. w and s zoom, a and d move, comma and full stop go from slice to slice, m adds up the selected time. The list of slices has the same content.`,
     );
-    this.host.append(this.gutter.element, this.tip);
+    this.host.append(this.gutter.element, this.tip.element);
     const used = new Set(data.slices.role.map((role) => data.roles[role] ?? ""));
     const roles = roleLegend(used, this.context.roles);
     const legend = h("ul", { class: "legend", "aria-label": "Legend" }, roles);
@@ -147,25 +169,14 @@ export class TimelineView implements Panel {
   }
 
   private makeSearch(): SearchList {
-    const { model } = this;
-    const list = new SearchList({
-      noun: "slice",
-      hint: "name, role, device, step; /regular expression/",
-      total: () => model.total,
-      text: (slice) =>
-        `${model.name(slice)}\n${model.role(slice)}\n${model.trackOf(slice).group}\n${model.trackOf(slice).name}\nstep ${model.step(slice)}`.toLowerCase(),
-      entry: (slice) => ({
-        title: model.name(slice),
-        detail: `${model.trackOf(slice).group} · ${nanoseconds(model.duration(slice))} at ${model.when(slice)}`,
-        sign: SIGNS[model.role(slice)] ?? "",
-        role: model.role(slice),
-      }),
-      choose: (slice) => this.pick(slice, true),
-      found: (hits) => {
+    const list = sliceList(
+      this.model,
+      (slice) => this.pick(slice, true),
+      (hits) => {
         this.picture.marked = hits;
         this.surface.redraw();
       },
-    });
+    );
     this.controls.adopt("find", list.field);
     return list;
   }
@@ -204,7 +215,7 @@ export class TimelineView implements Panel {
     this.scrollTo(this.picture.scroll);
     paintTimeline(canvas, this.picture);
     this.paintPlayhead(canvas);
-    if (!this.tip.hidden) this.hover(this.pointer); // what it speaks of may have moved
+    if (this.tip.isShown) this.hover(this.pointer); // what it speaks of may have moved
   }
 
   private paintPlayhead(canvas: CanvasRenderingContext2D): void {
@@ -315,24 +326,16 @@ export class TimelineView implements Panel {
     const slice = at ? this.sliceAt(at) : -1;
     const above = at !== null && at.y < RULER && at.y >= OVERVIEW;
     this.host.style.cursor = slice >= 0 ? "pointer" : above ? "col-resize" : "grab";
-    this.tip.hidden = slice < 0;
-    if (slice < 0 || !at) return;
-    const { model } = this;
-    this.tip.replaceChildren(
-      h("b", {}, model.name(slice)),
-      h("div", {}, `${nanoseconds(model.duration(slice))} from ${model.when(slice)}`),
-      h(
-        "div",
-        {},
-        `${this.context.roles[model.role(slice)] ?? model.role(slice)} · ${model.trackOf(slice).group} · step ${model.step(slice)}`,
-      ),
-    );
-    const { width, height } = this.surface;
-    this.tip.style.left = `${Math.min(at.x + 14, width - this.tip.offsetWidth - 8)}px`;
-    this.tip.style.top = `${Math.min(at.y + 16, height - this.tip.offsetHeight - 8)}px`;
+    this.tip.show(slice, at, this.surface);
   }
 
   private pick(slice: number, show: boolean): void {
+    const { spans } = this.model;
+    if (spans && this.model.isSpan(slice)) {
+      this.picture.marked = null;
+      this.select(slice, show);
+      return this.context.bus.select(spans.nodes(slice), this);
+    }
     const node = slice < 0 ? null : this.model.node(slice);
     const same = node === null ? [] : (this.model.byNode.get(node) ?? []);
     this.picture.marked = same.length > 1 ? new Set(same) : null;
@@ -343,23 +346,39 @@ export class TimelineView implements Panel {
   private select(slice: number, show: boolean): void {
     this.picture.selected = slice;
     this.board.area = this.picture.area = null;
+    if (slice >= 0 && show && !this.board.isSeen(slice)) {
+      this.board.open(slice);
+      this.arranged();
+    }
     if (slice >= 0) {
-      this.search.mark(slice);
+      if (!this.model.isSpan(slice)) this.search.mark(slice);
       if (show) this.bringIntoView(slice);
     }
     this.side.hidden = slice < 0;
     if (slice >= 0) {
-      const { bus, roles } = this.context;
-      this.say(
-        sliceDetails(this.model, slice, {
-          roles,
-          choose: (other) => this.pick(other, true),
-          graph: bus.has("graph") ? (node) => bus.open("graph", [node], this) : null,
-        }),
-      );
+      this.say(this.described(slice));
     }
     this.surface.redraw();
     this.context.changed();
+  }
+
+  private described(slice: number): Child[] {
+    const { bus, roles } = this.context;
+    const graph = bus.has("graph") ? (nodes: number[]) => bus.open("graph", nodes, this) : null;
+    const choose = (other: number): void => this.pick(other, true);
+    if (!this.model.isSpan(slice)) return sliceDetails(this.model, slice, { roles, choose, graph });
+    const { board } = this;
+    return spanDetails(this.model, slice, {
+      roles,
+      graph,
+      zoom: () => this.zoomToSelection(),
+      isOpen: board.isOpen(slice),
+      open: (on) => {
+        board.fold(slice, !on);
+        this.arranged();
+        this.say(this.described(slice));
+      },
+    });
   }
 
   private say(content: Child[]): void {
@@ -419,6 +438,15 @@ export class TimelineView implements Panel {
     this.arranged();
   }
 
+  /** Let the operators of the selected layer be seen, or not any more. */
+  private unfold(): void {
+    const { selected } = this.picture;
+    if (!this.model.isSpan(selected)) return;
+    this.board.fold(selected, this.board.isOpen(selected));
+    this.arranged();
+    this.say(this.described(selected));
+  }
+
   /** The slice before or after in the same row. */
   private go(by: number): void {
     const { selected } = this.picture;
@@ -460,6 +488,7 @@ export class TimelineView implements Panel {
       p: () => this.withTrack((key) => this.board.toggle("pinned", key)),
       h: () => this.withTrack((key) => this.board.set("hidden", [key], true)),
       "/": () => this.search.field.focus(),
+      Enter: () => this.unfold(),
       Escape: () => this.pick(-1, false),
     };
     const command = commands[event.key];
@@ -481,9 +510,9 @@ export class TimelineView implements Panel {
 
   restore(state: State): void {
     const slice = Number(state["slice"] ?? -1);
-    if (slice in this.model.data.slices.start) this.select(slice, false);
     this.controls.restore(state);
     this.board.restore(state);
+    if (this.model.has(slice)) this.select(slice, false);
     const [from, to] = figures(state["at"], 2) ?? this.opening;
     this.picture.window.show(from as number, to as number);
     this.picture.scroll = Number(state["scroll"] ?? 0) || 0;
