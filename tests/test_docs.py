@@ -8,7 +8,7 @@ import pytest
 from dpexec import dashboard, viz
 from dpexec.cli import main
 from dpexec.engine.ops._differences import _parts, write
-from tests import architecture
+from tests import architecture, step_path
 from tests.guides import GUIDES, ROOT, commands, programs
 
 ROOMS = {"viz": viz, "dpexec.dashboard": dashboard}
@@ -76,6 +76,11 @@ def test_maps_name_every_room():
 
 def test_picture_of_the_rooms_is_that_of_the_sources():
     assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.picture()
+
+
+def test_picture_of_a_step_is_what_is_called():
+    pytest.importorskip("numba")  # without, steps are not machine code as a whole
+    assert step_path.PICTURE.read_text(encoding="utf-8") == step_path.picture()
 
 
 def test_guides_to_the_engine_name_files_that_are_there():
