@@ -7,8 +7,8 @@ PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # once: without bytecode, each of the hundreds of processes that tests start would compile it.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Of tests: one more than cores, as many tests wait for other processes.
-PROCESSES = $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
+# Of tests: two more than cores, as many tests wait for other processes, or for a limit to be over.
+PROCESSES = $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 2 : 6)))
 
 # CUDA's major version that the driver has, and the GPU peers of the benchmarks for it.
 DRIVER = $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA.*Version: *\([0-9]*\).*/\1/p')

@@ -31,38 +31,54 @@ settings.load_profile("decisive")
 HERE = Path(__file__).parent
 LONGEST = [  # take 10 s or more; files that wait stand among files that compute
     "distributed/test_parted.py",
-    "parity/test_layer_values.py",
-    "distributed/test_same_bits.py",
-    "distributed/test_faults.py",
-    "engine/ops/test_operand_accuracy.py",
     "engine/kernels/test_lowerings.py",
-    "test_notebooks.py",
-    "checkpoint/test_checkpoints.py",
-    "engine/passes/test_auto_fusion.py",
-    "distributed/test_hosts.py",
-    "distributed/test_epochs.py",
-    "test_guides.py",
-    "test_benchmarks.py",
-    "dashboard/test_scheduler.py",
-    "distributed/test_divided.py",
-    "distributed/test_gang.py",
-    "distributed/test_lifetime.py",
-    "distributed/test_resident.py",
     "distributed/test_chaos.py",
+    "parity/test_layer_values.py",
+    "distributed/test_faults.py",
+    "distributed/test_same_bits.py",
+    "distributed/test_hosts.py",
+    "test_notebooks.py",
+    "distributed/test_open_runs.py",
+    "engine/ops/test_operand_accuracy.py",
+    "distributed/test_epochs.py",
+    "engine/passes/test_auto_fusion.py",
+    "distributed/test_adaptive.py",
+    "engine/run/test_every_optimizer.py",
+    "dashboard/test_scheduler.py",
     "engine/formats/test_wire.py",
     "commands/test_launch.py",
-    "engine/run/test_random_programs.py",
-    "engine/run/test_without_asserts.py",
-    "distributed/test_nccl.py",
     "distributed/test_gpus.py",
+    "test_benchmarks.py",
+    "engine/run/test_random_programs.py",
+    "checkpoint/test_checkpoints.py",
+    "engine/run/test_without_asserts.py",
     "viz/test_browser.py",
     "viz/test_main_paths.py",
+    "distributed/test_lifetime.py",
+    "distributed/test_divided.py",
+    "parity/test_training.py",
+    "distributed/test_resident.py",
     "engine/autodiff/test_recompute.py",
-    "engine/gpu/test_training.py",
+    "distributed/test_recovery.py",
+    "distributed/test_gang.py",
+    "parity/test_sequence_programs.py",
     "distributed/test_kept_values.py",
+    "distributed/test_nccl.py",
+    "sklearn/test_estimators.py",
+    "engine/exchange/test_reception.py",
+    "test_guides.py",
     "dashboard/test_server.py",
-    "engine/run/test_every_optimizer.py",
-    "viz/test_draw.py",
+    "viz/test_page_controls.py",
+    "distributed/test_feeds.py",
+    "distributed/test_sizes.py",
+    "engine/compile/regions/test_sequences.py",
+    "engine/gpu/test_training.py",
+    "engine/dask/test_waiting.py",
+    "engine/kernels/gpu/test_epilogues.py",
+    "engine/passes/test_switches.py",
+    "engine/passes/test_every_pass.py",
+    "parity/test_sparse_training.py",
+    "viz/test_what_if.py",
 ]
 """These come first, or one process would still run one of them when the others are done."""
 
@@ -99,9 +115,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish():
-    """The tests themselves are no garbage: without them, a search for cycles takes no 0.5 s."""
+    """The tests themselves are no garbage: without them, a search for cycles takes no 0.5 s.
+
+    Compiling a program makes many objects: with Python's own thresholds a fifth of the processor
+    time of tests went into such searches, with these an eighth.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)
