@@ -5,8 +5,9 @@ import pickle
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import dpexec as fluid
 from dpexec.engine.cluster.client.gang_lines import GangLines
 from dpexec.engine.cluster.gang_messages import Batch, Order
+from dpexec.engine.cluster.repeated_steps import StepForm
 from tests.distributed.faults import die
 from tests.engine.run.nets import (
     batches,
@@ -161,22 +163,37 @@ def expected():
 
 @pytest.fixture
 def told(monkeypatch):
-    """What went to members."""
+    """What went to members; of steps like those before, the batches that these name."""
     found: list[Any] = []
-    send = GangLines.send
+    send, tell = GangLines.send, StepForm.tell
+
+    def noted_form(form, told, *rest):
+        made = tell(form, told, *rest)
+        if made is not None:
+            found.append(Repeat(*told[3:]))
+        return made
 
     def noted(lines, messages):
         found.extend(messages)
         send(lines, messages)
 
     monkeypatch.setattr(GangLines, "send", noted)
+    monkeypatch.setattr(StepForm, "tell", noted_form)
     return found
+
+
+class Repeat(NamedTuple):
+    """What is told of a step of a form: the number of its batch, and of those that are over."""
+
+    batch: int
+    over: Sequence[int]
 
 
 def steps_of(told):
     """How many steps came with their values, and without."""
     orders = [order for order in told if isinstance(order, Order)]
     found = [batch for order in orders for alike in order.steps for batch in alike.values]
+    found += [each.batch or None for each in told if isinstance(each, Repeat)]
     return Counter("ahead" if isinstance(batch, int) else "late" for batch in found)
 
 
@@ -199,6 +216,8 @@ def test_batches_go_ahead_with_the_same_bits(pair, told, expected, loop, late):
     assert found["late"] == late * DEVICES
     assert found["ahead"] > 0
     assert sum(isinstance(each, Batch) for each in told) == found["ahead"]
+    repeated = [each for each in told if isinstance(each, Repeat)]
+    assert bool(repeated) == (loop is not with_several_steps)
 
 
 def test_data_sets_of_files_go_ahead(pair, told, tmp_path, monkeypatch):
@@ -239,7 +258,7 @@ def test_members_forget_batches_that_nobody_is_fed(pair, told):
 
     assert all(max(found) <= 2 for found in pair.run(kept).values())
     assert len(losses) == STEPS
-    over = {number for order in told if isinstance(order, Order) for number in order.over}
+    over = {number for order in told if isinstance(order, Order | Repeat) for number in order.over}
     sent = {batch.number for batch in told if isinstance(batch, Batch)}
     assert len(sent - over) <= 1
     loop.exe.close()

@@ -14,13 +14,25 @@ from types import SimpleNamespace
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.cluster.client import replica_group
+from dpexec.engine.cluster.client import gang_lines, replica_group
 from dpexec.engine.cluster.client.lifetime import ClientWatch
+from dpexec.engine.cluster.gang_messages import Order
 from dpexec.engine.exchange import rendezvous
 from tests.distributed.clusters import workers
 from tests.distributed.faults import disturbed
 from tests.distributed.nets import NETS
-from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train
+from tests.engine.run.nets import (
+    AllReduce,
+    Reduce,
+    assert_same_bits,
+    batches,
+    classifier,
+    sequence_batches,
+    sequences,
+    strategies,
+    train,
+)
+from tests.engine.run.test_cached_steps import calls_of
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +114,38 @@ def test_new_sizes_come_with_the_steps(pair, monkeypatch):
     run = gang(feeds, scheduler=pair)
     assert "bind" not in asked
     assert_same_bits(run, train(classifier(), feeds, 2))
+
+
+@pytest.mark.parametrize("kind", ["rows", "sequences"])
+def test_steps_of_new_sizes_are_told_as_numbers_and_arrays(pair, monkeypatch, kind):
+    """All but the first one of each form: sizes that are fixed, and open ones."""
+    whole, encode = [], gang_lines.encode
+    monkeypatch.setattr(gang_lines, "encode", lambda each: whole.append(each) or encode(each))
+    if kind == "rows":
+        make, feeds = classifier, [batches(1, rows)[0] for rows in (8, 10, 11, 14, 9, 12, 10)]
+    else:
+        make, feeds = sequences, sequence_batches([9, 30, 12, 25, 18, 7, 21])
+    run = train(make(), feeds, 2, scheduler=pair, collectives="gang")
+    orders = [each for each in whole if isinstance(each, Order) and each.steps]
+    assert len(orders) == 2 * 2 and all(order.form for order in orders)
+    assert_same_bits(run, train(make(), feeds, 2))
+
+
+def test_repeated_step_is_few_calls_of_the_client(pair):
+    net, scope, exe = classifier(), fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup, scope=scope)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, *strategies(scheduler=pair, collectives="gang"), places=fluid.cpu_places(2)
+    )
+    (feed,) = batches(1)
+
+    def step():
+        exe.run(compiled, feed, [net.loss.name], scope=scope)
+
+    for _ in range(3):
+        step()
+    found = min((calls_of(step) for _ in range(5)), key=len)  # it may have to wait twice
+    assert len(found) <= 170, found
 
 
 def test_who_compiles_for_long_is_waited_for(pair):

@@ -6,7 +6,9 @@ sends. Either side has shown before that it knows the secret of the run.
 
 from __future__ import annotations
 
+import contextlib
 import pickle as plain_pickle
+import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distributed.protocol import pickle
 
 from dpexec.engine.cluster.messages import Epoch, GangStep, NewBinding
-from dpexec.engine.cluster.repeated_steps import repeat_in
+from dpexec.engine.cluster.repeated_steps import ArrayForm, Remembered, in_lines, kind_of
 from dpexec.engine.dask.deliveries import StepRows
+from dpexec.engine.exchange.channels import LINE
 from dpexec.engine.exchange.messages import joined, parted
 from dpexec.engine.exchange.rendezvous import Member
 from dpexec.engine.exchange.wire import GangError
@@ -28,6 +31,8 @@ __all__ = [
     "Batch",
     "Order",
     "Outcome",
+    "OutcomesToTell",
+    "OutcomesTold",
     "Part",
     "Rest",
     "decode",
@@ -201,6 +206,7 @@ class Outcome:
         bytes_sent: to other members, through sockets.
         noted: what was recorded.
         error: why it ended early.
+        form: by which number the form of what is fetched is to be remembered; 0: by none.
     """
 
     done: int = 0
@@ -208,6 +214,7 @@ class Outcome:
     bytes_sent: int = 0
     noted: Noted | None = None
     error: BaseException | None = None
+    form: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +238,61 @@ def encode(message: Order | Batch | Outcome | Rest) -> list[memoryview]:
 
 
 def decode(data: memoryview) -> Any:
-    """The message in some bytes; its arrays use them."""
+    """The message in some bytes, which has no form; its arrays use them."""
     head, *buffers = parted(data)
-    repeat = repeat_in(head, buffers)
-    return pickle.loads(head, buffers=buffers) if repeat is None else repeat
+    return pickle.loads(head, buffers=buffers)
+
+
+_OUTCOME = 2
+"""Of messages of a form: what became of an order."""
+_MADE = struct.Struct("<IIqq")  # form, kind, steps, bytes that were sent
+
+
+class OutcomesToTell:
+    """A member's outcomes on their way: of a form that the client knows, only the arrays travel."""
+
+    def __init__(self) -> None:
+        self._forms = Remembered[ArrayForm]()
+
+    def encode(self, outcome: Outcome, binding: int) -> list[Any]:
+        """The buffers of what became of an order.
+
+        Args:
+            outcome: that.
+            binding: number of the last one that ran.
+        """
+        if outcome.error is not None or outcome.noted is not None:
+            return encode(outcome)
+        fetched = outcome.fetched
+        known = self._forms.get(binding)
+        if known is not None and known[1].devices == [*fetched]:
+            form, arrays = known
+            found = arrays.told([*fetched.values()])
+            if found is not None:
+                sizes, buffers = found
+                head = _MADE.pack(form, _OUTCOME, outcome.done, outcome.bytes_sent)
+                return in_lines(head + struct.pack(f"<{len(sizes)}q", *sizes), buffers)
+        with contextlib.suppress(TypeError):  # something else than arrays is fetched
+            outcome.form = self._forms.add(binding, ArrayForm(fetched))
+        return encode(outcome)
+
+
+class OutcomesTold:
+    """The client's end of :class:`OutcomesToTell`."""
+
+    def __init__(self) -> None:
+        self._forms: dict[int, ArrayForm] = {}
+
+    def decode(self, data: memoryview) -> Outcome | Rest:
+        """What a member said; its arrays use the bytes."""
+        form, kind = kind_of(data)
+        if kind != _OUTCOME:
+            found: Outcome | Rest = decode(data)
+            if isinstance(found, Outcome) and found.form:
+                self._forms[found.form] = ArrayForm(found.fetched)
+            return found
+        arrays = self._forms[form]
+        _, _, done, sent = _MADE.unpack_from(data)
+        sizes = struct.unpack_from(f"<{arrays.sizes}q", data, _MADE.size)
+        end = _MADE.size + 8 * arrays.sizes
+        return Outcome(done, arrays.values(sizes, data, end + -end % LINE), sent)

@@ -1,8 +1,9 @@
 """Steps like one that members were told of before: only what differs is told, and the arrays.
 
 An order for a single step may have a number, by which its form is remembered: the binding, the
-parts of the devices, and names, types and shapes of what these are fed. Most steps are like the
-one before, so what is told of them is a few numbers and the arrays, which nobody has to pickle.
+parts of the devices, and names and types of what these are fed. Sizes are told with each step. So
+what is told of most steps is a few numbers and the arrays, which nobody has to pickle, also where
+every batch has other sizes. What members fetch has forms, too (:mod:`.gang_messages`).
 """
 
 from __future__ import annotations
@@ -10,111 +11,237 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from dpexec.engine.compile.regions.env import Shard
-from dpexec.engine.exchange.messages import bytes_of, joined
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.exchange.channels import LINE
+from dpexec.engine.exchange.messages import PADDING, bytes_of
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.messages import GangStep
 
-__all__ = ["FORMS", "Repeat", "RepeatedOrder", "StepForm", "encode_repeat", "lasting", "repeat_in"]
+__all__ = [
+    "ORDER",
+    "ArrayForm",
+    "Remembered",
+    "RepeatedOrder",
+    "StepForm",
+    "in_lines",
+    "kind_of",
+]
 
-FORMS = 16
-"""How many forms members remember; each has a number from 1."""
+_FORMS = 16
+"""How many forms a process remembers; each has a number from 1."""
+ORDER = 1
+"""Of messages of a form: what is to be done."""
 
-_HEAD = struct.Struct("<BxxxIqqqq")  # 0, form, base, step, run, entropy; a pickle begins with 128
-_PLAIN = frozenset({np.ndarray})
+_KIND = struct.Struct("<II")  # form and kind; other messages begin with a small number of 8 bytes
+_HEAD = struct.Struct("<IIqqqqqq")  # form, kind, base, step, run, entropy, batch, batches over
+_LASTING = operator.attrgetter("inner", "rings")
+_CAST = "biufc"  # kinds of types whose arrays are plain memory for Python, too
 
-lasting = operator.attrgetter("first_sample", "samples", "weight", "inner", "share", "rings")
-"""What parts of a batch have in common in steps of a form, in the order of :class:`Shard`."""
+_T = TypeVar("_T")
 
 
-class Repeat(NamedTuple):
-    """What a member is told of a step whose form it knows.
+class _Ahead(Protocol):
+    """A batch that has come ahead, see :class:`.gang_messages.Batch`."""
+
+    @property
+    def values(self) -> Mapping[int, Mapping[str, Any]]:
+        """What devices are fed."""
+
+
+class Remembered(Generic[_T]):
+    """What is known by numbers from 1 to some more; the oldest goes first."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[int, _T]] = {}  # the latest added is last
+
+    def get(self, key: Any) -> tuple[int, _T] | None:
+        """The number and what is known by it; None: nothing is."""
+        return self._known.get(key)
+
+    def add(self, key: Any, known: _T) -> int:
+        """Remember something in the place of what was known before; returns its number."""
+        before = self._known.pop(key, None)
+        if before is None and len(self._known) == _FORMS:
+            before = self._known.pop(next(iter(self._known)))
+        number = len(self._known) + 1 if before is None else before[0]
+        self._known[key] = number, known
+        return number
+
+
+class ArrayForm:
+    """Names and types of some arrays, by device; sizes are open.
 
     Args:
-        form: its number.
-        base: number of the step before, on whose values it works.
-        number: of the step.
-        run: see :class:`Shard`.
-        entropy: see :class:`Shard`.
-        arrays: bytes of what its devices are fed, in the order of the form.
+        values: arrays and offsets of sequences, by device and name.
+
+    Raises:
+        TypeError: something else is among them.
     """
 
-    form: int
-    base: int
-    number: int
-    run: int
-    entropy: int
-    arrays: Sequence[memoryview]
+    def __init__(self, values: Mapping[int, Mapping[str, Any]]) -> None:
+        self.devices = list(values)
+        self._parts = [
+            [(name, *_kind(value)) for name, value in found.items()] for found in values.values()
+        ]
+        self.sizes = sum(dims for found in self._parts for _, _, dims, _ in found)
+        """How many numbers say how large they are."""
+
+    def told(self, values: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[Any]] | None:
+        """Sizes of some arrays, and the buffers that hold them; None: they have another form.
+
+        Args:
+            values: by name, for each of the devices.
+        """
+        sizes: list[int] = []
+        buffers: list[Any] = []
+        for found, parts in zip(values, self._parts, strict=True):
+            if len(found) != len(parts):
+                return None
+            for (name, value), (known, dtype, dims, how) in zip(found.items(), parts, strict=True):
+                kind: Any = type(value)
+                if kind is not how or name != known:
+                    return None
+                shape = value.shape
+                if len(shape) != dims or value.dtype != dtype:
+                    return None
+                sizes += shape
+                for array in (value,) if how is np.ndarray else value.levels:
+                    plain = array.size and array.flags.c_contiguous and dtype.kind in _CAST
+                    buffers.append(array.data.cast("B") if plain else bytes_of(array).data)
+                    buffers.append(PADDING[: -array.nbytes % LINE])
+        return sizes, buffers
+
+    def values(self, sizes: Sequence[int], data: memoryview, at: int) -> dict[int, dict[str, Any]]:
+        """The arrays again; they use the memory.
+
+        Args:
+            sizes: see :meth:`told`.
+            data: what holds them.
+            at: where they begin there.
+        """
+        found: dict[int, dict[str, Any]] = {}
+        first = 0
+        for device, parts in zip(self.devices, self._parts, strict=True):
+            own = found[device] = {}
+            for name, dtype, dims, how in parts:
+                shape, first = sizes[first : first + dims], first + dims
+                arrays = []
+                for each in (shape,) if how is np.ndarray else [(size,) for size in shape]:
+                    array = np.ndarray(each, dtype, data, at)
+                    at += array.nbytes + -array.nbytes % LINE
+                    arrays.append(array)
+                own[name] = arrays[0] if how is np.ndarray else Lod(arrays)
+        return found
 
 
-def encode_repeat(
-    form: int, base: int, number: int, shard: Shard, values: Sequence[Mapping[str, Any]]
-) -> list[memoryview] | None:
-    """The buffers of what a member is told; None if it is fed something else than plain arrays.
-
-    Args:
-        form: its number.
-        base: number of the step before.
-        number: of the step.
-        shard: of any device.
-        values: what the devices of the member are fed.
-    """
-    parts = [memoryview(_HEAD.pack(0, form, base, number, shard.run, shard.entropy))]
-    for fed in values:
-        if not _PLAIN.issuperset(map(type, fed.values())):
-            return None
-        parts += [bytes_of(array).data for array in fed.values()]
-    return joined(parts)
+def _kind(value: Any) -> tuple[Any, int, type]:
+    """Type of the elements, how many sizes there are, and what it is."""
+    if type(value) not in (np.ndarray, Lod) or value.dtype.hasobject:
+        raise TypeError(f"{type(value).__name__} is no plain array")
+    return value.dtype, len(value.shape), type(value)
 
 
-def repeat_in(head: memoryview, arrays: Sequence[memoryview]) -> Repeat | None:
-    """What a message tells; None if it is a pickle.
+def in_lines(head: bytes, buffers: Sequence[Any]) -> list[Any]:
+    """The buffers of a message of a form; what follows its head begins at a line of the cache."""
+    return [head, PADDING[: -len(head) % LINE], *buffers]
 
-    Args:
-        head: its first part.
-        arrays: the others.
-    """
-    if head[0]:
-        return None
-    _, form, base, number, run, entropy = _HEAD.unpack(head)
-    return Repeat(form, base, number, run, entropy, arrays)
+
+def kind_of(data: memoryview) -> tuple[int, int]:
+    """The form and the kind of a message; the latter is 0 if it has no form."""
+    form, kind = _KIND.unpack_from(data)
+    return form, kind
 
 
 class StepForm:
-    """What a member knows of steps that are alike.
+    """What client and member know of steps that are alike.
 
     Args:
-        step: one of them, without what it was fed.
+        step: one of them; what it was fed is not looked at.
         values: that, by device and name.
+
+    Raises:
+        TypeError: something is fed that is no plain array.
     """
 
     def __init__(self, step: GangStep, values: Mapping[int, Mapping[str, Any]]) -> None:
-        self._step = step
-        self._shards = [(device, lasting(shard)) for device, shard in step.shards.items()]
-        self._arrays = [
-            (device, [(name, array.shape, array.dtype) for name, array in values[device].items()])
-            for device in step.shards
-        ]
+        self._like = step._replace(values={})
+        self.arrays = ArrayForm({device: values[device] for device in step.shards})
+        self._rows = [*map(len, step.rows)]
+        self._lasting = [*map(_LASTING, step.shards.values())]
+        devices = len(step.shards)
+        self._ints = sum(self._rows) + 2 * devices
+        self._all = f"{self._ints}q{2 * devices}d"
 
-    def order(self, told: Repeat) -> RepeatedOrder:
-        """What is to be done.
+    # ---- on the client
+
+    def tell(
+        self,
+        told: tuple[int, int, int, int, Sequence[int]],
+        rows: Sequence[Sequence[int]],
+        shards: Sequence[Shard],
+        values: Sequence[Mapping[str, Any]],
+    ) -> list[Any] | None:
+        """The buffers of what the member is told; None: the step has another form.
 
         Args:
-            told: what differs.
+            told: number of the form, base, number of the step, of the batch, batches that are over.
+            rows: the numbers of rows of every device's batch.
+            shards: parts of the run of its devices.
+            values: what these are fed.
         """
-        like, arrays = self._step, iter(told.arrays)
-        values = {
-            device: {n: np.ndarray(s, t, next(arrays)) for n, s, t in found}
-            for device, found in self._arrays
-        }
-        shards = {d: Shard(told.run, told.entropy, *rest) for d, rest in self._shards}
-        step = type(like)(like.binding, like.rows, told.number, values, shards, like.persistable)
-        return RepeatedOrder(told.base, step)
+        form, base, number, batch, over = told
+        if [*map(len, rows)] != self._rows or [*map(_LASTING, shards)] != self._lasting:
+            return None
+        found = self.arrays.told(values)
+        if found is None:
+            return None
+        sizes, buffers = ([], []) if batch else found
+        ints = [size for counts in rows for size in counts]
+        floats: list[float] = []
+        for shard in shards:
+            ints += shard.first_sample, shard.samples
+            floats += shard.weight, shard.share
+        one = shards[0]
+        head = _HEAD.pack(form, ORDER, base, number, one.run, one.entropy, batch, len(over))
+        kinds = f"<{self._all}{len(sizes) + len(over)}q"
+        return in_lines(head + struct.pack(kinds, *ints, *floats, *sizes, *over), buffers)
+
+    # ---- on the member
+
+    def order(
+        self, data: memoryview, batches: Mapping[int, _Ahead]
+    ) -> tuple[RepeatedOrder, Sequence[int]]:
+        """What is to be done, and numbers of batches that no later step names.
+
+        Args:
+            data: what the member was told.
+            batches: those that have come ahead, by number.
+        """
+        _, _, base, number, run, entropy, batch, over = _HEAD.unpack_from(data)
+        sizes = 0 if batch else self.arrays.sizes
+        numbers = struct.unpack_from(f"<{self._all}{sizes + over}q", data, _HEAD.size)
+        like, at, rows = self._like, 0, []
+        for count in self._rows:
+            rows.append(numbers[at : at + count])
+            at += count
+        more, shards = self._ints, {}
+        for device, (inner, rings) in zip(like.shards, self._lasting, strict=True):
+            first, samples, weight, share = *numbers[at : at + 2], *numbers[more : more + 2]
+            shards[device] = Shard(run, entropy, first, samples, weight, inner, share, rings)
+            at, more = at + 2, more + 2
+        if batch:
+            values = batches[batch].values
+        else:
+            end = _HEAD.size + 8 * len(numbers)
+            values = self.arrays.values(numbers[more:], data, end + -end % LINE)
+        step = type(like)(like.binding, tuple(rows), number, values, shards, like.persistable)
+        return RepeatedOrder(base, step), numbers[len(numbers) - over :]
 
 
 class RepeatedOrder:

@@ -5,14 +5,21 @@ Python raises KeyboardInterrupt between two bytecodes of the main thread, wherev
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # makes no enums, which every step would pay
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["Uninterrupted"]
+__all__ = ["Uninterrupted", "set_handler", "their_handler"]
+
+_SIGINT = int(signal.SIGINT)
+their_handler: Callable[[int], Any] = _signal.getsignal
+"""Like ``signal.getsignal``."""
+set_handler: Callable[[int, Any], Any] = _signal.signal
+"""Like ``signal.signal``."""
 
 
 class Uninterrupted:
@@ -38,9 +45,9 @@ class Uninterrupted:
 
     def __enter__(self) -> Uninterrupted:
         if threading.current_thread() is threading.main_thread():
-            before = signal.getsignal(signal.SIGINT)
+            before = their_handler(_SIGINT)
             if callable(before):  # else nothing is raised here
-                signal.signal(signal.SIGINT, self._wait)
+                set_handler(_SIGINT, self._wait)
                 self._before = before
         return self
 
@@ -55,16 +62,16 @@ class Uninterrupted:
         if self._before is None:
             yield
             return
-        signal.signal(signal.SIGINT, self._before)
+        set_handler(_SIGINT, self._before)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, self._wait)
+            set_handler(_SIGINT, self._wait)
 
     def __exit__(self, *error: object) -> None:
         if self._before is None:
             return
-        signal.signal(signal.SIGINT, self._before)
+        set_handler(_SIGINT, self._before)
         frame, self._frame = self._frame, None  # it may know this block
         if self._waits:
             self._before(signal.SIGINT, frame)

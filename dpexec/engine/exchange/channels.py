@@ -40,7 +40,7 @@ class Channel:
         self._encrypted = isinstance(sock, ssl.SSLSocket)
         self.is_local = sock.family == socket.AF_UNIX
 
-    def send(self, buffers: Sequence[memoryview], descriptor: int | None = None) -> int:
+    def send(self, buffers: Sequence[memoryview | bytes], descriptor: int | None = None) -> int:
         """Send what can be sent now; returns how many bytes, 0 for none.
 
         Args:

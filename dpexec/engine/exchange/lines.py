@@ -7,7 +7,6 @@ do not block, so that one thread can serve many.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import socket
@@ -15,10 +14,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from dpexec.engine.exchange.channels import DATA, HEADER, LAST_WORDS, LENT, Channel
+from dpexec.engine.exchange.channels import DATA, HEADER, LENT, Channel
 from dpexec.engine.exchange.messages import Room
-from dpexec.engine.exchange.shared import Borrower, Lender, is_worth_it
-from dpexec.engine.exchange.wire import GangError, Sending, Tag, gone, opened, silent
+from dpexec.engine.exchange.shared import LEAST, Borrower, Lender
+from dpexec.engine.exchange.wire import GangError, Sending, gone, message_tag, opened, silent
 
 __all__ = ["Line", "wait"]
 
@@ -62,16 +61,16 @@ class Line:
         """Who is at the other end, as people know it."""
         return self._channel.name
 
-    def post(self, buffers: Sequence[memoryview]) -> None:
+    def post(self, buffers: Sequence[memoryview | bytes]) -> None:
         """Let a message go out with the next calls of :meth:`move`."""
-        tag, nbytes, loan = _tag(self._posted), sum(map(len, buffers)), None
+        number, nbytes, loan = self._posted, sum(map(len, buffers)), None
         self._posted += 1
-        if self._lender is not None and is_worth_it(nbytes):
+        if self._lender is not None and nbytes >= LEAST:
             loan = self._lender.lend(buffers, nbytes)
         if loan is None:
-            self._sending.append(Sending(tag, buffers))
+            self._sending.append(Sending((number, 0), buffers))
         else:
-            self._sending.append(Sending(tag, [memoryview(loan.place)], LENT, loan.room))
+            self._sending.append(Sending((number, 0), (loan[0],), LENT, loan[1]))
 
     @property
     def is_quiet(self) -> bool:
@@ -87,76 +86,77 @@ class Line:
     def flush(self) -> None:
         """Send as much as can be without waiting; what came first may lie here undetected."""
         if self._channel.is_local and self.lost is None:
-            with contextlib.suppress(OSError):  # who receives finds out
+            try:
                 self._send()
+            except OSError:  # who receives finds out
+                return
         else:
             self.move()
 
     def move(self) -> bool:
         """Send and receive as much as can be without waiting; returns whether there was any."""
-        moved = False
         if self.lost is not None:
             return False
-        acts = (self._send, self._receive) if self._sending else (self._receive,)
-        for act in acts:  # who takes no more may have said why
+        moved = False
+        if self._sending:
             try:
-                moved |= act()
-            except OSError as error:
-                self.lost = self.lost or gone(self.name, error, _tag(self._came))
-            except GangError as error:
-                self.lost = error
+                moved = self._send()
+            except OSError as error:  # who takes no more may have said why
+                self.lost = gone(self.name, error, message_tag(self._came))
+        try:
+            return self._receive() or moved
+        except OSError as error:
+            self.lost = self.lost or gone(self.name, error, message_tag(self._came))
+        except GangError as error:
+            self.lost = error
         return moved
 
     def _send(self) -> bool:
-        moved = False
-        while self._sending and self._sending[0].move(self._channel):
+        moved, sending, channel = False, self._sending, self._channel
+        while sending and sending[0].move(channel):
             moved = True
-            if self._sending[0].done:
-                self._sending.popleft()
+            if sending[0].done:
+                sending.popleft()
         return moved
 
     def _receive(self) -> bool:
-        moved = False
-        while count := self._receive_some():
-            moved = True
-            if count < _AT_ONCE and self._channel.is_local:  # there was no more
-                break
-        return moved
-
-    def _receive_some(self) -> int:
-        """Receive some; returns how many bytes."""
-        if self._large is not None:
-            count = self._large.move(self._channel)
-            if self._large.done:
-                large, self._large = self._large, None
-                self._take(large.data)
-            return count
-        data, descriptors = self._channel.receive_all(_AT_ONCE)
-        if descriptors:
-            self._descriptors += descriptors
-        self._data = memoryview(bytes(self._data) + data) if len(self._data) else data
-        while len(self._data) >= HEADER.size and self._open():
-            pass
-        return len(data)
+        moved, channel = False, self._channel
+        while True:
+            if self._large is not None:
+                count = self._large.move(channel)
+                if self._large.done:
+                    large, self._large = self._large, None
+                    self._take(large.data)
+            else:
+                data, descriptors = channel.receive_all(_AT_ONCE)
+                count = len(data)
+                if descriptors:
+                    self._descriptors += descriptors
+                self._data = memoryview(bytes(self._data) + data) if self._data else data
+                while len(self._data) >= HEADER.size and self._open():
+                    pass
+            moved = moved or count > 0
+            if not count or (count < _AT_ONCE and channel.is_local):  # there was no more
+                return moved
 
     def _open(self) -> bool:
         """Take the next frame; False if it is not there yet."""
-        header = self._data[: HEADER.size]
-        kind, nbytes = opened(header, self.name, _tag(self._came), (DATA, LENT))
+        received = self._data
+        kind, nbytes = opened(received, self._channel.name, (self._came, 0), (DATA, LENT))
         end = HEADER.size + nbytes
-        data = self._data[HEADER.size : end]
+        data = received[HEADER.size : end]
         if len(data) < nbytes:
             if kind == DATA:
                 self._data, self._large = memoryview(b""), _Large(self.name, data, nbytes)
             return False
-        if kind == LAST_WORDS:
-            raise GangError(bytes(data).decode(errors="replace"))
-        if kind == DATA:
-            self._take(_Large(self.name, data, nbytes).data)
-        else:
+        if kind == LENT:
             self.messages.append(self._borrower.take(data, self._descriptors))
             self._came += 1
-        self._data = self._data[end:]
+        elif kind == DATA:
+            self._take(_Large(self.name, data, nbytes).data)
+        else:
+            raise GangError(bytes(data).decode(errors="replace"))
+        self._data = received[end:]
         return True
 
     def _take(self, message: memoryview) -> None:
@@ -182,16 +182,17 @@ class Line:
         Raises:
             GangError: the other end is gone.
         """
-        deadline = time.monotonic() + seconds
         if not self.is_quiet:
             self.move()
-        while not self.messages:
-            if not self._wait(deadline):
-                return None
-            self.move()
+        if not self.messages:
+            deadline = time.monotonic() + seconds
+            while not self.messages:
+                if not self._wait(deadline):
+                    return None
+                self.move()
         return self.messages.popleft()
 
-    def tell(self, buffers: Sequence[memoryview], limit: float) -> None:
+    def tell(self, buffers: Sequence[memoryview | bytes], limit: float) -> None:
         """Send a message.
 
         Args:
@@ -203,12 +204,14 @@ class Line:
         """
         self.post(buffers)
         self.flush()
+        if not self._sending:
+            return
         deadline = time.monotonic() + limit
         while self._sending:
             if self.move():
                 deadline = time.monotonic() + limit
             elif not self._wait(deadline):
-                raise silent([self.name], limit, _tag(self._posted - 1))
+                raise silent([self.name], limit, message_tag(self._posted - 1))
 
     def _wait(self, deadline: float) -> bool:
         """Wait until something can be sent or received; False if the deadline came first."""
@@ -266,13 +269,10 @@ def wait(lines: Iterable[Line], seconds: float) -> list[Line]:
     poll, found = select.poll(), {}
     for line in lines:
         sock, events = line.events
-        found[sock.fileno()] = line
-        poll.register(sock, events)
+        number = sock.fileno()
+        found[number] = line
+        poll.register(number, events)
     return [found[number] for number, _ in poll.poll(seconds * 1000)]
-
-
-def _tag(number: int) -> Tag:
-    return Tag(number, 0, f"message {number}")
 
 
 def _notice_lost_hosts(sock: socket.socket, limit: float) -> None:

@@ -21,20 +21,21 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dpexec.engine.exchange.channels import LINE, Channel
 from dpexec.engine.exchange.wire import GangError, Tag, gone, silent
 
-__all__ = ["Borrower", "Bytes", "Lender", "Loan", "Places", "is_worth_it", "share_memory"]
+__all__ = ["LEAST", "Borrower", "Bytes", "Lender", "Places", "share_memory"]
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _TOKEN = b"memory"
 _PLACE = struct.Struct("<QQQQQ")  # the room: number, bytes, is it new; turn; bytes of the message
-_LEAST = 1 << 12  # bytes of a message that is worth it
-_MOST = 1 << 26
+LEAST = 1 << 12
+"""Bytes of a message that is worth being lent."""
+_MOST = 1 << 26  # bytes of one that is not too large for that
 _SMALLEST = 1 << 16  # bytes of a room
 _ROOMS = 16
 
@@ -131,28 +132,6 @@ def _take(channel: Channel, tag: Tag, deadline: float, limit: float) -> int:
 # ---- messages in memory that both ends of a line see
 
 
-def is_worth_it(nbytes: int) -> bool:
-    """Whether a message of so many bytes is lent if there is room."""
-    return _LEAST <= nbytes <= _MOST
-
-
-class Loan(NamedTuple):
-    """A message that lies in a room.
-
-    Args:
-        place: bytes that say where it lies.
-        room: descriptor of a room that the receiver does not know; None: it knows this one.
-    """
-
-    place: bytes
-    room: int | None
-
-    def close(self) -> None:
-        """The receiver has the descriptor, or will never get it."""
-        if self.room is not None:
-            os.close(self.room)
-
-
 class _Room:
     """Memory for a message; at its beginning the receiver writes whose turn is over.
 
@@ -176,7 +155,9 @@ class Lender:
     def __init__(self) -> None:
         self._rooms: list[_Room] = []
 
-    def lend(self, buffers: Sequence[memoryview], nbytes: int) -> Loan | None:
+    def lend(
+        self, buffers: Sequence[memoryview | bytes], nbytes: int
+    ) -> tuple[bytes, int | None] | None:
         """Put a message into a room.
 
         Args:
@@ -184,9 +165,12 @@ class Lender:
             nbytes: how many bytes that are.
 
         Returns:
-            What is sent. None if there is no room: the receiver uses all, or the system has no
-            memory or descriptor for another one.
+            What says where it lies, and the descriptor of the room if the receiver does not know
+            that. None if there is no room: the message is too large, or the receiver uses all, or
+            the system has no memory or descriptor for another one.
         """
+        if nbytes > _MOST:
+            return None
         new, free = None, -1
         for number, room in enumerate(self._rooms):
             if room.word[0] == room.turn:
@@ -208,8 +192,7 @@ class Lender:
             memory[at:end] = buffer
             at = end
         room.turn += 1
-        is_new = new is not None
-        return Loan(_PLACE.pack(number, room.size, is_new, room.turn, nbytes), new)
+        return _PLACE.pack(number, room.size, new is not None, room.turn, nbytes), new
 
     def _open(self, number: int, least: int) -> int:
         """Make another room of some bytes at least; returns its descriptor."""

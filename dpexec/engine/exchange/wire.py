@@ -26,6 +26,7 @@ __all__ = [
     "into",
     "last_words",
     "look_after",
+    "message_tag",
     "opened",
     "say_goodbye",
     "silent",
@@ -33,6 +34,7 @@ __all__ = [
 
 _MAGIC = b"dpxG"
 _TEXT_BYTES = 4096
+_SMALL = 1 << 10  # bytes of frames that are sent in one piece
 _GRACE = 1.0  # seconds in which peers are told that a run ends early
 
 Place = Callable[[int], Sequence[memoryview]]
@@ -73,7 +75,7 @@ class Sending:
     """What is left to send of a frame.
 
     Args:
-        tag: what the frame belongs to.
+        tag: what the frame belongs to: numbers of a step and of what is exchanged in it.
         buffers: what it holds.
         kind: what it is.
         descriptor: goes along; is closed.
@@ -81,14 +83,18 @@ class Sending:
 
     def __init__(
         self,
-        tag: Tag,
-        buffers: Sequence[memoryview],
+        tag: tuple[int, int] | Tag,
+        buffers: Sequence[memoryview | bytes],
         kind: int = DATA,
         descriptor: int | None = None,
     ) -> None:
         nbytes = sum(map(len, buffers))
-        header = HEADER.pack(_MAGIC, kind, tag.step, tag.number, nbytes)
-        self._left = [memoryview(header), *filter(len, buffers)]
+        header = HEADER.pack(_MAGIC, kind, tag[0], tag[1], nbytes)
+        self._left: list[memoryview | bytes]
+        if nbytes <= _SMALL:
+            self._left = [b"".join((header, *buffers))]
+        else:
+            self._left = [header, *filter(len, buffers)]
         self._descriptor = descriptor
 
     def close(self) -> None:
@@ -99,16 +105,17 @@ class Sending:
 
     def move(self, channel: Channel) -> bool:
         """Send some; returns whether anything was sent."""
-        count = moved = channel.send(self._left, self._descriptor)
-        if moved:
+        left = self._left
+        count = moved = channel.send(left, self._descriptor)
+        if moved and self._descriptor is not None:
             self.close()
         while count:
-            first = self._left[0]
+            first = left[0]
             if count < len(first):
-                self._left[0] = first[count:]
+                left[0] = memoryview(first)[count:]
                 break
             count -= len(first)
-            del self._left[0]
+            del left[0]
         return moved > 0
 
     @property
@@ -172,24 +179,32 @@ class Receiving:
         return not self._left
 
 
-def opened(header: memoryview, name: str, tag: Tag, kinds: Sequence[int]) -> tuple[int, int]:
+def opened(
+    header: memoryview, name: str, tag: tuple[int, int] | Tag, kinds: Sequence[int]
+) -> tuple[int, int]:
     """What follows a header: the kind of the frame, and how many bytes.
 
     Args:
-        header: that.
+        header: that, and maybe more.
         name: of who sent it.
-        tag: what is due.
+        tag: what is due; without a text, a message of a line.
         kinds: of frames that may come; and last words may.
 
     Raises:
         GangError: something else came.
     """
-    magic, kind, step, number, nbytes = HEADER.unpack(header)
+    magic, kind, step, number, nbytes = HEADER.unpack_from(header)
+    if magic == _MAGIC and step == tag[0] and number == tag[1] and kind in kinds:
+        return kind, nbytes
     if magic == _MAGIC and kind == LAST_WORDS and 0 < nbytes <= _TEXT_BYTES:
         return kind, nbytes
-    if (magic, step, number) != (_MAGIC, tag.step, tag.number) or kind not in kinds:
-        raise GangError(f"{name} sent {(magic, kind, step, number)} when {tag} was due")
-    return kind, nbytes
+    due = tag if isinstance(tag, Tag) else message_tag(tag[0])
+    raise GangError(f"{name} sent {(magic, kind, step, number)} when {due} was due")
+
+
+def message_tag(number: int) -> Tag:
+    """What a message of a line belongs to, by its number there."""
+    return Tag(number, 0, f"message {number}")
 
 
 def exchange(

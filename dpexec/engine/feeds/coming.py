@@ -111,6 +111,11 @@ class Coming:
                     return each.feeds
         return None
 
+    @property
+    def may_follow(self) -> bool:
+        """Whether the latest batch came from somewhere that may have more."""
+        return self._latest[1] is not None
+
     def after(self, feeds: Feeds) -> list[Feeds]:
         """What devices will be fed in the next run if it is fed like the latest one.
 
@@ -156,6 +161,10 @@ def _dicts(feed: Any) -> Any:
 
 def _origins(feed: Any) -> Any:
     """Where all tensors of a feed came from, in its form; None if some came from elsewhere."""
+    if type(feed) is dict:  # as in most steps
+        for tensor in feed.values():
+            if type(tensor) is not LoDTensor or tensor.origin is None:
+                return None
     found = []
     for values in _dicts(feed):
         if not isinstance(values, Mapping):

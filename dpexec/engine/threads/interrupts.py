@@ -10,8 +10,11 @@ import threading
 from types import FrameType
 from typing import Any
 
+from dpexec.engine.core.interrupts import set_handler, their_handler
+
 __all__ = ["InterruptGate"]
 
+_SIGINT = int(signal.SIGINT)
 
 _TORN = (
     "interrupted again, in the middle of updates: some variables may have the values of this step, "
@@ -38,13 +41,13 @@ class InterruptGate:
 
     def __enter__(self) -> InterruptGate:
         on_main = threading.current_thread() is threading.main_thread()
-        if on_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.signal(signal.SIGINT, self._interrupted)
+        if on_main and their_handler(_SIGINT) is signal.default_int_handler:
+            self._before = set_handler(_SIGINT, self._interrupted)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
         if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+            set_handler(_SIGINT, self._before)
         if self._pending and kind is not KeyboardInterrupt:
             raise KeyboardInterrupt
 

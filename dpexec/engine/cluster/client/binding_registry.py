@@ -70,6 +70,13 @@ class BindingRegistry:
         Args:
             bindings: what the next steps run.
         """
+        if len(bindings) == 1:  # as in most runs
+            (one,) = bindings
+            home = one.opened or one
+            if home in self._told:
+                self._numbers.move_to_end(home)
+                key = BindingKey(one.plan.key, self._numbers[home], tuple(one.rows))
+                return News((key,), (), frozenset(), (home,))
         needed = dict.fromkeys(binding.opened or binding for binding in bindings)
         for binding in needed:
             if binding not in self._numbers:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Future
 
-from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, decode, encode
+from dpexec.engine.cluster.gang_messages import (
+    Batch,
+    Order,
+    Outcome,
+    OutcomesTold,
+    Part,
+    encode,
+)
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.cluster.worker.resident import reside
 from dpexec.engine.dask.annotations import of_ours
@@ -46,6 +53,8 @@ class GangLines:
         self._tasks: list[Future] = []
         self._waiting: set[int] = set()
         self._outcomes: list[Outcome | None] = []
+        self._told = [OutcomesTold() for _ in parts]
+        self._has_failed = False  # a member, or it is gone before it said what became of its order
         self.missing: Mapping[str, str] = {}
 
     def open(self, visitor: Visitor) -> None:
@@ -109,8 +118,9 @@ class GangLines:
             orders: of all members; maybe as bytes already.
         """
         self.send(orders)
-        self._outcomes = [None for _ in orders]
+        self._outcomes = [None] * len(orders)
         self._waiting = set(range(len(orders)))
+        self._has_failed = False
 
     def send(self, told: Sequence[Order | Batch | list[memoryview]]) -> None:
         """Send each member something, as soon as outcomes are awaited.
@@ -149,51 +159,49 @@ class GangLines:
             meanwhile: is called while members work.
         """
         self.missing, give_up = {}, 0.0
+        lines, waiting = self._lines, self._waiting
         with InterruptGate() as gate:
             gate.between_tasks = True
-            for line in self._lines:
+            for line in lines:
                 line.flush()
             if meanwhile is not None:
                 meanwhile()
-            for rank in sorted(self._waiting):
-                if not self._lines[rank].is_quiet:
+            for rank in sorted(waiting):
+                if not lines[rank].is_quiet:
                     self._move(rank)
-            while self._waiting:
-                now = time.monotonic()
-                if self._has_failed() or self.missing:  # who takes longer is told when it goes on
+            while waiting:
+                if self._has_failed:  # who takes longer is told when it goes on
+                    now = time.monotonic()
                     give_up = give_up or now + _LOOK
-                if give_up and now >= give_up:
-                    self._waiting.clear()
-                    break
-                seconds = max(give_up - now, 0.0) if give_up else _LOOK
-                there = {self._lines[rank]: rank for rank in self._waiting}
-                found = wait(there, seconds)
-                for line in found:
-                    self._move(there[line])
+                    if now >= give_up:
+                        waiting.clear()
+                        break
+                found = wait(
+                    [lines[rank] for rank in waiting],
+                    max(give_up - time.monotonic(), 0.0) if give_up else _LOOK,
+                )
+                for rank in [rank for rank in waiting if lines[rank] in found]:
+                    self._move(rank)
                 if not found and not give_up:
                     self._look("to make steps")
-        return list(self._outcomes)
-
-    def _has_failed(self) -> bool:
-        """Whether a member has failed, or is gone before it said what became of its order."""
-        for outcome, line in zip(self._outcomes, self._lines, strict=True):
-            if (line.lost if outcome is None else outcome.error) is not None:
-                return True
-        return False
+                    self._has_failed = self._has_failed or bool(self.missing)
+        return self._outcomes
 
     def _move(self, rank: int) -> None:
         """Exchange with a member what can be exchanged."""
         line = self._lines[rank]
         line.move()
         while line.messages:
-            message = decode(line.messages.popleft())
+            message = self._told[rank].decode(line.messages.popleft())
             if isinstance(message, Outcome):
                 self._outcomes[rank] = message
                 self._waiting.discard(rank)
+                self._has_failed = self._has_failed or message.error is not None
             else:
                 self._replace_task(rank)  # what was posted waits for the next one
         if line.lost is not None:
             self._waiting.discard(rank)
+            self._has_failed = self._has_failed or self._outcomes[rank] is None
 
     def _replace_task(self, rank: int) -> None:
         task = self._tasks[rank] = self._send_task(self._parts[rank])

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dpexec.engine.cluster.client.step_outcome import StepRequest
 from dpexec.engine.cluster.gang_messages import AlikeSteps
 from dpexec.engine.cluster.messages import GangStep
-from dpexec.engine.cluster.repeated_steps import FORMS, lasting
+from dpexec.engine.cluster.repeated_steps import Remembered, StepForm
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.dask.deliveries import Fed, rows_of
-
-if TYPE_CHECKING:
-    from dpexec.engine.compile.bindings.binding import Binding
 
 __all__ = ["GangOrders", "Once", "StepForms"]
 
@@ -112,61 +109,59 @@ def _kind(step: StepRequest, fed: Sequence[Fed]) -> Any:
     return step.key, feeds.samples, feeds.rows, feeds.persistable, held
 
 
-class _Form(NamedTuple):
-    """A form of steps that members remember.
+class StepForms:
+    """Which forms of steps the members know, see :mod:`.repeated_steps`.
 
     Args:
-        number: by which they do.
-        binding: what they call the binding.
-        members: who; the lines to them.
-        shapes: of what devices are fed.
-        shards: what is lasting of their parts.
+        parts: the devices of each; none, if there are no lines to them.
     """
 
-    number: int
-    binding: int
-    members: Any
-    shapes: Any
-    shards: list[Any]
+    def __init__(self, parts: Sequence[Sequence[int]] = ()) -> None:
+        self._parts = parts
+        self._known = Remembered[tuple[int, list[StepForm]]]()
 
-
-class StepForms:
-    """Which forms of steps the members know, see :mod:`.repeated_steps`."""
-
-    def __init__(self) -> None:
-        self._known: dict[Binding, _Form] = {}  # the latest told is last
-
-    def of(self, step: StepRequest, members: Any) -> int:
-        """The number of a step's form; 0 if members do not know it.
+    def told(
+        self, step: StepRequest, base: int, number: int, batch: int, over: Sequence[int]
+    ) -> list[list[Any]] | None:
+        """What members are told of a step; None if they do not know its form.
 
         Args:
             step: that.
-            members: the lines to the members.
+            base: number of the step before.
+            number: of the step.
+            batch: number of the batch that has come ahead; 0: none has.
+            over: numbers of batches that no later step names.
         """
-        known = self._known.get(step.binding)
-        if known is None or known.members is not members or step.feeds.persistable:
-            return 0
-        same = known.binding == step.key.number and known.shapes == step.feeds.shapes
-        return known.number if same and known.shards == [*map(lasting, step.shards)] else 0
+        binding, feeds = step.binding, step.feeds
+        known = self._known.get(binding.opened or binding)
+        if known is None or feeds.persistable:
+            return None
+        form, (called, members) = known
+        if called != step.key.number:
+            return None
+        found, rows, told = [], step.key.rows, (form, base, number, batch, over)
+        for devices, member in zip(self._parts, members, strict=True):
+            shards = [step.shards[device] for device in devices]
+            one = member.tell(told, rows, shards, [feeds.values[device] for device in devices])
+            if one is None:
+                return None
+            found.append(one)
+        return found
 
-    def new(self, steps: Sequence[StepRequest], members: Any) -> int:
+    def new(self, steps: Sequence[StepRequest], orders: Sequence[Sequence[AlikeSteps]]) -> int:
         """The number that the form of some steps gets; 0: it is not to be remembered.
 
         Args:
             steps: which.
-            members: the lines to the members that are told of them; None: there are none.
+            orders: what each member is told.
         """
         step = steps[0]
-        if members is None or len(steps) > 1 or step.feeds.persistable or step.key.rows:
+        if not self._parts or len(steps) > 1 or step.feeds.persistable:
             return 0
-        if any(type(v) is not np.ndarray for fed in step.feeds.values for v in fed.values()):
+        values = dict(enumerate(step.feeds.values))
+        try:
+            members = [StepForm(alike.first, values) for (alike,) in orders]
+        except TypeError:  # something else than arrays is fed
             return 0
-        before = self._known.pop(step.binding, None)
-        if before is None and len(self._known) == FORMS:
-            before = self._known.pop(next(iter(self._known)))
-        number = len(self._known) + 1 if before is None else before.number
-        shards = [*map(lasting, step.shards)]
-        self._known[step.binding] = _Form(
-            number, step.key.number, members, step.feeds.shapes, shards
-        )
-        return number
+        binding = step.binding
+        return self._known.add(binding.opened or binding, (step.key.number, members))

@@ -21,7 +21,6 @@ from dpexec.engine.cluster.client.gang_lines import GangLines, hang_up
 from dpexec.engine.cluster.client.gang_orders import GangOrders, Once, StepForms
 from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
-from dpexec.engine.cluster.repeated_steps import encode_repeat
 from dpexec.engine.cluster.worker.gang import open_door
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.core.errors import WorkerLostError
@@ -147,7 +146,8 @@ class GangRunner:
     def _run(
         self, steps: Sequence[StepRequest], first: int, recorded: bool, news: News
     ) -> StepOutcome:
-        ahead = functools.partial(self._send_ahead, steps[-1].feeds)
+        later = self._later is not None and self._later.may_follow
+        ahead = functools.partial(self._send_ahead, steps[-1].feeds) if later else None
         repeated = None if recorded or news.new else self._repeated(steps, first)
         if repeated is not None and self._lines is not None:
             self._lines.post(repeated)
@@ -166,34 +166,36 @@ class GangRunner:
         fed = [each.fed for each in coming]
         over = [self._over.popleft() for _ in range(len(self._over))] if self._over else ()
         batches = [each.number if each.lines is self._lines else 0 for each in coming]
-        told, orders = GangOrders(steps, fed, batches, first, recorded), []
-        form = 0 if recorded or self._coming else self._forms.new(steps, self._lines)
+        told = GangOrders(steps, fed, batches, first, recorded)
         needed: dict[Any, Any] = {}
+        parts = []
         for member in self._members:
             blocks: dict[Any, Any] = {}
-            mine = told.of(member.devices, blocks)
-            rest = list(blocks), over, form
-            orders.append(Order(self._group.complete, mine, (), (), *rest))
+            parts.append((told.of(member.devices, blocks), [*blocks]))
             needed |= blocks
+        form = 0
+        if not recorded and not needed:
+            form = self._forms.new(steps, [mine for mine, _ in parts])
+        base = self._group.complete
+        orders = [Order(base, mine, (), (), blocks, over, form) for mine, blocks in parts]
         if needed:
             holders = frozenset[str]().union(*(part.holders for parts in fed for part in parts))
             arrive(self._contact, [*needed.values()], holders, self._group.homes.workers)
         return orders
 
-    def _repeated(self, steps: Sequence[StepRequest], first: int) -> list[list[memoryview]] | None:
+    def _repeated(self, steps: Sequence[StepRequest], first: int) -> list[list[Any]] | None:
         """What members are told of steps like those before; None if they must be told more."""
-        if len(steps) > 1 or self._coming or self._over:
+        if len(steps) > 1:
             return None
-        (step,), base = steps, self._group.complete
-        form, found = self._forms.of(step, self._lines), []
-        if not form:
-            return None
-        for member in self._members:
-            values = [step.feeds.values[device] for device in member.devices]
-            message = encode_repeat(form, base, first, step.shards[0], values)
-            if message is None:
-                return None
-            found.append(message)
+        (step,), batch, over = steps, 0, self._over
+        if self._coming:
+            known = self._coming.get(id(step.feeds))
+            batch = known.number if known is not None and known.lines is self._lines else 0
+        gone = [*over]
+        found = self._forms.told(step, self._group.complete, first, batch, gone)
+        if found is not None:
+            for _ in gone:
+                over.popleft()
         return found
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
@@ -285,6 +287,7 @@ class GangRunner:
         if not why_not:
             self._lines = GangLines(self._contact, parts, self._open)
             self._lines.open(visitor)
+            self._forms = StepForms([member.devices for member in members])
         self._members, self._epoch = members, self._group.epoch
 
     def _parts(self, members: Sequence[Member], visited: bool) -> list[Part]:
@@ -306,19 +309,20 @@ class GangRunner:
         devices = len(self._group.homes.address)
         fetched: list[dict[str, Any]] = [{}] * devices
         noted: list[Noted | None] = [None] * devices
-        there, sent = [], 0
+        there, sent, failed = [], 0, False
         for member, outcome in zip(self._members, outcomes, strict=True):
             if outcome is not None:
+                failed = failed or outcome.error is not None
                 for device in member.devices:
                     fetched[device] = outcome.fetched.get(device, {})
                     noted[device] = outcome.noted
                 there.append(outcome.done)
                 sent += outcome.bytes_sent
+        if len(there) == len(outcomes) and not failed:
+            return StepOutcome(min(there), fetched, noted, sent)
         error = self._error(outcomes)
-        if error is not None:
-            self.part()  # all have left
-        done = min(there, default=0)
-        return StepOutcome(done, fetched, noted, sent, error, way.missing)
+        self.part()  # all have left
+        return StepOutcome(min(there, default=0), fetched, noted, sent, error, way.missing)
 
     def _error(self, outcomes: Sequence[Outcome | None]) -> BaseException | None:
         """What went wrong first: an operator's error before those of members that heard of it."""

@@ -73,6 +73,8 @@ class Recovery:
     def made_before_failure(self) -> int:
         """How many of the steps that were begun are complete, though they failed."""
         attempt, complete = self._attempt, self._group.complete
+        if not attempt:
+            return 0
         self.give_up()
         return attempt.index(complete) + 1 if complete in attempt else 0
 

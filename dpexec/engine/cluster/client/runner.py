@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,6 @@ from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.recording import ClusterRecording
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.compilation import Compilation
-from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.core.cache import LimitedCache
@@ -217,9 +216,11 @@ class ClusterRunner:
             ClusterError: workers were lost that cannot be replaced.
             EnforceNotMet: an operator failed; steps before count.
         """
-        with self._recovery.busy:
-            self.settle()
-            run = None if wait or not merged else self._started(steps, shards_of)
+        run = None
+        if self._open is not None or not wait:
+            with self._recovery.busy:
+                self.settle()
+                run = None if wait or not merged else self._started(steps, shards_of)
         if run is not None:
             self.variables.bring_lists()
             return run.fetches()
@@ -238,16 +239,17 @@ class ClusterRunner:
         recorders: Sequence[Keeper],
     ) -> list[Any]:
         """Make some steps together, and tell who counts them."""
-        counter, before = self._observers.counter, self._runs()
-        if counter is not None:
-            counter.begin(steps[0][0])
-        results = None
+        counter = self._observers.counter
+        if counter is None:
+            return self._recorded(steps, shards_of, merged, recorders)
+        runs = self._scope.runs_of(self._label)
+        before, results = runs.number, None
+        counter.begin(steps[0][0])
         try:
             results = self._recorded(steps, shards_of, merged, recorders)
             return results
         finally:
-            if counter is not None:
-                count_made(counter, steps, self._runs() - before, results)
+            count_made(counter, steps, runs.number - before, results)
 
     def _runs(self) -> int:
         return self._scope.run_count(self._label)
@@ -265,9 +267,8 @@ class ClusterRunner:
             recording.begin()
         shards = [shards_of(feeds, ahead) for ahead, (_, feeds) in enumerate(steps)]
         made, done = self._made(steps, shards, recording)
-        for _ in range(done):
-            self._scope.count_run(self._label)
-        if not isinstance(made.error, ClusterError):
+        self._scope.runs_of(self._label).number += done
+        if made.error is None or not isinstance(made.error, ClusterError):
             self.variables.bring_lists()
         if made.error is not None:
             raise made.error
@@ -293,13 +294,13 @@ class ClusterRunner:
         if begun is None:
             recovery.give_up()
         bindings = [binding for binding, _ in steps]
+        fed = {name for _, feeds in steps if feeds.persistable for name in feeds.persistable}
 
         def rest() -> StepOutcome:
             nonlocal done
             done += recovery.made_before_failure()
-            fed = frozenset[str]().union(*(feeds.persistable for _, feeds in steps))
             if begun is None:  # else what the user wrote since is for later steps
-                self._get_ready({binding.plan: None for binding in bindings}, fed)
+                self._get_ready(bindings, fed)
             while True:
                 end = done + self._runner.together(bindings[done:])
                 made = self._some_steps(steps[done:end], shards[done:end], recording)
@@ -309,10 +310,13 @@ class ClusterRunner:
 
         with recovery.busy:
             try:
-                made, lost = self._finished(begun)
-                done += made.done
-                if begun is None or lost is not None:
-                    made = recovery.surviving(rest, lost)
+                if begun is None:
+                    made = recovery.surviving(rest)
+                else:
+                    made, lost = self._finished(begun)
+                    done += made.done
+                    if lost is not None:
+                        made = recovery.surviving(rest, lost)
             except BaseException as failed:
                 recovery.see_what_was_made(failed)
                 done += recovery.made_before_failure()
@@ -321,10 +325,8 @@ class ClusterRunner:
                 self.variables.defer(steps[:done])
         return made, done
 
-    def _finished(self, begun: OpenRun | None) -> tuple[StepOutcome, WorkerLostError | None]:
+    def _finished(self, begun: OpenRun) -> tuple[StepOutcome, WorkerLostError | None]:
         """What became of steps that were begun, or who was lost in them."""
-        if begun is None:
-            return StepOutcome(0, []), None
         try:
             return self._noted(begun.finish(), begun.numbers, begun.news), None
         except WorkerLostError as lost:
@@ -336,16 +338,18 @@ class ClusterRunner:
         Raises:
             WorkerLostError: members are gone or silent.
         """
-        if made.lost:
+        if made.error is not None and made.lost:
             raise WorkerLostError(str(made.error), made.missing) from made.error
         if made.done:
-            self.group.keep(numbers[made.done - 1])
-            self.group.complete = numbers[made.done - 1]
+            number = numbers[made.done - 1]
+            self.group.keep(number)
+            self.group.complete = number
         if made.error is not None:
             self._recovery.give_up()
             return made
         self._recovery.end(numbers[-1])
-        self._told.note(news)
+        if news.new:
+            self._told.note(news)
         return made
 
     def _some_steps(
@@ -358,15 +362,14 @@ class ClusterRunner:
         news = self._told.news([binding for binding, _ in steps])
         if recording is not None or not self._runner.tells:  # who records asks about the binding
             news = self._told.tell(news)
-        wanted = [
-            StepRequest(binding, key, feeds, parts)
-            for (binding, feeds), key, parts in zip(steps, news.keys, shards, strict=True)
-        ]
+        wanted = []
+        for (binding, feeds), key, parts in zip(steps, news.keys, shards, strict=True):
+            wanted.append(StepRequest(binding, key, feeds, parts))
         if recording is not None:
             marks = partial(cluster_worker.marks, self.token, wanted[0].key)
             recording.connect(self._contact, self.group.homes.workers, marks)
         numbers = self._recovery.begin(len(steps))
-        sent = time.perf_counter_ns()
+        sent = 0 if recording is None else time.perf_counter_ns()
         made = self._runner.run(wanted, numbers[0], recording is not None, news)
         made = self._noted(made, numbers, news)
         if recording is not None and made.error is None:
@@ -377,15 +380,15 @@ class ClusterRunner:
 
     # ---- what comes before a step, and around it
 
-    def _get_ready(self, plans: Iterable[Plan], fed: frozenset[str]) -> None:
+    def _get_ready(self, bindings: Iterable[Binding], fed: Collection[str]) -> None:
         """Let replicas move to workers that have joined, and take what the user wrote.
 
         Args:
-            plans: what will run.
+            bindings: what will run.
             fed: names of persistable variables that will be fed.
         """
         recovery = self._recovery
-        grown = self.group.own_also(fed)
+        grown = bool(fed) and self.group.own_also(fed)
         taken = self.variables.taken
         if recovery.lost is not None:
             if taken:
@@ -396,5 +399,5 @@ class ClusterRunner:
         elif self.group.look() or grown:
             recovery.regroup({})
         if not taken:
-            self.variables.take(plans)
+            self.variables.take(dict.fromkeys(binding.plan for binding in bindings))
             recovery.lost = None

@@ -22,7 +22,7 @@ BoundBatch: TypeAlias = "tuple[Binding, Feeds]"
 """What runs in a step, and what the devices are fed."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class StepRequest:
     """A step that is to be made.
 
@@ -76,6 +76,9 @@ def count_made(
         done: how many steps are complete.
         results: what the last one gave; None: a step failed.
     """
+    if results is not None and len(steps) == done == 1:
+        counter.end(steps[0][1].samples, results)
+        return
     for index, (binding, feeds) in enumerate(steps[: done + (results is None)]):
         if index:
             counter.begin(binding)

@@ -154,7 +154,7 @@ class Variables:
         Args:
             steps: what ran, and what that was fed.
         """
-        for binding, fed in {(b, feeds.persistable): None for b, feeds in steps}:
+        for binding, fed in dict.fromkeys([(b, feeds.persistable) for b, feeds in steps]):
             self._defer_of(binding, fed)
 
     def _defer_of(self, binding: Binding, fed: Collection[str]) -> None:
@@ -200,6 +200,8 @@ class Variables:
         Raises:
             ClusterError: they are lost.
         """
+        if not self._lists:
+            return
         scope = self._replicas.scope
         for name, device in self._lists.items():
             value = _pull(self._group, self._recovery, device, name)

@@ -7,15 +7,14 @@ in a step: a failed step leaves the state of all of them as it was before it.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from distributed import get_worker, secede
 
 from dpexec.engine import kernels
-from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
+from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, OutcomesToTell, Part
 from dpexec.engine.cluster.repeated_steps import RepeatedOrder, StepForm
 from dpexec.engine.cluster.worker.gang_step import GangSteps
 from dpexec.engine.cluster.worker.step_groups import StepGroups
@@ -48,6 +47,8 @@ class Seat:
         line: to the client; None if it does not come in.
         batches: what came ahead of the steps that are fed it, by number.
         forms: of steps that may be made again, by number.
+        outcomes: the way of outcomes to the client.
+        binding: number of what ran last.
         residing: is held by the task that takes orders from the line.
         has_left: whether the line is to be closed, by that task if there is one.
     """
@@ -58,6 +59,8 @@ class Seat:
         self.line: Line | None = None
         self.batches: dict[int, Batch] = {}
         self.forms: dict[int, StepForm] = {}
+        self.outcomes = OutcomesToTell()
+        self.binding = -1
         self.residing = threading.Lock()
         self.has_left = False
         self.step = -1
@@ -71,8 +74,11 @@ class Seat:
         Raises:
             GangError: somebody did not come.
         """
-        with self._at_work(part):
+        self._begin_work(part)
+        try:
             self._meet(part)
+        finally:
+            self._busy.release()
 
     def _meet(self, part: Part) -> dict[int, Channel]:
         if self._channels is None:
@@ -96,15 +102,10 @@ class Seat:
             self._steps = GangSteps(replicas, group, *how)
         return self.group, self._steps
 
-    @contextlib.contextmanager
-    def _at_work(self, part: Part) -> Iterator[None]:
-        """Be the only one who works with the gang."""
+    def _begin_work(self, part: Part) -> None:
+        """Be the only one who works with the gang, who releases it."""
         if not self._busy.acquire(timeout=part.limit):
             raise GangError(f"{part.me.name} still makes steps of another run")
-        try:
-            yield
-        finally:
-            self._busy.release()
 
     def stop(self) -> None:
         """Leave the gang; what makes steps ends with an error."""
@@ -144,28 +145,35 @@ class Seat:
             self._steps.close()
         self._steps = None
 
+    def forget(self, batches: Collection[int]) -> None:
+        """Forget batches that came ahead, by number."""
+        for number in batches:
+            self.batches.pop(number, None)
+
     def obey(self, replicas: WorkerReplicas, part: Part, order: Order | RepeatedOrder) -> Outcome:
         """Make the steps of an order."""
         outcome = Outcome()
-        with self._at_work(part):
-            try:
-                if order.first is not None and order.first <= self.step:
-                    raise GangError(f"step {order.first} came after step {self.step}")
-                group, steps = self._join(part, replicas)
-                before = group.bytes_sent
-                if order.new:
-                    replicas.bind(order.new, order.kept)
-                for versions in (*replicas.stores.values(), *replicas.mirrors.values()):
-                    versions.stand_at(order.base)
-                for step in order.each():
-                    self.step = step.number
-                    outcome.fetched, outcome.noted = steps.make(step, step.number == order.last)
-                    outcome.done += 1
-                outcome.bytes_sent = group.bytes_sent - before
-            except BaseException as error:
-                self.groups.fail(error, part.task_name)
-                outcome.error = copy_to_send(error)
-                self.leave(last_words(part.me.name, self.step, error))
+        self._begin_work(part)
+        try:
+            if order.first is not None and order.first <= self.step:
+                raise GangError(f"step {order.first} came after step {self.step}")
+            group, steps = self._join(part, replicas)
+            before = group.bytes_sent
+            if order.new:
+                replicas.bind(order.new, order.kept)
+            for versions in (*replicas.stores.values(), *replicas.mirrors.values()):
+                versions.stand_at(order.base)
+            for step in order.each():
+                self.step, self.binding = step.number, step.binding
+                outcome.fetched, outcome.noted = steps.make(step, step.number == order.last)
+                outcome.done += 1
+            outcome.bytes_sent = group.bytes_sent - before
+        except BaseException as error:
+            self.groups.fail(error, part.task_name)
+            outcome.error = copy_to_send(error)
+            self.leave(last_words(part.me.name, self.step, error))
+        finally:
+            self._busy.release()
         return outcome
 
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from distributed import get_worker, secede
 
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, Rest, decode, encode
-from dpexec.engine.cluster.repeated_steps import Repeat, RepeatedOrder, StepForm
+from dpexec.engine.cluster.repeated_steps import ORDER, RepeatedOrder, StepForm, kind_of
 from dpexec.engine.cluster.worker.gang import Seat, seat_of
 from dpexec.engine.cluster.worker.telling import copy_to_send
-from dpexec.engine.cluster.worker.worker import at_work
+from dpexec.engine.cluster.worker.worker import replicas_at
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.wire import GangError
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
@@ -114,10 +114,13 @@ def _serve(seat: Seat, line: Line, part: Part) -> None:
         while not seat.has_left:
             data, outcome = line.take(_IDLE), None
             if data is not None:
-                with reading.meanwhile() if line.most > _LARGE else contextlib.nullcontext():
+                if line.most > _LARGE:
+                    with reading.meanwhile():
+                        outcome = _outcome(seat, part, data)
+                else:
                     outcome = _outcome(seat, part, data)
             if outcome is not None:
-                line.tell(encode(outcome), part.limit)
+                line.tell(seat.outcomes.encode(outcome, seat.binding), part.limit)
                 if outcome.error is not None:
                     seat.stop()
             if not seat.has_left and (data is None or time.monotonic() > until):
@@ -128,10 +131,9 @@ def _serve(seat: Seat, line: Line, part: Part) -> None:
 def _whole(seat: Seat, told: Order) -> Order:
     """An order with all that its steps are fed."""
     order = told.with_batches(seat.batches).with_blocks(get_worker().data)
-    for number in told.over:
-        seat.batches.pop(number, None)
+    seat.forget(told.over)
     if told.form:
-        (alike,) = told.steps
+        (alike,) = order.steps
         (values,) = alike.values
         assert not isinstance(values, int)
         seat.forms[told.form] = StepForm(alike.first, values)
@@ -141,16 +143,24 @@ def _whole(seat: Seat, told: Order) -> Order:
 def _outcome(seat: Seat, part: Part, data: memoryview) -> Outcome | None:
     """What becomes of an order; an error is the client's to raise. None: it is no order."""
     try:
-        told: Order | Batch | Repeat = decode(data)
-        if isinstance(told, Batch):
-            seat.batches[told.number] = told
-            return None
         order: Order | RepeatedOrder
-        if isinstance(told, Repeat):
-            order = seat.forms[told.form].order(told)
+        form, kind = kind_of(data)
+        if kind == ORDER:
+            order, over = seat.forms[form].order(data, seat.batches)
+            if over:
+                seat.forget(over)
         else:
+            told: Order | Batch = decode(data)
+            if isinstance(told, Batch):
+                seat.batches[told.number] = told
+                return None
             order = _whole(seat, told)
-        with at_work(part.epoch) as replicas, one_kernel_thread():
-            return seat.obey(replicas, part, order)
+        replicas = replicas_at(part.epoch.token, part.me.worker)
+        replicas.begin_work(part.epoch)
+        try:
+            with one_kernel_thread():
+                return seat.obey(replicas, part, order)
+        finally:
+            replicas.end_work()
     except Exception as error:
         return Outcome(error=copy_to_send(error))

@@ -115,17 +115,25 @@ class WorkerReplicas:
         Raises:
             StaleTaskError: it is of another epoch.
         """
+        self.begin_work(epoch)
+        try:
+            yield
+        finally:
+            self.end_work()
+
+    def begin_work(self, epoch: Epoch) -> None:
+        """A task begins to work, see :meth:`working`."""
         with self._lock:
             if epoch != self.epoch:
                 raise StaleTaskError(
                     f"a task of epoch {epoch.number} came in epoch {self.epoch.number}"
                 )
             self.running += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.running -= 1
+
+    def end_work(self) -> None:
+        """A task has ended that began to work."""
+        with self._lock:
+            self.running -= 1
 
     def envs(self, plan: Plan, step: StepOf) -> list[Env]:
         """The envs of a step, made at its first task on this worker.
