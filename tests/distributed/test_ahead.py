@@ -5,18 +5,16 @@ import pickle
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.cluster.client.gang_lines import GangLines
 from dpexec.engine.cluster.gang_messages import Batch, Order
-from dpexec.engine.cluster.repeated_steps import StepForm
 from tests.distributed.faults import die
+from tests.distributed.traffic import Repeat, what_members_are_told
 from tests.engine.run.nets import (
     batches,
     classifier,
@@ -164,29 +162,7 @@ def expected():
 @pytest.fixture
 def told(monkeypatch):
     """What went to members; of steps like those before, the batches that these name."""
-    found: list[Any] = []
-    send, tell = GangLines.send, StepForm.tell
-
-    def noted_form(form, told, *rest):
-        made = tell(form, told, *rest)
-        if made is not None:
-            found.append(Repeat(*told[3:]))
-        return made
-
-    def noted(lines, messages):
-        found.extend(messages)
-        send(lines, messages)
-
-    monkeypatch.setattr(GangLines, "send", noted)
-    monkeypatch.setattr(StepForm, "tell", noted_form)
-    return found
-
-
-class Repeat(NamedTuple):
-    """What is told of a step of a form: the number of its batch, and of those that are over."""
-
-    batch: int
-    over: Sequence[int]
+    return what_members_are_told(monkeypatch)
 
 
 def steps_of(told):

@@ -1,15 +1,17 @@
 """What passes through this process, for tests and benchmarks of what does not."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from distributed.comm import tcp
 from distributed.comm.tcp import TCP
 from distributed.utils import nbytes
 
+from dpexec.engine.cluster.client.gang_lines import GangLines
+from dpexec.engine.cluster.repeated_steps import StepForm
 from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.shared import Borrower, Lender
 
@@ -78,3 +80,30 @@ def client_bytes(scheduler: str = "") -> Iterator[dict[str, int]]:
         patch.object(Borrower, "take", counting_take),
     ):
         yield counted
+
+
+class Repeat(NamedTuple):
+    """What is told of a step of a form: the number of its batch, and of those that are over."""
+
+    batch: int
+    over: Sequence[int]
+
+
+def what_members_are_told(monkeypatch: Any) -> list[Any]:
+    """A list that gets what goes to members: messages, and of steps of a form :class:`Repeat`."""
+    found: list[Any] = []
+    send, tell = GangLines.send, StepForm.tell
+
+    def noted(lines: Any, messages: Any) -> None:
+        found.extend(messages)
+        send(lines, messages)
+
+    def noted_form(form: Any, told: Any, *rest: Any) -> Any:
+        made = tell(form, told, *rest)
+        if made is not None:
+            found.append(Repeat(*told[3:]))
+        return made
+
+    monkeypatch.setattr(GangLines, "send", noted)
+    monkeypatch.setattr(StepForm, "tell", noted_form)
+    return found

@@ -8,6 +8,7 @@ every batch has other sizes. What members fetch has forms, too (:mod:`.gang_mess
 
 from __future__ import annotations
 
+import itertools
 import operator
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,8 +38,11 @@ _FORMS = 16
 """How many forms a process remembers; each has a number from 1."""
 ORDER = 1
 """Of messages of a form: what is to be done."""
+kind_of = struct.Struct("<II").unpack_from
+"""The form and the kind of a message; the latter is 0 if it has no form.
 
-_KIND = struct.Struct("<II")  # form and kind; other messages begin with a small number of 8 bytes
+Such a message begins with a number of 8 bytes, which is small."""
+
 _HEAD = struct.Struct("<IIqqqqqq")  # form, kind, base, step, run, entropy, batch, batches over
 _LASTING = operator.attrgetter("inner", "rings")
 _CAST = "biufc"  # kinds of types whose arrays are plain memory for Python, too
@@ -152,12 +156,6 @@ def in_lines(head: bytes, buffers: Sequence[Any]) -> list[Any]:
     return [head, PADDING[: -len(head) % LINE], *buffers]
 
 
-def kind_of(data: memoryview) -> tuple[int, int]:
-    """The form and the kind of a message; the latter is 0 if it has no form."""
-    form, kind = _KIND.unpack_from(data)
-    return form, kind
-
-
 class StepForm:
     """What client and member know of steps that are alike.
 
@@ -202,7 +200,7 @@ class StepForm:
         if found is None:
             return None
         sizes, buffers = ([], []) if batch else found
-        ints = [size for counts in rows for size in counts]
+        ints = [*itertools.chain.from_iterable(rows)]
         floats: list[float] = []
         for shard in shards:
             ints += shard.first_sample, shard.samples

@@ -13,6 +13,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from dpexec.engine.exchange.channels import DATA, HEADER, LENT, Channel
 from dpexec.engine.exchange.messages import Room
@@ -22,6 +23,7 @@ from dpexec.engine.exchange.wire import GangError, Sending, gone, message_tag, o
 __all__ = ["Line", "wait"]
 
 _AT_ONCE = 1 << 14  # bytes that are received at once, before it is known what they are
+_BOTH = select.POLLIN | select.POLLOUT
 _PROBES = 4  # of a peer that says nothing, before its connection is given up
 
 
@@ -153,7 +155,10 @@ class Line:
             self.messages.append(self._borrower.take(data, self._descriptors))
             self._came += 1
         elif kind == DATA:
-            self._take(_Large(self.name, data, nbytes).data)
+            room = Room(self._channel.name)
+            room(nbytes)
+            room.data[:] = data
+            self._take(room.data)
         else:
             raise GangError(bytes(data).decode(errors="replace"))
         self._data = received[end:]
@@ -166,13 +171,14 @@ class Line:
         if len(message) > self.most:
             self.most = len(message)
 
-    @property
-    def events(self) -> tuple[socket.socket, int]:
-        """The socket, and the events that the line waits for."""
+    def register(self, poll: Any) -> int:
+        """Let a ``select.poll`` object look for what the line waits for; returns its descriptor."""
         channel = self._channel
-        writes = bool(self._sending) or channel.waits_for_write  # TLS may have to, to receive
+        writes = self._sending or channel.waits_for_write  # TLS may have to, to receive
         channel.waits_for_write = channel.waits_for_read = False
-        return channel.sock, select.POLLIN | (select.POLLOUT if writes else 0)
+        number = channel.sock.fileno()
+        poll.register(number, _BOTH if writes else select.POLLIN)
+        return number
 
     # ---- one line alone
 
@@ -268,11 +274,11 @@ def wait(lines: Iterable[Line], seconds: float) -> list[Line]:
     """Wait until something can be sent or received on some lines; none if that takes too long."""
     poll, found = select.poll(), {}
     for line in lines:
-        sock, events = line.events
-        number = sock.fileno()
-        found[number] = line
-        poll.register(number, events)
-    return [found[number] for number, _ in poll.poll(seconds * 1000)]
+        found[line.register(poll)] = line
+    ready = []
+    for number, _ in poll.poll(seconds * 1000):
+        ready.append(found[number])
+    return ready
 
 
 def _notice_lost_hosts(sock: socket.socket, limit: float) -> None:

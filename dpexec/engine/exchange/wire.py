@@ -79,6 +79,9 @@ class Sending:
         buffers: what it holds.
         kind: what it is.
         descriptor: goes along; is closed.
+
+    Attributes:
+        done: whether all is sent.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Sending:
         else:
             self._left = [header, *filter(len, buffers)]
         self._descriptor = descriptor
+        self.done = False
 
     def close(self) -> None:
         """What goes along has gone, or never will."""
@@ -116,12 +120,8 @@ class Sending:
                 break
             count -= len(first)
             del left[0]
+        self.done = not left
         return moved > 0
-
-    @property
-    def done(self) -> bool:
-        """Whether all is sent."""
-        return not self._left
 
 
 class Receiving:

@@ -38,7 +38,7 @@ class Shards:
         agreement: Agreement | None,
         with_rings: bool,
     ) -> None:
-        self._graph, self._scope, self._label = graph, scope, label
+        self._graph, self._scope, self._runs = graph, scope, scope.runs_of(label)
         self._agreement, self._with_rings = agreement, with_rings
         one = BuildStrategy.GradientScaleStrategy.One
         self._scaled = strategy is None or strategy.gradient_scale_strategy != one
@@ -54,7 +54,7 @@ class Shards:
         own = feeds.samples[:replicas]
         first, total = (0, sum(own)) if agreement is None else agreement.extent(own)
         rings = self._scope.rings() if self._with_rings else {}
-        run = self._scope.run_count(self._label) + ahead
+        run = self._runs.number + ahead
         entropy, shards = secrets.randbits(62) + 1, []
         for device, parts in enumerate(parts_of_rows(self._graph, feeds.rows)):
             samples = feeds.samples[device]

@@ -176,12 +176,11 @@ class GangLines:
                     if now >= give_up:
                         waiting.clear()
                         break
-                found = wait(
-                    [lines[rank] for rank in waiting],
-                    max(give_up - time.monotonic(), 0.0) if give_up else _LOOK,
-                )
-                for rank in [rank for rank in waiting if lines[rank] in found]:
-                    self._move(rank)
+                seconds = max(give_up - time.monotonic(), 0.0) if give_up else _LOOK
+                found = wait(map(lines.__getitem__, waiting), seconds)
+                for rank in tuple(waiting):
+                    if lines[rank] in found:
+                        self._move(rank)
                 if not found and not give_up:
                     self._look("to make steps")
                     self._has_failed = self._has_failed or bool(self.missing)

@@ -141,8 +141,8 @@ class StepForms:
             return None
         found, rows, told = [], step.key.rows, (form, base, number, batch, over)
         for devices, member in zip(self._parts, members, strict=True):
-            shards = [step.shards[device] for device in devices]
-            one = member.tell(told, rows, shards, [feeds.values[device] for device in devices])
+            shards = [*map(step.shards.__getitem__, devices)]
+            one = member.tell(told, rows, shards, [*map(feeds.values.__getitem__, devices)])
             if one is None:
                 return None
             found.append(one)

@@ -83,7 +83,7 @@ class ClusterRunner:
         coming: Coming | None = None,
     ) -> None:
         self._contact, self.client = contact, contact.client
-        self._scope, self._label, self._observers = replicas.scope, label, observers
+        self._runs, self._observers = replicas.scope.runs_of(label), observers
         self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
         # held by whoever reads state, too
         self.token = begin_run(contact, self.client, contact.limit, spec.places)
@@ -155,7 +155,7 @@ class ClusterRunner:
             recovery.settle = self.settle
             if counter is not None:
                 counter.begin(bindings[0])
-            self._scope.set_run_count(self._label, self._runs() + len(wanted))
+            self._runs.number += len(wanted)
             self.variables.defer(steps)
         return run
 
@@ -187,7 +187,7 @@ class ClusterRunner:
         steps = [(wanted.binding, wanted.feeds) for wanted in run.wanted]
         made, done = self._made(steps, [wanted.shards for wanted in run.wanted], None, run)
         lacking = len(steps) - done
-        self._scope.set_run_count(self._label, self._runs() - lacking)
+        self._runs.number -= lacking
         if lacking or not made.fetched:
             run.error = made.error
         else:
@@ -242,17 +242,13 @@ class ClusterRunner:
         counter = self._observers.counter
         if counter is None:
             return self._recorded(steps, shards_of, merged, recorders)
-        runs = self._scope.runs_of(self._label)
-        before, results = runs.number, None
+        before, results = self._runs.number, None
         counter.begin(steps[0][0])
         try:
             results = self._recorded(steps, shards_of, merged, recorders)
             return results
         finally:
-            count_made(counter, steps, runs.number - before, results)
-
-    def _runs(self) -> int:
-        return self._scope.run_count(self._label)
+            count_made(counter, steps, self._runs.number - before, results)
 
     def _recorded(
         self,
@@ -267,7 +263,7 @@ class ClusterRunner:
             recording.begin()
         shards = [shards_of(feeds, ahead) for ahead, (_, feeds) in enumerate(steps)]
         made, done = self._made(steps, shards, recording)
-        self._scope.runs_of(self._label).number += done
+        self._runs.number += done
         if made.error is None or not isinstance(made.error, ClusterError):
             self.variables.bring_lists()
         if made.error is not None:
