@@ -1,8 +1,11 @@
 """Batches of many sizes on workers: code is made once for all of them, and gives the same bits."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
+import dpexec as fluid
 from dpexec.engine.cluster.worker import bindings
 from dpexec.engine.cluster.worker.bindings import WorkerBinding
 from dpexec.engine.cluster.worker.worker import replicas_at
@@ -11,7 +14,15 @@ from dpexec.engine.dispatch.binder import Binder
 from dpexec.engine.ir.sizes import NeedsNumber
 from tests.distributed.faults import disturbed
 from tests.engine.compile.test_sizes import NETS, feeds
-from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, classifier, train
+from tests.engine.run.nets import (
+    AllReduce,
+    Reduce,
+    assert_same_bits,
+    classifier,
+    strategies,
+    train,
+)
+from tests.engine.run.test_cached_steps import calls_of
 
 SIZES = [int(size) for size in np.random.RandomState(0).permutation(np.arange(10, 60))[:10]]
 
@@ -46,6 +57,33 @@ def test_workers_make_code_once_for_many_sizes(pair, name, mode, collectives):
     assert_same_bits(run, train(make(), batches(SIZES), 2, mode))
     for known, left_open in counts_of(run):
         assert 1 <= left_open <= known <= 4
+
+
+def test_batches_of_new_sizes_cost_little_around_the_step(pair):
+    """Workers make no tasks of sizes that run as code, and the client knows what will come home."""
+
+    def singly(token, dask_worker):
+        """For how many sizes a worker has made what runs task by task: for the first one."""
+        known = replicas_at(token, dask_worker.address)._bindings.values()
+        return sum("steps" in vars(closed) for found in known for closed in found._sizes.values())
+
+    make, batches = NETS["sequences"]
+    net, scope, exe = make(), fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup, scope=scope)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, *strategies(scheduler=pair, collectives="gang"), places=fluid.cpu_places(2)
+    )
+
+    def step(feed):
+        exe.run(compiled, feed, [net.loss.name], scope=scope)
+
+    given = batches([*SIZES, *range(12, 60, 7)])
+    for feed in given[: len(SIZES)]:
+        step(feed)
+    found = min((calls_of(lambda f=f: step(f)) for f in given[len(SIZES) :]), key=len)
+    assert len(found) <= 290, Counter(found)
+    cluster = compiled._engine._cluster
+    assert set(cluster.client.run(singly, cluster.token).values()) == {1}
 
 
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])

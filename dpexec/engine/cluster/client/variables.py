@@ -20,6 +20,7 @@ from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.core.variable_values import hold
+from dpexec.engine.ir.sizes import Size
 from dpexec.engine.run.fetch import host_copy
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.plans.plan import Plan
     from dpexec.engine.compile.plans.replicas import Replicas, Stored
     from dpexec.engine.core.scope import ScopeVariable
+    from dpexec.engine.ir.spec import Spec
 
 __all__ = ["Variables"]
 
@@ -158,7 +160,7 @@ class Variables:
             self._defer_of(binding, fed)
 
     def _defer_of(self, binding: Binding, fed: Collection[str]) -> None:
-        same = self._deferred_by == (binding, fed, tensors.moves)
+        same = self._deferred_by == (binding.opened or binding, fed, tensors.moves)
         written, known = self._deferred, self._deferred_to
         if not same or not all(map(operator.is_, map(_value_of, known), written.values())):
             self._defer(binding, fed)
@@ -182,7 +184,11 @@ class Variables:
             made = {d: found[name] for d, found in enumerate(binding.specs) if name in found}
             self._replicas.keep_specs(name, made)
         tells = {*kinds.values()} <= {VarType.LOD_TENSOR}  # all that change them, others do not
-        self._deferred_by = (binding, fed, tensors.moves) if tells else None
+        home = binding.opened or binding
+        alike = not any(
+            _is_open(found[name]) for found in home.specs for name in found if name in kinds
+        )
+        self._deferred_by = (home, fed, tensors.moves) if tells and alike else None
 
     def _deferred_one(self, var: ScopeVariable, name: str, device: int, kind: VarType) -> Stored:
         """What a variable of the user holds, which is yet to come."""
@@ -210,6 +216,11 @@ class Variables:
         self._replicas.listed(self._lists)
         self._versions.update((name, self._replicas.seen(name)) for name in self._lists)
         self._lists.clear()
+
+
+def _is_open(spec: Spec) -> bool:
+    """Whether a size is another one in the next batch."""
+    return any(isinstance(size, Size) for size in spec.shape)
 
 
 def _kind(binding: Binding, device: int, name: str) -> VarType:

@@ -36,13 +36,14 @@ class WorkerBinding:
         else:
             with no_cycles_sought():
                 binding.make_code()
-            self.of((rows.example,) * len(binding.given))
+            self.of((rows.example,) * len(binding.given), by_task=True)
 
-    def of(self, rows: tuple[Counts, ...]) -> Binding:
+    def of(self, rows: tuple[Counts, ...], by_task: bool = False) -> Binding:
         """The binding for a batch.
 
         Args:
             rows: the numbers of rows on every device; (): none are left open.
+            by_task: whether its tasks run one by one: whole steps of code need none of their steps.
         """
         if not rows:
             return self.binding
@@ -50,12 +51,12 @@ class WorkerBinding:
             found = self._sizes.used(rows)
             if found is None:
                 found = self._sizes[rows] = self._closed(rows)
+            if by_task:
+                _ = found.steps
             return found
 
     def _closed(self, rows: tuple[Counts, ...]) -> Binding:
         try:
-            made = self.binding.closed(rows)
+            return self.binding.closed(rows)
         except NeedsNumber:  # a primitive of this processor needs more memory than the client's
-            made = self.binding.alone(rows)
-        _ = made.steps
-        return made
+            return self.binding.alone(rows)

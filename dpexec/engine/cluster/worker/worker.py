@@ -93,7 +93,7 @@ class WorkerReplicas:
 
     def binding(self, key: BindingKey) -> Binding:
         """What was bound for a key."""
-        return self.numbered(key.number, key.rows)
+        return self._bindings[key.number].of(key.rows, by_task=True)
 
     def numbered(self, number: int, rows: tuple[Counts, ...]) -> Binding:
         """What was bound, without the name of the plan.
