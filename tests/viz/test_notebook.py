@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from dpexec.viz.pages.page import fitting
 
 import dpexec as fluid
 from dpexec import viz
@@ -43,6 +44,18 @@ def test_a_picture_remains_without_scripts(compiled):
     assert viz.draw(compiled.graph).svg in plain
     bundle = shown(compiled, "graph")
     assert '<img style="max-width:100%"' in bundle["text/html"]
+
+
+def test_pictures_take_the_width_that_a_page_has(compiled):
+    wide, narrow = shown(compiled, "trace"), shown(compiled, "program")
+    assert re.search(r'^<svg [^>]* width="100%" style="max-width:1180px" v', wide["image/svg+xml"])
+    assert " height=" not in wide["image/svg+xml"].partition(">")[0]
+    assert fitting(narrow["image/svg+xml"]) == narrow["image/svg+xml"]
+    small = '<svg width="300" height="20" viewBox="0 0 300 20"><rect width="900"/></svg>'
+    assert fitting(small) == small
+    large = small.replace("300", "1300")
+    fits = fitting(large)
+    assert fits.endswith('viewBox="0 0 1300 20"><rect width="900"/></svg>') and "height" not in fits
 
 
 def test_nothing_is_fetched(compiled):

@@ -19,6 +19,7 @@ from dpexec.viz.pages.style import DARK, LIGHT, ROLE_NAMES
 _STATIC = Path(__file__).parents[1] / "static"
 _COMPRESS_ABOVE = 20_000  # characters of JSON; smaller pages stay readable in a text editor
 _NOTEBOOK_HEIGHT = 640  # CSS pixels of a view in a notebook
+_NOTEBOOK_WIDTH = 640  # CSS pixels that any notebook has for a picture
 
 # Browsers refuse every request under this policy, whatever the page's data may hold.
 _POLICY = (
@@ -78,21 +79,37 @@ def page(title: str, views: Sequence[Shown]) -> str:
 def in_notebook(html: str, svg: str, title: str) -> str:
     """Return a page as the HTML of a notebook's output cell.
 
-    The page lives in a frame of its own: its style and ids meet nothing else. A notebook that is
-    not trusted drops the frame (and the rule that nothing scrolls below it), and the picture
-    becomes visible.
+    The page lies above the picture in a frame of its own: its style and ids meet nothing else. A
+    notebook that is not trusted drops frame and style, and the picture remains, as high as it is.
     """
     picture = base64.b64encode(svg.encode()).decode()
     return (
-        "<style>.dpexec-view:has(iframe){overflow:hidden!important}</style>"
-        '<div class="dpexec-view" '
-        f'style="position:relative;height:{_NOTEBOOK_HEIGHT}px;overflow:auto">'
+        "<style>.dpexec-view:has(iframe){overflow:hidden;"
+        f"height:{_NOTEBOOK_HEIGHT}px}}</style>"
+        '<div class="dpexec-view" style="position:relative">'
         f'<img style="max-width:100%" alt="{escape(title)}" '
         f'src="data:image/svg+xml;base64,{picture}">'
         f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-downloads allow-popups" '
         'style="position:absolute;inset:0;width:100%;height:100%;border:0" '
         f'srcdoc="{escape(html)}"></iframe></div>'
     )
+
+
+def fitting(svg: str) -> str:
+    """Return a picture that takes the width of its page if it would be wider.
+
+    Notebooks show pictures as large as they say they are, and cut them. The rules of the picture
+    hold where it is a part of the page, its size where it is an image.
+
+    Args:
+        svg: A document whose size is in pixels.
+    """
+    head, end, rest = svg.partition(">")
+    width = re.search(r' width="([\d.]+)"', head)
+    if width is None or float(width[1]) <= _NOTEBOOK_WIDTH:
+        return svg
+    size = f' width="100%" style="max-width:{width[1]}px"'
+    return re.sub(r' height="[\d.]+"', "", head.replace(width[0], size)) + end + rest
 
 
 def _data_element(content: str) -> str:

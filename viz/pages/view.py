@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpexec.viz.pages.page import in_notebook, page
+from dpexec.viz.pages.page import fitting, in_notebook, page
 from dpexec.viz.pages.page_data import ViewData
 from dpexec.viz.pages.picture import cairo, convert
 
@@ -105,7 +105,7 @@ class View(ABC):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {
             "text/html": in_notebook(self.html, self.svg, self.title),
-            "image/svg+xml": self.svg,
+            "image/svg+xml": fitting(self.svg),
             "text/plain": repr(self),
         }
 
