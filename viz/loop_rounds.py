@@ -1,24 +1,27 @@
-"""What the operators of a loop's body took, round by round."""
+"""What the operators of a loop's body took, round by round, also of loops inside of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.pages.page_data import RoundsData
 
-_MOST = 200  # rounds of one loop; those that follow are left out
+_MOST = 1000  # rounds of one loop, of all its runs; those that follow are left out
 
 
-def rounds_of(schedule: Schedule) -> dict[str, list[list[float | None]]]:
-    """Return the rounds of every node that runs blocks, in the typical step.
+def rounds_of(schedule: Schedule) -> dict[str, RoundsData]:
+    """Return the rounds of everything that runs blocks, in the typical step.
 
     Args:
         schedule: A trace.
 
     Returns:
-        By id of the node: a list for every round, with seconds by operator of the node's body, None
-        for one that did not run. Nodes of which no operator was recorded are left out.
+        By the id of a node; of an operator of its body that runs blocks itself, by the node's and
+        its position in the body ("7.3"). For every round: seconds by operator directly in the body,
+        None for one that did not run; and the round of the loop around it to which it belongs.
+        What was not recorded is left out.
     """
     bodies = {
         node["id"]: node["body"]
@@ -27,41 +30,78 @@ def rounds_of(schedule: Schedule) -> dict[str, list[list[float | None]]]:
     }
     if not bodies:
         return {}
-    parts: dict[int, list[Slice]] = {node: [] for node in bodies}
+    parts: dict[int, list[Slice]] = {}
+    runs: list[Slice] = []
     for index in schedule.typical.slices:
         piece = schedule.by_id[index]
-        owner = _owner(schedule, piece)
-        if owner in parts:
-            parts[owner].append(piece)
-    found = {str(node): _rounds(bodies[node], pieces) for node, pieces in parts.items() if pieces}
-    return {node: rounds for node, rounds in found.items() if rounds}
+        if piece.parent is not None and "inside" in piece.event.args:
+            parts.setdefault(piece.parent, []).append(piece)
+        elif piece.event.node in bodies:
+            runs.append(piece)
+    made: dict[str, RoundsData] = {}
+    for run in runs:
+        node = run.event.node
+        assert node is not None
+        reader = _Reader(str(node), bodies[node], parts, made)
+        reader.read(run, -1, 0)
+    return made
 
 
-def _owner(schedule: Schedule, piece: Slice) -> int | None:
-    """The node that runs a block of which a slice is an operator."""
-    if piece.event.node is not None or "inside" not in piece.event.args:
-        return None
-    return schedule.node_of(piece)
+class _Reader:
+    """Puts slices to the operators of a body.
 
+    Args:
+        key: Of the node.
+        body: Its operators; those of blocks inside follow the one that runs them.
+        parts: By slice, those directly in it, in order of time.
+        made: Takes what is found.
+    """
 
-def _rounds(body: Sequence[dict[str, Any]], pieces: Sequence[Slice]) -> list[list[float | None]]:
-    """Slices in order of time, each given to the next operator of its name, from the end anew."""
-    names = [inner["name"] for inner in body]
-    rounds: list[list[float | None]] = []
-    at = len(names)
-    for piece in pieces:
-        for name in piece.event.name.split("+"):
-            place = _next(names, name, at)
-            if place is None:
-                place = _next(names, name, 0)
-                if place is None:
-                    continue  # of another body
-                if len(rounds) == _MOST:
-                    return rounds
-                rounds.append([None] * len(names))
-            rounds[-1][place] = piece.event.duration
-            at = place + 1
-    return rounds
+    def __init__(
+        self,
+        key: str,
+        body: Sequence[Mapping[str, Any]],
+        parts: Mapping[int, Sequence[Slice]],
+        made: dict[str, RoundsData],
+    ) -> None:
+        self.key, self.body, self.parts, self.made = key, body, parts, made
+        depths = [inner["depth"] for inner in body]
+        self.direct: dict[int, list[int]] = {}  # by operator that runs blocks; -1: the node
+        around = [-1]
+        for place, depth in enumerate(depths):
+            del around[depth + 1 :]
+            self.direct.setdefault(around[-1], []).append(place)
+            around.append(place)
+
+    def read(self, run: Slice, loop: int, outer: int) -> None:
+        """Take one run of a loop.
+
+        Args:
+            run: Its slice.
+            loop: Position of the loop in the body; -1: the node itself.
+            outer: The round in which it ran of the loop around it.
+        """
+        places = self.direct[loop]
+        names = [self.body[place]["name"] for place in places]
+        key = self.key if loop < 0 else f"{self.key}.{loop}"
+        at = len(names)
+        for piece in self.parts.get(run.id, ()):
+            for name in piece.event.name.split("+"):
+                found = _next(names, name, at)
+                if found is None:
+                    found = _next(names, name, 0)
+                    if found is None:
+                        continue  # of another body
+                    rounds = self.made.setdefault(key, {"of": [], "seconds": []})
+                    if len(rounds["of"]) == _MOST:
+                        return
+                    rounds["of"].append(outer)
+                    rounds["seconds"].append([None] * len(names))
+                rounds = self.made[key]
+                rounds["seconds"][-1][found] = piece.event.duration
+                at = found + 1
+                if places[found] in self.direct:
+                    self.read(piece, places[found], len(rounds["of"]) - 1)
 
 
 def _next(names: Sequence[str], name: str, start: int) -> int | None:

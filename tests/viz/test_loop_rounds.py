@@ -21,12 +21,35 @@ def rounds(body, ran):
 
 def test_slices_belong_to_rounds_in_their_order():
     found = rounds(["mul", "relu"], ["mul", "relu", "mul", "relu"])
-    assert found == {"0": [[1, 2], [3, 4]]}
+    assert found == {"0": {"of": [0, 0], "seconds": [[1, 2], [3, 4]]}}
 
 
 def test_what_did_not_run_and_what_ran_together():
     found = rounds(["less", "tanh", "relu", "mul", "add"], ["less", "relu", "mul+add", "less"])
-    assert found == {"0": [[1, None, 2, 3, 3], [4, None, None, None, None]]}
+    assert found["0"]["seconds"] == [[1, None, 2, 3, 3], [4, None, None, None, None]]
+
+
+def test_loops_in_loops_have_rounds_of_their_own():
+    """A loop of two rounds; in the first its inner loop makes three, in the second one."""
+    graph = GraphFile(1)
+    graph.task("loop-0", 0, [graph.op("while", 0, ["x"], ["y"])])
+    body = [("scale", 0), ("while", 0), ("relu", 1), ("less_than", 1), ("less_than", 0)]
+    graph.data["nodes"][0]["body"] = [{"name": n, "output": "", "depth": d} for n, d in body]
+    events = [task("loop-0", 0, 0, 100), event("while", "op", 0, "loop-0", 0, 100, node=0)]
+
+    def ran(name, start, stop):
+        events.append(event(name, "op", 0, "loop-0", start, stop, inside="while"))
+
+    for start, inner in ((0, 3), (50, 1)):
+        ran("scale", start, start + 1)
+        ran("while", start + 2, start + 32)
+        for k in range(inner):
+            ran("relu", start + 3 + 5 * k, start + 4 + 5 * k)
+            ran("less_than", start + 5 + 5 * k, start + 7 + 5 * k)
+        ran("less_than", start + 40, start + 43)
+    found = rounds_of(Schedule(trace(events, graph)))
+    assert found["0"] == {"of": [0, 0], "seconds": [[1, 30, 3], [1, 30, 3]]}
+    assert found["0.1"] == {"of": [0, 0, 0, 1], "seconds": [[1, 2]] * 4}
 
 
 def test_a_loop_of_which_nothing_was_recorded_has_none():

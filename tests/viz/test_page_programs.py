@@ -5,7 +5,7 @@ import re
 import dpexec as fluid
 from dpexec import viz
 from dpexec.engine.trace import Event, Trace
-from tests.viz.browser import hovered, search
+from tests.viz.browser import hovered, search, tabs
 from tests.viz.graphs import mlp
 
 
@@ -94,4 +94,58 @@ def test_equal_layers_fold_in_the_timeline(window, tmp_path):
     assert window.text(".timeline .details h2") == "relu_grad"
     window.js(f"const s = {chosen}; s.value = ''; s.dispatchEvent(new Event('change'))")
     assert window.js(f"return {heights}") < folded  # operators alone: a single row
+    assert window.log() == []
+
+
+def test_loops_in_loops_open_in_place_with_a_slider_each(window, tmp_path):
+    layers = fluid.layers
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        total = layers.fill_constant([2, 2], "float32", 1.0)
+        numbers = [layers.fill_constant([1], "int64", value) for value in (0, 3, 2)]
+        count, limit, least = numbers
+        going = layers.less_than(count, limit)
+        outer = layers.While(going)
+        with outer.block():
+            at = layers.fill_constant([1], "int64", 0)
+            more = layers.less_than(at, least)
+            inner = layers.While(more)
+            with inner.block():
+                layers.assign(layers.relu(total), total)
+                layers.increment(at)
+                layers.less_than(at, least, cond=more)
+            few = layers.less_than(count, least)
+            layers.cond(few, lambda: layers.tanh(total), lambda: layers.sigmoid(total))
+            layers.increment(count)
+            layers.less_than(count, limit, cond=going)
+    execution = fluid.ExecutionStrategy()
+    execution.trace = True
+    compiled = fluid.CompiledProgram(main).with_data_parallel(
+        exec_strategy=execution, places=[fluid.CPUPlace()]
+    )
+    for _ in range(2):
+        fluid.Executor().run(compiled, fetch_list=[total])
+    window.open(viz.report(compiled).save(tmp_path / "nested.html"))
+    window.tab(tabs(window)[1])
+    window.wait("document.querySelector('.graph .canvas > canvas').width > 300")
+
+    def choose(name):
+        assert search(window, name)[0] >= 1
+        window.js("document.querySelector('.graph [role=option]').click()")
+        heads = "[...document.querySelectorAll('.graph .details output')].map(e => e.textContent)"
+        window.wait(f"document.querySelector('.graph .details h2').textContent === '{name}'")
+        return [text.partition(":")[0] for text in window.js(f"return {heads}")][-2:]
+
+    assert choose("relu") == ["1 of 3", "1 of 2"]
+    assert choose("sigmoid")[-1] == "1 of 3"  # a block of cond makes one round
+    assert "not run" in window.js(
+        "return document.querySelector('.graph [role=option] .more').textContent"
+    )
+    slider = "const s = document.querySelector('.graph .details [aria-label=\"Round of while\"]');"
+    window.js(f"{slider} s.value = 3; for (const e of ['input', 'change'])"
+              "s.dispatchEvent(new Event(e))")  # fmt: skip
+    search(window, "sigmoid")
+    assert "round 1: " in window.js(
+        "return document.querySelector('.graph [role=option] .more').textContent"
+    )
     assert window.log() == []

@@ -47,6 +47,13 @@ class ReplayData(TypedDict):
     owners: Sequence[Sequence[int]]  # positions of nodes; none: no operator's time
 
 
+class RoundsData(TypedDict):
+    """Rounds of a loop, of all its runs one after another."""
+
+    of: list[int]  # the round of the loop around it in which each was; 0 without one
+    seconds: list[list[float | None]]  # by operator directly in its body; None: it did not run
+
+
 class OverlayData(TypedDict, total=False):
     """Measured figures of nodes, each a list with one entry per node of the graph, by position."""
 
@@ -56,8 +63,7 @@ class OverlayData(TypedDict, total=False):
     slack: Sequence[float | None]  # seconds it may be late without delaying the step
     effect: Sequence[float | None]  # seconds on the critical path: 1% faster saves 1% of them
     replay: ReplayData
-    # by node that runs blocks, its rounds: seconds by operator of its body
-    rounds: Mapping[str, Sequence[Sequence[float | None]]]
+    rounds: Mapping[str, RoundsData]  # by node, or node and position in its body: "7", "7.3"
     critical: Sequence[int]  # node ids of the critical path, in order
 
 

@@ -31,6 +31,7 @@ export interface NodeFile {
   expression?: string; // of a fused one: what it computes
   loop?: number; // of an operator of a block: the node that runs it
   at?: number; // and its place there
+  rounds?: string; // of one that runs blocks: where its rounds are
 }
 
 export interface InnerOp {
@@ -83,6 +84,12 @@ export interface ReplayData {
   owners: number[][];
 }
 
+/** Rounds of a loop, of all its runs one after another. */
+export interface RoundsData {
+  of: number[]; // the round of the loop around it in which each was
+  seconds: (number | null)[][]; // by operator directly in its body
+}
+
 export interface OverlayData {
   time?: (number | null)[];
   spread?: (number | null)[];
@@ -90,7 +97,7 @@ export interface OverlayData {
   slack?: (number | null)[];
   effect?: (number | null)[];
   replay?: ReplayData;
-  rounds?: Record<string, (number | null)[][]>; // seconds by node, round and place in its body
+  rounds?: Record<string, RoundsData>; // by node, or node and position in its body: "7", "7.3"
   critical?: number[];
 }
 

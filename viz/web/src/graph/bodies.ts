@@ -38,7 +38,7 @@ class Bodies {
 
   add(owner: NodeFile): void {
     const body = owner.body as InnerOp[];
-    const head = { ...owner, outputs: [...owner.outputs] };
+    const head = { ...owner, outputs: [...owner.outputs], rounds: String(owner.id) };
     this.nodes[this.position.get(owner.id) as number] = head;
     const ids = body.map(() => this.next++);
     this.inner.set(owner.id, ids);
@@ -47,7 +47,9 @@ class Bodies {
     const entered = new Map<string, number>();
     const twin = this.twins[this.position.get(owner.id) as number];
     const others = twin === null || twin === undefined ? undefined : this.inner.get(twin);
-    body.forEach((op, at) => {
+    const around = heads(body);
+    const counts = new Map<number, number>(); // operators so far, by the one that runs them
+    body.forEach((op, place) => {
       const inputs = (op.reads ?? []).map((name) => {
         const found = written.get(name) ?? entered.get(name);
         if (found !== undefined) return found;
@@ -56,18 +58,30 @@ class Bodies {
         entered.set(name, given);
         return given;
       });
-      const outputs = (op.writes ?? []).map((name, place) => {
-        const found = this.variable(name, owner, names.get(name), op.shapes?.[place]);
+      const outputs = (op.writes ?? []).map((name, number) => {
+        const found = this.variable(name, owner, names.get(name), op.shapes?.[number]);
         written.set(name, found);
         return found;
       });
       const { device, role, scope, layer, task } = owner;
       const line = op.line ?? owner.line;
-      const own = { id: ids[at] as number, name: op.name, kind: "compute", line, inputs, outputs };
-      this.nodes.push({ ...own, device, role, scope, layer, task, loop: owner.id, at });
-      this.twins.push(others?.[at] ?? null);
+      const own = {
+        id: ids[place] as number,
+        name: op.name,
+        kind: "compute",
+        line,
+        inputs,
+        outputs,
+      };
+      const outer = around[place] as number;
+      const at = counts.get(outer) ?? 0;
+      counts.set(outer, at + 1);
+      const loop = outer < 0 ? owner.id : (ids[outer] as number);
+      const rounds = around.includes(place) ? { rounds: `${owner.id}.${place}` } : {};
+      this.nodes.push({ ...own, ...rounds, device, role, scope, layer, task, loop, at });
+      this.twins.push(others?.[place] ?? null);
     });
-    this.enclose(owner, ids);
+    this.enclose(owner, ids, around);
   }
 
   private variable(
@@ -82,15 +96,34 @@ class Bodies {
     return this.vars.push({ ...facts, name, version: 0, device, kind: "var" }) - 1;
   }
 
-  /** The loop with all that it runs, in place of the loop. */
-  private enclose(owner: NodeFile, ids: number[]): void {
+  /** The loop with all that it runs, in place of the loop; so are loops inside of it. */
+  private enclose(owner: NodeFile, ids: number[], heads: number[]): void {
     const around = this.groupOf.get(owner.id);
     if (around !== undefined) {
       const group = this.groups[around] as GroupData;
       group.nodes = group.nodes.filter((id) => id !== owner.id);
     }
-    const nodes = [owner.id, ...ids];
-    const parent = around ?? null;
-    this.groups.push({ label: owner.name, kind: "loop", parent, nodes, folded: true });
+    const places = new Map<number, number>(); // groups by the operator that runs their blocks
+    const add = (head: number, id: number, label: string, parent: number | null): void => {
+      places.set(head, this.groups.length);
+      this.groups.push({ label, kind: "loop", parent, nodes: [id], folded: true });
+    };
+    add(-1, owner.id, owner.name, around ?? null);
+    ids.forEach((id, place) => {
+      const outer = places.get(heads[place] as number) as number;
+      if (heads.includes(place)) add(place, id, owner.body?.[place]?.name ?? "", outer);
+      else this.groups[outer]?.nodes.push(id);
+    });
   }
+}
+
+/** For every operator of a body the one that runs it: its position, -1 for the loop itself. */
+function heads(body: InnerOp[]): number[] {
+  const around = [-1];
+  return body.map(({ depth }, place) => {
+    around.length = depth + 1;
+    const found = around[depth] ?? -1;
+    around.push(place);
+    return found;
+  });
 }

@@ -1,7 +1,8 @@
 // The panel that says everything about what is selected in the graph.
 
 import { declaration, kernels, userLine } from "../code";
-import { type Child, h } from "../dom";
+import type { NodeFile } from "../data";
+import { type Child, children, h } from "../dom";
 import { bytes, figure, plural, seconds, shape } from "../format";
 import { SIGNS } from "../theme";
 import type { Visible } from "./fold";
@@ -65,7 +66,7 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
         ]
       : null,
     code(model, position),
-    rounds(model, node.loop ?? node.id, actions),
+    rounds(model, position, actions),
     body(model, position),
     variables(model, "Inputs", node.inputs),
     variables(model, "Outputs", node.outputs),
@@ -95,28 +96,47 @@ function body(model: GraphModel, position: number): Child {
   ];
 }
 
-/** A slider through the rounds of a loop: the boxes of its body say what they took in one. */
-function rounds(model: GraphModel, loop: number, actions: Actions): Child {
-  const known = model.rounds(loop);
-  if (!known.length) return null;
-  const said = h("output", {});
-  const slider = h("input", {
-    type: "range",
-    min: 1,
-    max: known.length,
-    value: (model.round.get(loop) ?? 0) + 1,
-    "aria-label": "Round of the loop",
-    oninput: () => say(),
-    onchange: () => actions.round(),
-  });
-  const say = (): void => {
-    const round = slider.valueAsNumber - 1;
-    model.round.set(loop, round);
-    const took = (known[round] ?? []).reduce<number>((sum, value) => sum + (value ?? 0), 0);
-    said.replaceChildren(`${round + 1} of ${known.length}: ${seconds(took)}`);
-  };
-  say();
-  return [h("h3", {}, "Rounds"), h("p", { class: "what-if" }, slider, said)];
+/** Sliders through the rounds of the loops around an operator, and its own: the boxes of a body say
+ * what they took in one. */
+function rounds(model: GraphModel, position: number, actions: Actions): Child {
+  const sliders = model.loops(position).map((loop) => h("div", {}, ...children(slider(loop))));
+  function slider(loop: NodeFile): Child {
+    const known = model.rounds(loop);
+    if (known.length < 2) return null;
+    const said = h("output", {});
+    const at = Math.min(model.round.get(loop.id) ?? 0, known.length - 1);
+    const input = h("input", {
+      type: "range",
+      min: 1,
+      max: known.length,
+      value: at + 1,
+      "aria-label": `Round of ${loop.name}`,
+      oninput: () => {
+        say();
+        model.loops(position).forEach((other, number) => {
+          if (other.loop !== undefined && other.id !== loop.id && deeper(other, loop))
+            sliders[number]?.replaceChildren(...children(slider(other)));
+        });
+      },
+      onchange: () => actions.round(),
+    });
+    const say = (): void => {
+      const round = input.valueAsNumber - 1;
+      model.round.set(loop.id, round);
+      const all = known[round]?.seconds ?? [];
+      const took = all.reduce<number>((sum, value) => sum + (value ?? 0), 0);
+      said.replaceChildren(`${round + 1} of ${known.length}: ${seconds(took)}`);
+    };
+    say();
+    const where = loop.line ? ` · ${loop.line}` : "";
+    return [
+      h("h3", {}, `Rounds of ${loop.name}${where}`),
+      h("p", { class: "what-if" }, input, said),
+    ];
+  }
+  const deeper = (inner: NodeFile, outer: NodeFile): boolean =>
+    model.loops(model.position(inner.id)).includes(outer);
+  return sliders;
 }
 
 /** What belongs to a group, folded or open. */
@@ -146,7 +166,7 @@ export function groupDetails(
       ...measured(model, members),
     ]),
     whatIf(model, members),
-    data?.kind === "loop" ? rounds(model, model.told(members[0] as number), actions) : null,
+    data?.kind === "loop" ? rounds(model, members[0] as number, actions) : null,
     h(
       "p",
       { class: "buttons" },

@@ -62,25 +62,46 @@ export class GraphModel {
     return this.edges[number] as Edge;
   }
 
-  /** The id that other views know: of an operator of a loop, the loop's. */
+  /** The id that other views know: of an operator of a loop, the outermost loop's. */
   told(position: number): number {
-    const node = this.node(position);
-    return node.loop ?? node.id;
+    let node = this.node(position);
+    while (node.loop !== undefined) node = this.node(this.position(node.loop));
+    return node.id;
   }
 
-  /** Rounds of a loop that were measured: seconds by operator of its body. */
-  rounds(id: number): (number | null)[][] {
-    return this.overlay.rounds?.[String(id)] ?? [];
+  /** The loops around an operator, outermost first, and itself if it runs blocks. */
+  loops(position: number): NodeFile[] {
+    const node = this.node(position);
+    const around = node.loop === undefined ? [] : this.loops(this.position(node.loop));
+    return node.rounds === undefined ? around : [...around, node];
+  }
+
+  /** Measured rounds of a loop, in the round that is looked at of the loop around it: seconds by
+   * operator of its body, with the number of each among those of all its runs. */
+  rounds(loop: NodeFile): { number: number; seconds: (number | null)[] }[] {
+    const data = this.overlay.rounds?.[loop.rounds ?? ""];
+    if (!data) return [];
+    const outer = loop.loop === undefined ? 0 : this.current(this.node(this.position(loop.loop)));
+    return data.seconds
+      .map((seconds, number) => ({ number, seconds }))
+      .filter(({ number }) => data.of[number] === outer);
+  }
+
+  /** The number of the round of a loop that is looked at, among those of all its runs. */
+  private current(loop: NodeFile): number {
+    const found = this.rounds(loop);
+    return found[Math.min(this.round.get(loop.id) ?? 0, found.length - 1)]?.number ?? -1;
   }
 
   /** What an operator of a loop took in the round that is looked at; "" if that is unknown. */
   roundText(position: number): string {
     const { loop, at } = this.node(position);
     if (loop === undefined || at === undefined) return "";
-    const rounds = this.rounds(loop);
-    if (!rounds.length) return "";
-    const round = this.round.get(loop) ?? 0;
-    const took = rounds[round]?.[at] ?? null;
+    const around = this.node(this.position(loop));
+    const known = this.rounds(around);
+    if (!known.length) return this.overlay.rounds?.[around.rounds ?? ""] ? "not run" : "";
+    const round = Math.min(this.round.get(loop) ?? 0, known.length - 1);
+    const took = known[round]?.seconds[at] ?? null;
     return `round ${round + 1}: ${took === null ? "not run" : seconds(took)}`;
   }
 
