@@ -15,6 +15,7 @@ from dpexec.checkpoint import Checkpoints, Resumed
 from dpexec.checkpoint.files import Folder, Stored
 from dpexec.engine.core.errors import EnforceNotMet
 from tests.checkpoint.training import net, train
+from tests.distributed.clusters import workers
 from tests.distributed.kept import PROGRAMS, STEPS
 from tests.engine.run.nets import AllReduce, Reduce, batches, classifier, strategies
 
@@ -61,10 +62,10 @@ def test_executor_and_parallel_executor_go_on_with_the_same_bits(tmp_path, kind,
 def clusters():
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "set_as_default": False}
     with (
-        Client(n_workers=2, processes=True, **options) as two_workers,
+        workers(2) as two_workers,
         Client(n_workers=1, processes=False, **options) as one_worker,
     ):
-        yield two_workers, one_worker
+        yield two_workers.client, one_worker
 
 
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])

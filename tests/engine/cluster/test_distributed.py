@@ -1,5 +1,6 @@
 """Steps on two worker processes: writes, errors, passes, traces."""
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client
@@ -12,8 +13,12 @@ from tests.engine.run.nets import assert_same_bits, batches, classifier, train, 
 
 @pytest.fixture(scope="module")
 def client():
+    """Two workers as users start them; other tests fork theirs."""
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "set_as_default": False}
-    with Client(n_workers=2, processes=True, **options) as client:
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
+        Client(n_workers=2, processes=True, **options) as client,
+    ):
         yield client
 
 

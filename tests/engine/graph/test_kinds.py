@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from distributed import Client
 
 import dpexec as fluid
 from dpexec import viz
 from dpexec.dashboard.boxes import boxes
 from dpexec.engine.graph.kinds import ALL_REDUCE, COMPUTE, KINDS, MODES, REDUCE
 from dpexec.extend import Kind, Reduction
+from tests.distributed.clusters import workers
 from tests.engine.run.nets import Net, strategies, words
 from tests.engine.run.trainers.conftest import endpoints  # noqa: F401  (a fixture)
 from tests.engine.run.trainers.pair import Trainer, rows_of, together, two
@@ -93,9 +93,8 @@ def check(found, devices):
 @pytest.fixture(scope="module")
 def client():
     """Two worker processes."""
-    options = {"threads_per_worker": 1, "dashboard_address": ":0", "set_as_default": False}
-    with Client(n_workers=2, processes=True, **options) as client:
-        yield client
+    with workers(2) as found:
+        yield found.client
 
 
 @pytest.mark.parametrize("devices", [2, 4])

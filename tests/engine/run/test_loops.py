@@ -5,9 +5,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from distributed import Client
 
 import dpexec as fluid
+from tests.distributed.clusters import workers
 from tests.engine.run.nets import AllReduce, Net, Reduce, assert_same_bits, sequence_batches, train
 
 layers = fluid.layers
@@ -15,9 +15,8 @@ layers = fluid.layers
 
 @pytest.fixture(scope="module")
 def client():
-    options = {"threads_per_worker": 1, "dashboard_address": ":0", "set_as_default": False}
-    with Client(n_workers=2, processes=True, **options) as client:
-        yield client
+    with workers(2) as found:
+        yield found.client
 
 
 def recurrent():
