@@ -198,20 +198,28 @@ class Monitor:
 
     def _take(self, binding: Any) -> None:
         """Find out what every step of a binding has in common."""
-        if binding not in self._facts:
-            plan, specs = binding.plan, binding.specs
-            read = collective_bytes(plan.nodes, binding)
-            losses = loss_names(plan)
-            found = [index for index, name in enumerate(plan.fetch) if name in losses]
-            if self.trains and plan.fetch:
-                found.append(0)  # whose gradient comes from elsewhere: the first that is fetched
-            small = (at for at in found[:1] if abs(specs[0][plan.fetch[at]].size) <= _SMALL)
-            self._facts[binding] = *read, next(small, None)
-        dense, self._most_sparse, self._loss_at = self._facts[binding]
+        home = binding.opened or binding
+        found = self._facts.get(home) or self._facts.get(binding)
+        if found is None:
+            found = self._facts_of(binding)
+            # values that devices add up have the same size in all batches, unless they are rows
+            alike = found[2] is None or not home.specs[0][binding.plan.fetch[found[2]]].is_open
+            self._facts[home if alike and not found[1] else binding] = found
+        dense, self._most_sparse, self._loss_at = found
         if self._most_sparse:
             self._look_at = 0.0
         self._sums = self._sums.after(self._steps, self._sums.batch, dense)
         self._binding = binding
+
+    def _facts_of(self, binding: Any) -> tuple[int, int, int | None]:
+        """Bytes of dense and sparse sums, and which fetch is the loss."""
+        plan, specs = binding.plan, binding.specs
+        losses = loss_names(plan)
+        found = [index for index, name in enumerate(plan.fetch) if name in losses]
+        if self.trains and plan.fetch:
+            found.append(0)  # whose gradient comes from elsewhere: the first that is fetched
+        small = (at for at in found[:1] if abs(specs[0][plan.fetch[at]].size) <= _SMALL)
+        return *collective_bytes(plan.nodes, binding), next(small, None)
 
     # ---- on the thread of who asks
 

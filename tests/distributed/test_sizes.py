@@ -63,7 +63,7 @@ def test_batches_of_new_sizes_cost_little_around_the_step(pair):
     """Workers make no tasks of sizes that run as code, and the client knows what will come home."""
 
     def singly(token, dask_worker):
-        """For how many sizes a worker has made what runs task by task: for the first one."""
+        """For how many sizes a worker has made what runs task by task: one at most."""
         known = replicas_at(token, dask_worker.address)._bindings.values()
         return sum("steps" in vars(closed) for found in known for closed in found._sizes.values())
 
@@ -83,7 +83,7 @@ def test_batches_of_new_sizes_cost_little_around_the_step(pair):
     found = min((calls_of(lambda f=f: step(f)) for f in given[len(SIZES) :]), key=len)
     assert len(found) <= 290, Counter(found)
     cluster = compiled._engine._cluster
-    assert set(cluster.client.run(singly, cluster.token).values()) == {1}
+    assert max(cluster.client.run(singly, cluster.token).values()) <= 1
 
 
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])

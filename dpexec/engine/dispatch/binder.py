@@ -24,7 +24,7 @@ from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import on_gpus
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
-from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, Size
+from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.ir.spec import Spec, array_spec
 
 __all__ = ["Binder"]
@@ -120,7 +120,7 @@ class Binder:
         try:
             specs = self._open_specs(plan, feeds, merged, rows)
             shared = (v for node in plan.live if node.is_collective for v in node.outputs)
-            if any(_is_open(specs[v.device].get(v.name)) for v in shared):
+            if any(v.name in specs[v.device] and specs[v.device][v.name].is_open for v in shared):
                 return None  # devices have different numbers of rows
             binding = self._binding(plan, specs)
             binding.make_code()
@@ -227,7 +227,3 @@ def _open(spec: Spec, axes: Sequence[int], rows: Rows) -> Spec:
     more = int(spec.kind == VarType.RAW)  # of n sequences there are n + 1 offsets
     sizes: list[Any] = [rows.size(axis) + more for axis in axes]
     return spec.replace(shape=(*sizes, *spec.shape[len(sizes) :]))
-
-
-def _is_open(spec: Spec | None) -> bool:
-    return spec is not None and any(isinstance(size, Size) for size in spec.shape)

@@ -9,6 +9,7 @@ from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.sizes import Size
 
 __all__ = ["InvalidOp", "Spec", "array_spec", "dims_match", "merge_dim", "require"]
 
@@ -43,6 +44,11 @@ class Spec:
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only a batch tells some of its dimensions."""
+        return any(isinstance(dim, Size) for dim in self.shape)
 
     @property
     def size(self) -> int:

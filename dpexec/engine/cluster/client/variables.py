@@ -20,7 +20,6 @@ from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.core.variable_values import hold
-from dpexec.engine.ir.sizes import Size
 from dpexec.engine.run.fetch import host_copy
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.plans.plan import Plan
     from dpexec.engine.compile.plans.replicas import Replicas, Stored
     from dpexec.engine.core.scope import ScopeVariable
-    from dpexec.engine.ir.spec import Spec
 
 __all__ = ["Variables"]
 
@@ -186,7 +184,7 @@ class Variables:
         tells = {*kinds.values()} <= {VarType.LOD_TENSOR}  # all that change them, others do not
         home = binding.opened or binding
         alike = not any(
-            _is_open(found[name]) for found in home.specs for name in found if name in kinds
+            found[name].is_open for found in home.specs for name in kinds if name in found
         )
         self._deferred_by = (home, fed, tensors.moves) if tells and alike else None
 
@@ -216,11 +214,6 @@ class Variables:
         self._replicas.listed(self._lists)
         self._versions.update((name, self._replicas.seen(name)) for name in self._lists)
         self._lists.clear()
-
-
-def _is_open(spec: Spec) -> bool:
-    """Whether a size is another one in the next batch."""
-    return any(isinstance(size, Size) for size in spec.shape)
 
 
 def _kind(binding: Binding, device: int, name: str) -> VarType:
