@@ -12,6 +12,7 @@ import dpexec as fluid
 from dpexec.engine.cluster.client import recovery, replica_group
 from dpexec.engine.cluster.client.replica_group import ReplicaGroup
 from dpexec.engine.core.errors import ClusterError, SchedulerLostError, StateLostError
+from dpexec.engine.dask.reach import unreachable
 from tests.distributed.clusters import Workers, workers
 from tests.distributed.faults import die, disturbed, fill_memory
 from tests.distributed.nets import NETS
@@ -131,12 +132,50 @@ def test_stopped_worker_is_replaced_and_does_no_harm_when_it_goes_on(
 
 
 @pytest.mark.parametrize(("mode", "collectives"), [(AllReduce, "gang"), (Reduce, "tasks")], ids=str)
-def test_joining_worker_gets_replicas(mortals, undisturbed, monkeypatch, mode, collectives):
+def test_joining_worker_gets_replicas_when_it_has_loaded_what_steps_need(
+    mortals, undisturbed, monkeypatch, mode, collectives
+):
+    """Until then the others go on without it."""
     monkeypatch.setattr(replica_group, "_LOOK", 0.0)  # every run looks who has joined
+    begun, moved, rehearse, move = [], [], ReplicaGroup._rehearse, ReplicaGroup._move
+
+    class Rehearsal:
+        def __init__(self, future):
+            self.future, self.awaited = future, False
+
+        def done(self):
+            return self.awaited and self.future.done()
+
+    def begin(group, worker):
+        begun.append(Rehearsal(rehearse(group, worker)))
+        return begun[-1]
+
+    def note(group, homes, *how):
+        moved.extend((len(homes.workers), rehearsal.done()) for rehearsal in begun)
+        move(group, homes, *how)
+
+    def load():
+        assert len(begun) == 1 and not moved
+        begun[0].awaited = True
+        assert begun[0].future.result(60) is None
+
+    monkeypatch.setattr(ReplicaGroup, "_rehearse", begin)
+    monkeypatch.setattr(ReplicaGroup, "_move", note)
     mortals.lose(mortals.addresses()[0])
-    run = survives(mortals, {2: lambda: mortals.wait_for(2)}, mode, collectives)
-    assert_same_bits(run, undisturbed)
-    assert len(set(run.compiled._engine._cluster.address)) == 2
+    faults = {2: lambda: mortals.wait_for(2), 4: load}
+    assert_same_bits(survives(mortals, faults, mode, collectives), undisturbed)
+    assert moved == [(2, True)]
+
+
+def test_worker_that_has_ended_is_not_waited_for_by_others_that_ask_it(mortals):
+    """Dask tries to reach it for half a minute."""
+    one, ended = mortals.addresses()
+    mortals.lose(ended)
+    began = time.monotonic()
+    found = mortals.client.run(unreachable, [one, ended], 25.0, workers=[one])
+    assert found[one].keys() == {ended}
+    assert "no answer" not in found[one][ended]
+    assert time.monotonic() - began < 20
 
 
 @both_collectives

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Collection
 from typing import Any
+from urllib.parse import urlsplit
 
-__all__ = ["awaited", "let_go", "unreachable"]
+__all__ = ["awaited", "let_go", "refusal", "unreachable"]
 
 _FETCHING = ("fetch", "flight")  # states of data that another worker has
 _LOOK = 0.02  # seconds between looks whether something is over
+_KNOCK = 0.25  # seconds between looks whether anybody listens
 
 
 async def unreachable(peers: Collection[str], limit: float, dask_worker: Any) -> dict[str, str]:
@@ -30,13 +32,40 @@ async def unreachable(peers: Collection[str], limit: float, dask_worker: Any) ->
 
 
 async def _why_not(dask_worker: Any, peer: str, limit: float) -> str:
+    asked = asyncio.ensure_future(dask_worker.rpc(peer).identity())
     try:
         async with asyncio.timeout(limit):
-            await dask_worker.rpc(peer).identity()
+            while not (await asyncio.wait([asked], timeout=_KNOCK))[0]:
+                if why := await refusal(peer):
+                    return why
+            await asked
     except TimeoutError:
         return f"no answer for {limit:g} s"
     except OSError as error:
         return str(error) or type(error).__name__
+    finally:
+        asked.cancel()
+    return ""
+
+
+async def refusal(address: str) -> str:
+    """Why nobody listens at an address, as the process has ended; empty if somebody may.
+
+    Dask tries again for long: the process may be about to begin.
+
+    Args:
+        address: of a worker or a scheduler.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in ("tcp", "tls") or parts.port is None:
+        return ""
+    try:
+        _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except ConnectionRefusedError as error:
+        return error.strerror or "refused"
+    except OSError:
+        return ""  # the network may come back
+    writer.close()
     return ""
 
 

@@ -13,7 +13,6 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
-from urllib.parse import urlsplit
 
 from distributed import CancelledError, KilledWorker
 from distributed.client import _wait
@@ -21,6 +20,7 @@ from distributed.comm import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
 from dpexec.engine.core.errors import SchedulerLostError, WorkerLostError
+from dpexec.engine.dask.reach import refusal
 from dpexec.engine.dask.reachability import Homes, Reachability, check_free, named
 
 __all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
@@ -308,16 +308,8 @@ class Contact:
         Raises:
             SchedulerLostError: nobody does, so its process has ended.
         """
-        parts = urlsplit(self._scheduler)
-        if parts.scheme not in ("tcp", "tls") or parts.port is None:
-            return
-        try:
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        except ConnectionRefusedError as error:
-            raise self._scheduler_lost(f"has ended ({error.strerror})", what) from error
-        except OSError:
-            return  # the network may come back
-        writer.close()
+        if why := await refusal(self._scheduler):
+            raise self._scheduler_lost(f"has ended ({why})", what)
 
     async def _gather(
         self, futures: Sequence[Any], homes: Homes, what: str, holders: Collection[str]

@@ -7,8 +7,10 @@ of bindings in another order.
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dpexec.engine.cluster.messages import BindingKey, NewBinding
@@ -22,6 +24,9 @@ __all__ = ["BINDINGS_KEPT", "BindingRegistry", "News"]
 
 BINDINGS_KEPT = 64
 """How many bindings of a run are remembered; more only if the steps of one run need more."""
+
+_REHEARSED = 4
+"""How many workers load before replicas move to them; the rest they load when a step needs it."""
 
 
 class News(NamedTuple):
@@ -57,6 +62,12 @@ class BindingRegistry:
         self._numbers: OrderedDict[Binding, int] = OrderedDict()  # the latest used is last
         self._told: set[Binding] = set()
         self._count = 0
+        group.latest = _latest(weakref.ref(self))
+
+    def latest(self) -> list[NewBinding]:
+        """The bindings that were used last."""
+        found = itertools.islice(reversed(self._numbers), _REHEARSED)
+        return [NewBinding(b.plan.key, self._numbers[b], b.given) for b in found]
 
     def forget(self) -> None:
         """Some workers may know none any more; each is told again when it comes."""
@@ -110,3 +121,13 @@ class BindingRegistry:
     def note(self, news: News) -> None:
         """The workers have been told."""
         self._told.update(news.bindings)
+
+
+def _latest(registry: weakref.ref[BindingRegistry]) -> Callable[[], list[NewBinding]]:
+    """The same, for whom the registry itself knows."""
+
+    def latest() -> list[NewBinding]:
+        known = registry()
+        return [] if known is None else known.latest()
+
+    return latest

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from dpexec.engine.cluster.home_table import HomeTable
@@ -40,6 +40,8 @@ class Candidates:
         self._left_out: dict[str, Any] = {}
         """For each a future that ends when it is a candidate again, or at least may be."""
         self._homes: Sequence[str] = ()
+        self._rehearsals: dict[str, Any] = {}
+        """For those that have joined, a future that ends when they may be homes; None: they may."""
         self._wanted, self._fit = ANYWHERE, frozenset[str]()
         self.looked = time.monotonic()
 
@@ -63,6 +65,24 @@ class Candidates:
         """Those of some workers that are wanted, as :meth:`living` saw it last."""
         return [worker for worker in living if worker in self._fit]
 
+    def ready(self, fit: Iterable[str], rehearse: Callable[[str], Any]) -> list[str]:
+        """Those that have what steps need but for state; the others begin to load it.
+
+        All would wait for them in the first step otherwise.
+
+        Args:
+            fit: the workers.
+            rehearse: begins that on a worker; gives a future that ends with it, well or not.
+        """
+        for worker in fit:
+            if worker not in self._rehearsals:
+                self._rehearsals[worker] = rehearse(worker)
+        return [worker for worker in fit if self._is_ready(worker)]
+
+    def _is_ready(self, worker: str) -> bool:
+        future = self._rehearsals.get(worker)
+        return worker in self._rehearsals and (future is None or future.done())
+
     def living(self) -> list[str]:
         """Those that are there, also those that are not wanted: they may have state.
 
@@ -73,6 +93,8 @@ class Candidates:
         while True:
             there = self._contact.workers()
             self._look_again(there)
+            known = self._rehearsals or dict.fromkeys(there)  # at first, all wait for all anyhow
+            self._rehearsals = {w: future for w, future in known.items() if w in there}
             self.looked = time.monotonic()
             living = [w for w in there if w not in self._left_out and w not in self._unfit]
             why = f"the cluster of {self._contact.client} has no workers"
@@ -120,10 +142,12 @@ class Candidates:
         Raises:
             ClusterError: workers or the scheduler do not answer.
         """
-        left = set(self.fit(living))
+        fit = set(self.fit(living))
+        left = {worker for worker in fit if self._is_ready(worker)} or fit
         while True:
             homes = before.among(left)
             self._homes = list(homes.workers)
+            self._rehearsals |= dict.fromkeys(self._homes)
             apart = self._reach.lately(self._homes)
             if not apart:
                 self._contact.check(homes.workers, "to find out who reaches whom")

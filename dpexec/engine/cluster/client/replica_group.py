@@ -20,10 +20,11 @@ from dpexec.engine.cluster.client.candidates import Candidates
 from dpexec.engine.cluster.client.lifetime import tell_homes
 from dpexec.engine.cluster.client.who_has import common_step, having
 from dpexec.engine.cluster.home_table import HomeTable
-from dpexec.engine.cluster.messages import Epoch
+from dpexec.engine.cluster.messages import Epoch, NewBinding
 from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.cluster.worker.own_state import own_names
 from dpexec.engine.cluster.worker.state import Held
+from dpexec.engine.cluster.worker.worker import rehearse
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.engine.dask.annotations import of_ours
@@ -68,6 +69,7 @@ class ReplicaGroup:
         own: names of what only one replica has, per replica.
         complete: number of the last step that all replicas have made.
         filled: whether the workers have values.
+        latest: gives bindings that steps are likely to have.
 
     Raises:
         ClusterError: there are no workers.
@@ -78,6 +80,7 @@ class ReplicaGroup:
         self.epoch = Epoch(token, 0)
         self.complete = -1
         self.filled = False
+        self.latest: Callable[[], Sequence[NewBinding]] = tuple
         graph, _ = spec.graph()
         self.own = own_names(graph)
         self._mirror_anew = False
@@ -160,7 +163,11 @@ class ReplicaGroup:
         gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
         if gone:
             raise WorkerLostError(f"{self._named(gone)}", gone)
-        return self.homes.is_crowded(self._candidates.fit(living))
+        fit, is_crowded = self._candidates.fit(living), self.homes.is_crowded
+        return is_crowded(fit) and is_crowded(self._candidates.ready(fit, self._rehearse))
+
+    def _rehearse(self, worker: str) -> Any:
+        return self._submit(worker, rehearse, self.complete, self._spec, self.latest())
 
     # ---- another epoch
 

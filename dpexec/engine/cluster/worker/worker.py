@@ -28,6 +28,7 @@ from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.memory import keep_freed_memory
+from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
@@ -272,3 +273,19 @@ def bind(epoch: Epoch, step: int, new: Sequence[NewBinding], kept: Collection[in
     """Bind plans of a runner to the shapes of batches, see :meth:`WorkerReplicas.bind`."""
     with at_work(epoch) as replicas:
         replicas.bind(new, kept)
+
+
+def rehearse(epoch: Epoch, step: int, spec: Compilation, new: Sequence[NewBinding]) -> None:
+    """Load what a worker needs to make steps, before replicas move to it; nothing of it is kept.
+
+    Programs and kernels are then known to the process. Who waits for replicas that have moved waits
+    for their state alone.
+
+    Args:
+        epoch: when that begins.
+        step: the last one that is complete.
+        spec: how program and plans are compiled.
+        new: bindings that are likely to come.
+    """
+    if not isinstance(spec.places[0], CUDAPlace):  # whose memory others may need
+        WorkerReplicas(epoch, spec).bind(new, [told.number for told in new])
