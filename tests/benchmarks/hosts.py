@@ -1,14 +1,16 @@
-"""``python -m tests.benchmarks.hosts``: sums between hosts, by one worker or divided.
+"""``python -m tests.benchmarks.hosts``: sums between hosts, against what their links allow.
 
 The hosts are network namespaces on this machine, behind links of their own. What a step takes is
-what it takes to exchange gradients; the two ways take turns, and the fastest run counts, as
-other work on the machine only ever adds to a time.
+what it takes to exchange gradients; the ways take turns, and the fastest run counts, as other work
+on the machine only ever adds to a time. The bound is the time in which a link carries what each
+host must send, and as much as it must get, to add up values of all: ``2 (n - 1) / n`` of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
@@ -20,7 +22,13 @@ from dpexec.engine.compile.plans.bucket_size import Link
 from tests.benchmarks.gangs import program
 from tests.distributed.hosts import hosts
 
-_NEVER, _ALWAYS = Link(1e3, 1e9), Link(0.0, 1e9)
+WAYS = {
+    "gang": ("gang", Link(0.0, 1e9)),
+    "tasks, at one worker": ("tasks", Link(1e3, 1e9)),
+    "tasks, divided": ("tasks", Link(0.0, 1e9)),
+}
+"""How values are added up: modes of collectives, and links that make mode tasks choose a way."""
+
 _LONG = 5.0  # seconds that a run may take before it counts by itself
 
 
@@ -32,16 +40,17 @@ class Variant:
         count: of hosts.
         nbytes: of gradients.
         steps: per run.
-        link: makes the runtime choose the way.
+        way: one of ``WAYS``.
     """
 
-    def __init__(self, client: Any, count: int, nbytes: int, steps: int, link: Link) -> None:
+    def __init__(self, client: Any, count: int, nbytes: int, steps: int, way: str) -> None:
         main, startup, self._loss = program(nbytes)
         self._scope, self._exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
         with fluid.scope_guard(self._scope):
             self._exe.run(startup)
         execution = fluid.ExecutionStrategy()
         execution.scheduler, execution.num_iteration_per_run = client, steps
+        execution.collectives, link = WAYS[way]
         self._steps, side = steps, self._loss.block.var("x").shape[1]
         self._compiled = fluid.CompiledProgram(main).with_data_parallel(
             self._loss.name, exec_strategy=execution, places=[fluid.CPUPlace()] * count
@@ -62,10 +71,17 @@ class Variant:
         self._compiled._engine._cluster.close()
 
 
-def compare(client: Any, count: int, nbytes: int, steps: int, runs: int) -> tuple[float, float]:
-    """The seconds of a step with sums of one worker, and with divided ones."""
-    variants = [Variant(client, count, nbytes, steps, link) for link in (_NEVER, _ALWAYS)]
-    times: list[list[float]] = [[], []]
+def bound(count: int, megabits: int, nbytes: int) -> float:
+    """The seconds that links need for a sum of values of all hosts, which all get."""
+    return 2 * (count - 1) / count * nbytes * 8 / (megabits * 1e6)
+
+
+def compare(
+    client: Any, count: int, nbytes: int, steps: int, runs: int, ways: Sequence[str]
+) -> list[float]:
+    """The seconds of a step, by way."""
+    variants = [Variant(client, count, nbytes, steps, way) for way in ways]
+    times: list[list[float]] = [[] for _ in ways]
     while len(times[0]) < runs:
         for variant, found in zip(variants, times, strict=True):
             found.append(variant.seconds())
@@ -73,8 +89,7 @@ def compare(client: Any, count: int, nbytes: int, steps: int, runs: int) -> tupl
             break
     for variant in variants:
         variant.close()
-    one, divided = map(min, times)
-    return one, divided
+    return list(map(min, times))
 
 
 def main() -> None:
@@ -86,16 +101,20 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds to go through a link")
     parser.add_argument("--steps", type=int, default=5, help="per run")
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     given = parser.parse_args()
-    print("| hosts | Mbit/s | MB | at one worker, ms a step | divided |\n|---|---|---|---|---|")
+    names = ["hosts", "Mbit/s", "MB", "bound, ms", *(f"{way}, ms a step" for way in given.ways)]
+    print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
     for count in given.hosts:
         for megabits in given.megabits:
             with hosts(count, megabits, given.delay) as (client, _):
                 for size in given.megabytes:
                     nbytes = round(size * 1e6)
-                    found = compare(client, count, nbytes, given.steps, given.runs)
-                    one, divided = (f"{1e3 * seconds:.0f}" for seconds in found)
-                    print(f"| {count} | {megabits} | {size:g} | {one} | {divided} |", flush=True)
+                    args = client, count, nbytes, given.steps, given.runs, given.ways
+                    least = bound(count, megabits, nbytes)
+                    found = [f"{1e3 * s:.0f} ({s / least:.2f})" for s in compare(*args)]
+                    cells = [count, megabits, f"{size:g}", f"{1e3 * least:.0f}", *found]
+                    print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 if __name__ == "__main__":
