@@ -4,6 +4,7 @@ import type { Context, Panel } from "./bus";
 import type { Cell, ChartData } from "./data";
 import { h, s } from "./dom";
 import { figure, tick } from "./format";
+import { textPage } from "./panel";
 import { TableView } from "./table";
 
 const WIDTH = 720;
@@ -33,11 +34,8 @@ export function chartView(data: ChartData, context: Context): Panel {
     context,
   );
   return {
-    element: h(
-      "div",
-      { class: "page-text" },
-      h("h2", {}, data.title),
-      data.notes.map((note) => h("p", { class: "note" }, note)),
+    element: textPage(
+      data,
       drawing(data) as unknown as HTMLElement,
       h("details", {}, h("summary", {}, "Figures"), table.element),
     ),

@@ -4,6 +4,7 @@ import type { Context, Panel } from "./bus";
 import type { CompareData } from "./data";
 import { h } from "./dom";
 import { seconds } from "./format";
+import { textPage } from "./panel";
 import { TableView } from "./table";
 import { waterfall } from "./waterfall";
 
@@ -58,11 +59,8 @@ export function compareView(data: CompareData, context: Context): Panel {
         )
       : null;
   return {
-    element: h(
-      "div",
-      { class: "page-text" },
-      h("h2", {}, data.title),
-      data.notes.map((note) => h("p", { class: "note" }, note)),
+    element: textPage(
+      data,
       waterfall(data, context) ?? h("div", { class: "bars" }, bar(before, false), bar(after, true)),
       h("h3", {}, "Operators"),
       table.element,

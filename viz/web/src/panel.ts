@@ -51,6 +51,20 @@ export function frame(parts: Parts): HTMLElement {
   );
 }
 
+/** A view that is read like a page: heading, notes, and what follows. */
+export function textPage(
+  data: { title: string; notes: string[] },
+  ...content: Child[]
+): HTMLElement {
+  return h(
+    "div",
+    { class: "page-text" },
+    h("h2", {}, data.title),
+    data.notes.map((note) => h("p", { class: "note" }, note)),
+    content,
+  );
+}
+
 /** Buttons for those who have no wheel. */
 export function zoomButtons(zoom: (factor: number) => void, fit: () => void): HTMLElement {
   return h(

@@ -4,17 +4,15 @@ import type { Context, Panel } from "./bus";
 import type { TextData, TextSection } from "./data";
 import { type Child, h } from "./dom";
 import { figure } from "./format";
+import { textPage } from "./panel";
 import { everyStep } from "./steps";
 
 const TONES = { plain: "", good: "✓", warn: "!" } as const;
 
 export function textView(data: TextData, context: Context): Panel {
   return {
-    element: h(
-      "div",
-      { class: "page-text" },
-      h("h2", {}, data.title),
-      data.notes.map((note) => h("p", { class: "note" }, note)),
+    element: textPage(
+      data,
       data.sections.map((section) =>
         h("section", {}, h("h3", {}, section.heading), content(section, context)),
       ),

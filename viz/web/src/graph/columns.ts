@@ -9,6 +9,7 @@ import {
   ROW_GAP,
   column,
   curve,
+  emptyLayout,
   lanesOf,
   line,
 } from "./layout";
@@ -114,24 +115,8 @@ interface Part {
 }
 
 function sideBySide(diagram: Diagram, rows: Rows, spans: [number, number][]): Layout {
-  const total = diagram.boxes.length;
-  const result: Layout = {
-    x: new Float64Array(total),
-    y: new Float64Array(total),
-    w: Float64Array.from(diagram.boxes, boxWidth),
-    h: new Float64Array(total),
-    row: rows.row,
-    byRow: [],
-    tops: new Float64Array(rows.total),
-    routes: [],
-    lanes: [],
-    buses: [],
-    brackets: [],
-    columns: [],
-    width: 0,
-    height: 0,
-  };
-  const columnOf = new Int32Array(total);
+  const result = emptyLayout(diagram, rows);
+  const columnOf = new Int32Array(diagram.boxes.length);
   for (const part of parts(diagram, rows, spans, columnOf)) append(result, part, spans);
   result.width -= COLUMN_GAP;
   diagram.links.forEach((link, at) => {

@@ -93,19 +93,16 @@ export function lanesOf(diagram: Diagram): number[] {
   return numbers.length ? numbers : [0];
 }
 
-/** Place boxes that have their rows already. */
-export function column(diagram: Diagram, rows: Rows): Layout {
-  const numbers = lanesOf(diagram);
-  const bus = numbers.length > 1;
-  const plans = numbers.map((lane) => plan(diagram, rows, lane, bus));
+/** A layout in which nothing has its place yet. */
+export function emptyLayout(diagram: Diagram, rows: Rows): Layout {
   const total = diagram.boxes.length;
-  const result: Layout = {
+  return {
     x: new Float64Array(total),
     y: new Float64Array(total),
     w: Float64Array.from(diagram.boxes, boxWidth),
     h: new Float64Array(total),
     row: rows.row,
-    byRow: Array.from({ length: rows.total }, () => []),
+    byRow: [],
     tops: new Float64Array(rows.total),
     routes: [],
     lanes: [],
@@ -115,6 +112,15 @@ export function column(diagram: Diagram, rows: Rows): Layout {
     width: 0,
     height: 0,
   };
+}
+
+/** Place boxes that have their rows already. */
+export function column(diagram: Diagram, rows: Rows): Layout {
+  const numbers = lanesOf(diagram);
+  const bus = numbers.length > 1;
+  const plans = numbers.map((lane) => plan(diagram, rows, lane, bus));
+  const result = emptyLayout(diagram, rows);
+  for (let row = 0; row < rows.total; row++) result.byRow.push([]);
   stackRows(result, rows);
   sideBySide(diagram, rows, result, plans, bus);
   route(diagram, result, plans);

@@ -5,7 +5,7 @@ import type { MemoryData } from "../data";
 import { h } from "../dom";
 import { bytes, nanoseconds } from "../format";
 import { figures } from "../link";
-import { zoomButtons } from "../panel";
+import { textPage, zoomButtons } from "../panel";
 import { TableView } from "../table";
 import { TimeWindow } from "../window";
 import { MemoryChart } from "./chart";
@@ -91,15 +91,11 @@ export function memoryView(data: MemoryData, context: Context): Panel {
       ),
     );
   });
+  const tools = h("div", { class: "tools" }, legend, zoomButtons(zoom, fit));
+  const element = textPage(data, tools, sections);
+  element.classList.add("wide");
   return {
-    element: h(
-      "div",
-      { class: "page-text wide" },
-      h("h2", {}, data.title),
-      data.notes.map((note) => h("p", { class: "note" }, note)),
-      h("div", { class: "tools" }, legend, zoomButtons(zoom, fit)),
-      sections,
-    ),
+    element,
     reveal: moved,
     link: () => (seen() === opening ? {} : { at: seen() }),
     restore: (state) => {
