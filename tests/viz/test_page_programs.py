@@ -5,7 +5,7 @@ import re
 import dpexec as fluid
 from dpexec import viz
 from dpexec.engine.trace import Event, Trace
-from tests.viz.browser import hovered, search, tabs
+from tests.viz.browser import drawn, hovered, search, tabs
 from tests.viz.graphs import mlp
 
 
@@ -148,4 +148,34 @@ def test_loops_in_loops_open_in_place_with_a_slider_each(window, tmp_path):
     assert "round 1: " in window.js(
         "return document.querySelector('.graph [role=option] .more').textContent"
     )
+    assert window.log() == []
+
+
+def test_the_playhead_shows_the_same_wherever_it_comes_from(window, tmp_path):
+    """Going on changes what happened since; going back begins anew: the pictures are equal."""
+    data = mlp(devices=2, layers=3).data()
+    events = [
+        Event(n["name"], "op", 0, f"op-{n['id']}", i * 1e-3, (i + 2.5) * 1e-3, i % 3, {}, n["id"])
+        for i, n in enumerate(data["nodes"])
+        if n["device"] == 0
+    ]
+    run = Trace(tuple(events), {}, data)
+    report = viz.Report("moments", [viz.draw(data, fold="none"), viz.timeline(run)])
+    window.open(report.save(tmp_path / "moments.html"))
+    window.wait("document.querySelector('.graph .canvas > canvas').width > 300")
+    seek = (
+        "const s = document.querySelector('.play-bar input'); s.value = arguments[0];"
+        "s.dispatchEvent(new Event('input'))"
+    )
+
+    def picture(*places):
+        for place in places:
+            window.js(seek, place)
+            drawn(window)
+        return window.js("return document.querySelector('.graph .canvas > canvas').toDataURL()")
+
+    on = picture(0, 120, 300, 301, 520)
+    assert on != picture(900)
+    assert picture(520) == on
+    assert picture(80, 521, 520) == on
     assert window.log() == []

@@ -7,6 +7,7 @@ import type { GraphModel } from "../graph/model";
 import type { Look, Scene } from "../graph/scene";
 import { count } from "../format";
 import { colour } from "../theme";
+import { Moment } from "./moment";
 import type { Playhead } from "./playhead";
 
 type State = "future" | "running" | "waiting" | "done" | "apart";
@@ -18,7 +19,7 @@ export class Stage {
   private states: State[] = []; // by box
   private progress: string[] = []; // of folded boxes that run
   private far: { layout: Layout; links: Set<number> } | null = null;
-  private alive = new Set<number>(); // links on which there is a tensor
+  private moment: Moment | null = null;
   private notes = new Map<number, string[]>(); // by box, for whom it waits
   private readonly start: Float64Array; // by node: when it began first; NaN: it did not run
   private readonly stop: Float64Array; // and ended last
@@ -46,13 +47,20 @@ export class Stage {
   update(shown: Visible): void {
     const time = this.playhead.time;
     if (time === null) return;
-    this.progress = [];
-    this.states = shown.members.map((members, box) => this.stateOf(box, members, time));
+    this.moment ??= new Moment(this.model, this.start, this.stop);
+    const touched = this.moment.go(shown, time);
+    if (!touched) {
+      this.progress = [];
+      this.states = shown.members.map((_, box) => this.stateOf(box));
+    } else {
+      for (const box of [...touched, ...this.notes.keys()]) this.states[box] = this.stateOf(box);
+    }
     this.waits(shown, time);
-    this.alive = new Set();
-    shown.linkEdges.forEach((edges, link) => {
-      if (edges.some((edge) => this.isAlive(edge, time))) this.alive.add(link);
-    });
+  }
+
+  /** Links on which there is a tensor. */
+  private get alive(): ReadonlySet<number> {
+    return this.moment?.alive ?? new Set();
   }
 
   apply(look: Look, box: number): void {
@@ -103,20 +111,15 @@ export class Stage {
     }
   }
 
-  private stateOf(box: number, members: number[], time: number): State {
-    let [known, done, running] = [0, 0, false];
-    for (const member of members) {
-      const [from, to] = [this.start[member] as number, this.stop[member] as number];
-      if (Number.isNaN(from)) continue;
-      known++;
-      if (from <= time && time < to) running = true;
-      else if (to <= time) done++;
-    }
-    if (!known) return "apart";
-    if (known > 1 && (running || (done && done < known)))
-      this.progress[box] = `${count(done)} of ${count(known)} are done`;
-    if (running) return "running";
-    return done === known ? "done" : done ? "waiting" : "future";
+  private stateOf(box: number): State {
+    const { known, done, running } = this.moment as Moment;
+    const [all, ended, works] = [known[box], done[box], running[box]] as [number, number, number];
+    delete this.progress[box];
+    if (!all) return "apart";
+    if (all > 1 && (works || (ended && ended < all)))
+      this.progress[box] = `${count(ended)} of ${count(all)} are done`;
+    if (works) return "running";
+    return ended === all ? "done" : ended ? "waiting" : "future";
   }
 
   private waits(shown: Visible, time: number): void {
