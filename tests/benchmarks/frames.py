@@ -40,6 +40,18 @@ function frame(now) {
 }
 requestAnimationFrame(frame);
 """
+_WATCH = """
+const [frames, done] = arguments;
+const times = [];
+let last = 0;
+function frame(now) {
+  if (last) times.push(now - last);
+  last = now;
+  if (times.length >= frames) return done(times);
+  requestAnimationFrame(frame);
+}
+requestAnimationFrame(frame);
+"""
 _BLOCKED = """
 window.blocked = [];
 new PerformanceObserver(list => {
@@ -76,6 +88,16 @@ def frames(driver: Any, selector: str, what: str, zoom: int) -> None:
     """Print how long frames take while a canvas moves or zooms."""
     by = {"frames": FRAMES, "zoom": zoom}
     times = sorted(driver.execute_async_script(_MOVE, selector, by))
+    middle, slow = times[len(times) // 2], times[int(0.95 * len(times))]
+    print(f"{what:48} median {middle:7.1f} ms   95% {slow:7.1f} ms")
+
+
+def playing(driver: Any, what: str) -> None:
+    """Print how long frames take while the playhead goes on."""
+    toggle = "document.querySelector('.play-bar .play').click()"
+    driver.execute_script(toggle)
+    times = sorted(driver.execute_async_script(_WATCH, FRAMES))
+    driver.execute_script(toggle)
     middle, slow = times[len(times) // 2], times[int(0.95 * len(times))]
     print(f"{what:48} median {middle:7.1f} ms   95% {slow:7.1f} ms")
 
@@ -118,6 +140,7 @@ def in_browser(path: Path) -> None:
         blocked(driver, "graph, folded")
         frames(driver, ".graph .canvas", "graph, folded: move", 0)
         frames(driver, ".graph .canvas", "graph, folded: zoom", 30)
+        playing(driver, "graph, folded: play")
         driver.execute_script(
             "const s = document.querySelector('.graph select'); s.value = '';"
             "s.dispatchEvent(new Event('change'))"
@@ -135,6 +158,7 @@ def in_browser(path: Path) -> None:
         blocked(driver, "graph, unfolded, all of it: first picture")
         frames(driver, ".graph .canvas", "graph, unfolded, all of it: move", 0)
         frames(driver, ".graph .canvas", "graph, unfolded, all of it: zoom", 30)
+        playing(driver, "graph, unfolded, all of it: play")
         blocked(driver, "graph, unfolded, all of it")
         driver.save_screenshot(str(path.with_suffix(".png")))
         open_tab(driver, "Timeline")
