@@ -77,6 +77,19 @@ def test_killed_in_a_step(mortals, undisturbed, collectives):
     assert lost not in mortals.addresses()
 
 
+@both_modes
+def test_killed_while_only_rows_of_a_table_are_copied(mortals, mode):
+    """Once in a step, and once when others have made it: they go back to what the step left."""
+    net, feeds = words(vocabulary=90), word_batches(16, 3, 90)
+    faults = {
+        6: lambda: die(mortals, mortals.wait_for(2)[0], *WORK["gang"]),
+        12: lambda: die(mortals, mortals.wait_for(2)[1], COMMIT),
+    }
+    options = {"scheduler": mortals.client, "collectives": "gang"}
+    run = train(net, disturbed(feeds, faults), 2, mode, **options)
+    assert_same_bits(run, train(net, feeds, 2))
+
+
 @both_collectives
 @pytest.mark.parametrize(("mode", "calls"), [(AllReduce, 3), (Reduce, 1), (Reduce, 4)], ids=str)
 def test_killed_in_a_run_of_several_steps(mortals, mode, calls, collectives):

@@ -186,6 +186,8 @@ class _CodeVariables:
         self.follows = False
         for turn in self._turns:
             if turn.is_of(arrays):
+                self._turns.remove(turn)
+                self._turns.append(turn)  # the other one comes next, most likely
                 self.follows = self._made == {d: r.change for d, r in replicas.items()}
                 self._rooms = {
                     d: dict(zip(names, older[d], strict=True)) for d, names in self._copied.items()
