@@ -205,6 +205,8 @@ class Entry:
             on_gpus = {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
             on_cpus = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
             chosen |= on_gpus if self.device == "gpu" else on_cpus
+        if self.kind.package == "ray":  # they stand still while others train, for longer than 10 s
+            chosen |= {"RAY_CGRAPH_get_timeout": "600", "RAY_CGRAPH_submit_timeout": "600"}
         if self.kind.package == "tensorflow":
             chosen["TF_CPP_MIN_LOG_LEVEL"] = "3"
         chosen |= {key: text for key, text in self.settings.items() if key.isupper()}
