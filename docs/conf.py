@@ -22,7 +22,10 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_inventories"]
 nitpicky = True
-nitpick_ignore = [("py:class", "graphviz.graphs.Digraph")]  # its site has no such page
+nitpick_ignore = [
+    ("py:class", "graphviz.graphs.Digraph"),  # its site has no such page
+    ("py:class", "pd.DataFrame"),  # pandas is optional, and its names are not among those below
+]
 
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

@@ -78,7 +78,9 @@ def _name_page(name: public_names.Name) -> str:
     if home and not home[0].startswith("dpexec"):
         lines += [f"The same as :py:obj:`{'.'.join(home).removeprefix('builtins.')}`."]
     elif isinstance(name.value, type):
-        nested = [k for k, v in vars(name.value).items() if public_names.identity(v) in HOMES]
+        inside = vars(name.value).items()
+        elsewhere = [k for k, v in inside if type(v).__module__.startswith("sklearn.")]
+        nested = elsewhere + [k for k, v in inside if public_names.identity(v) in HOMES]
         lines += [f".. autoclass:: {target}", "   :members:", "   :show-inheritance:"]
         lines += [f"   :inherited-members: {_described_bases(name.value)}"]
         lines += [f"   :exclude-members: {', '.join(nested)}"] if nested else []
