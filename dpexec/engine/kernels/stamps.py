@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["EXTRA", "times_of", "width"]
+__all__ = ["EXTRA", "HEAD", "times_of", "width"]
 
 EXTRA = 3
 """Numbers besides the one of each row: the time at the begin and at the end, and the processor's
 counter at the begin."""
+HEAD = 2
+"""Numbers that an item of a schedule notes before them: the thread, and the word that it lacked
+last."""
 
 
 def width(rows: int) -> int:

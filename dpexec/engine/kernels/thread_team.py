@@ -32,10 +32,10 @@ import numpy as np
 from dpexec.engine.kernels.atomics import increase, load, pause, store, take
 from dpexec.engine.kernels.compiling import entry
 from dpexec.engine.kernels.machine import count, integers
-from dpexec.engine.kernels.stamps import EXTRA, width
+from dpexec.engine.kernels.stamps import EXTRA, HEAD, width
 from dpexec.engine.kernels.tables import run, run_timed
 
-__all__ = ["HEAD", "Schedule", "attend", "lead"]
+__all__ = ["Schedule", "attend", "lead"]
 
 _WAITING, _DONE = 0, 2  # 1: somebody has taken it
 _SCHEDULE, _AT_WORK = 0, 8  # of the board, in bytes
@@ -44,8 +44,6 @@ _COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE, _WORDS, _TURN, _LAC
 _TABLE, _ROWS, _FIRST_WAIT, _LAST_WAIT, _THREAD, _AT, _FIRST_WORD, _LAST_WORD = range(8)
 """Of an item, in words."""
 _FIELDS = 8
-HEAD = 2
-"""Numbers that an item notes before the times: the thread, and the word that it lacked last."""
 _STOPPED = -1
 
 

@@ -26,7 +26,7 @@ from dpexec.engine.compile.bindings.records import (
 )
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.kernels import stamps
-from dpexec.engine.kernels.thread_team import HEAD
+from dpexec.engine.kernels.stamps import HEAD
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
