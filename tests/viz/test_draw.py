@@ -314,5 +314,7 @@ def test_draw_of_a_program_without_operators():
 def test_notebook_shows_the_picture():
     drawing = viz.draw(mlp().data())
     bundle = drawing._repr_mimebundle_()
-    assert bundle["image/svg+xml"] == drawing.svg
+    head, rest = bundle["image/svg+xml"].split(">", 1)
+    assert 'width="100%" style="max-width:' in head  # it takes the width of its page
+    assert rest == drawing.svg.split(">", 1)[1]
     assert repr(drawing) == "<Drawing: 2 devices, 46 operators>"

@@ -78,6 +78,8 @@ def python_listing(
         kind: what it is for.
     """
     plain = inspect.unwrap(getattr(function, "func", function))
+    if not hasattr(plain, "__qualname__"):  # an object that can be called: its class has the text
+        plain = type(plain)
     name = f"{plain.__module__}.{plain.__qualname__}"
     return {"name": name, "kind": kind, "takes": "", "source": source_of(plain)}
 
