@@ -59,7 +59,7 @@ def told(code, rows):
         if isinstance(argument, Size | Quotient):
             return argument.at(rows)
         if isinstance(argument, Constant):
-            return argument._array.tolist()
+            return argument.array.tolist()
         return "later" if isinstance(argument, Late) or callable(argument) else argument
 
     found = []

@@ -279,7 +279,7 @@ def test_steps_of_several_places_are_in_order():
     Step(("", 3.0, 3.0)).kept_by(recorder)
     one.add(5.0)
     assert began(recorder) == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert recorder.binding == "one"
+    assert recorder.latest is one
 
 
 def test_places_are_forgotten_with_their_steps_and_followed_again_if_more_come():
