@@ -1,15 +1,15 @@
-"""The table of what computes operators faster than their declarations: by type and backend.
+"""The table of fast implementations of operators, by operator type and backend.
 
-The declaration of an operator has a kernel for all arrays (``numpy``). Beside it there may be
+The declaration of an operator has a kernel for all arrays (``numpy``). In addition there may be
 
-- ``code``: a lowering; the operator is part of a piece of machine code
+- ``code``: a lowering, by which the operator becomes part of a piece of machine code
   (:mod:`dpexec.engine.kernels.lowering`).
-- ``host``: a kernel for NumPy arrays that is called from Python, where operators are no parts of
-  pieces: only a run tells how many rows they have, or a block runs them.
-- ``gpu``: a kernel for arrays of GPUs.
+- ``host``: a kernel for NumPy arrays, called from Python for operators outside pieces: if their
+  number of rows is known only at run time, or if they run in a block.
+- ``gpu``: a kernel for arrays on GPUs.
 
-An implementation enters itself, by the decorator beside it. The modules of a backend are all those
-in its packages: a new file needs no entry elsewhere, and a deleted one leaves nothing behind.
+Implementations register themselves with a decorator. All modules in the packages of a backend are
+loaded, so a new file needs no entry elsewhere.
 """
 
 from __future__ import annotations

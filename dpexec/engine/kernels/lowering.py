@@ -8,13 +8,13 @@ kernels. It may decline (return False before it emits anything): then the operat
     def relu(code, x, out):
         code.emit(kernels.relu, x.size, x, out)
 
-Images may lie with their channels last in memory (``Value.channels_last``), though their shape
-says ``(batch, channels, height, width)``. A lowering sees this only if it declares to:
+The memory layout of images may be channels-last (``Value.channels_last``) although their shape is
+``(batch, channels, height, width)``. The declared ``layout`` says what a lowering can handle:
 
-- ``plain`` (the default): all inputs lie as their shapes say.
-- ``pointwise``: where all inputs have one shape they lie alike, in any way, and so will the
-  outputs of that shape; else all lie as their shapes say.
-- ``own``: the lowering asks for what it wants with :meth:`Code.laid` and marks its outputs.
+- ``plain`` (the default): all inputs have the layout of their shapes.
+- ``pointwise``: if all inputs have the same shape, they have the same layout, whichever it is, and
+  outputs of that shape get it, too; else all inputs have the layout of their shapes.
+- ``own``: the lowering requests layouts with :meth:`Code.laid` and marks those of its outputs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Kernels in machine code, and how they get their arguments.
 
-In machine code every kernel has the same signature: it gets the address of its arguments, which lie
-one after another as 64-bit words (integers, addresses of arrays, bits of float64 numbers), and
-returns 0, or something else if it refuses the values. So a sequence of calls is a table
+In machine code every kernel has the same signature: it takes the address of its arguments, an array
+of 64-bit words (integers, addresses of arrays, bits of float64 numbers), and returns 0, or another
+number if it rejects the values. So a sequence of calls is a table
 (:mod:`dpexec.engine.kernels.tables`).
 
-In Python a kernel is a function of typed arguments; what unpacks them is made from its signature::
+In Python a kernel is a function with typed arguments; the code that unpacks the words is generated
+from its signature::
 
     @kernel
     def scale(n: Count, factor: Number, x: Floats, out: Floats) -> int:
@@ -13,8 +14,7 @@ In Python a kernel is a function of typed arguments; what unpacks them is made f
             out[i] = x[i] * factor
         return 0
 
-numba is optional: nothing here may be imported unless :func:`dpexec.engine.kernels.available` says
-so.
+numba is optional: import this module only if :func:`dpexec.engine.kernels.available` is true.
 """
 
 from __future__ import annotations

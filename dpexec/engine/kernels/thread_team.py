@@ -1,23 +1,29 @@
-"""Several threads run the pieces of code of a step together, without the GIL.
+"""A team of threads that runs the pieces of code of a step, without the GIL.
 
-A *schedule* is a list of items, each a table of (kernel, arguments) as :func:`tables.run` takes
-it, and the numbers of the items that must have ended before it starts. Whoever is free takes the
-first item that is ready; what comes out does not depend on who does what. The thread that leads
-opens the schedule on the team's *board*, works until all is done, and closes it; the others attend:
-they wait for a schedule there and work on it. Waiting is spinning, for a bounded number of turns,
-since waking a thread takes longer (about 0.05 ms) than most of the gaps.
+A *schedule* is a list of items. An item is a table of (kernel, arguments) for :func:`tables.run`,
+with the numbers of the items that must end before it. A free thread takes the first item that is
+ready; results do not depend on which thread runs which item. The leading thread opens the schedule
+on the team's *board*, works until all items are done, and closes it. The other threads wait at the
+board for a schedule and work on it. They wait by spinning, for a bounded number of turns, as waking
+a thread takes longer (about 0.05 ms) than most gaps.
 
-Items may wait for other processes, too: for *words* in memory that these write. A word has come as
-far as it must when it is at least the number of the step.
+Items may also wait for other processes, by *words* in shared memory. The wait is over when the word
+is at least the number of the step.
 
-The board has two words: the address of the schedule's header (0: none is open), and how many
-threads work on it. The header: number of items, address of the items (address of the table, its
-rows, first and last of its waits, the thread that is to look at it first, where it notes what,
-first and last of its words), of the waits, of the states, the number of the item that refused its
-values, from 1 (0: none did), the address of the notes (0: nobody wants any), the bytes by which it
-moves on at the end of a run, the address of the words' addresses, that of the step's number, and
-that of the words that items were last seen to lack, by their addresses. An item notes the thread
-that ran it, the word that it lacked last (0: none), and what :func:`tables.run_timed` writes.
+The board has two words: the address of the schedule's header (0: none is open), and the number of
+threads working on it. The header has these fields:
+
+- the number of items, and the address of the items; an item holds the address of its table, the
+  number of rows, first and last of its waits, the thread that looks at it first, where it writes
+  its notes, and first and last of its words
+- the addresses of the waits and of the states
+- the number, from 1, of the item that rejected its values (0: none)
+- the address of the notes (0: not recorded), and the bytes by which it advances after each run
+- the addresses of the words' addresses, of the step's number, and of the words that items lacked
+  last, by their addresses
+
+The notes of an item are the thread that ran it, the word that it lacked last (0: none), and the
+stamps of :func:`tables.run_timed`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What code works on: values in buffers, and arguments of kernels that are no values."""
+"""Operands of code: values in buffers, and other arguments of kernels."""
 
 from __future__ import annotations
 
