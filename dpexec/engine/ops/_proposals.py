@@ -34,7 +34,7 @@ def same_sequences(**lods: Lod) -> list[tuple[int, int]]:
         lods: offsets by slot.
 
     Raises:
-        ValueError: the slots have different numbers of images.
+        ValueError: the slots have different numbers of rows for an image.
     """
     (first, lod), *others = lods.items()
     for name, other in others:

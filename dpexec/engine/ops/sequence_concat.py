@@ -1,4 +1,4 @@
-"""``sequence_concat``: sequences of several variables, each one after the other."""
+"""``sequence_concat``: concatenates the sequences of several variables, one by one."""
 
 from __future__ import annotations
 
