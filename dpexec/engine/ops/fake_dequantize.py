@@ -1,4 +1,4 @@
-"""``fake_dequantize_max_abs`` and similar operators: levels or bytes to the numbers they represent."""
+"""``fake_dequantize_max_abs`` and similar operators: levels or bytes back to real numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sequence_concat``: concatenates the sequences of several variables, one by one."""
+"""``sequence_concat``: concatenates several variables, sequence by sequence."""
 
 from __future__ import annotations
 
