@@ -111,7 +111,7 @@ KEEP = _can_keep()
 
 @functools.cache
 def _stamp(function: Any) -> int:
-    """Says what a function does: its bytecode, the numbers that it knows, and all that it calls."""
+    """A key of a function's behaviour: its bytecode, constants, and the functions that it calls."""
     codes: list[CodeType] = [function.__code__]
     parts: list[tuple[Any, ...]] = []
     for code in codes:
@@ -150,15 +150,15 @@ def _alone(place: Path) -> Iterator[None]:
 
 
 class _Kept(FunctionCache):
-    """The machine code of a function on disk; numba's own, but for three things.
+    """The cached machine code of a function: numba's cache with three differences.
 
-    It does less before it loads; what was compiled is out of date as soon as anything changes that
-    the function calls, in whatever file that is; and of processes that need it at once, as workers
-    do, one compiles and the others load.
+    Loading does less work. Code is out of date as soon as a called function changes, in whatever
+    file. If several processes, such as workers, need the same code, one compiles and the others
+    load it.
 
     Args:
         function: the function.
-        turn: is closed when the function is compiled.
+        turn: closed when the function is compiled.
         loads: how its arguments are read.
     """
 

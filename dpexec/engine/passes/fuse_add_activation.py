@@ -12,7 +12,7 @@ _ACTIVATIONS = ("relu", "sigmoid", "tanh")
 
 
 class FuseAddActivation:
-    """Fuse ``relu``, ``sigmoid`` or ``tanh`` with an ``elementwise_add`` that only they read.
+    """Fuse ``relu``, ``sigmoid`` and ``tanh`` with the ``elementwise_add`` that they alone read.
 
     Their gradients are fused, too; Paddle fuses only the gradient of ``relu``. Paddle also fuses
     ``scale`` but loses its bias, so ``scale`` is not fused here. The fused operators compute the

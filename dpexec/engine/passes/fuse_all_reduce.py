@@ -16,7 +16,7 @@ __all__ = ["FuseAllReduce"]
 
 @dataclass(frozen=True, eq=False)
 class FuseAllReduce:
-    """Merge the all-reduces of a layer: of parameters with the same name before the first dot.
+    """Merge the all-reduces of parameters that share the name before the first dot.
 
     As in Paddle, weight and bias of a layer share an all-reduce, but gradients of different data
     types do not. With ``megabytes``, neighbouring layers are merged, too, up to that size. The

@@ -15,7 +15,7 @@ __all__ = ["FuseOptimizer"]
 
 
 class FuseOptimizer:
-    """Merge a device's updates (``adam``, ``momentum``, ``sgd``) that differ only in variables.
+    """Merge updates of a device (``adam``, ``momentum``, ``sgd``) that differ in variables alone.
 
     The updates of a group have the same attributes, learning rate and data type. As in Paddle,
     updates with sparse gradients are not merged. In Reduce mode every owner gets its own fused
