@@ -146,7 +146,7 @@ class Operator:
 
     @property
     def reads(self) -> list[str]:
-        """Variables it depends on: `needs`, and outputs whose old value it may keep or add to."""
+        """Variables it depends on: its needs, and outputs whose old value it may keep or add to."""
         added_to = self.writes if self.bodies else self.continued
         return list(dict.fromkeys([*self.needs, *added_to])) if added_to else self.needs
 

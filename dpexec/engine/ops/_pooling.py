@@ -203,7 +203,7 @@ class Pooling:
         return counts
 
     def maximum_grad(self, xp: Any, x: Any, out: Any, d_out: Any) -> Any:
-        """The gradient of `maximum`; of several equal maxima, the first one gets the gradient."""
+        """The gradient of :meth:`maximum`; of equal maxima, the first one gets it."""
         if self._one_by_one:
             return self.gathered(xp, x.shape, self.places(xp, x)[1], d_out)
         padded = self._padded(xp, x, xp.finfo(x.dtype).min)
@@ -260,7 +260,7 @@ class Pooling:
         return d_x.reshape(shape)
 
     def mean_grad(self, xp: Any, d_out: Any) -> Any:
-        """The gradient of `mean`, divided equally among the elements of each window."""
+        """The gradient of :meth:`mean`, divided equally among each window's elements."""
         share = d_out / self._counts(xp, d_out.dtype)
         if self._one_by_one:
             size = tuple(axis.size for axis in self.axes)
