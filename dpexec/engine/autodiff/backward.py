@@ -22,9 +22,10 @@ Callback = Callable[..., Any]
 
 
 class GradientNames:
-    """Names of gradients that are not taken yet; remembers which variable each belongs to.
+    """Makes unused names for gradients, and remembers the variable of each.
 
-    A program that has gradients already gets ``grad/`` in front, once per backward pass so far.
+    If the program has gradients already, names get the prefix ``grad/``, once per earlier backward
+    pass.
     """
 
     def __init__(self, block: Block) -> None:
@@ -61,28 +62,28 @@ def append_backward(
     """Append the operators that compute the gradients of a loss.
 
     Args:
-        loss: shape ``(1,)``; of another shape, the sum of its elements is meant. (The real Paddle
-            starts from a gradient of one element then, and reads on behind it.)
-        parameter_list: parameters, or their names, whose gradients are wanted; by default all that
-            are trainable.
+        loss: shape ``(1,)``; for another shape, the sum of its elements is differentiated. (The
+            real Paddle then starts from a gradient of one element and reads out of bounds.)
+        parameter_list: parameters, or their names, whose gradients are wanted; by default all
+            trainable ones.
         no_grad_set: variables, or their names, at which gradients stop, besides those with
             ``stop_gradient``.
         callbacks: called as ``callback(block=..., context=...)`` after every operator; the context
             maps gradients to their variables, and ``"__current_op_desc__"`` to the operator.
-        checkpoints: variables, or their names, to keep for the backward pass; what lies between
-            them is computed again there. Dropouts get their seeds as variables.
+        checkpoints: variables, or their names, to keep for the backward pass; variables between
+            them are recomputed there. Dropouts then get their seeds from variables.
 
     Returns:
         Pairs of parameter and gradient, in the order of ``parameter_list``.
 
-    In a branch (``cond``, ``case``, ``Switch``) the gradients go to a block of their own. That runs
-    behind the branch if this runs, and goes on through the operators before it.
+    In a branch (``cond``, ``case``, ``Switch``) the gradients go to a separate block. It runs after
+    the branch, if the branch was taken, and also differentiates the operators before the branch.
 
     Raises:
         TypeError: an argument is of a wrong type.
         ValueError: a callback cannot be called.
-        NotImplementedError: the loss lies in a sub-block that is complete, or one is in the way of
-            recomputation.
+        NotImplementedError: the loss is in a sub-block that is complete already, or a sub-block
+            prevents recomputation.
         MissingGradientError: an operator between loss and parameters has no gradient.
 
     Source: ``fluid.backward.append_backward``.
@@ -133,7 +134,7 @@ def calc_gradient(
     target_gradients: Variable | list[Variable | None] | None = None,
     no_grad_set: Iterable[Variable | str] | None = None,
 ) -> Any:
-    """As :func:`gradients`, but a single input gives its gradient and not a list."""
+    """Like :func:`gradients`, but returns the gradient itself for a single input, not a list."""
     found = gradients(targets, inputs, target_gradients, no_grad_set)
     return found[0] if len(found) == 1 else found
 
@@ -146,14 +147,14 @@ def gradients(
 ) -> list[Variable | None]:
     """Append the operators that carry gradients from targets back to inputs.
 
-    Where a target also depends on another one, its own gradient and the one that comes from there
-    are added; the real Paddle overwrites one with the other.
+    If a target also depends on another target, its own initial gradient and the one that flows
+    back from the other are added; the real Paddle overwrites one with the other.
 
     Args:
         targets: variables of one block.
         inputs: variables of the same program.
-        target_gradients: gradients of the targets to start from, of the targets' shapes; ones
-            where there is None.
+        target_gradients: initial gradients of the targets, with the targets' shapes; None is a
+            gradient of ones.
         no_grad_set: variables, or their names, at which gradients stop, besides those with
             ``stop_gradient``.
 
@@ -163,7 +164,7 @@ def gradients(
     Raises:
         TypeError: an argument is of a wrong type.
         ValueError: numbers or shapes of targets and target_gradients differ.
-        MissingGradientError: an operator in the way has no gradient.
+        MissingGradientError: an operator between inputs and targets has no gradient.
 
     Source: ``fluid.gradients``.
     """
@@ -197,7 +198,7 @@ def gradients(
 
 
 def _seed(loss: Variable, grad: str, callsite: CallSite | None) -> PendingOp:
-    """The gradient of a loss; replicas find it by its role, to divide it among them."""
+    """The operator that seeds the loss gradient; replication finds it by role, to scale it."""
     attrs = {"shape": [1], "value": 1.0, "dtype": loss.dtype, "force_cpu": False}
     attrs[roles.ROLE] = roles.BACKWARD | roles.LOSS
     return PendingOp("fill_constant", {}, {"Out": [grad]}, attrs, callsite)
@@ -227,15 +228,15 @@ def append_gradients(
     """Append the backward pass of some operators.
 
     Args:
-        block: gets the operators.
-        path: the operators that are differentiated, in order.
-        seeds: what makes the first gradients.
-        supplied: for gradients that the user gives, the variables to read in their place.
+        block: the block to append to.
+        path: the operators to differentiate, in order.
+        seeds: operators that make the initial gradients.
+        supplied: maps gradients that the user supplies to the variables that hold them.
         no_grad: names of variables at which gradients stop.
-        grad_of: the names of gradients.
-        callbacks: called behind every operator but the seeds, with the block and a context.
-        checkpoints: names of variables to keep; what lies between them is computed again.
-        outside: gradients that are variables around the block, also if it writes them.
+        grad_of: makes the names of gradients.
+        callbacks: called after every operator but the seeds, with the block and a context.
+        checkpoints: names of variables to keep; variables between them are recomputed.
+        outside: gradients that are variables of an outer block, even if this block writes them.
     """
     have = {name for seed in seeds for name in seed.writes()} | set(supplied)
     if checkpoints:
@@ -273,13 +274,13 @@ def _append_step(
     )
     for grad in made:
         var = block._find_var_recursive(variable_of[grad.name])
-        if var is not None:  # a gradient is like its variable, whatever could be derived
+        if var is not None:  # a gradient has its variable's shape, even if inference knows less
             grad.set_spec(grad.spec.replace(shape=var.shape, dtype=var.dtype))
     return op
 
 
 def _ops_until(block: Block) -> list[Operator]:
-    """The operators that run until a block ends, in order: of the blocks around it, too."""
+    """The operators that have run when a block ends, in order, including outer blocks."""
     around = _ops_until(block.program.block(block.parent_idx)) if block.idx else []
     return [*around, *block.ops]
 

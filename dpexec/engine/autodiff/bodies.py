@@ -20,15 +20,15 @@ def append_gradient_block(
     """Append the block that computes the gradients of a body to the program.
 
     Args:
-        body: the block of an operator; the program is in the block that its gradient goes to.
-        given: for outputs of the body, the variables that their gradients are read from; those
-            that are not there yet are made in the block around.
+        body: the forward block; the program's current block must be the one for its gradient.
+        given: maps outputs of the body to variables with their gradients. Missing ones are made in
+            the outer block.
         no_grad: names of variables at which gradients stop.
-        inside: those of them that belong to the new block: the operator that runs it gives them
-            values.
+        inside: gradients in ``given`` that belong to the new block, and that the operator running
+            it sets.
 
     Returns:
-        A block in the current one, whose gradients have the names of the variables with ``@GRAD``.
+        A block inside the current one; gradients are named after their variables, with ``@GRAD``.
     """
     program = body.program
     around = program.current_block()

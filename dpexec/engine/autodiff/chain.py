@@ -1,9 +1,9 @@
 """The chain rule on operators: which operators compute the gradients, in which order.
 
-The whole engine: :func:`relevant_ops` finds what lies between the targets and what they depend on,
-:func:`chain_rule` asks each of these operators, last first, for its gradient operators,
-:func:`add_up` sums gradients that several of them contribute to, and :func:`fill_missing` supplies
-zeros for outputs that no gradient flows into. Names and order are those of Paddle 1.8.
+There are four steps. :func:`relevant_ops` finds the operators between inputs and targets.
+:func:`chain_rule` asks each of them, last first, for its gradient operators. :func:`add_up` sums
+gradients with several contributions. :func:`fill_missing` supplies zeros for outputs without a
+gradient. Names and order are those of Paddle 1.8.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["PendingOp", "add_up", "chain_rule", "fill_missing", "relevant_ops"]
 
 @dataclass
 class PendingOp:
-    """An operator of the backward pass that is not in a block yet, so that names may change."""
+    """An operator of the backward pass that is not in a block yet: its names may still change."""
 
     type: str
     inputs: dict[str, list[str]]
@@ -50,7 +50,7 @@ def relevant_ops(
     Args:
         ops: all operators, in program order.
         targets: names of the variables that are differentiated.
-        inputs: where the gradients shall arrive; empty for wherever they can.
+        inputs: names of the variables whose gradients are wanted; empty for all.
         no_grad: names of variables at which gradients stop.
     """
     ops = [op for op in ops if op.definition.make_undo or not op.definition.no_grad]
@@ -79,12 +79,12 @@ def chain_rule(
 
     Args:
         path: operators in program order.
-        have: gradients to start from; grows by those that are made.
+        have: initial gradients; new gradients are added to it.
         no_grad: names of variables at which gradients stop.
-        grad_of: the name of the gradient of a variable.
+        grad_of: returns the name of a variable's gradient.
 
     Raises:
-        MissingGradientError: an operator in the way has no gradient.
+        MissingGradientError: an operator of ``path`` has no gradient.
     """
     steps: list[PendingOp] = []
     for op in reversed(path):
@@ -129,7 +129,7 @@ def _origin_attrs(op: Operator) -> dict[str, Any]:
 def _without_blanks(
     given: Mapping[str, list[str]], slots: Iterable[opdef.Slot]
 ) -> dict[str, list[str]]:
-    """Unwanted gradients: mark their place in lists, where position counts; else drop them."""
+    """Drop unwanted gradients; in lists, where the position counts, use a placeholder."""
     many = {slot.name for slot in slots if slot.many}
     return {
         slot: [name or roles.EMPTY for name in names if name or slot in many]
@@ -138,7 +138,7 @@ def _without_blanks(
 
 
 def _require_constant_inputs(op: Operator, no_grad: set[str]) -> None:
-    """An operator without gradient is in nobody's way if it only works on constants."""
+    """Raise if an operator without gradient reads anything but constants."""
     varying: set[str] = set()
     made: set[str] = set()
     for other in op.block.ops:
@@ -160,15 +160,15 @@ def _require_constant_inputs(op: Operator, no_grad: set[str]) -> None:
 def add_up(
     steps: list[PendingOp], given: Mapping[str, list[str]], origin: Mapping[str, str], block: Block
 ) -> list[PendingOp]:
-    """Give every gradient one value: contributions get names of their own, and a ``sum``.
+    """Rename the contributions to each gradient, and add a ``sum`` of them.
 
-    The sum stands before the first step that reads the gradient, or at the end.
+    The sum is inserted before the first step that reads the gradient, or at the end.
 
     Args:
-        steps: in order; their names are changed.
-        given: for gradients that the user supplies, the variables to read in their place.
-        origin: the variable that each gradient belongs to.
-        block: the block the steps are meant for.
+        steps: the steps in order; contributions are renamed in place.
+        given: maps gradients that the user supplies to the variables that hold them.
+        origin: maps each gradient to its variable.
+        block: the block that will get the steps.
     """
     gradients = _Contributions(given, block)
     for step in steps:
@@ -184,14 +184,14 @@ def add_up(
 
 
 class _Contributions:
-    """What contributes to each gradient, while the steps that do are gone through.
+    """The contributions to each gradient while the steps are visited in order.
 
     Args:
-        given: for gradients that the user supplies, the variables to read in their place.
-        block: the block the steps are meant for.
+        given: maps gradients that the user supplies to the variables that hold them.
+        block: the block that will get the steps.
 
     Attributes:
-        steps: those so far, and the sums.
+        steps: the steps visited so far, with the sums.
     """
 
     def __init__(self, given: Mapping[str, list[str]], block: Block) -> None:
@@ -206,7 +206,7 @@ class _Contributions:
         self._counts: Counter[str] = Counter()
 
     def read(self, name: str, callsite: CallSite | None) -> str:
-        """What a step is to read; of a gradient, its one value."""
+        """The name that a step reads for a variable; for a gradient, the sum of contributions."""
         if name in self._parts and name not in self._read_as:
             self._sum(name, callsite)
         return self._read_as.get(name, name)
@@ -214,17 +214,17 @@ class _Contributions:
     def write(self, names: list[str], position: int) -> None:
         """Note that a step contributes to a gradient, under a name that may change."""
         name = names[position]
-        if self._read_as.pop(name, None):  # read already: this is of an older value
+        if self._read_as.pop(name, None):  # read already: the parts so far made an older value
             self._parts[name] = []
         self._parts.setdefault(name, []).append((names, position))
 
     def finish(self, callsite: CallSite | None) -> None:
-        """Sum what no step reads."""
+        """Sum the gradients that no step reads."""
         for name in self._parts:
             self.read(name, callsite)
 
     def _sum(self, grad: str, callsite: CallSite | None) -> None:
-        """Give the contributions to a gradient names of their own if there are several."""
+        """Rename the contributions to a gradient and sum them, if there are several."""
         parts = self._parts[grad]
         if len(parts) == 1:
             ((names, position),) = parts
@@ -243,14 +243,14 @@ class _Contributions:
 def fill_missing(
     steps: list[PendingOp], origin: Mapping[str, str], given: Iterable[str] = ()
 ) -> list[PendingOp]:
-    """Put ``fill_zeros_like`` before steps that need gradients which nothing contributes to.
+    """Insert ``fill_zeros_like`` before steps that need a gradient without contributions.
 
-    Zeros for the gradient of a gradient are like the variable of the forward pass.
+    Zeros for the gradient of a gradient have the shape of the forward variable.
 
     Args:
-        steps: in order.
-        origin: the variable that each gradient belongs to.
-        given: gradients that come from elsewhere.
+        steps: the steps in order.
+        origin: maps each gradient to its variable.
+        given: gradients that are supplied from outside.
     """
     filled: list[PendingOp] = []
     have = set(given)

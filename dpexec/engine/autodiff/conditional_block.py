@@ -1,4 +1,4 @@
-"""The gradient of ``conditional_block``: an operator whose body has the gradients of its body."""
+"""The gradient of ``conditional_block``: an operator whose body is the gradient of the branch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 @opdef.get("conditional_block").grad_maker
 def conditional_block_grad_maker(context: GradContext) -> list[GradOp]:
-    """``conditional_block_grad``, whose block is appended to the program here."""
+    """Make ``conditional_block_grad`` and append its block to the program."""
     forward = context.op
     body = forward._block_attr("sub_block")
     outputs = dict(zip(forward.outputs["Out"], context.output_grads["Out"], strict=True))

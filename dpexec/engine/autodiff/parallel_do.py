@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 @opdef.get("parallel_do").grad_maker
 def parallel_do_grad_maker(context: GradContext) -> list[GradOp]:
-    """``parallel_do_grad``, whose block is appended to the program here.
+    """Make ``parallel_do_grad`` and append its block to the program.
 
     Raises:
         NotImplementedError: a variable of the body has an error clip.

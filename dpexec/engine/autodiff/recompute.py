@@ -1,9 +1,9 @@
 """Recomputation: the backward pass computes activations again instead of keeping them.
 
-The checkpoints cut the forward operators into segments. Of a segment, only its checkpoints and
-what other segments read stay in memory; before its gradients, its operators are there once more,
-with ``.subprog_<n>`` in the names of their results. Memory for a network of ``n`` equal layers
-with ``sqrt(n)`` checkpoints falls from ``n`` to ``sqrt(n)``, for one forward pass more.
+The checkpoints cut the forward operators into segments. Only checkpoints and variables that other
+segments read stay in memory. Before the gradients of a segment its operators run once more, with
+``.subprog_<n>`` in the names of their results. For ``n`` equal layers and ``sqrt(n)`` checkpoints,
+memory falls from ``n`` to ``sqrt(n)`` layers, at the cost of a second forward pass.
 
 Source: checkpoints of Paddle 1.8's ``append_backward``; Chen, Xu, Zhang, Guestrin 2016.
 """
@@ -25,11 +25,11 @@ from dpexec.engine.ir.operator import Operator
 __all__ = ["chain_rule_with_checkpoints", "seed_dropouts"]
 
 Piece = tuple[int, int]
-"""From operator (included) to operator (not included), positions in the path."""
+"""A half-open range of positions in the path: first operator, and one behind the last."""
 
 
 def seed_dropouts(block: Block, path: Sequence[Operator]) -> None:
-    """Give every dropout its seed as a variable, so that it can be computed again.
+    """Give every dropout its seed as a variable, so that recomputation draws the same mask.
 
     Args:
         block: the block of the operators.
@@ -59,13 +59,13 @@ def chain_rule_with_checkpoints(
     Args:
         path: operators in program order.
         checkpoints: names of the variables that cut it.
-        have: gradients to start from; grows by those that are made.
+        have: initial gradients; new gradients are added to it.
         no_grad: names of variables at which gradients stop.
-        grad_of: the name of the gradient of a variable.
+        grad_of: returns the name of a variable's gradient.
 
     Raises:
-        NotImplementedError: an operator in the way has a sub-block.
-        MissingGradientError: an operator in the way has no gradient.
+        NotImplementedError: an operator of ``path`` has a sub-block.
+        MissingGradientError: an operator of ``path`` has no gradient.
     """
     for op in path:
         if op.bodies:
@@ -126,7 +126,7 @@ def _segments(
     readers: Mapping[str, list[int]],
     writers: Mapping[str, list[int]],
 ) -> list[Piece]:
-    """From one checkpoint to the next; and what comes before the first of these."""
+    """The segments between checkpoints, and the operators before the first segment."""
     if len(checkpoints) == 1:
         last = max(writers.get(checkpoints[0], [-1]))
         return [(0, last + 1)] if last > 0 else []
@@ -144,7 +144,7 @@ def _shared(
     readers: Mapping[str, list[int]],
     writers: Mapping[str, list[int]],
 ) -> set[str]:
-    """What stays in memory: what comes from outside, and what crosses the border of a segment."""
+    """Variables that stay in memory: inputs from outside, and those used in several segments."""
     found = {name for name in readers if name not in writers}
     for start, stop in pieces:
         for op in path[start:stop]:
@@ -171,10 +171,10 @@ def _is_persistable(block: Block, name: str) -> bool:
 
 
 def _again(op: Operator, renamed: Mapping[str, str], number: int) -> PendingOp:
-    """The same operator once more.
+    """A copy of an operator for the recomputation.
 
-    Stored results, such as the statistics of batch_norm, get a name of their own too: they must
-    advance once a step. The real Paddle advances them twice.
+    Persistable results, such as the statistics of batch_norm, are renamed, too: they must be
+    updated once per step. The real Paddle updates them twice.
     """
     suffix = f"{roles.RECOMPUTED}{number}"
     stored = {n: n + suffix for n in op.output_arg_names if _is_persistable(op.block, n)}

@@ -1,4 +1,4 @@
-"""The gradient of ``recurrent``: an operator whose body has the gradients of a step."""
+"""The gradient of ``recurrent``: an operator whose body is the gradient of one time step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 @opdef.get("recurrent").grad_maker
 def recurrent_grad_maker(context: GradContext) -> list[GradOp]:
-    """``recurrent_grad``, whose block is appended to the program here."""
+    """Make ``recurrent_grad`` and append its block to the program."""
     forward = context.op
     body = forward._block_attr("sub_block")
     outputs, scopes = forward.outputs["outputs"], forward.outputs["step_scopes"]
@@ -38,5 +38,5 @@ def recurrent_grad_maker(context: GradContext) -> list[GradOp]:
 
 
 def _stopping(body: Block) -> set[str]:
-    """Variables of the body at which gradients stop; an input has its name outside, too."""
+    """Variables of the body at which gradients stop; inputs have the same name outside."""
     return {name for name, var in body.vars.items() if var.stop_gradient}

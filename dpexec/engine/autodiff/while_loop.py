@@ -16,10 +16,10 @@ __all__: list[str] = []
 
 @opdef.get("while").grad_maker
 def while_grad_maker(context: GradContext) -> list[GradOp]:
-    """``while_grad``, whose block is appended to the program here.
+    """Make ``while_grad`` and append its block to the program.
 
-    The block of a round reads the gradients of what the round wrote by the names that
-    ``original_output_grad`` says.
+    ``original_output_grad`` lists the names by which the block reads the gradients of the
+    variables that a round wrote.
     """
     forward = context.op
     body = forward._block_attr("sub_block")
@@ -51,9 +51,9 @@ def while_grad_maker(context: GradContext) -> list[GradOp]:
 
 
 def _given(context: GradContext, body: Block) -> dict[str, str]:
-    """For what a loop writes, the gradient around it; "" where there can be none.
+    """The outer gradients of the variables that a loop writes; "" for one without gradient.
 
-    Arrays that nothing outside reads get one without entries, which rounds add to.
+    Tensor arrays that nothing outside reads get an empty array, to which rounds add gradients.
     """
     outputs = zip(context.op.outputs["Out"], context.output_grads["Out"], strict=True)
     given = {}

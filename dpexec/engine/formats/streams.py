@@ -72,7 +72,7 @@ def read(file: BinaryIO, kind: VarType, name: str, path: Any) -> LoDTensor | Sel
 def _take(file: BinaryIO, size: int) -> bytes:
     here = file.tell()
     left = file.seek(0, os.SEEK_END) - here
-    if left < size:  # before the memory for a damaged size is asked for
+    if left < size:  # checked before allocating: a damaged file may ask for any size
         raise ValueError(f"it ends {size - left} bytes too early")
     file.seek(here)
     return file.read(size)

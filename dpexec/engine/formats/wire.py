@@ -1,7 +1,7 @@
-"""Messages in Paddle's ``framework.proto``, to and from bytes.
+"""Encodes and decodes the messages of Paddle's ``framework.proto``.
 
-The format is frozen (Paddle 1.x), so a table of its fields and the few rules of the proto2 wire
-format do. A message is a dict of its fields; a repeated field is a list, an absent one is absent.
+The format is frozen (Paddle 1.x), so a table of its fields and a small proto2 codec are enough. A
+message is a dict of its fields. A repeated field is a list, and a missing field has no entry.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _decoded(kind: str, data: memoryview) -> Message:
     message: Message = {}
     for number, wire, value in _records(data):
         if number not in fields:
-            continue  # of a later version: the format lets readers pass over it
+            continue  # a field of a later version, which readers may skip
         name, field_kind, repeated = fields[number]
         values = _values(field_kind, wire, value)
         if repeated:
@@ -193,7 +193,7 @@ def decode(kind: str, data: bytes) -> Message:
         data: its bytes.
 
     Raises:
-        EnforceNotMet: these bytes are no such message.
+        EnforceNotMet: the bytes are not such a message.
     """
     try:
         return _decoded(kind, memoryview(data))

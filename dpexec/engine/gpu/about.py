@@ -1,4 +1,4 @@
-"""Which libraries GPUs are used with."""
+"""The libraries that run operators on GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["libraries"]
 
 
 def libraries() -> dict[str, str]:
-    """What does what on the GPUs of this process; nothing if there are none."""
+    """The libraries in use on the GPUs of this process, by purpose; empty without GPUs."""
     if not is_compiled_with_cuda():
         return {}
     cupy = array_module(CUDAPlace(0))

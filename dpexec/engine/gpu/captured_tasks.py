@@ -1,4 +1,4 @@
-"""Tasks on GPUs in pieces: some are launched as CUDA graphs, the steps between them one by one."""
+"""Runs tasks on GPUs in pieces: some as CUDA graphs, the steps between them one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CapturedTasks:
     """Runs tasks with CUDA graphs, if their plan allows them.
 
     Args:
-        moving: whether variables are elsewhere at every step, see :func:`pieces_of`.
+        moving: whether variables have new addresses at every step, see :func:`pieces_of`.
     """
 
     def __init__(self, moving: bool = False) -> None:
@@ -36,14 +36,14 @@ class CapturedTasks:
         checks: Checks,
         usual: Callable[[Sequence[Step]], None],
     ) -> None:
-        """Run a task on the current stream; its checks come to an end before its updates begin.
+        """Run a task on the current stream; its checks are complete before its updates begin.
 
         Args:
-            binding: what it is a part of.
-            number: of the task.
+            binding: the binding of the plan.
+            number: number of the task.
             envs: the values, per device.
-            checks: those that were begun, and get what pieces begin.
-            usual: runs steps that are in no graph.
+            checks: pending checks of the step; checks of this task are added.
+            usual: runs steps that are not in a graph.
         """
         plan, device = binding.plan, binding.plan.tasks[number].device
         if not plan.captured or plan.tasks[number].is_collective or device is None:

@@ -1,4 +1,4 @@
-"""Checks of values that were begun on GPUs, and are looked at before a variable changes."""
+"""Asynchronous checks of values on GPUs, whose results are read before a variable changes."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ class _Begun:
 
 
 class Checks:
-    """The checks of a step that nobody has looked at."""
+    """The checks of a step whose results were not read yet."""
 
     def __init__(self) -> None:
         self._begun: list[_Begun] = []
         self._lock = threading.Lock()
 
     def begin(self, check: Check, place: CUDAPlace, step: Step, inputs: Env) -> None:
-        """Copy to the host what a check looks at, behind what is on the current stream.
+        """Enqueue the copy of a check's values to the host on the current stream.
 
         Args:
-            check: what is to be looked at.
+            check: the check.
             place: the GPU.
-            step: whose values they are.
-            inputs: the values of its variables, for the message.
+            step: the step that is checked.
+            inputs: the values of the step's variables, for the error message.
         """
         extremes, done = to_host(place, check.extremes)
         self._begun.append(_Begun(check, extremes, done, step, inputs))
 
     def look(self) -> None:
-        """Wait for the copies.
+        """Wait for the copies and check them.
 
         Raises:
-            EnforceNotMet: a value was refused; names operator, variables and the user's line.
+            EnforceNotMet: a value is invalid; names operator, variables and the user's line.
         """
-        with self._lock:  # several updates may ask at the same time: none may go ahead
+        with self._lock:  # concurrent updates must all wait until the checks are done
             while self._begun:
                 self._begun[0].look()
                 self._begun.pop(0)

@@ -1,4 +1,4 @@
-"""Copies to page-locked memory of the host, which the GPU makes while the host goes on."""
+"""Asynchronous copies from a GPU to page-locked host memory."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dpexec.engine.core.places import CUDAPlace, array_module
 __all__ = ["to_host"]
 
 _landing: list[tuple[Any, Any]] = []
-"""Copies on their way, with their events: CuPy would give memory that nobody holds to others."""
+"""Pending copies with their events; without this reference CuPy would reuse their memory."""
 _lock = threading.Lock()
 
 
 def to_host(place: CUDAPlace, value: Any) -> tuple[Any, Any]:
-    """A copy behind what is on the current stream, and the event that says that it is complete.
+    """Enqueue a copy on the current stream; returns it with the event of its completion.
 
     Args:
         place: the GPU, which is current.
-        value: what a variable holds.
+        value: the value of a variable.
     """
     cuda = array_module(place).cuda
     host = with_arrays(value, functools.partial(_begun, cuda))

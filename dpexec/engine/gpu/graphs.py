@@ -1,14 +1,14 @@
-"""CUDA graphs: pieces of a task that are launched at once, with the addresses that they had.
+"""CUDA graphs: pieces of a task that are captured with their addresses and launched at once.
 
-A piece runs as usual the first time, when CuPy compiles kernels and cuBLAS takes its memory. The
-second time it is captured on a stream of its own, and from then on only launched. What is allocated
-meanwhile comes from a pool of the piece's own, so nobody else ever gets it.
+The first time, a piece runs as usual, while CuPy compiles kernels and cuBLAS allocates its memory.
+The second time it is captured on its own stream, and from then on only launched. Memory allocated
+during the capture comes from the piece's own pool, so no other code gets it.
 
-Variables that the plan keeps (parameters, the state of optimizers), results of other pieces, and
-sums that come in the same array twice are used where they are, and if one has moved the piece is
-captured again. Anything else that a piece reads (feeds, other sums, what an operator made that runs
-by itself) is copied into memory of the piece in front of every launch, and where its random numbers
-begin is written there.
+The graph reads some inputs at their own addresses: variables that the plan keeps (parameters,
+optimizer state), results of other pieces, and sums that were in the same array twice. If one of
+them moves, the piece is captured again. All other inputs (feeds, other sums, results of operators
+outside graphs) are copied into the piece's memory before every launch, as are the origins of its
+random numbers.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from dpexec.engine.ir.operator import Operator
 __all__ = ["GraphPiece", "Pieces", "is_capturable", "pieces_of"]
 
 _FEWEST_STEPS = 2
-_MOST_CAPTURES = 4  # of a piece whose variables move again and again
+_MOST_CAPTURES = 4  # then a piece whose variables keep moving runs without a graph
 
 Begin = Callable[[Check, Step, Env], None]
 Pieces: TypeAlias = "list[GraphPiece | Sequence[Step]]"
 
 
 def pieces_of(plan: Plan, device: int, steps: Sequence[Step], moving: bool) -> Pieces:
-    """A task as pieces that are captured, and steps between them that are not.
+    """Divide a task into pieces that are captured, and lists of steps that are not.
 
-    Checks of values come to an end in front of the first step that overwrites a parameter, so a
+    Checks of values must be complete before the first step that overwrites a parameter, so a new
     piece begins there.
 
     Args:
-        plan: that the task is of.
-        device: where it runs.
-        steps: of the task.
-        moving: whether variables that the plan keeps are elsewhere at every step: they are copied
-            then like anything else that pieces read.
+        plan: the task's plan.
+        device: the device that runs the task.
+        steps: the steps of the task.
+        moving: whether variables that the plan keeps have new addresses at every step; they are
+            then copied like other inputs.
     """
     pieces: Pieces = []
     for fits, found in _split(plan, steps):
@@ -62,7 +62,7 @@ def pieces_of(plan: Plan, device: int, steps: Sequence[Step], moving: bool) -> P
 
 
 def _split(plan: Plan, steps: Sequence[Step]) -> Iterator[tuple[bool, list[Step]]]:
-    """Neighbours that fit into a graph, or do not; the first update begins anew."""
+    """Runs of steps that all can, or all cannot be captured; the first update begins a new run."""
     first = next((step for step in steps if _updates(plan, step)), None)
     found: list[Step] = []
     kind = False
@@ -81,11 +81,11 @@ def _split(plan: Plan, steps: Sequence[Step]) -> Iterator[tuple[bool, list[Step]
 
 
 def is_capturable(op: Operator) -> bool:
-    """Whether a graph can repeat an operator.
+    """Whether a graph can replay an operator.
 
-    A graph repeats kernels and copies with the arguments that they had. So it can have nothing that
-    looks at values on the host, and nothing that takes values of the host, such as constants that
-    NumPy makes, whose copy would be read from page-locked memory that is somebody else's by then.
+    A graph replays kernels and copies with their captured arguments. So an operator in it must not
+    read values on the host, nor copy values from the host, such as constants made by NumPy: a
+    replayed copy would read page-locked memory that has been reused by then.
 
     Args:
         op: the operator.
@@ -100,27 +100,27 @@ def is_capturable(op: Operator) -> bool:
 
 
 def _updates(plan: Plan, step: Step) -> bool:
-    """Whether a step overwrites something that the plan keeps."""
+    """Whether a step overwrites a variable that the plan keeps."""
     op, device = step.node.op, step.node.device
     return op is not None and any((device, n) in plan.overwritten for n in op.output_arg_names)
 
 
 class GraphPiece:
-    """Some steps of a device, in order, that look at no value.
+    """Consecutive steps of a device that can be captured in a graph.
 
     Args:
-        plan: that they are of.
-        device: where they run.
+        plan: the plan of the steps.
+        device: the device that runs them.
         steps: the steps.
         moving: see :func:`pieces_of`.
 
     Attributes:
         steps: the same.
         xp: ``cupy``.
-        writes: names of what they write.
-        overwritten: names of what the plan overwrites.
-        updates: whether they overwrite something that the plan keeps.
-        reserve: where its graphs have their memory.
+        writes: names of the variables that the steps write.
+        overwritten: names of the variables that the plan overwrites.
+        updates: whether the steps overwrite a variable that the plan keeps.
+        reserve: the memory pool of its graphs.
     """
 
     def __init__(self, plan: Plan, device: int, steps: Sequence[Step], moving: bool) -> None:
@@ -158,8 +158,8 @@ class GraphPiece:
         Args:
             env: the values of the device.
             usual: runs steps one by one.
-            fixed: results of pieces before this one in the task; gets those of this one.
-            begin: begins a check of a step, whose inputs it is told.
+            fixed: results of earlier pieces of the task; the results of this one are added.
+            begin: begins a check of a step, given the step's inputs.
         """
         self._runs += 1
         if self._captured is None or not self._captured.fits(env):
@@ -180,11 +180,11 @@ class GraphPiece:
             begin(check, step, inputs)
 
     def _capture(self, env: Env, known: Mapping[str, Any]) -> _Captured | None:
-        """What is launched from now on; None if it cannot be captured.
+        """Capture a graph of the steps; None if that is not possible.
 
         Args:
             env: the values of the device.
-            known: values that stay where they are, unless they are others by now.
+            known: values whose addresses are expected to stay the same.
         """
         given = {name: env.find(name) for name in self._reads}
         given = {name: value for name, value in given.items() if value is not None}
@@ -206,17 +206,17 @@ class GraphPiece:
 
 
 class _Captured:
-    """A graph with the memory that it works in.
+    """A captured graph with its memory.
 
     Args:
-        piece: the steps.
+        piece: the piece.
         env: the values of the device.
-        given: those of them that the piece reads.
-        stay: names of what is used where it is.
+        given: the values that the piece reads.
+        stay: names of inputs that are read at their own addresses, without a copy.
 
     Attributes:
-        results: what it writes, at the same place after every launch.
-        checks: of values that it computes, with the step that they are of and its inputs.
+        results: the values that it writes, in the same arrays after every launch.
+        checks: checks of computed values, each with its step and the step's inputs.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class _Captured:
         xp = piece.xp
         self._seed = env.shard.weight, env.shard.share
         self._kept = {name: value for name, value in given.items() if name in stay}
-        self._reserve = piece.reserve  # the graph has addresses there as long as it is
+        self._reserve = piece.reserve  # keeps the pool alive: the graph refers to its addresses
         drawing = [s for s in piece.steps if s.node.op and s.node.op.definition.is_random]
         with self._reserve.current(xp) as stream:
             self._copies = {
@@ -245,17 +245,17 @@ class _Captured:
         self.results = {name: inner[name] for name in piece.writes if name in inner}
 
     def fits(self, env: Env) -> bool:
-        """Whether what it reads where it is lies there, and sizes and numbers are the same."""
+        """Whether uncopied inputs are still the same arrays, and all shapes and shares the same."""
         if (env.shard.weight, env.shard.share) != self._seed:
             return False
         sizes = all(_form(env.find(name)) == _form(copy) for name, copy in self._copies.items())
         return sizes and all(env.find(name) is value for name, value in self._kept.items())
 
     def launch(self, env: Env) -> None:
-        """Enqueue it on the current stream.
+        """Enqueue the graph on the current stream.
 
         Args:
-            env: what it reads, and gets what it writes.
+            env: the values of the device; the results are added.
         """
         for name, copy in self._copies.items():
             for target, source in zip(_arrays(copy), _arrays(env[name]), strict=True):
@@ -266,7 +266,7 @@ class _Captured:
 
 
 def _arrays(value: Any) -> list[Any]:
-    """The arrays that a value consists of."""
+    """The arrays inside a value."""
     return [value.row_array, value.value] if isinstance(value, SelectedRows) else [value]
 
 
@@ -280,7 +280,7 @@ def _form(value: Any) -> Any:
 
 
 def _run(steps: Sequence[Step], env: Env) -> Iterator[tuple[Check, Step, Env]]:
-    """Run steps; gives the checks that they would make."""
+    """Run steps; returns the checks that they would make."""
     for step in steps:
         assert step.node.device is not None and step.node.op is not None
         inputs = Env()
@@ -291,7 +291,7 @@ def _run(steps: Sequence[Step], env: Env) -> Iterator[tuple[Check, Step, Env]]:
 
 
 def _names(steps: Sequence[Step]) -> tuple[list[str], list[str]]:
-    """What steps read that comes from outside, and what they write."""
+    """The names that steps read from outside, and the names that they write."""
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
     for step in steps:

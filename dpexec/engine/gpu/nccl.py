@@ -1,10 +1,9 @@
 """Sums and broadcasts between GPUs through NCCL.
 
-NCCL adds up in an order of its own, which depends on the GPUs and how they are connected: from
-three GPUs on, results differ from those of :mod:`dpexec.engine.compile.plans.collectives` in their
-last
-bits. ``FLAGS_cudnn_deterministic=1``, by which users of fluid ask for equal runs, keeps the order
-of the devices, and peer copies.
+NCCL sums in its own order, which depends on the GPUs and their connections. From three GPUs on,
+results differ from those of :mod:`dpexec.engine.compile.plans.collectives` in the last bits.
+``FLAGS_cudnn_deterministic=1``, fluid's flag for reproducible runs, disables NCCL: values are
+exchanged by peer copies and summed in the order of the devices.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ TYPES = {
     "int32": "NCCL_INT32",
     "int64": "NCCL_INT64",
 }
-"""What NCCL adds up: its names by NumPy's."""
+"""The data types that NCCL sums: its names by NumPy's names."""
 _enqueuing = threading.Lock()
-"""One group at a time: a communicator belongs to one thread at a time, and groups that overlap
-must come in the same order on the stream of every GPU, or they wait for each other forever."""
+"""Admits one group of calls at a time: a communicator is not thread-safe, and overlapping groups
+must be enqueued in the same order on the stream of every GPU, or they deadlock."""
 
 
 def library(cupy: Any) -> Any:
@@ -49,18 +48,18 @@ def library(cupy: Any) -> Any:
         cupy: the module.
     """
     if not hasattr(cupy.cuda, "nccl"):
-        importlib.import_module("cupy.cuda.nccl")  # it says once how to install NCCL if it lacks
+        importlib.import_module("cupy.cuda.nccl")  # says once how to install NCCL
     return cupy.cuda.nccl
 
 
 def is_chosen(places: Sequence[Place]) -> bool:
     """Whether replicas on these places exchange values through NCCL.
 
-    They must be on GPUs of their own, and ``FLAGS_cudnn_deterministic`` must not be set in the
+    Each replica must have its own GPU, and ``FLAGS_cudnn_deterministic`` must not be set in the
     environment.
 
     Args:
-        places: of the replicas.
+        places: the places of the replicas.
     """
     gpus = [place.device_id for place in places if isinstance(place, CUDAPlace)]
     alone = len(set(gpus)) == len(places) > 1
@@ -70,10 +69,10 @@ def is_chosen(places: Sequence[Place]) -> bool:
 
 
 def exchanging(binding: Binding) -> Binding:
-    """The same binding, with NCCL for the tasks that it serves.
+    """The same binding, with NCCL for the collective tasks that it supports.
 
     Args:
-        binding: of a plan whose replicas are on GPUs of their own.
+        binding: the binding of a plan whose replicas each have their own GPU.
     """
     plan = binding.plan
     tasks = (task for task in plan.tasks if task.is_collective)
@@ -83,13 +82,13 @@ def exchanging(binding: Binding) -> Binding:
 
 @dataclass(frozen=True)
 class NcclCall:
-    """What one GPU gives to a sum, and where it gets it.
+    """One GPU's part of an NCCL operation.
 
     Args:
-        given: an array.
-        made: another one, or the same; None if it goes to another one.
-        root: rank of the GPU that has the value, or gets the sum; None: all have, and get.
-        how: what becomes of the values of all; None: that of the root goes to all.
+        given: the array that it sends.
+        made: the array for the result, possibly ``given``; None if another GPU gets the result.
+        root: rank of the GPU that broadcasts the value or gets the sum; None for an all-reduce.
+        how: the reduction; None for a broadcast from the root.
     """
 
     given: Any
@@ -117,7 +116,7 @@ class NcclCall:
 
 @dataclass(frozen=True)
 class _Peer:
-    """The call of one replica, and where it is made."""
+    """The call of one replica, and its GPU."""
 
     device: int
     gpu: int
@@ -126,10 +125,10 @@ class _Peer:
 
 
 class _Exchange:
-    """A collective task as a few groups of calls of NCCL, on the streams that are current.
+    """A collective task as a few groups of NCCL calls on the current streams.
 
-    Sums are in the same arrays at every step, so that CUDA graphs can read them there; but not
-    values of variables, which outlive the step.
+    Sums are stored in the same arrays at every step, so that CUDA graphs can read them there.
+    Variables get new arrays, as their values outlive the step.
     """
 
     def __init__(self, task: Task, plan: Plan) -> None:
@@ -158,7 +157,7 @@ class _Exchange:
                         envs[peer.device][found.made] = peer.call.made
 
     def _peers(self, found: NodeSum, envs: Sequence[Env]) -> list[_Peer]:
-        """What goes from where to where; ranks are in the order of the devices."""
+        """The call of each replica; ranks are in the order of the devices."""
         name, devices, kept_as, receivers, how = found
         like, ranks, peers = envs[devices[0]][name], sorted({*devices, *receivers}), []
         what = call_of([*map(ranks.index, devices)], [*map(ranks.index, receivers)], how)
@@ -171,18 +170,18 @@ class _Exchange:
                 made = self._array(xp, device, kept_as, like) if gets else None
                 given = xp.ascontiguousarray(envs[device][name]) if gives else made
                 if len(devices) == 1 and gives:
-                    made = given  # it keeps what it hands on
+                    made = given  # the sender of a broadcast keeps its own value
                 stream = xp.cuda.get_current_stream().ptr
             call = NcclCall(given, made, *what)
             peers.append(_Peer(device, place.device_id, call, stream))
         return peers
 
     def _array(self, xp: Any, device: int, name: str, like: Any) -> Any:
-        """What a device gets something in."""
+        """The array that receives a device's result."""
         made = self._made.get((device, name))
         if made is None or (made.shape, made.dtype) != (like.shape, like.dtype):
             made = xp.empty(like.shape, like.dtype)
-        declared = self._variables.get(name)  # not of halves of operators
+        declared = self._variables.get(name)  # None for the halves of split operators
         if declared is None or not declared.persistable:
             self._made[device, name] = made
         return made
@@ -202,7 +201,7 @@ def _enqueue(cupy: Any, calls: Sequence[tuple[NodeSum, Sequence[_Peer]]]) -> Non
 
 
 def _independent(nodes: Sequence[OpNode]) -> list[list[OpNode]]:
-    """Nodes in groups, in order, none of which reads what another one of its group writes."""
+    """Divide nodes, in order, into groups in which no node reads another one's results."""
     groups: list[list[OpNode]] = []
     written: set[VarNode] = set()
     for node in nodes:
@@ -215,7 +214,7 @@ def _independent(nodes: Sequence[OpNode]) -> list[list[OpNode]]:
 
 
 def _is_served(found: NodeSum, envs: Sequence[Env]) -> bool:
-    """Whether NCCL has a call for it: of a dense value, to others, or of those who get the sum."""
+    """Whether NCCL supports a node: a dense broadcast, or a sum for the devices that take part."""
     devices, receivers = found.sources, found.targets
     values = [envs[device][found.name] for device in devices]
     if any(isinstance(value, SelectedRows) or value.dtype.name not in TYPES for value in values):
@@ -228,12 +227,12 @@ def _is_served(found: NodeSum, envs: Sequence[Env]) -> bool:
 def call_of(
     sources: Collection[int], targets: Collection[int], how: Reduction
 ) -> tuple[int | None, Reduction | None]:
-    """Which call takes values from some ranks to others.
+    """The NCCL operation that moves or sums values between ranks.
 
     Args:
         sources: ranks that have a value.
-        targets: those that get the result.
-        how: what becomes of several values.
+        targets: ranks that get the result.
+        how: the reduction of several values.
 
     Returns:
         Root and reduction of a :class:`NcclCall`.
@@ -245,5 +244,5 @@ def call_of(
 
 @functools.cache
 def _communicators(cupy: Any, gpus: tuple[int, ...]) -> list[Any]:
-    """One for each of some GPUs; they take a second to be made, and are kept."""
+    """One communicator per GPU; cached, as they take a second to create."""
     return list(library(cupy).NcclCommunicator.initAll(list(gpus)))

@@ -1,4 +1,4 @@
-"""Random numbers in CUDA graphs: where they begin is written before every launch."""
+"""Random numbers in CUDA graphs: the origin of each stream is written before every launch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ StreamOf = Callable[[Shard], RandomStream]
 
 
 class Origins:
-    """Words on a GPU from which the random operators of a graph draw their numbers.
+    """Counters on a GPU from which the random operators of a graph draw their numbers.
 
     Args:
-        xp: ``cupy``, whose current pool the words come from.
-        most: how many operators may draw.
+        xp: ``cupy``; its current pool provides the memory.
+        most: the largest number of random operators.
     """
 
     def __init__(self, xp: Any, most: int) -> None:
@@ -28,17 +28,17 @@ class Origins:
         self._drawn: list[tuple[StreamOf, int]] = []
 
     def add(self, stream: StreamOf, size: int) -> Any:
-        """Two words for an operator.
+        """Reserve two words for an operator.
 
         Args:
-            stream: its random numbers in a run.
-            size: how many of them it draws.
+            stream: the operator's random stream in a run.
+            size: how many numbers it draws.
         """
         self._drawn.append((stream, size))
         return self._words[len(self._drawn) - 1]
 
     def write(self, shard: Shard) -> None:
-        """Let the next launch draw the numbers of a run, behind what is on the current stream.
+        """Enqueue the origins of a run on the current stream, for the next launch.
 
         Args:
             shard: the device's part of the run.
@@ -53,7 +53,7 @@ class DrawingEnv(Env):
 
     Args:
         shard: the device's part of the run.
-        origins: where random numbers begin.
+        origins: the origins of random numbers.
     """
 
     __slots__ = ("_origins",)
@@ -63,21 +63,21 @@ class DrawingEnv(Env):
         self._origins = origins
 
     def draw(self, stream: StreamOf) -> RandomStream:
-        """Numbers that are other ones at every launch."""
+        """A random stream that continues with new numbers at every launch."""
         return _Drawn(self._origins, stream)
 
 
 class _Drawn(RandomStream):
-    """A stream of which nothing is known but where on the GPU it begins.
+    """A random stream whose origin is known only on the GPU.
 
     Args:
-        origins: has that.
-        stream: the numbers in a run.
+        origins: the origins on the GPU.
+        stream: the random stream in a run.
     """
 
     def __init__(self, origins: Origins, stream: StreamOf) -> None:
         self._origins, self._stream = origins, stream
 
     def origin_on(self, xp: Any, size: int) -> Any:
-        """The words that launches read."""
+        """The words with the origin, which launches read."""
         return self._origins.add(self._stream, size)

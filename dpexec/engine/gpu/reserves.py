@@ -1,9 +1,8 @@
-"""Where CUDA graphs have their memory: a piece of a plan has one place for batches of all sizes.
+"""Memory of CUDA graphs: the graphs of a piece, one per batch size, share a pool.
 
-A program that is fed batches of many sizes has many graphs, of which one runs at a time: what one
-does not keep behind its end, another one may use. Only graphs of the same piece share memory, for
-nobody reads the results of a piece when it runs again; what other pieces of the same step have
-made is still needed.
+A program that is fed batches of many sizes has many graphs, of which one runs at a time, so one can
+reuse the memory of another. Only graphs of the same piece share memory: when a piece runs again,
+its old results are no longer needed, while results of other pieces of the step still are.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ __all__ = ["Reserve", "reserve_of"]
 
 
 class Reserve:
-    """A pool of memory, and the stream on which graphs that work in it are captured.
+    """A memory pool, and the stream on which the graphs that use it are captured.
 
-    CuPy gives memory again on the stream alone that it was given on before, so it is one stream. It
-    does not wait for the null stream, since work of anybody there would break a capture.
+    CuPy reuses memory only on the stream that freed it, so there is one stream. It is non-blocking:
+    else work on the null stream would break a capture.
     """
 
     def __init__(self) -> None:
@@ -33,16 +32,16 @@ class Reserve:
 
     @contextlib.contextmanager
     def current(self, xp: Any) -> Iterator[Any]:
-        """Inside the block arrays are made here; gives the stream, which is current.
+        """Allocate arrays from the pool inside the block; yields the stream, which is current.
 
         Args:
             xp: ``cupy``.
         """
         if self._stream is None:
             self._pool, self._stream = xp.cuda.MemoryPool(), xp.cuda.Stream(non_blocking=True)
-            # graphs take as much again as the steps did that ran without: that goes back
+            # free what the steps used before the capture: the graph needs as much again
             xp.get_default_memory_pool().free_all_blocks()
-        xp.cuda.get_cublas_handle()  # a thread that has none cannot make one while it captures
+        xp.cuda.get_cublas_handle()  # a capture cannot create the thread's handle
         with self._stream, xp.cuda.using_allocator(self._pool.malloc):
             yield self._stream
 
@@ -52,11 +51,11 @@ _lock = threading.Lock()
 
 
 def reserve_of(plan: Plan, first: OpNode) -> Reserve:
-    """What the graphs of a piece work in.
+    """The memory of a piece's graphs.
 
     Args:
-        plan: that it is of.
-        first: its first node.
+        plan: the piece's plan.
+        first: the piece's first node.
     """
     with _lock:
         return _reserves.setdefault(plan, {}).setdefault(first, Reserve())

@@ -1,4 +1,4 @@
-"""Which streams the tasks of a plan use, and whose events they wait for."""
+"""The streams that the tasks of a plan use, and the events that they wait for."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class StreamSchedule:
     """The streams and events of a plan's tasks, by the number of the task.
 
     Args:
-        lanes: streams that it enqueues on; none for a task of the host.
-        waits: for each, the tasks on other streams that come before it.
+        lanes: per task, the streams that it enqueues on; none for a task on the host.
+        waits: per task, the tasks on other streams that it waits for.
         signals: tasks whose end others wait for.
     """
 
@@ -40,10 +40,10 @@ class StreamSchedule:
         return cls(lanes, waits, frozenset(n for found in waits for n in found))
 
     def describe(self, plan: Plan) -> str:
-        """The tasks with their streams and what these wait for, one line each.
+        """A text with one line per task: its streams and the tasks that it waits for.
 
         Args:
-            plan: that it was made of.
+            plan: the plan of the tasks.
         """
         lines = []
         for task, lanes, waits in zip(plan.tasks, self.lanes, self.waits, strict=True):
@@ -54,7 +54,7 @@ class StreamSchedule:
 
 
 def _lanes(task: Task, places: Sequence[Place]) -> tuple[Lane, ...]:
-    """The streams of a task: that of its replica, or one per GPU for a collective."""
+    """The streams of a task: its replica's stream, or one per GPU for a collective."""
     if not task.is_collective:
         assert task.device is not None
         on_gpu = isinstance(places[task.device], CUDAPlace)

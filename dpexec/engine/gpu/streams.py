@@ -1,10 +1,10 @@
 """The streams of the GPUs.
 
-Every replica has a stream that computes. Every GPU has one that exchanges values with other GPUs,
-so that gradients travel while the backward pass goes on, and one that takes feeds. Streams wait
-for each other's events, never for the host. They are blocking streams: what happens on the null
-stream, such as ``tensor.set``, is in order with them. All engines of a process use the same
-streams, so that what one writes to a scope another one reads in order.
+Every replica has a compute stream. Every GPU has a stream for exchanges with other GPUs, so that
+gradients are sent during the backward pass, and a stream for feeds. Streams wait for each other's
+events, never for the host. They are blocking streams: work on the null stream, such as
+``tensor.set``, is ordered with them. All engines of a process use the same streams, so an engine
+that reads a scope is ordered after the one that wrote it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Streams:
     """The streams of some replicas.
 
     Args:
-        places: of the replicas; those on the host have none.
+        places: the places of the replicas; replicas on the host have no streams.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
@@ -67,7 +67,7 @@ class Streams:
 
     @contextlib.contextmanager
     def named(self, name: str) -> Iterator[None]:
-        """Show profilers such as Nsight, by NVTX, what is enqueued inside the block."""
+        """Mark work enqueued inside the block with an NVTX range, for profilers such as Nsight."""
         nvtx = array_module(next(iter(self._places.values()))).cuda.nvtx
         if not nvtx.available:
             yield
@@ -79,11 +79,11 @@ class Streams:
             nvtx.RangePop()
 
     def record(self, lane: Lane, timed: bool = False) -> Any:
-        """An event at the present end of a stream.
+        """Record an event at the current end of a stream.
 
         Args:
-            lane: of the stream.
-            timed: whether it notes when it happens.
+            lane: the stream's lane.
+            timed: whether the event records its time.
         """
         place = self._places[lane]
         with on_device(place):
@@ -97,7 +97,7 @@ class Streams:
             kinds: such as ``"compute"``.
 
         Returns:
-            An event behind all that was enqueued on them.
+            An event after all work enqueued on them.
         """
         hub, *others = (lane for lane in self._streams if lane[0] in kinds)
         for lane in others:
@@ -114,7 +114,7 @@ class Streams:
                 stream.wait_event(event)
 
     def synchronize(self, *kinds: str) -> None:
-        """Wait on the host until all is done that was enqueued on streams of some kinds."""
+        """Block the host until all work on streams of some kinds is done."""
         for lane, stream in self._streams.items():
             if lane[0] in kinds:
                 stream.synchronize()

@@ -1,4 +1,4 @@
-"""When GPUs did what was enqueued: times of events on the clock of the host."""
+"""Times of GPU work: times of events on the host's clock."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Task:
 class DeviceTimes:
     """The times of one recorded step.
 
-    The clocks meet once per GPU and step: the host waits for an event and looks at its clock. So
-    times of different GPUs agree to some ten microseconds.
+    The clocks are synchronised once per GPU and step: the host waits for an event and reads its
+    own clock. Times of different GPUs agree to some tens of microseconds.
 
     Args:
-        streams: of the replicas.
-        places: of the replicas.
+        streams: streams of the replicas.
+        places: places of the replicas.
     """
 
     def __init__(self, streams: Streams, places: Sequence[Any]) -> None:
@@ -48,22 +48,22 @@ class DeviceTimes:
                 self._gpus[place.device_id] = event, time.perf_counter_ns(), elapsed
 
     def begin(self, task: Task, lane: Lane) -> None:
-        """A task begins on a stream."""
+        """Record the begin of a task on a stream."""
         begun = _Task(task.id, lane, self._streams.record(lane, timed=True))
         self._tasks.append(begun)
         self._task_of.update(dict.fromkeys(task.nodes, begun))
 
     def end_step(self, node: OpNode) -> None:
-        """Everything of a node was enqueued."""
+        """Record that all work of a node was enqueued."""
         task = self._task_of.get(node)
         if task is not None:
             task.ends.append(self._streams.record(task.lane, timed=True))
 
     def tell(self, recording: Recording) -> None:
-        """Give a recording the times; all streams must have come to an end.
+        """Add the times to a recording; all work on the streams must be complete.
 
         Args:
-            recording: of the step.
+            recording: the recording of the step.
         """
         for task in self._tasks:
             if not task.ends:

@@ -1,9 +1,9 @@
-"""From a program to the SSA graph of its replicas.
+"""Build the SSA graph of a program's replicas.
 
-As in the original: every operator once per device; the operator that seeds the loss gradient
-becomes ``Scale LossGrad``; after the last contribution to a parameter's gradient comes a
-collective. In Reduce mode an optimizer operator runs only on the device that owns its parameter,
-and whatever another device reads of its results is broadcast explicitly (the original fails there).
+As in Paddle, every operator runs once per device, the operator that seeds the loss gradient becomes
+``Scale LossGrad``, and a collective follows the last contribution to a parameter's gradient. In
+Reduce mode an optimizer operator runs only on the device that owns its parameter; results that
+other devices read are broadcast (Paddle fails there).
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ __all__ = ["ReplicationOptions", "build_ssa_graph"]
 
 @dataclass(frozen=True)
 class ReplicationOptions:
-    """What replication depends on besides program and devices.
+    """Options of replication.
 
     Args:
-        mode: how gradients meet, one of ``MODES``.
-        merge_rows: add up rows of a sparse gradient that repeat on a device before they go to
-            others.
+        mode: how gradients are aggregated, one of ``MODES``.
+        merge_rows: add up duplicate rows of a device's sparse gradient before it is sent.
         scale_loss_grad: seed the loss gradient per device (False: as the program says).
-        keep_loss_grad: leave the seeding operator out, the user feeds the gradient.
+        keep_loss_grad: leave the seeding operator out, as the user feeds the gradient.
         shared_memory: devices share persistable variables, so updated parameters need no
             broadcast.
-        trainers: processes that train together, each with replicas of its own: sums go over all
-            of them, so they are there for a single device, too.
+        trainers: number of processes that train together, each with its own replicas. Sums include
+            all of them, so with several trainers a single device has collectives, too.
     """
 
     mode: str = ALL_REDUCE.name
@@ -60,7 +59,7 @@ class ReplicationOptions:
 
     @property
     def has_owners(self) -> bool:
-        """Whether each parameter has a device that updates it, and alone gets its gradient."""
+        """Whether each parameter has an owner: the only device with its gradient and update."""
         return MODES[self.mode].has_root
 
 
@@ -78,8 +77,8 @@ def build_ssa_graph(
     Args:
         program: what is replicated.
         places: the devices.
-        options: what else replication depends on.
-        operators: what passes made of the program's.
+        options: options of replication.
+        operators: the program's operators as passes rewrote them.
 
     Raises:
         EnforceNotMet: a ParallelDo on several replicas, or on devices that are not there.
@@ -184,7 +183,7 @@ class _Builder:
     # ---- aggregation
 
     def _sum_up(self, op: Operator) -> None:
-        """Add up what operators on all devices need the sum of, before the next one."""
+        """Sum an operator's outputs over all devices if the next operator needs the sums."""
         everywhere = list(self.devices)
         for name in op.attrs.get("sum_over_devices", ()) if self.sums else ():
             self._collective(ALL_SUM, name, everywhere, everywhere)
@@ -210,7 +209,7 @@ class _Builder:
                 self._collective(ALL_REDUCE, grad, list(self.devices), list(self.devices))
 
     def _merge_rows(self, op: Operator, grad: str) -> None:
-        """Let every device add up what it has for the same row: less to send and to apply."""
+        """Add up duplicate rows of a sparse gradient on each device: less to send and to apply."""
         slots = {"X": [grad]}, {"Out": [grad]}
         kind = "merge_selected_rows"
         merge = Operator(op.block, kind, *slots, op.origin_attrs(), op.callsite)
@@ -267,7 +266,7 @@ def _trains_in_branch(op: Operator) -> bool:
 
 
 def _require_one_state(op: Operator) -> None:
-    """Refuse gradients that every device compresses with a memory of its own."""
+    """Reject deep gradient compression, whose residuals differ from device to device."""
     if op.type == "dgc":
         raise op_error(op, "gradients are compressed in AllReduce mode only", op.input_specs())
 
@@ -279,10 +278,10 @@ class _Control:
 
 
 def _control_dependencies(ops: list[Operator]) -> _Control:
-    """Orders that data does not give: write after read and write after write in one program.
+    """Dependencies that data does not imply: write after read and write after write.
 
-    Returns, by position of the operator, the numbers of the control variables that it reads and
-    writes. A reader with a direct data dependency to the writer needs none.
+    Returns, by the operator's position, the numbers of the control variables that it reads and
+    writes. A reader with a direct data dependency to the writer needs no control variable.
     """
     control = _Control(defaultdict(list), defaultdict(list))
     count = 0

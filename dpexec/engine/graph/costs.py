@@ -1,4 +1,4 @@
-"""What operators of a graph cost: floating point operations, and bytes that they read and write."""
+"""Costs of a graph's operators: floating point operations, and bytes read and written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SpecOf = Callable[[str], Spec | None]
 
 
 def flops_of(op: Operator, spec_of: SpecOf) -> int | None:
-    """Floating point operations of a call; None if its shapes or their number are not known.
+    """Floating point operations of a call; None if its shapes or its cost are not known.
 
     Args:
         op: the operator.
@@ -28,7 +28,7 @@ def flops_of(op: Operator, spec_of: SpecOf) -> int | None:
 
 
 def macs_of(op: Operator, spec_of: SpecOf) -> int:
-    """How many multiplications of a call are added up, as far as that is known.
+    """Multiply-adds of a call; None if its shapes are not known.
 
     Args:
         op: the operator.
@@ -57,7 +57,7 @@ def bytes_of(op: Operator, spec_of: SpecOf) -> int | None:
 
 
 def _names(slots: Mapping[str, list[str]]) -> list[str]:
-    """Of variables with values; offsets of sequences are next to nothing."""
+    """Names of the variables that count; offsets of sequences are too small to matter."""
     return [
         name
         for slot, names in slots.items()
@@ -67,7 +67,7 @@ def _names(slots: Mapping[str, list[str]]) -> list[str]:
 
 
 def _call(op: Operator, spec_of: SpecOf) -> Call | None:
-    """A call with dense values of known shapes; None if it has others."""
+    """The call with its shapes; None if a value is sparse or a shape is unknown."""
     sides: list[dict[str, list[Spec]]] = []
     for slots in (op.inputs, op.outputs):
         given: dict[str, list[Spec]] = {}

@@ -1,8 +1,7 @@
-"""Graph files: an SSA graph as plain values, for views and for reading elsewhere.
+"""Graph files: an SSA graph as plain JSON values, for views and other tools.
 
-``SSAGraph.to_json`` and ``Plan.to_json`` return what `describe` makes. The same
-graph gives the same text in every process, whatever the hash seed. A position in ``vars`` or
-``nodes`` is an id:
+``SSAGraph.to_json`` and ``Plan.to_json`` return the result of `describe`. The same graph gives the
+same text in every process, whatever the hash seed. Ids are positions in ``vars`` or ``nodes``:
 
 - ``title``, ``mode`` ("all_reduce" or "reduce")
 - ``devices``: id, place, whether it belongs to a ParallelDo
@@ -13,9 +12,10 @@ graph gives the same text in every process, whatever the hash seed. A position i
   it reads and writes (null: unknown), parts and expression if it was fused, and body if it runs
   blocks: name, output, depth, reads, writes and line of each operator in them
 - ``tasks`` of a plan: key, device, nodes, after (keys)
-- ``lines``: the user's statements, by ``line``; ``listings``: texts of functions, with
-  ``declarations``, the number of the one that declares an operator, by its name. Of a trace,
-  ``kernels`` of a node are the numbers of those that did its work; none: the declaration did
+- ``lines``: the user's statements, by ``line``
+- ``listings``: texts of functions. ``declarations`` maps an operator type to the number of the
+  function that declares it. In a trace, ``kernels`` of a node are the numbers of the functions that
+  computed it; without them, its declaration did
 - ``passes`` that were recorded: name, modified, before, after, added, removed, changed
 """
 
@@ -44,7 +44,7 @@ _PARAMETER = re.compile(r"\.(w|b)_\d+(_\w+)?$")
 
 
 class TaskLike(Protocol):
-    """What a task of a plan tells of itself."""
+    """The fields of a plan's task that graph files need."""
 
     id: int
     key: tuple[str, int]
@@ -73,10 +73,10 @@ def describe(
 
     Args:
         graph: the graph.
-        tasks: those of a plan that was made from it.
-        passes: what each pass did.
-        specs: shapes and types per device where those of a batch are known; else what the program
-            declares counts, with -1 for an unknown dimension.
+        tasks: tasks of a plan that was made from the graph.
+        passes: records of what each pass did.
+        specs: shapes and types per device for a known batch; without them, the declared shapes
+            are used, with -1 for an unknown dimension.
         title: a heading; None makes one of the counts.
 
     Returns:
@@ -132,7 +132,7 @@ def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
 
 
 def _names(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Types of operators: of nodes, of what they were fused from, of what they run."""
+    """Operator types of nodes, of the operators fused into them, and of the bodies they run."""
     for node in nodes:
         yield from (node["name"], *node.get("parts", ()))
         yield from (inner["name"] for inner in node.get("body", ()))
@@ -163,7 +163,7 @@ def _scope(op: Operator | None) -> str:
 
 
 class _Variables:
-    """What is known of the variables; looked up once per name and device."""
+    """Shapes and types of the variables, looked up once per name and device."""
 
     def __init__(self, graph: SSAGraph, specs: Sequence[Mapping[str, Spec]] | None) -> None:
         self.block = graph.program.global_block()
@@ -180,7 +180,7 @@ class _Variables:
         return {**head, **self.known[place]}
 
     def costs(self, node: OpNode) -> dict[str, int | None]:
-        """Operations and bytes of an operator, as its declaration counts them."""
+        """Floating point operations and bytes of an operator, by its declared cost formulas."""
         op, device = node.op, node.device
         if op is None or device is None or not node.does.computes:
             return {"flops": None, "bytes": None}
@@ -221,10 +221,10 @@ def _dtype(spec: Spec) -> str:
 
 
 class _Layers:
-    """Which layer a node came from: what stands before the first dot in its variables' names.
+    """The layer of each node: the part of its variables' names before the first dot.
 
-    Whatever belongs to a parameter (collectives of its gradient, its update) belongs to the layer
-    that reads it first in the forward pass, and a gradient to the layer of its variable.
+    A parameter's collectives and update belong to the layer that reads the parameter first in the
+    forward pass; a gradient belongs to the layer of its variable.
     """
 
     def __init__(self, graph: SSAGraph) -> None:

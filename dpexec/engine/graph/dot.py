@@ -13,7 +13,7 @@ def write_graphviz(path: str, original: SSAGraph, fused: SSAGraph, replicated: S
     """Write ``<path>_original_graph``, ``<path>_fused_graph`` and ``<path>_multi_devices_graph``.
 
     Args:
-        path: what the suffixes are appended to; the directory must exist.
+        path: prefix of the three files; its directory must exist.
         original: the program on one device, as it was built.
         fused: the same after the passes.
         replicated: the program on all devices.

@@ -1,4 +1,4 @@
-"""What graphs and plans have in common: a file that views read, and a picture in notebooks."""
+"""Base class of graphs and plans: a JSON file for views, and a picture in notebooks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Drawable"]
 
 
 class Drawable(ABC):
-    """Something that ``dpexec.viz.draw`` draws, here or from its file elsewhere."""
+    """An object that ``dpexec.viz.draw`` draws, directly or from its saved file."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Plain values: the content of the file."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a JSON file, which ``dpexec.viz`` reads elsewhere.
+        """Write a JSON file that ``dpexec.viz`` can read on any machine.
 
         Args:
             path: of the file.

@@ -1,8 +1,8 @@
-"""Which gradients the user sees with sequences; it is less than what has some inside.
+"""Decides which fetched gradients show sequences to the user.
 
-The gradient of ``x`` has the sequences of ``x``, as far as operators are concerned. In the original
-it depends on the operator that makes the gradient whether it tells of them. Programs see that when
-they fetch gradients: arrays cannot show sequences, so these must be asked for as LoDTensors.
+Inside a program, the gradient of ``x`` always has the sequences of ``x``. In Paddle it depends on
+the operator that makes the gradient whether a fetched one shows them. Users notice when they fetch
+a gradient: a NumPy array cannot hold sequences, so such a gradient has to be fetched as LoDTensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["without_sequences"]
 
 
 def without_sequences(block: Block, known: Collection[str]) -> set[str]:
-    """The gradients of a block that show no sequences, though what they belong to has some.
+    """The gradients of a block that show no sequences although their variables have some.
 
     Args:
         block: the global block.

@@ -1,4 +1,4 @@
-"""``fluid.framework.IrGraph``: a program as a graph, for whoever rewrites programs."""
+"""``fluid.framework.IrGraph``: a program as a graph that user code can rewrite."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class IrGraph:
         for_test: whether the program is for prediction.
 
     Attributes:
-        graph: which ``CompiledProgram`` takes.
+        graph: the ``core.Graph``, which ``CompiledProgram`` takes.
     """
 
     def __init__(self, graph: Graph, for_test: bool = False) -> None:
@@ -87,8 +87,8 @@ class IrGraph:
         """Add a variable whose value outlives a run.
 
         Args:
-            name: of the variable.
-            var_type: what it holds.
+            name: the variable's name.
+            var_type: kind of the variable, such as ``LOD_TENSOR``.
             shape: dimensions.
             var_dtype: element type.
         """
@@ -146,18 +146,18 @@ class IrGraph:
             raise AssertionError(f"the arguments {nodes} must be in the graph nodes.")
 
     def link_to(self, node_in: IrNode, node_out: IrNode) -> None:
-        """Let one node lead to another."""
+        """Add an edge from one node to another."""
         self._check(node_in, node_out)
         self.graph.link(node_in, node_out)
 
     def update_input_link(
         self, old_input_node: IrNode, new_input_node: IrNode, op_node: IrOpNode
     ) -> None:
-        """Let an operator read another variable.
+        """Replace an input of an operator.
 
         Args:
-            old_input_node: the variable that it reads so far.
-            new_input_node: the variable that it reads from now on.
+            old_input_node: the variable that it reads now.
+            new_input_node: the variable to read instead.
             op_node: the operator.
         """
         self._check(old_input_node, new_input_node, op_node)
@@ -169,7 +169,7 @@ class IrGraph:
     def update_output_link(
         self, old_output_node: IrNode, new_output_node: IrNode, op_node: IrOpNode
     ) -> None:
-        """Let an operator write another variable; arguments as for :meth:`update_input_link`."""
+        """Replace an output of an operator; arguments as for :meth:`update_input_link`."""
         self._check(old_output_node, new_output_node, op_node)
         old_output_node.remove_input(op_node)
         op_node.remove_output(old_output_node)
@@ -177,11 +177,11 @@ class IrGraph:
         op_node.rename_output(old_output_node.name(), new_output_node.name())
 
     def safe_remove_nodes(self, remove_nodes: IrNode | Iterable[IrNode]) -> None:
-        """Take a node or several away, with all links to them."""
+        """Remove one or several nodes and all links to them."""
         self.graph.remove([remove_nodes] if isinstance(remove_nodes, IrNode) else remove_nodes)
 
     def resolve_hazard(self) -> None:
-        """Let what reads a version of a variable come before what makes the next one."""
+        """Order all readers of a variable's version before the writer of the next version."""
         versions: dict[str, list[IrVarNode]] = {}
         for op in self.graph.sorted_ops():
             for node in op.inputs:
@@ -195,7 +195,7 @@ class IrGraph:
     # ---- the whole
 
     def has_circle(self) -> bool:
-        """Whether there are operators that need each other."""
+        """Whether the graph has a cycle."""
         try:
             self.graph.sorted_ops()
         except ValueError:
@@ -203,7 +203,7 @@ class IrGraph:
         return False
 
     def graph_num(self) -> int:
-        """How many graphs there are without links between them."""
+        """The number of connected components."""
         unseen, found = self.all_nodes(), 0
         while unseen:
             found += 1
@@ -216,24 +216,24 @@ class IrGraph:
         return found
 
     def topology_sort(self) -> list[IrOpNode]:
-        """The operators, each after those that it needs.
+        """The operators in topological order.
 
         Raises:
-            ValueError: some need each other.
+            ValueError: the graph has a cycle.
         """
         return self.graph.sorted_ops()
 
     def build_adjacency_list(self) -> dict[IrOpNode, set[IrOpNode]]:
-        """For every operator those that must come before it."""
+        """For every operator, its predecessors."""
         return {op: set(others) for op, others in self.graph.before().items()}
 
     def to_program(self) -> Program:
         """The program that the graph stands for.
 
-        Variables that were parameters are so again; what the original makes of a graph has none.
+        Parameters stay parameters; in fluid they become plain variables.
 
         Raises:
-            ValueError: there are operators that need each other.
+            ValueError: the graph has a cycle.
         """
         return self.graph.to_program()
 
@@ -247,10 +247,10 @@ class IrGraph:
         """Write ``<save_path>/<name>.dot``, and a PDF of it if Graphviz is installed.
 
         Args:
-            save_path: the directory; made if there is none.
-            name: of the files.
-            marked_nodes: these stand out.
-            remove_ctr_var: leave away variables that only say which operator comes first.
+            save_path: the directory; created if missing.
+            name: file name without extension.
+            marked_nodes: nodes to highlight.
+            remove_ctr_var: leave out control variables, which only order operators.
 
         Raises:
             OSError: the file cannot be written.

@@ -1,8 +1,8 @@
-"""What nodes of the SSA graph do: a kind of operator or of collective is declared here, once.
+"""The kinds of nodes in the SSA graph: each kind of operator or collective is declared once.
 
-Whoever treats kinds differently asks for what is declared, not for a name. A collective that is
-declared elsewhere, as by a pass of a user, runs as these do; graph files name it, but views, which
-read files, know no more of it.
+Other code decides by a kind's declared properties, not by its name. So a collective declared
+elsewhere, such as by a user's pass, runs like the ones here. Graph files contain its name; views,
+which only read these files, show no more of it.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class Kind:
     """A kind of node.
 
     Args:
-        name: in graph files, traces and keys of tasks.
-        effect: ``"computes"`` what an operator of the program says; ``"seeds"`` the gradient of the
-            loss. Of collectives: ``"combines"`` values to one of the same shape, ``"copies"`` a
-            value to others, ``"splits"`` the rows of a value among devices, ``"joins"`` the rows of
-            devices one behind the other.
-        result: who has it: ``"all"`` devices, the ``"root"`` alone, or each its ``"part"``.
-        runs_on: the device of the first ``"source"`` or ``"target"``; ``"all"``: it belongs to no
-            device, and workers and threads may share its work.
-        of_gradients: whether it brings gradients of parameters together: these come in buckets
-            while the backward pass goes on, and a graph aggregates them all by one kind.
-        reduction: how values are combined. Rows that repeat in a sparse value stand for their sum,
-            so sparse values can only be added up, or copied.
+        name: the name in graph files, traces and keys of tasks.
+        effect: ``"computes"`` runs an operator of the program; ``"seeds"`` makes the gradient of
+            the loss. For collectives: ``"combines"`` makes one value of the same shape from
+            several, ``"copies"`` sends a value to other devices, ``"splits"`` divides the rows of a
+            value among devices, ``"joins"`` concatenates the rows of devices.
+        result: which devices hold the result: ``"all"``, the ``"root"`` only, or a ``"part"`` each.
+        runs_on: the device of the first ``"source"`` or ``"target"``; ``"all"``: no single device,
+            so workers and threads may share its work.
+        of_gradients: whether it aggregates gradients of parameters. Such collectives run in buckets
+            during the backward pass, and a graph uses one kind for all gradients.
+        reduction: how values are combined. Duplicate rows of a sparse value stand for their sum, so
+            sparse values can only be summed or copied.
 
     Raises:
-        ValueError: a word that is none of these.
+        ValueError: a field has an invalid value.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Kind:
 
     @property
     def is_collective(self) -> bool:
-        """Whether values of several devices meet."""
+        """Whether it moves or combines values between devices."""
         return self.effect not in ("computes", "seeds")
 
     @property
@@ -82,17 +82,17 @@ class Kind:
 
     @property
     def seeds(self) -> bool:
-        """Whether it makes the gradient of the loss, from nothing."""
+        """Whether it makes the gradient of the loss, without inputs."""
         return self.effect == "seeds"
 
     @property
     def combines(self) -> bool:
-        """Whether it makes one value of those of several devices."""
+        """Whether it combines the values of several devices into one."""
         return self.effect == "combines"
 
     @property
     def copies(self) -> bool:
-        """Whether it gives a value to others."""
+        """Whether it copies a value to other devices."""
         return self.effect == "copies"
 
     @property
@@ -107,22 +107,22 @@ class Kind:
 
     @property
     def has_root(self) -> bool:
-        """Whether one device alone has the result."""
+        """Whether only one device holds the result."""
         return self.result == "root"
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether sparse values go through it."""
+        """Whether it accepts sparse values."""
         return self.copies or (self.combines and self.reduction == SUM)
 
     @property
     def text(self) -> str:
-        """What pictures call it."""
+        """Its name in pictures."""
         return self.name.replace("_", "-")
 
     @property
     def title(self) -> str:
-        """What fluid calls it as a ``ReduceStrategy``."""
+        """Its name as a fluid ``ReduceStrategy``."""
         return "".join(map(str.capitalize, self.name.split("_")))
 
 
@@ -142,7 +142,7 @@ KINDS = {
         *(ALL_REDUCE, ALL_SUM, REDUCE, BROADCAST, SPLIT, MERGE),
     )
 }
-"""Kinds by the names that graph files have."""
+"""Kinds by their names in graph files."""
 
 MODES = {kind.name: kind for kind in KINDS.values() if kind.of_gradients}
-"""By the name of a mode, how gradients meet: for all devices, or at the owner of a parameter."""
+"""How gradients are aggregated in each mode: for all devices, or at the parameter's owner."""

@@ -1,4 +1,4 @@
-"""Source text behind operators: the user's statements, declarations, and what computed them."""
+"""Source text behind operators: the user's statements, the declarations and the kernels."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ __all__ = [
 ]
 
 _LONGEST = 12
-"""Lines of a statement that are told."""
+"""How many lines of a statement are shown at most."""
 _LARGEST = 20_000
-"""Lines of a file in which statements are looked for; of larger ones the single line is told."""
+"""The longest file, in lines, that is parsed for statements; in longer ones a single line is shown.
+"""
 
 
 class Listing(TypedDict):
@@ -41,10 +42,10 @@ class Listing(TypedDict):
 
 
 class Listings:
-    """Texts, each once, by number.
+    """Distinct texts by number.
 
     Attributes:
-        all: in the order of their numbers.
+        all: the texts in the order of their numbers.
     """
 
     def __init__(self, found: Iterable[Listing] = ()) -> None:
@@ -52,7 +53,7 @@ class Listings:
         self._numbers = {_key(listing): number for number, listing in enumerate(self.all)}
 
     def number(self, listing: Listing) -> int:
-        """The number of a text, which is added if it is new.
+        """The number of a text; a new text is added.
 
         Args:
             listing: the text.
@@ -85,7 +86,7 @@ def python_listing(
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The source of a function; "" where there is none, as of one of C.
+    """The source of a function; "" if there is none, such as for functions written in C.
 
     Args:
         function: the function.
@@ -97,13 +98,13 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 class Statements:
-    """The user's statements, by the line that operators know of them."""
+    """The user's statements, by the source line that operators record."""
 
     def __init__(self) -> None:
         self._spans: dict[str, dict[int, tuple[int, int]]] = {}
 
     def text(self, site: CallSite) -> str:
-        """The statement that a line belongs to, of several lines at most so many; "" if unknown.
+        """The statement around a line, cut to a maximum number of lines; "" if unknown.
 
         Args:
             site: the line.
@@ -118,7 +119,7 @@ class Statements:
 
 
 def _spans(text: str) -> dict[int, tuple[int, int]]:
-    """First and last line of the statement around each line; of those with a body, of its head."""
+    """First and last line of the statement around each line; only the head if it has a body."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # a cell with magic commands
@@ -136,12 +137,12 @@ def _spans(text: str) -> dict[int, tuple[int, int]]:
 
 
 class Texts(TypedDict):
-    """What is written of some operators, each once.
+    """Source texts of some operators, without duplicates.
 
     Args:
         lines: the user's statements, by file and line.
         listings: texts of functions.
-        declarations: numbers of those that declare operators, by their types.
+        declarations: for each operator type, the number of the text that declares it.
     """
 
     lines: dict[str, str]
@@ -150,11 +151,11 @@ class Texts(TypedDict):
 
 
 def texts_of(ops: Iterable[Operator | None], types: Iterable[str]) -> Texts:
-    """What is written of some operators.
+    """Collect the source texts of some operators.
 
     Args:
-        ops: operators that users made, with the blocks that they run; nothing is said of None.
-        types: whose declarations are wanted; others than those of operators have none.
+        ops: operators of the program, whose bodies are included; None is skipped.
+        types: types whose declarations are wanted; names that are not operator types are skipped.
     """
     listings = Listings()
     found = {type: opdef.find(type) for type in dict.fromkeys(types)}
@@ -183,7 +184,7 @@ def _lines(ops: Iterable[Operator | None]) -> dict[str, str]:
 
 
 def _with_inner(ops: Iterable[Operator | None]) -> Iterator[Operator]:
-    """Operators, each once, with those of the blocks that they run."""
+    """The operators and, without duplicates, those of their bodies."""
     seen: set[int] = set()
     for op in ops:
         if op is not None and id(op) not in seen:

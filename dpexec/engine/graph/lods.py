@@ -1,10 +1,10 @@
-"""Sequences: in programs of users they are a property of tensors, inside they are variables.
+"""Makes sequences explicit: users see them as a property of tensors, the engine as variables.
 
 Before a program is replicated, a copy of it gets a variable ``x@LOD`` for the offsets of the
-sequences in ``x``. Operators that need offsets have input slots for them, those that make offsets
-have output slots; all others leave them as they are, so that their outputs share the variable of
-an input, but for ``concat``, which lays rows and so their offsets one after another. From here on
-offsets are values like others, which plans, tasks and fetches follow.
+sequences in ``x``. Operators that read offsets have input slots for them, and operators that make
+new sequences have output slots. All other operators keep sequences, so their outputs share the
+offsets variable of an input; only ``concat`` also concatenates the offsets. From then on, plans,
+tasks and fetches treat offsets as ordinary values.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Sequences:
 
 
 def with_offsets(program: Program) -> Sequences:
-    """Make the sequences and the growing tables of a program explicit; it stays if it has none.
+    """A copy of a program with explicit sequences and growing tables; itself if it has none.
 
     Args:
-        program: is not changed.
+        program: the program, which is not changed.
 
     Raises:
-        EnforceNotMet: an operator needs sequences, and its input cannot hold any.
+        EnforceNotMet: an operator needs sequences, but its input cannot hold any.
     """
     program = with_tables_written(program)
     if not _has_sequences(program):
@@ -64,12 +64,12 @@ def _has_sequences(program: Program) -> bool:
 
 
 def _lod_slots(slots: tuple[Slot, ...]) -> list[tuple[Slot, str]]:
-    """The slots for offsets, each with the slot of the variables that they belong to."""
+    """The slots for offsets, each with the slot of the variables whose sequences they describe."""
     return [(s, s.name.removesuffix(LOD_SUFFIX)) for s in slots if s.name.endswith(LOD_SUFFIX)]
 
 
 Known = dict[str, str]
-"""For variables that hold sequences, the variable with their offsets."""
+"""Maps variables with sequences to the variables with their offsets."""
 
 
 class _Rewriter:
@@ -108,7 +108,7 @@ class _Rewriter:
         return known
 
     def _bodies(self, op: Operator, known: Known) -> None:
-        """Rewrite what an operator runs; it may write variables around, and their offsets."""
+        """Rewrite an operator's bodies, which may write outer variables and their offsets."""
         for body in op.bodies:
             written = body._outer_names()[1]
             for name in known.keys() & set(written):
@@ -117,9 +117,9 @@ class _Rewriter:
             known.update({name: inside[name] for name in written if name in inside})
 
     def _divided(self, op: Operator, known: Known) -> None:
-        """Rewrite what a ParallelDo runs on every device.
+        """Rewrite the body that a ParallelDo runs on every device.
 
-        What it divides has offsets there that nothing shares with what it does not divide.
+        Inside, divided variables have their own offsets, not shared with undivided variables.
         """
         ahead = op.attrs.get("pre_fetch") or []
         _refuse(op, ahead, known, "pre_fetch cannot divide the sequences of {}; use read_input")
@@ -137,7 +137,7 @@ class _Rewriter:
                 body.ops.append(_copy(op, [inside[name]], own, body))
 
     def _divided_gradients(self, op: Operator, known: Known) -> None:
-        """Rewrite the gradients of what a ParallelDo runs."""
+        """Rewrite the gradient block of a ParallelDo."""
         (block,) = op.bodies
         forward = self._at_end[block.forward_block_idx]
         parts = {n: forward[n] for n in op.inputs["outputs"] if n in forward}
@@ -146,10 +146,10 @@ class _Rewriter:
 
 
 def _mark_fed(block: Block) -> None:
-    """Find the variables with sequences that are fed, though no layer for data made them.
+    """Mark variables with sequences as fed if no operator computes them.
 
-    Those are all that nothing in the program computes: ``block.create_var`` makes such ones, and a
-    part of a program has them where the operators that compute them are left out.
+    Such variables come from ``block.create_var``, or from cutting a program: the operators that
+    compute them are left out.
     """
     written = {name for op in block.ops for name in op.writes}
     for var in block.vars.values():
@@ -159,9 +159,9 @@ def _mark_fed(block: Block) -> None:
 
 
 def _kept(block: Block) -> set[str]:
-    """The persistable variables that come with their sequences: from the scope, or fed.
+    """The persistable variables whose sequences come from the scope or a feed.
 
-    Those are all that no operator writes before one reads it.
+    These are the ones that an operator reads before any operator writes them.
     """
     kept = {name for name, var in block.vars.items() if var.persistable and var.lod_level}
     read: set[str] = set()
@@ -172,7 +172,7 @@ def _kept(block: Block) -> set[str]:
 
 
 def _refuse(op: Operator, names: Iterable[str], known: Known, problem: str) -> None:
-    """Refuse sequences in some variables of an operator."""
+    """Raise if some variables of an operator hold sequences."""
     name = next((name for name in names if name in known), None)
     if name is not None:
         raise op_error(op, problem.format(name), {})
@@ -194,7 +194,7 @@ def _declare(var: Variable) -> str:
 
 
 def _copy_before(op: Operator, known: Known, name: str) -> None:
-    """Give a variable that a body overwrites offsets of its own, which change with it."""
+    """Give a variable that a body overwrites its own copy of the offsets."""
     own = _declare(op.block._var_recursive(name))
     if known[name] != own:
         op.block.ops.insert(op.block.ops.index(op), _copy(op, [known[name]], own))
@@ -208,7 +208,7 @@ def _copy(op: Operator, sources: list[str], target: str, block: Block | None = N
 
 
 def _fill(op: Operator, known: Known) -> None:
-    """Let an operator read the offsets that it needs."""
+    """Connect an operator's input slots for offsets."""
     for slot, owner in _lod_slots(op.definition.inputs):
         names = roles.present(op.inputs.get(owner, []))
         found = [known.get(name, roles.EMPTY) for name in names]
@@ -229,7 +229,7 @@ def _follow(op: Operator, known: Known) -> None:
     lasting = _make_offsets(op, known)
     if op.definition.by_executor:
         return
-    if op.bodies:  # what else it writes, the bodies have written
+    if op.bodies:  # its other outputs were followed inside the bodies
         known.update(_of_gradients(op, known))
         return
     shared = dict(_shared(op, known))
@@ -244,7 +244,7 @@ def _follow(op: Operator, known: Known) -> None:
             known.pop(name, None)
         elif name in op.block.vars:
             known[name] = shared[name]
-        else:  # of a block around, which sees this one's variables no more
+        else:  # a variable of an outer block, which cannot see this block's offsets
             known[name] = _declare(var)
             after = op.block.ops.index(op) + 1
             op.block.ops.insert(after, _copy(op, [shared[name]], known[name]))
@@ -252,10 +252,11 @@ def _follow(op: Operator, known: Known) -> None:
 
 
 def _make_offsets(op: Operator, known: Known) -> set[str]:
-    """Let an operator write offsets; the outputs that it makes some for.
+    """Connect an operator's output slots for offsets, and return the outputs that have them.
 
-    It may make none, such as for what is pooled from sequences of one level. Where only a run shows
-    what comes out, that has offsets if the program says so, or if a function makes it of sequences.
+    An output may have none, such as the result of pooling sequences of one level. If the operator
+    declares no shape inference, an output gets offsets if the program declares sequences for it, or
+    if a Python function makes it from sequences.
     """
     slots = [(slot.name, owner) for slot, owner in _lod_slots(op.definition.outputs)]
     outputs = {owner: op._variables(op.outputs.get(owner, [])) for _, owner in slots}
@@ -281,7 +282,7 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
 
 
 def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
-    """The outputs that hold the sequences of an input, and the offsets of these."""
+    """The outputs that keep the sequences of an input, each with its offsets variable."""
     slots = op.definition.inputs
     inputs = [name for slot in slots for name in op.inputs.get(slot.name, [])]
     sources = [known[name] for name in inputs if name in known]
@@ -298,14 +299,14 @@ def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
 
 
 def _joined(op: Operator, sources: list[str], name: str) -> str:
-    """The offsets of the rows of all inputs, one after another."""
+    """A variable for the concatenated offsets of all inputs."""
     own = _declare(op.block.vars[name])
     op.block.ops.insert(op.block.ops.index(op), _copy(op, sources, own))
     return own
 
 
 def _of_gradients(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
-    """The gradients that an operator writes, and the offsets of what they are gradients of."""
+    """The gradients that an operator writes, each with the offsets of its forward variable."""
     for name in op.output_arg_names:
         forward, suffix, _ = name.partition(roles.GRAD_SUFFIX)
         if suffix and forward in known:

@@ -65,7 +65,7 @@ class Graph:
 
     @property
     def block(self) -> Block:
-        """That new operators and variables belong to."""
+        """The block that new operators and variables belong to."""
         return self._program.global_block()
 
     def __contains__(self, node: object) -> bool:
@@ -91,7 +91,7 @@ class Graph:
         """Add a variable, or a version of one.
 
         Args:
-            var_desc: like which; of any program.
+            var_desc: the declaration to copy, from any program.
         """
         variable = copy.copy(var_desc.variable)
         variable.block = self.block
@@ -105,17 +105,17 @@ class Graph:
         """Add an operator, without links.
 
         Args:
-            op_desc: like which; of any program.
+            op_desc: the operator to copy, from any program.
         """
         return self._add(IrOpNode(self._made, op_desc.operator.twin(self.block)))
 
     def link(self, first: IrNode, then: IrNode) -> None:
-        """Let a node lead to another one."""
+        """Add an edge from one node to another."""
         first.append_output(then)
         then.append_input(first)
 
     def remove(self, nodes: Iterable[IrNode]) -> None:
-        """Take nodes away, with all links to them."""
+        """Remove nodes and all links to them."""
         for node in list(nodes):
             for other in node.inputs:
                 other.remove_output(node)
@@ -124,7 +124,7 @@ class Graph:
             self._nodes.pop(node, None)
 
     def resolve_hazard(self, var_nodes: Versions) -> None:
-        """Let what reads a version come before what makes the next one, and this after the last.
+        """Order the readers and the writer of each version before the writer of the next one.
 
         Args:
             var_nodes: the versions of each variable, in order.
@@ -141,7 +141,7 @@ class Graph:
     # ---- views
 
     def before(self) -> dict[IrOpNode, list[IrOpNode]]:
-        """For every operator those that must come before it, both in the order of their making."""
+        """For every operator, its predecessors; both in the order in which they were made."""
         found = {}
         for op in self.ops:
             makers = {maker for variable in op.inputs for maker in variable.inputs}
@@ -149,10 +149,10 @@ class Graph:
         return found
 
     def sorted_ops(self) -> list[IrOpNode]:
-        """The operators, each after those that it needs; else in the order of their making.
+        """The operators in topological order; ties are in the order in which they were made.
 
         Raises:
-            ValueError: some need each other.
+            ValueError: the graph has a cycle.
         """
         before = self.before()
         state: dict[IrOpNode, bool] = {}  # False while those before it are visited
@@ -207,5 +207,5 @@ class Graph:
 
 
 def _arguments(slots: Mapping[str, list[str]]) -> list[str]:
-    """The variables of an operator by the names of its slots, each once."""
+    """The distinct variables of an operator, by slot."""
     return list(dict.fromkeys(present([name for slot in sorted(slots) for name in slots[slot]])))

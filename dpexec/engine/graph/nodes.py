@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["CONTROL_PREFIX", "IrNode", "IrOpNode", "IrVarNode"]
 
 CONTROL_PREFIX = "__control_var"
-"""How names of variables begin that only say which operator comes first."""
+"""Prefix of the names of control variables, which only order operators."""
 
 
 class IrNode:
     """An operator or a version of a variable, with links to its neighbours.
 
-    Graphs make nodes. There is one object for a node however it is reached, so nodes can be
-    compared and lie in sets; these go through them in the same order in every process.
+    Graphs make nodes, and each node is one object. So nodes can be compared and put into sets,
+    whose order is the same in every process.
 
     Args:
         number: its place among the nodes of its graph, in the order in which they were made.
@@ -32,7 +32,7 @@ class IrNode:
     """
 
     class Type(enum.Enum):
-        """What nodes are."""
+        """The type of a node."""
 
         Operation = 0
         Variable = 1
@@ -51,7 +51,7 @@ class IrNode:
 
     @property
     def node(self) -> Self:
-        """The node itself: there is no second one in C++."""
+        """The node itself; fluid returns its C++ counterpart."""
         return self
 
     def id(self) -> int:
@@ -75,7 +75,7 @@ class IrNode:
         return isinstance(self, IrVarNode)
 
     def is_ctrl_var(self) -> bool:
-        """Whether it is a variable that only says which operator comes first."""
+        """Whether it is a control variable, which only orders operators."""
         return self.is_var() and self.name().startswith(CONTROL_PREFIX)
 
     def var(self) -> VariableView | None:
@@ -88,54 +88,54 @@ class IrNode:
 
     @property
     def inputs(self) -> list[Any]:
-        """Nodes that lead here: the operators that make a variable, the variables read."""
+        """Predecessors: the writer of a variable, or the variables that an operator reads."""
         return list(self._inputs)
 
     @property
     def outputs(self) -> list[Any]:
-        """Nodes that this one leads to: readers of a variable, the variables that are made."""
+        """Successors: the readers of a variable, or the variables that an operator writes."""
         return list(self._outputs)
 
     def append_input(self, node: IrNode) -> None:
-        """Add a node that leads here; ``IrGraph.link_to`` does both ends."""
+        """Add a predecessor at this end only; ``IrGraph.link_to`` links both ends."""
         self._inputs.append(node)
 
     def append_output(self, node: IrNode) -> None:
-        """Add a node that this one leads to; ``IrGraph.link_to`` does both ends."""
+        """Add a successor at this end only; ``IrGraph.link_to`` links both ends."""
         self._outputs.append(node)
 
     def remove_input(self, node: IrNode) -> None:
-        """Take a node away from those that lead here."""
+        """Remove a predecessor."""
         self._inputs = [other for other in self._inputs if other is not node]
 
     def remove_output(self, node: IrNode) -> None:
-        """Take a node away from those that this one leads to."""
+        """Remove a successor."""
         self._outputs = [other for other in self._outputs if other is not node]
 
     def remove_input_by_id(self, node_id: int) -> None:
-        """Take a node away from those that lead here, by its number."""
+        """Remove the predecessor with a number."""
         self._inputs = [other for other in self._inputs if other.id() != node_id]
 
     def remove_output_by_id(self, node_id: int) -> None:
-        """Take a node away from those that this one leads to, by its number."""
+        """Remove the successor with a number."""
         self._outputs = [other for other in self._outputs if other.id() != node_id]
 
     def clear_inputs(self) -> None:
-        """Let nothing lead here."""
+        """Remove all predecessors."""
         self._inputs = []
 
     def clear_outputs(self) -> None:
-        """Let this lead nowhere."""
+        """Remove all successors."""
         self._outputs = []
 
 
 class IrVarNode(IrNode):
-    """A version of a variable: what one operator makes of it, or what it holds at first.
+    """A version of a variable: its initial value, or the value that one operator writes.
 
     Args:
         number: as for :class:`IrNode`.
-        name: of the variable.
-        variable: what is known of it; None if the program does not declare it.
+        name: the variable's name.
+        variable: its declaration; None if the program does not declare it.
     """
 
     def __init__(self, number: int, name: str, variable: Variable | None) -> None:
@@ -178,7 +178,7 @@ class IrOpNode(IrNode):
 
     Args:
         number: as for :class:`IrNode`.
-        operator: what it does, on variables by their names.
+        operator: the operator, which refers to variables by name.
     """
 
     def __init__(self, number: int, operator: Operator) -> None:
@@ -206,15 +206,15 @@ class IrOpNode(IrNode):
         return self.operator.output_arg_names
 
     def rename_input(self, old_input_name: str, new_input_name: str) -> None:
-        """Let the operator read another variable; links stay as they are."""
+        """Rename an input of the operator; links stay as they are."""
         self.operator._rename_input(old_input_name, new_input_name)
 
     def rename_output(self, old_output_name: str, new_output_name: str) -> None:
-        """Let the operator write another variable; links stay as they are."""
+        """Rename an output of the operator; links stay as they are."""
         self.operator._rename_output(old_output_name, new_output_name)
 
     def set_type(self, new_type: str) -> None:
-        """Make another operator of it; the node keeps its name, as in the original."""
+        """Change the operator's type; the node keeps its name, as in Paddle."""
         self.operator.type = new_type
 
     def set_attr(self, name: str, val: Any) -> None:
@@ -223,7 +223,7 @@ class IrOpNode(IrNode):
 
 
 def _attribute(value: Any) -> Any:
-    """An attribute as operators keep it: blocks of the program, as themselves."""
+    """An attribute as operators store it: a view of a block becomes the block itself."""
     if isinstance(value, (list, tuple)):
         return [_attribute(item) for item in value]
     return value.block if isinstance(value, BlockView) else value

@@ -24,14 +24,14 @@ def seeds_gradient(op: Operator) -> bool:
 
 
 def acts(op: Operator) -> bool:
-    """Whether running the operator does more than to compute its results: it may also fail."""
+    """Whether running the operator has a side effect, such as raising for invalid values."""
     definition = op.definition
     may_fail = definition.by_executor or definition.checks_values
     return bool(definition.acts or op.bodies or may_fail)
 
 
 def pure(op: Operator) -> bool:
-    """Whether equal inputs always give equal results, and nothing else happens."""
+    """Whether equal inputs always give equal results, without side effects."""
     special = op.definition.kernel_arguments & (RUNTIME_ARGUMENTS - {"needs", "as_rows"})
     particular = op.role_var or seeds_gradient(op) or op.definition.lazy or op.fills_rows
     return not (acts(op) or special or particular)
@@ -42,7 +42,7 @@ class Operators:
 
     Args:
         program: whose operators they are.
-        kept: names of variables that must have their values, for they are fetched.
+        kept: names of fetched variables, whose values must be computed.
     """
 
     def __init__(self, program: Program, kept: Iterable[str] = ()) -> None:
@@ -52,36 +52,36 @@ class Operators:
         self._uses: Uses | None = None
 
     def uses(self) -> Uses:
-        """Who reads and writes what, as the operators are now."""
+        """An index of the current operators' reads and writes."""
         if self._uses is None or self._uses.ops is not self.ops:
             self._uses = Uses(self)
         return self._uses
 
     def replace(self, changes: Mapping[Operator, Operator | None]) -> bool:
-        """Put operators in the place of others, or nothing; tell whether there were any."""
+        """Replace operators by others, or remove them (None); tell whether there were any."""
         if changes:
             made = (changes.get(op, op) for op in self.ops)
             self.ops = [op for op in made if op is not None]
         return bool(changes)
 
     def expand(self, changes: Mapping[Operator, Sequence[Operator]]) -> bool:
-        """Put several operators in the place of one; tell whether there were any."""
+        """Replace operators by several each; tell whether there were any."""
         if changes:
             self.ops = [made for op in self.ops for made in changes.get(op, (op,))]
         return bool(changes)
 
     @property
     def removed(self) -> frozenset[str]:
-        """The variables that the program computes and these operators do not."""
+        """The variables that the program computes but these operators do not."""
         before = {name for op in self.block.ops for name in op.writes}
         return frozenset(before.difference(*(op.writes for op in self.ops)))
 
 
 class Uses:
-    """Who reads and writes what.
+    """The positions of the operators that read and write each variable.
 
     Args:
-        operators: at whose positions; they must not change meanwhile.
+        operators: the operators, which must not change while this index is used.
     """
 
     def __init__(self, operators: Operators) -> None:
@@ -107,17 +107,17 @@ class Uses:
         self.writers.pop(roles.EMPTY, None)
 
     def version(self, name: str, position: int) -> int:
-        """How many operators before a position write a variable."""
+        """The version of a variable at a position: the number of operators before that write it."""
         return bisect_left(self.writers[name], position)
 
     def same(self, names: Iterable[str], first: int, second: int) -> bool:
-        """Whether variables have at one position the values that they have at the other."""
+        """Whether variables have the same values at two positions."""
         return all(self.version(name, first) == self.version(name, second) for name in names)
 
     def temporary(self, name: str) -> bool:
-        """Whether a variable is computed once and only for the operators after that.
+        """Whether a variable is computed once and used only by later operators of this list.
 
-        No other program, no body of an operator, no collective and no fetch looks at it.
+        No other program, operator body, collective or fetch reads it.
         """
         writers, declared = self.writers[name], self._vars.get(name)
         if declared is None or declared.persistable or name in self._pinned or len(writers) != 1:
@@ -125,6 +125,6 @@ class Uses:
         return all(reader > writers[0] for reader in self.readers[name])
 
     def only_reader(self, name: str) -> int | None:
-        """The position of the operator that alone reads a temporary; None if it is no such."""
+        """The position of a temporary's only reader; None if it is no temporary or has several."""
         readers = self.readers[name]
         return readers[0] if len(readers) == 1 and self.temporary(name) else None

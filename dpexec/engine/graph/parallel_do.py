@@ -1,10 +1,10 @@
-"""ParallelDo in the SSA graph: its operators taken apart into nodes on its devices.
+"""ParallelDo in the SSA graph: its body is expanded into nodes on its devices.
 
-The program around runs on device 0. Going in, the rows (or sequences) of inputs are split and
-parameters are broadcast (CPUs share them: nothing to do); the operators of the body come once per
-device; going out, the rows of outputs are merged. The gradient goes the same way back: rows of the
-outputs' gradients are split, those of the inputs' gradients merged, parameters' gradients reduced
-in the order of the devices, or all-reduced where every device keeps parameters of its own.
+The enclosing program runs on device 0. The rows (or sequences) of inputs are split, and parameters
+are broadcast (CPUs share them, so nothing is copied). The operators of the body run once per
+device, and the rows of outputs are merged. The gradient goes backwards: rows of the outputs'
+gradients are split, rows of the inputs' gradients are merged, and parameters' gradients are reduced
+in the order of the devices, or all-reduced if every device has its own copy of the parameters.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ def inner_devices(
 ) -> tuple[list[Place], dict[int, list[int]]]:
     """All devices of a program, and those of each ParallelDo by the number of its block.
 
-    ParallelDos with the same list of places share its devices, unless they need different values
-    of a variable there: its rows and the whole, or what one makes and the other gets back.
+    ParallelDos with the same list of places share devices, unless they need different values of a
+    variable there: one takes its rows and the other the whole, or the output of one is an input of
+    the other.
 
     Args:
         program: the program.
-        places: where it runs, ParallelDos apart.
+        places: the devices of the program outside ParallelDos.
 
     Raises:
         EnforceNotMet: a ParallelDo runs on several replicas, or has no device.
-        RuntimeError: a GPU that is not there.
+        RuntimeError: a GPU is missing.
     """
     everywhere = list(places)
     bodies: dict[int, list[int]] = {}
@@ -59,7 +60,7 @@ def inner_devices(
 
 @dataclass
 class _Group:
-    """Devices that ParallelDos share, and which variables they have there."""
+    """Devices that several ParallelDos share, and the variables on these devices."""
 
     places: list[Place]
     first: int
@@ -87,7 +88,7 @@ def _parallel_dos(program: Program) -> list[Operator]:
 
 
 def _places(op: Operator, outer: Place) -> Sequence[Place]:
-    """The devices of a ParallelDo, found as its ``get_places`` says."""
+    """The devices of a ParallelDo, from its ``get_places`` operator."""
     name = op.inputs["places"][0]
     source = next((o for o in op.block.ops if name in o.output_arg_names), None)
     if source is None or source.type != "get_places":
@@ -107,7 +108,7 @@ def _places(op: Operator, outer: Place) -> Sequence[Place]:
 
 
 def shares_memory(program: Program, places: Sequence[Place]) -> bool:
-    """Whether all devices of a program use the same parameters: CPUs that keep none."""
+    """Whether all devices share one copy of the parameters: CPUs without copies of their own."""
     everywhere, _ = inner_devices(program, places)
     cpus = all(isinstance(place, CPUPlace) for place in everywhere)
     return len(everywhere) == 1 or (cpus and not _kept_variables(program))
@@ -138,8 +139,8 @@ class ParallelDos:
     """Expands the operators of ParallelDo.
 
     Args:
-        graph: gets the nodes.
-        bring: broadcasts a variable whose newest value is on one device only to some others.
+        graph: the graph that gets the nodes.
+        bring: broadcasts a variable's newest value from the one device that has it.
         shared_memory: whether all devices use the same persistable variables.
     """
 
@@ -160,7 +161,7 @@ class ParallelDos:
 
         Args:
             op: an operator of the global block.
-            home: variables whose newest value exists on one device only, with it; is updated.
+            home: maps variables whose newest value is on one device only to it; updated in place.
         """
         if op.type == "parallel_do":
             self._forward(op, home)
@@ -187,7 +188,7 @@ class ParallelDos:
             home[name] = 0
 
     def _split(self, name: str, op: Operator, body: int) -> None:
-        """Divide an input; if it holds sequences, these, and then its rows as they say."""
+        """Divide an input by rows; if it holds sequences, divide their offsets first."""
         devices, lod = self.graph.bodies[body], lod_name(name)
         sources = [(name, 0)]
         if lod in op.inputs.get("inputs@LOD", []):
@@ -198,7 +199,7 @@ class ParallelDos:
         self.graph.add_collective(SPLIT, sources, targets, op, body)
 
     def _give(self, name: str, devices: list[int], home: dict[str, int]) -> None:
-        """Let the devices have the whole of a variable."""
+        """Give the whole of a variable to all devices."""
         var = self.block._var_recursive(name)
         stored = var.persistable and self.stored_everywhere
         if not stored and any(self.graph.latest(name, device) is None for device in devices):
@@ -206,7 +207,7 @@ class ParallelDos:
         self.bring(name, devices)
 
     def _bring_back(self, op: Operator, body: Block, home: dict[str, int]) -> None:
-        """Of persistable variables that the body writes, the first device's value counts."""
+        """Copy back the persistable variables that the body writes, from the first device."""
         first = self.graph.bodies[body.idx][0]
         everywhere = range(len(self.graph.places))
         for name in body._outer_names()[1]:
@@ -218,7 +219,7 @@ class ParallelDos:
                 home[name] = 0
 
     def _collect(self, does: Kind, inner: str, outer: str, op: Operator, body: int) -> None:
-        """Merge or reduce what the devices have to device 0."""
+        """Merge or reduce the devices' values to device 0."""
         sources = [(inner, device) for device in self.graph.bodies[body]]
         self.graph.add_collective(does, sources, [(outer, 0)], op, body)
 
@@ -231,7 +232,7 @@ class ParallelDos:
         outputs, grads = op.inputs["outputs"], op.inputs["outputs@GRAD"]
         for name, grad in zip(outputs, grads, strict=True):
             if grad != roles.EMPTY:
-                rows = [(name, device) for device in devices]  # are split as these were merged
+                rows = [(name, device) for device in devices]  # outputs: they give the row counts
                 targets = [(roles.part_of_grad(name), device) for device in devices]
                 self.graph.add_collective(SPLIT, [(grad, 0), *rows], targets, op, body)
         waiting = self._collected(op)
@@ -245,7 +246,7 @@ class ParallelDos:
 
     @staticmethod
     def _collected(op: Operator) -> dict[str, tuple[str, str]]:
-        """Slot and outer name of the gradients that come out, by their name inside."""
+        """For each gradient that leaves the block, by inner name: its slot and outer name."""
         return {
             roles.grad_name(name): (slot, grad)
             for slot in ("inputs", "parameters")

@@ -1,4 +1,4 @@
-"""Which operators stand behind one node: those it was fused from, those of the blocks it runs."""
+"""The operators behind a node: the parts of a fused operator, and the operators of its bodies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InnerOp(TypedDict):
 
 
 def parts_of(node: OpNode) -> list[str]:
-    """The names of the operators that a node stands for: its own, or those that were fused.
+    """The types of the operators that a node stands for: its own, or those of its fused parts.
 
     Args:
         node: of a graph.
@@ -50,7 +50,7 @@ def parts_of(node: OpNode) -> list[str]:
 
 
 def expression_of(node: OpNode) -> str:
-    """What a fused node computes, as a formula; "" for others.
+    """A formula of the computation of a fused node; "" for other nodes.
 
     Args:
         node: of a graph.
@@ -77,10 +77,10 @@ def expression_of(node: OpNode) -> str:
 
 
 def line_of(op: Operator | None) -> str | None:
-    """The user's line, without folders: a file tells no more of the machine than it must.
+    """The user's line without folders, so that graph files do not reveal paths of the machine.
 
     Args:
-        op: of a node; None for a node that is no operator of the program.
+        op: the node's operator; None for a node that is no operator of the program.
     """
     if op is None or op.callsite is None:
         return None
@@ -91,11 +91,11 @@ def body_of(op: Operator | None, depth: int = 0) -> list[InnerOp]:
     """The operators of the blocks that an operator runs, such as those of a loop, in their order.
 
     Args:
-        op: of a node; None for a node that is no operator of the program.
+        op: the node's operator; None for a node that is no operator of the program.
         depth: how many blocks are around the operator itself.
 
     Returns:
-        Operators of blocks inside follow the one that runs them.
+        The operators; those of a nested block follow the operator that runs the block.
     """
     found: list[InnerOp] = []
     for block in op.bodies if op is not None else ():

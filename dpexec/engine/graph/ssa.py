@@ -29,7 +29,7 @@ class VarNode:
 
     Args:
         id: position in ``SSAGraph.vars``.
-        name: of the variable; empty for a dummy.
+        name: the variable's name; empty for a dummy.
         version: counted from 0 per name and device.
         device: index of the device.
         kind: ``"var"``, ``"dummy"`` or ``"control"``.
@@ -94,7 +94,7 @@ class SSAGraph(Drawable):
     Args:
         program: what was replicated.
         places: the devices: first those that run the whole program, then those of ParallelDos.
-        mode: how gradients meet, one of ``MODES``.
+        mode: how gradients are aggregated, one of ``MODES``.
         bodies: the devices of each ParallelDo, by the number of its block.
     """
 
@@ -196,12 +196,12 @@ class SSAGraph(Drawable):
         op: Operator | None = None,
         body: int = 0,
     ) -> OpNode:
-        """Append a node that takes variables of some devices to others.
+        """Append a collective that reads and writes variables of several devices.
 
         Args:
             does: its kind.
-            sources: name and device of what it reads.
-            targets: name and device of what it writes.
+            sources: name and device of each variable that it reads.
+            targets: name and device of each variable that it writes.
             op: the operator of the program behind it.
             body: number of the block of the ParallelDo that it is a part of.
 
@@ -230,9 +230,9 @@ class SSAGraph(Drawable):
 
         Args:
             node: the reader.
-            name: of the variable.
-            device: whose version.
-            kind: of the version, if this makes the first one: see :class:`VarNode`.
+            name: the variable's name.
+            device: the device of the version.
+            kind: kind of the version if it has to be made, see :class:`VarNode`.
 
         Returns:
             The version.
@@ -251,9 +251,9 @@ class SSAGraph(Drawable):
 
         Args:
             node: the writer.
-            name: of the variable.
-            device: whose version.
-            kind: of the version: see :class:`VarNode`.
+            name: the variable's name.
+            device: the device of the version.
+            kind: kind of the version, see :class:`VarNode`.
 
         Returns:
             The version.
@@ -266,14 +266,14 @@ class SSAGraph(Drawable):
         return var
 
     def order(self, before: OpNode, after: OpNode) -> VarNode:
-        """Let a node wait for another one without passing data.
+        """Make a node wait for another one without passing data.
 
         Args:
-            before: the one that ends first.
-            after: the one that waits.
+            before: the node that ends first.
+            after: the node that waits.
 
         Returns:
-            What stands between them.
+            The dummy variable between them.
         """
         device = before.device if before.device is not None else (after.device or 0)
         var = self._add_var("", 0, device, "dummy", before)
@@ -294,7 +294,7 @@ class SSAGraph(Drawable):
     # ---- views
 
     def counts(self) -> dict[str, Any]:
-        """How many nodes of which kind there are, as the tables of the documentation have it."""
+        """The number of nodes per kind, named as in the tables of the documentation."""
         edges = sum(len(op.inputs) + len(op.outputs) for op in self.ops)
         return {
             "ops": Counter(op.name for op in self.ops),

@@ -1,7 +1,7 @@
-"""Tables that grow while they are read: Paddle's operator writes what it names as its input only.
+"""Tables that grow while they are read: Paddle declares such a table only as an input.
 
-Before a program is replicated, a copy of it names the table as an output as well, so that the order
-of operators, the state of the program and what a step stores follow.
+Before a program is replicated, a copy of it declares the table as an output as well. Then operators
+are ordered correctly, and the table counts as state that a step stores.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ def _grows(op: Operator) -> bool:
 
 
 def with_tables_written(program: Program) -> Program:
-    """Name the tables that operators may add rows to; a program without such stays as it is.
+    """A copy of a program that declares growing tables as outputs; itself if it has none.
 
     Args:
-        program: is not changed.
+        program: the program, which is not changed.
     """
     if not any(_grows(op) for block in program.blocks for op in block.ops):
         return program

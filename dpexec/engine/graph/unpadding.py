@@ -1,9 +1,9 @@
-"""Sequences whose lengths are fed, or those of others: their rows are known before a run.
+"""Row counts of ``sequence_unpad`` that are known before a run.
 
-``sequence_unpad`` takes sequences out of rows of one length. Its lengths are numbers like others,
-so only a run would tell how many rows come out. But usually they are fed. Then sequences of these
-lengths are fed beside them, and all that is known of fed sequences is known of the result. Or
-``sequence_pad`` made them of sequences, whose offsets are those of the result, too.
+``sequence_unpad`` takes sequences out of padded rows. Its lengths are ordinary data, so in general
+only a run tells how many rows it returns. But usually the lengths are fed: then sequences of these
+lengths are fed beside them, and the result is treated like fed sequences. Or ``sequence_pad``
+computed the lengths: then the result has the offsets of that operator's input.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ __all__ = ["feed_rows"]
 
 
 def feed_rows(block: Block) -> None:
-    """Let operators read sequences of fed lengths.
+    """Connect ``sequence_unpad`` operators to sequences with the lengths that they read.
 
     Args:
-        block: the global block of a program that may be changed.
+        block: the global block, changed in place.
     """
     written: set[str] = set()
     padded: dict[str, str] = {}
-    """For lengths that were found out, the sequences that have them."""
+    """Maps the lengths that ``sequence_pad`` returned to its input sequences."""
     for op in block.ops:
         if op.type == "sequence_unpad":
             (lengths,) = op.inputs["Length"]

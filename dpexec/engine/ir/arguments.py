@@ -1,7 +1,7 @@
-"""Arguments of variables, of the types that Paddle's binding of C++ converts them to.
+"""Check and convert arguments of variables, as Paddle's pybind11 bindings do.
 
-What pybind does not convert is a TypeError, here as there: a float is no integer, even if it is
-whole, and text is no truth value.
+A value that pybind11 would not convert raises TypeError, as in Paddle: a float is not an integer,
+even if it is whole, and text is not a truth value.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def as_integer(value: Any, what: str) -> int:
     """An integer of 64 bits.
 
     Args:
-        value: an integer of Python or NumPy; a float32 or float16 of NumPy counts if it is whole.
-        what: it is, for the message.
+        value: a Python or NumPy integer, or a NumPy float32 or float16 that is whole.
+        what: name of the argument in the error message.
 
     Raises:
         TypeError: it is something else.
@@ -50,14 +50,14 @@ def as_integer(value: Any, what: str) -> int:
 
 
 def as_shape(values: Any, name: str | None) -> tuple[int, ...]:
-    """Dimensions as declared, -1 for those that a batch will tell (-1 or None).
+    """Check a declared shape; dimensions that depend on the batch (-1 or None) become -1.
 
     Args:
-        values: of a variable.
-        name: its name; None if it has none yet.
+        values: the dimensions.
+        name: the variable's name in the error message; None if it has none yet.
 
     Raises:
-        TypeError: they are no list of integers.
+        TypeError: ``values`` is not a list of integers.
     """
     what = f"the shape of variable {name}" if name else "the shape of a variable"
     if not isinstance(values, Iterable):
@@ -71,7 +71,7 @@ def as_flag(value: Any, what: str) -> bool:
 
     Args:
         value: the argument.
-        what: it is, for the message.
+        what: name of the argument in the error message.
 
     Raises:
         TypeError: it is something else.
@@ -86,7 +86,7 @@ def as_dtype(value: Any) -> VarType:
 
     Raises:
         TypeError: it is something else, such as the number of a ``VarType``.
-        ValueError: it is a type of NumPy that no tensor of fluid has.
+        ValueError: it is a NumPy type that fluid's tensors do not support.
     """
     if isinstance(value, int) and not isinstance(value, VarType):
         raise _refused("the data type of a variable", "a VarType or a NumPy type", value)
@@ -94,10 +94,10 @@ def as_dtype(value: Any) -> VarType:
 
 
 def as_kind(value: Any) -> VarType:
-    """What a variable holds.
+    """Check that a value is a ``VarType``, the kind of a variable.
 
     Raises:
-        TypeError: it is no ``VarType``.
+        TypeError: it is not.
     """
     if not isinstance(value, VarType):
         raise _refused("type of a variable", "a VarType", value)

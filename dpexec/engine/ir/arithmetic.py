@@ -53,7 +53,7 @@ def _scaled(x: Variable, scale: float, bias: float) -> Variable:
 
 
 def _constant(like: Variable, value: float, whole: bool) -> Variable:
-    """A constant of the type of ``like``; of its shape if ``whole``, else with one element."""
+    """A constant with the data type of ``like``; with its shape if ``whole``, else one element."""
     block = like.block.program.current_block()
     out = _temporary(block, like.dtype)
     attrs: dict[str, Any] = {"value": float(value), "force_cpu": False, "dtype": like.dtype}
@@ -83,7 +83,7 @@ _SCALES: dict[str, Callable[[float], tuple[float, float]]] = {
 
 
 _COMPARISONS: set[str] = set()
-"""Types of operators that give truth values, as the methods below say."""
+"""Comparison operators, whose results are truth values."""
 
 
 def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[Any, Any], Any]:
@@ -189,7 +189,7 @@ _TO_THE_END = 10_000_000  # what fluid writes for an open end of a slice
 
 
 class _AxisIndex(NamedTuple):
-    """What an index says about one axis: a range, or one position that removes the axis."""
+    """The index of one axis: a range, or a single position, which removes the axis."""
 
     axis: int
     start: Any
@@ -199,7 +199,7 @@ class _AxisIndex(NamedTuple):
 
 
 def indexed(x: Variable, item: Any) -> Variable:
-    """Build what an index takes of a variable.
+    """Build the operators for ``x[item]``.
 
     Args:
         x: the variable.
@@ -218,7 +218,7 @@ def indexed(x: Variable, item: Any) -> Variable:
 
 
 def _by_axis(x: Variable, items: tuple[Any, ...]) -> tuple[list[_AxisIndex], list[int]]:
-    """The indices of axes, and the axes that are reversed as a whole."""
+    """The index of each axis, and the axes that are reversed as a whole."""
     from dpexec.engine.ir.variable import Variable
 
     indices, reversed_axes = [], []

@@ -1,8 +1,8 @@
 """Attributes of operators as Paddle's ``framework.proto`` has them: their types and fields.
 
-Paddle keeps an attribute whose name is misspelt in a program that is read, and takes the default of
-the one that is missing, without a word. Others that no operator has are usual: quantization and
-libraries note theirs on operators.
+When Paddle reads a program with a misspelt attribute name, it silently keeps the attribute and uses
+the default of the one that was meant. Unknown attributes are not errors in general: quantization
+and libraries store notes of their own on operators.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIELDS = {
     AttrType.BLOCKS: "blocks_idx",
     AttrType.LONGS: "longs",
 }
-"""The field of a message that holds a value, by its type."""
+"""The message field that holds an attribute's value, by attribute type."""
 
 _INT32 = range(-(2**31), 2**31)
 _LISTS = {
@@ -52,7 +52,7 @@ _LISTS = {
     "sparse_grad_to_param states table_names varnames",
 }
 _LISTS_BY_NAME = {name: kind for kind, names in _LISTS.items() for name in names.split()}
-"""What Paddle's operators declare where lists are not INTS; none of them declares BOOLS."""
+"""Attributes that Paddle declares as lists of another type than INTS; none is BOOLS."""
 
 _LONG_NUMBERS = {
     *("padding_idx", "min_row_size_to_use_multithread", "mod_by", "num_rows", "num_columns"),
@@ -65,8 +65,8 @@ def attribute_type(value: Any, name: str = "", op_type: str = "") -> AttrType:
 
     Args:
         value: the attribute.
-        name: its name, which decides about empty lists, and about floats that look like integers.
-        op_type: its operator: some declare 64 bits for numbers that would fit into 32.
+        name: its name, which decides the type of empty lists and of floats that look like integers.
+        op_type: its operator's type; some operators declare 64 bits for small integers, too.
 
     Raises:
         EnforceNotMet: a program cannot hold such a value.
@@ -110,13 +110,13 @@ def stored(given: Mapping[str, Any], definition: opdef.OpDef, complete: bool) ->
     """The attributes of an operator as a program stores them.
 
     Args:
-        given: by name; of other types than declared where they can be converted.
-        definition: of the operator.
-        complete: whether the others are there, too, with their defaults.
+        given: attributes by name; values are converted to the declared types where possible.
+        definition: the operator's definition.
+        complete: whether to add the attributes that are not given, with their defaults.
 
     Raises:
-        TypeError: no attribute can be such a value.
-        EnforceNotMet: this one cannot, or one without a default is missing.
+        TypeError: no attribute can hold such a value.
+        EnforceNotMet: this attribute cannot hold it, or an attribute without default is missing.
     """
     defaults, required = definition.attrs, definition.required
     missing = [name for name in required if complete and given.get(name) is None]
@@ -132,21 +132,21 @@ def stored(given: Mapping[str, Any], definition: opdef.OpDef, complete: bool) ->
 def _stored(
     value: Any, default: Any, name: str, op_type: str, declared: AttrType | None = None
 ) -> Any:
-    """An attribute as a program stores it: of the type that the operator declares.
+    """Convert an attribute to the type that the operator declares.
 
-    Numbers become floats, or truth values, where those are declared, as in Paddle. A float is no
-    integer even if it is whole, and a single value is no list.
+    Numbers become floats or truth values where those are declared, as in Paddle. A float is not an
+    integer even if it is whole, and a single value is not a list.
 
     Args:
-        value: what is given; a NumPy value counts as the Python value, an array as the list.
+        value: the given value; NumPy scalars count as Python numbers, arrays as lists.
         default: the attribute's default, which shows its type; None if it has none.
         name: of the attribute.
         op_type: type of the operator.
         declared: type of an attribute that has no default, if it is known.
 
     Raises:
-        TypeError: no attribute can be such a value.
-        EnforceNotMet: this one cannot.
+        TypeError: no attribute can hold such a value.
+        EnforceNotMet: this attribute cannot hold it.
     """
     if type(value) is type(default) and (
         type(value) in _SIMPLE or (type(value) is int and value in _INT32)
@@ -206,7 +206,7 @@ def _python_value(value: Any) -> Any:
 
 
 def _converted(value: Any, declared: str, name: str) -> Any:
-    """The value as one of a declared type; None if it is none."""
+    """The value converted to a declared type; None if that is not possible."""
     if declared.endswith("S"):
         if not isinstance(value, list):
             return None
@@ -238,7 +238,7 @@ _TOLD = 5
 
 
 def _misspelt(op: Operator) -> Iterator[str]:
-    """What is said of attributes that look like one that the operator lacks."""
+    """A hint for each unknown attribute whose name resembles a missing one."""
     declared = op.definition.attrs
     lacking = [name for name in declared if name not in op.attrs]
     for name in op.attrs if lacking else ():
@@ -248,12 +248,12 @@ def _misspelt(op: Operator) -> Iterator[str]:
 
 
 def warn_of_unknown_attributes(program: Program, source: str, depth: int) -> None:
-    """Warn once of all attributes that change nothing, because their names are misspelt.
+    """Warn once about all attributes that have no effect because their names are misspelt.
 
     Args:
-        program: as it was read.
-        source: where from, to begin the warning with.
-        depth: how many calls above is the user's line.
+        program: the program, as it was read.
+        source: what it was read from; the warning begins with it.
+        depth: number of stack frames between this call and the user's line.
     """
     told = [
         f"operator {op.type}, number {number} of block {block.idx}: {found}"

@@ -110,15 +110,15 @@ class Block:
         self.program._changed()
 
     def _sync_with_cpp(self) -> None:
-        """Let executors look at the program anew; there is no second copy of a block here."""
+        """Make executors compile the program again; there is no C++ copy to update here."""
         self.program._changed()
 
     def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
-        """Make a variable like one of another program, as programs do that merge two.
+        """Copy the declaration of a variable of another program, as code that merges programs does.
 
         Args:
-            var: like which; a parameter becomes a plain variable.
-            force_persistable: persistable in any case, but for variables that hold no tensor.
+            var: the variable to copy; a parameter becomes a plain variable.
+            force_persistable: make the copy persistable, unless it holds no tensor.
         """
         plain = var.type in (VarType.STEP_SCOPES, VarType.RAW)
         return self.create_var(
@@ -135,7 +135,7 @@ class Block:
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
         """Make a parameter in the global block; arguments as for :class:`Parameter`.
 
-        A name that is taken by a parameter of the same shape gives that parameter: shared weights.
+        If a parameter of that name and shape exists, it is returned: the weights are shared.
 
         Raises:
             ValueError: the name is taken by something of another shape or type.
@@ -216,7 +216,7 @@ class Block:
         return op
 
     def _outer_names(self) -> tuple[list[str], list[str]]:
-        """What this block, as a body, reads before writing it, and writes, of those around it."""
+        """Outer variables that this body reads before writing them, and those it writes."""
         reads: dict[str, None] = {}
         writes: dict[str, None] = {}
         for op in self.ops:
@@ -270,7 +270,7 @@ class Block:
 
 
 def _names(value: Any, slot: str, op_type: str) -> list[str]:
-    """The names of the variables in a slot: given as variables, or by name; None for no one."""
+    """The names of the variables in a slot, given as variables or names; None is an empty slot."""
     items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     names: list[str] = []
     for item in items:
@@ -285,9 +285,10 @@ def _names(value: Any, slot: str, op_type: str) -> list[str]:
 
 
 def _names_outside(block: Block, name: str) -> bool:
-    """Whether a name in ``block`` is neither its own nor, for gradients, its forward block's.
+    """Whether a name belongs neither to ``block`` nor, in a gradient block, to its forward block.
 
-    Names that no block declares are its own, too: gradients that the operator around it supplies.
+    Names that no block declares count as the block's own: the enclosing operator supplies them as
+    gradients.
     """
     forward = block.forward_block_idx
     if name in block.vars or (forward >= 0 and name in block.program.blocks[forward].vars):

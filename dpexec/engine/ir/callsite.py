@@ -1,6 +1,6 @@
-"""What is noted on operators that are built: the user's line, their name scope and their device.
+"""Where an operator was built: the user's source line, the name scope and the device guard.
 
-Warnings are shown at such a line, too.
+Warnings point at the user's line, too.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class CallSite:
 
 
 def user_callsite() -> CallSite | None:
-    """The innermost frame outside dpexec, whose examples count as user code; None without one.
+    """The innermost frame outside dpexec, or None; dpexec's examples count as user code.
 
-    The operator of a ``with`` block is made when it ends: its line is that of the ``with``.
+    An operator made at the end of a ``with`` block gets the line of the ``with`` statement.
     """
     frame, _ = _first_outside(sys._getframe(1))
     if frame is None:
@@ -59,13 +59,13 @@ def user_callsite() -> CallSite | None:
 
 
 def warn(message: str) -> None:
-    """Warn of something, at the user's line."""
+    """Emit a warning at the user's line."""
     _, distance = _first_outside(sys._getframe(1))
     warnings.warn(message, stacklevel=2 + distance)
 
 
 def _first_outside(frame: FrameType | None) -> tuple[FrameType | None, int]:
-    """The first frame that is the user's, from one on outwards; and how far from that it is."""
+    """The first user frame from ``frame`` outwards, and its distance from ``frame``."""
     distance = 0
     while frame is not None:
         name = frame.f_code.co_filename
@@ -97,7 +97,7 @@ def current_name_scope() -> str:
 
 
 def current_device() -> str:
-    """What the enclosing :func:`device_guard` names, ``""`` outside any."""
+    """The device of the enclosing :func:`device_guard`, ``""`` outside any."""
     return _devices[-1]
 
 
@@ -127,8 +127,8 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
 def device_guard(device: str | None = None) -> Iterator[None]:
     """Note a device on the operators built inside.
 
-    It is kept in saved programs, and decides nothing here: every operator runs on the device of
-    its replica.
+    The note is saved with the program but has no effect on placement: every operator runs on the
+    device of its replica.
 
     Args:
         device: ``"cpu"``, ``"gpu"``, or None or ``""`` for none.

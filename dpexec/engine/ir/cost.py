@@ -1,4 +1,4 @@
-"""What a call of an operator costs: shapes by slot, from which declarations count."""
+"""The cost of an operator call, counted from the shapes in its slots."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BIAS = "Bias" + GRAD_SUFFIX
 
 
 class Call:
-    """One call, as ``macs``, ``flops`` and ``bytes`` of an operator see it.
+    """One call of an operator: the argument of its ``macs``, ``flops`` and ``bytes`` formulas.
 
-    A slot that a gradient operator lacks has the shape of its gradient, so the formulas of forward
-    operators count there, too.
+    If a gradient operator lacks a forward slot, the shape of that slot's gradient is used, so the
+    forward operator's formulas apply to gradient operators as well.
 
     Args:
         inputs: specs per slot; all dimensions are known.
@@ -63,20 +63,20 @@ class Call:
 
     @property
     def gradients(self) -> int:
-        """How many inputs of the forward operator get a gradient; that of a bias costs nothing."""
+        """How many forward inputs get a gradient; a bias does not count, its gradient is cheap."""
         made = (slot for slot, specs in self.outputs.items() if specs)
         return sum(GRAD_SUFFIX in slot and slot != _BIAS for slot in made)
 
 
 Count = Callable[[Call], int] | int
-"""Counts something in a call; a number is the same for all."""
+"""A function of a call that counts something, or a number that holds for every call."""
 
 
 def per_element(slot: str, operations: int) -> Callable[[Call], int]:
-    """So many operations for every element of a slot."""
+    """A count of ``operations`` for every element of a slot."""
     return lambda call: operations * call.size(slot)
 
 
 def counted(count: Count | None, call: Call) -> int:
-    """What a declaration counts in a call; 0 if it has nothing to count."""
+    """Evaluate a declared count for a call; 0 if none is declared."""
     return count(call) if callable(count) else count or 0

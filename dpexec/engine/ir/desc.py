@@ -47,8 +47,8 @@ class ProgramDesc:
     """What ``program.desc`` gives: the program in Paddle's own format.
 
     Args:
-        source: a program, read and written whenever a method is called; or what a program of its
-            own is made of: another description, the bytes of one, None for an empty one.
+        source: a program, which methods read and write directly; or the source of a new program:
+            another description, its bytes, or None for an empty one.
     """
 
     def __init__(self, source: Program | ProgramDesc | bytes | None = None) -> None:
@@ -85,15 +85,15 @@ class ProgramDesc:
         return serialize(self._program)
 
     def flush(self) -> None:
-        """Let executors look at the program anew; there is no second copy of it here."""
+        """Make executors compile the program again; there is no C++ copy to update here."""
         self._program._changed()
 
     def get_feed_target_names(self) -> list[str]:
-        """What an inference model is fed, in order."""
+        """Names of an inference model's inputs, in order."""
         return fed_names(self._program)
 
     def get_fetch_target_names(self) -> list[str]:
-        """What an inference model gives, in order."""
+        """Names of an inference model's outputs, in order."""
         return fetched_names(self._program)
 
 
@@ -176,10 +176,10 @@ def _attribute_message(op_type: str, name: str, value: Any) -> wire.Message:
 def parse(data: bytes) -> Program:
     """The program that a ``ProgramDesc`` message describes.
 
-    The format does not say which variables are parameters or fed. Parameters are persistable
-    variables that the operators' roles name as trained, and those that forward operators only
-    read; these an optimizer that is added leaves as they are, as in Paddle. Fed are variables that
-    are read, and written by nothing but operators ``feed``.
+    The format does not say which variables are parameters and which are fed, so both are inferred.
+    A persistable variable is a parameter if an operator's role names it as trained, or if forward
+    operators only read it; as in Paddle, an optimizer that is added later does not train the
+    latter. A variable is fed if it is read and only ``feed`` operators write it.
 
     Raises:
         EnforceNotMet: the bytes are damaged.
@@ -219,7 +219,7 @@ def parse(data: bytes) -> Program:
 
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Let errors about parts of a message say which part it is."""
+    """Add the name of the message part to errors raised inside."""
     try:
         yield
     except EnforceNotMet:

@@ -1,8 +1,9 @@
-"""Element types of fed variables, which only a run tells.
+"""Data types of fed variables, which are known only at run time.
 
-A variable of ``layers.data`` takes the type that is fed, as does one of ``block.create_var``. What
-is declared is then a guess, also for what is computed from it: an index declared without a type is
-float32. So when a program is built, an operator is refused for no type that a feed may change.
+Variables made by ``layers.data`` or ``block.create_var`` take the data type of the array that is
+fed. Their declared types, and the types derived from them, are guesses: an index variable declared
+without a type is float32. So while a program is built, an operator is not rejected for a data type
+that the feed may still change.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 _TYPES = (VarType.INT64, VarType.INT32, VarType.BOOL, VarType.FP32, VarType.FP64, VarType.UINT8)
 _MOST = 3
-"""So many inputs get other types at once: labels, lengths and the like."""
+"""How many inputs may get other types at once: labels, lengths and the like."""
 
 _TYPE_ATTRS = frozenset({"dtype", "out_dtype"})
 
@@ -34,15 +35,15 @@ _TYPE_ATTRS = frozenset({"dtype", "out_dtype"})
 def with_fed_types(
     op: Operator, specs: Mapping[str, Spec], infer: Callable[[Mapping[str, Spec]], T]
 ) -> T:
-    """What an operator makes of its inputs, if there are types for the fed ones that it takes.
+    """Output specs of an operator, for the first data types of its fed inputs that it accepts.
 
     Args:
         op: the operator.
-        specs: of its inputs, as declared.
-        infer: applies the operator's rules to such specs.
+        specs: specs of its inputs, as declared.
+        infer: derives output specs from input specs by the operator's rules.
 
     Raises:
-        EnforceNotMet: it takes none; says what is wrong with those that are declared.
+        EnforceNotMet: it accepts no data types; the message is about the declared ones.
     """
     try:
         return infer(specs)
@@ -56,7 +57,7 @@ def with_fed_types(
 
 
 def _other_types(op: Operator, specs: Mapping[str, Spec]) -> Iterator[Mapping[str, Spec]]:
-    """The specs with other types for fed inputs; those that change the fewest come first."""
+    """Specs with other data types for fed inputs, in the order of how many inputs change."""
     found = (op.block._find_var_recursive(name) for name in specs)
     fed = [var.name for var in found if var is not None and _is_fed(var)]
     for count in range(1, min(len(fed), _MOST) + 1):

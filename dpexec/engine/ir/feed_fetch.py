@@ -1,7 +1,7 @@
-"""The operators ``feed`` and ``fetch``: what a saved inference model is fed, and what it gives.
+"""The operators ``feed`` and ``fetch``, which list the inputs and outputs of inference models.
 
-Executors feed and fetch without them, whatever a run is asked for; programs hold them for whoever
-reads or edits saved models.
+Executors do not need them to feed and fetch. Programs keep them for tools that read or edit saved
+models.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = [
 ]
 
 HOLDERS = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST)
-"""What operators ``feed`` read, and ``fetch`` write."""
+"""The kinds of the variables that ``feed`` reads and ``fetch`` writes."""
 
 
 def prepend_feed_ops(
     inference_program: Program, feed_target_names: Sequence[str], feed_holder_name: str = "feed"
 ) -> None:
-    """Let a program begin with an operator for each variable that is fed, the last one first.
+    """Insert a ``feed`` operator per fed variable at the start of a program, the last one first.
 
     Args:
-        inference_program: is changed.
-        feed_target_names: what is fed, in order: the ``col`` of each operator.
+        inference_program: the program, changed in place.
+        feed_target_names: the fed variables; the position is the operator's ``col``.
         feed_holder_name: the variable that these operators read.
     """
     if not feed_target_names:
@@ -52,11 +52,11 @@ def prepend_feed_ops(
 def append_fetch_ops(
     inference_program: Program, fetch_target_names: Sequence[str], fetch_holder_name: str = "fetch"
 ) -> None:
-    """Let a program end with an operator for each variable that is fetched.
+    """Append a ``fetch`` operator per fetched variable to a program.
 
     Args:
-        inference_program: is changed.
-        fetch_target_names: what is fetched, in order: the ``col`` of each operator.
+        inference_program: the program, changed in place.
+        fetch_target_names: the fetched variables; the position is the operator's ``col``.
         fetch_holder_name: the variable that these operators write.
     """
     block = inference_program.global_block()
@@ -72,25 +72,25 @@ def _operators(block: Block, type: str) -> list[Operator]:
 
 
 def fed_names(program: Program) -> list[str]:
-    """What an inference model is fed, in order."""
+    """Names of an inference model's inputs, in order."""
     return [op.outputs["Out"][0] for op in _operators(program.global_block(), "feed")]
 
 
 def fetched_names(program: Program) -> list[str]:
-    """What an inference model gives, in order."""
+    """Names of an inference model's outputs, in order."""
     return [op.inputs["X"][0] for op in _operators(program.global_block(), "fetch")]
 
 
 def has_feed_operators(block: Block, feed_targets: Iterable[str], feed_holder_name: str) -> bool:
-    """Whether a block has operators ``feed``.
+    """Whether a block has ``feed`` operators.
 
     Args:
         block: the global block of a program.
-        feed_targets: what is to be fed.
-        feed_holder_name: the variable that the operators are to read.
+        feed_targets: the expected fed variables.
+        feed_holder_name: the variable that the operators are expected to read.
 
     Raises:
-        ValueError: they feed something else, or from elsewhere.
+        ValueError: the operators feed other variables, or read another holder.
     """
     operators = _operators(block, "feed")
     fed = {op.outputs["Out"][0] for op in operators}
@@ -99,15 +99,15 @@ def has_feed_operators(block: Block, feed_targets: Iterable[str], feed_holder_na
 
 
 def has_fetch_operators(block: Block, fetch_targets: Iterable[Any], fetch_holder_name: str) -> bool:
-    """Whether a block has operators ``fetch``.
+    """Whether a block has ``fetch`` operators.
 
     Args:
         block: the global block of a program.
-        fetch_targets: the variables that are to be fetched.
-        fetch_holder_name: the variable that the operators are to write.
+        fetch_targets: the expected fetched variables.
+        fetch_holder_name: the variable that the operators are expected to write.
 
     Raises:
-        ValueError: they fetch something else, or to elsewhere.
+        ValueError: the operators fetch other variables, or write another holder.
     """
     operators = _operators(block, "fetch")
     fetched = {op.inputs["X"][0] for op in operators}

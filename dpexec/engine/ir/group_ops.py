@@ -1,4 +1,4 @@
-"""Operators that another operator stands for: the parts of a ``fusion_group``."""
+"""The operators inside a ``fusion_group``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpexec.engine.ir.spec import Spec
 __all__ = ["GroupOp", "group_ops", "written"]
 
 Numbers = dict[str, list[int]]
-"""Numbers of values by slot: first come the inputs of the group, then what its parts compute."""
+"""Value numbers by slot: the group's inputs come first, then the results of its parts."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class GroupOp:
     Args:
         type: its type.
         inputs: numbers of the values that it reads.
-        outputs: numbers of the values that it computes; -1 for one that nobody wants.
+        outputs: numbers of the values that it computes; -1 for an unused output.
         attrs: its attributes.
-        dies: numbers of the values that nobody needs after it.
+        dies: numbers of the values that are not used after it.
     """
 
     type: str
@@ -42,10 +42,10 @@ class GroupOp:
         return opdef.get(self.type)
 
     def arguments(self, values: Mapping[int, Any]) -> list[Any]:
-        """What its kernel takes, of all values.
+        """The inputs of its kernel.
 
         Args:
-            values: of the group, by number.
+            values: all values of the group, by number.
         """
         made: list[Any] = []
         for slot in self.definition.inputs:
@@ -58,7 +58,7 @@ class GroupOp:
 
         Args:
             xp: ``numpy`` or ``cupy``.
-            values: of the group, by number; gets the results, and loses what nobody needs any more.
+            values: the group's values by number; results are added, dead values are dropped.
         """
         definition = self.definition
         kwargs = definition.kernel_attrs(self.attrs)
@@ -79,7 +79,7 @@ class GroupOp:
         """Derive the specs of its outputs.
 
         Args:
-            specs: of the group's values, by number; gets those of the outputs.
+            specs: specs of the group's values by number; those of the outputs are added.
         """
         inputs = {slot: [specs[n] for n in numbers] for slot, numbers in self.inputs.items()}
         for slot, made in self.definition.infer_specs(inputs, self.attrs).items():
@@ -89,7 +89,7 @@ class GroupOp:
 
 
 def written(parts: Iterable[GroupOp]) -> list[str]:
-    """Parts as the attribute holds them: JSON, which every program file can hold.
+    """Serialize the parts as JSON, which an attribute of a program file can hold.
 
     Args:
         parts: in the order in which they run.
@@ -104,8 +104,8 @@ def group_ops(parts: Sequence[str], results: Sequence[int]) -> tuple[GroupOp, ..
     """The parts of a group, from its attributes.
 
     Args:
-        parts: as :func:`written` made them.
-        results: numbers of the values that the group gives.
+        parts: text that :func:`written` made.
+        results: numbers of the group's output values.
 
     Returns:
         The parts; each knows which values die with it.

@@ -1,8 +1,8 @@
 """Operator definitions: the one declaration from which everything about an operator follows.
 
-An op file declares its slots, its attributes (the keyword arguments of its kernel), how shapes
-and types follow (``infer``), the kernel itself, its gradient and sample inputs. The registry is
-here, below the op files, because building a program needs it; the files fill it.
+An op file declares its slots, its attributes (the keyword arguments of its kernel), its shape and
+type inference (``infer``), the kernel, its gradient and sample inputs. The registry that these
+files fill is here, in a lower layer, because building a program needs it.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class OpDef(OpFacts):
             attrs: attributes; missing ones take their defaults.
 
         Returns:
-            Specs per output slot; None for an output that this call does not make. They are
-            without end where ``infer`` gives one for all variables of a slot.
+            Specs per output slot; None for an output that this call does not make. If ``infer``
+            returns one spec for a slot of many variables, the slot gets an endless iterator of it.
 
         Raises:
             InvalidOp: a rule of the operator is broken.
@@ -156,12 +156,12 @@ class OpDef(OpFacts):
         """Declare ``<type>_grad`` with the decorated kernel and make it this op's gradient.
 
         Args:
-            inputs: slots of the gradient op: this op's inputs, outputs, or ``<output>@GRAD``; one
-                or several, apart by spaces, in each string.
+            inputs: slots of the gradient op: this op's inputs, outputs, or ``<output>@GRAD``; a
+                string may hold several, separated by spaces.
             outputs: its outputs; by default the gradient of every input.
-            infer: by default the gradient of slot S is like S, else like the first input, with the
-                sequences of what flows into the first output.
-            dense: whether it has, unlike S, no sequences where it is declared, as in Paddle.
+            infer: by default the gradient of slot S is like S, or else like the first input, with
+                the sequences of the gradient of the first output.
+            dense: whether the gradient of S is declared without sequences, as in Paddle.
             options: as for :func:`op`.
         """
         if outputs is None:
@@ -187,9 +187,9 @@ class OpDef(OpFacts):
     ) -> Callable[[Kernel], OpDef]:
         """Declare the gradient of this gradient operator with the decorated kernel.
 
-        Paddle names slots after the forward operator's: ``DX`` is the gradient of X, which this
-        operator reads or writes, and ``DDX`` what flows into (or out of) that gradient. As an
-        output, ``DX`` like ``X@GRAD`` is the gradient of X itself.
+        Paddle names the slots after the forward operator's. ``DX`` is the gradient of X that this
+        operator reads or writes; ``DDX`` is the gradient of that gradient. As outputs, both ``DX``
+        and ``X@GRAD`` are the gradient of X itself.
 
         Args:
             inputs: slots of ``<type>_grad``, as for :meth:`grad`.
@@ -239,7 +239,7 @@ class OpDef(OpFacts):
         return infer
 
     def grad_is(self, forward: OpDef) -> None:
-        """Make a linear operator the gradient of its own gradient operator, which this one is."""
+        """Declare this gradient operator's own gradient: the linear operator ``forward``."""
         (slot, *others), (out,) = forward.inputs, forward.outputs
 
         def maker(context: GradContext) -> list[GradOp]:
@@ -256,12 +256,12 @@ class OpDef(OpFacts):
         return maker
 
     def undone_by(self, maker: GradMaker) -> GradMaker:
-        """Let a backward pass undo this operator, whether gradients flow through it or not.
+        """Let the backward pass undo this operator, whether or not gradients flow through it.
 
-        Counters of loops count down there, so that gradients find the values of every round.
+        For example, loop counters count down again, so that gradients find each round's values.
 
         Args:
-            maker: gives the operators that do so.
+            maker: makes the operators that undo it.
         """
         self.make_undo = maker
         return maker
@@ -287,20 +287,21 @@ def op(
         type: Paddle's operator type.
         inputs: slot names in the order of the kernel's arguments; ``X[]`` takes a list of
             variables, ``Bias?`` may be absent.
-        infer: the kernel's signature without ``xp``, on :class:`Spec` instead of arrays; None:
-            the variables are as they were declared.
+        infer: derives output specs; it has the kernel's signature without ``xp``, and takes
+            :class:`Spec` instead of arrays. None keeps the declared shapes and types.
         outputs: slot names in the order of the kernel's results.
-        attrs: attributes that the kernel does not compute with, with their defaults.
-        fixed: those of them that may only have their defaults, because they change results in
-            Paddle; each with the attribute that must be set for that, "" for none.
+        attrs: attributes that the kernel does not use, with their defaults.
+        fixed: attributes among ``attrs`` that must keep their defaults, since other values change
+            results in Paddle. Each maps to the attribute that has to be set for the value to
+            matter, or to "".
         samples: makes legal calls of this op.
         facts: the fields of :class:`~dpexec.engine.ir.opfacts.OpFacts`.
 
     Raises:
         TypeError: there is no such fact.
-        ValueError: a fact is none of its words, or the type is declared twice. The same
-            declaration may run again, as it does when a notebook's cell does: what is bound
-            afterwards uses the new one.
+        ValueError: a fact has an invalid value, or the type is declared twice. The same
+            declaration may run again, such as a notebook cell: programs bound afterwards use the
+            new one.
     """
 
     def decorate(kernel: Kernel) -> OpDef:
@@ -334,7 +335,7 @@ def op(
 
 
 def _without_sequences(found: Any) -> Any:
-    """A spec, or those of a slot for many variables, without sequences."""
+    """A spec, or the specs of a slot with many variables, without sequences."""
     if isinstance(found, list):
         return [spec.replace(lod_level=0) for spec in found]
     return found and found.replace(lod_level=0)
@@ -365,12 +366,12 @@ def registered() -> dict[str, OpDef]:
 
 
 def types_where(says: Callable[[OpDef], Any]) -> list[str]:
-    """The types whose declaration says so, sorted."""
+    """The operator types whose definition satisfies a condition, sorted."""
     return [type for type, definition in registered().items() if says(definition)]
 
 
 def same_as(slot: str) -> Infer:
-    """An ``infer`` for ops with one output that is like their first input, named for the reader."""
+    """An ``infer`` for ops whose one output is like their first input; ``slot`` is its name."""
 
     def infer(first: Spec, *_: Spec | None) -> Spec:
         return first

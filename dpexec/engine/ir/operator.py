@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["CALLSTACK", "Operator", "op_error"]
 
 CALLSTACK = "op_callstack"
-"""The attribute that says which lines made an operator."""
+"""The attribute with the call stack that made an operator."""
 
 _ORIGIN = (roles.ROLE, roles.NAME_SCOPE, roles.DEVICE)
 
@@ -36,8 +36,8 @@ class Operator:
         outputs: variable names per slot.
         attrs: attributes.
         callsite: the user's line; found on the call stack if None.
-        fill_defaults: whether attributes that are not given show with their defaults, as they do
-            for operators that layers make, but not for gradients.
+        fill_defaults: whether missing attributes show with their defaults: yes for operators that
+            layers make, no for gradients.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Operator:
                 raise op_error(self, str(error), {}) from None
 
     def twin(self, block: Block) -> Operator:
-        """A copy in a block of this or of another program, with the bodies of the same numbers."""
+        """A copy in ``block``, maybe of another program; its bodies keep their block numbers."""
         made = copy.copy(self)
         made.block = block
         made.inputs = {slot: list(names) for slot, names in self.inputs.items()}
@@ -93,7 +93,7 @@ class Operator:
         return list(self.outputs)
 
     def input(self, name: str) -> list[str]:
-        """Variables in an input slot; none if the operator has such a slot, but leaves it empty.
+        """Variables in an input slot, which may be empty.
 
         Raises:
             EnforceNotMet: there is no such slot.
@@ -101,7 +101,7 @@ class Operator:
         return self._slot("input", name)
 
     def output(self, name: str) -> list[str]:
-        """Variables in an output slot; none if the operator has such a slot, but leaves it empty.
+        """Variables in an output slot, which may be empty.
 
         Raises:
             EnforceNotMet: there is no such slot.
@@ -133,7 +133,7 @@ class Operator:
         return [self.attrs["sub_block"]] if "sub_block" in self.attrs else []
 
     def with_inner(self) -> Iterator[Operator]:
-        """The operator, and those of its bodies and of theirs."""
+        """The operator and, recursively, all operators of its bodies."""
         yield self
         for body in self.bodies:
             for op in body.ops:
@@ -141,18 +141,18 @@ class Operator:
 
     @property
     def needs(self) -> list[str]:
-        """What must have a value: all inputs, and what bodies read before they write it."""
+        """Variables that must have a value: all inputs, and those bodies read before writing."""
         return self._with_bodies(self.input_arg_names, lambda body: body._outer_names()[0])
 
     @property
     def reads(self) -> list[str]:
-        """What the operator depends on: needs, what bodies may write or not, what it adds to."""
+        """Variables it depends on: its needs, and outputs whose old value it may keep or add to."""
         added_to = self.writes if self.bodies else self.continued
         return list(dict.fromkeys([*self.needs, *added_to])) if added_to else self.needs
 
     @property
     def continued(self) -> list[str]:
-        """What the kernel adds to: its first output, if it asks for what that held before."""
+        """The variable that the kernel adds to: its first output, if it reads the old value."""
         known = opdef.find(self.type)  # programs for other engines are pruned and saved, too
         if known is None or "before" not in known.kernel_arguments:
             return []
@@ -160,7 +160,7 @@ class Operator:
 
     @property
     def writes(self) -> list[str]:
-        """All outputs, and what bodies write of this block and those around it."""
+        """All outputs, and the variables of this and enclosing blocks that its bodies write."""
         return self._with_bodies(self.output_arg_names, lambda body: body._outer_names()[1])
 
     def _with_bodies(self, names: list[str], outer: Callable[[Block], list[str]]) -> list[str]:
@@ -226,7 +226,7 @@ class Operator:
         return {name: value for name, value in self.attrs.items() if name not in apart}
 
     def origin_attrs(self) -> dict[str, Any]:
-        """Role, name scope and device: what an operator has of the one that it is made for."""
+        """Role, name scope and device, which an operator inherits from the one it is made for."""
         return {name: self.attrs[name] for name in _ORIGIN if name in self.attrs}
 
     def _rename_input(self, old_name: str, new_name: str) -> None:
@@ -260,7 +260,7 @@ class Operator:
 
     @property
     def role_var(self) -> list[str]:
-        """``[param, grad, ...]`` that this op makes final gradients of, or updates."""
+        """``[param, grad, ...]``: parameters that this op updates or finishes the gradients of."""
         return list(self.attrs.get(roles.ROLE_VAR, []))
 
     @property
@@ -284,7 +284,7 @@ class Operator:
         )
 
     def input_specs(self) -> dict[str, opdef.Spec]:
-        """What the program says of the inputs, by their names."""
+        """The declared specs of the inputs, by name."""
         return {name: var.spec for name, var in self._variables(self.input_arg_names).items()}
 
     def infer_outputs(self, spec_of: Mapping[str, opdef.Spec]) -> dict[str, opdef.Spec]:
@@ -324,7 +324,7 @@ class Operator:
 
     @property
     def fills_rows(self) -> bool:
-        """Whether it can fill SelectedRows, and the program declares its output so."""
+        """Whether it can fill SelectedRows and its output is declared as SelectedRows."""
         able = "as_rows" in self.definition.kernel_arguments
         found = self._variables(self.output_arg_names if able else [])
         return any(var.type == VarType.SELECTED_ROWS for var in found.values())
@@ -360,7 +360,7 @@ class Operator:
         """The operator in protobuf text form.
 
         Args:
-            throw_on_error: as in fluid; here a program is always complete.
+            throw_on_error: no effect, accepted for fluid's sake.
         """
         from dpexec.engine.ir.printer import operator_text
 
@@ -379,14 +379,14 @@ def op_error(
     device: str = "",
     section: str = "inputs-or-attributes-that-do-not-fit",
 ) -> EnforceNotMet:
-    """An error that tells which operator failed, on what, and which line of the user made it.
+    """An error that names the operator, its variables and the user's line that made it.
 
     Args:
         op: the operator.
         problem: what is wrong.
-        specs: of its variables, by name, as far as they are known.
-        device: where it ran; "" for nowhere.
-        section: of the catalogue of errors.
+        specs: known specs of its variables, by name.
+        device: where it ran; "" if it did not run.
+        section: the section of the error catalogue.
     """
     lines = [f"operator {op.type}{' on ' + device if device else ''}: {problem}"]
     for kind, slots in (("input", op.inputs), ("output", op.outputs)):

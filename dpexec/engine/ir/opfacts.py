@@ -1,4 +1,4 @@
-"""What an operator declares beside shapes and kernel: facts for passes, plans, views; samples."""
+"""Facts that an operator declares for passes, plans and views; sample calls."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["INHERITED", "OpFacts", "Sample", "SampleRng"]
 
 INHERITED = ("capturable", "fuses", "grad_lod", "host_inputs")
-"""Facts that the gradient operator shares, unless it declares others."""
+"""Facts that the gradient operator inherits unless it overrides them."""
 
 _NAMES = ("elements", "host_inputs", "longs", "quantized", "shape_inputs", "sparse")
-"""Facts that are sets of names, given with spaces between them."""
+"""Facts that are sets of names, given as text separated by spaces."""
 
 _WORDS = {
     "grad_lod": ("own", "flow"),
@@ -36,57 +36,56 @@ class OpFacts:
     Args:
         inplace: outputs that overwrite an input when the program gives both the same variable.
         sparse: input slots that also take ``SelectedRows``.
-        elements: output slots with dense values that, in some steps, are ``SelectedRows`` of single
-            elements instead: of height ``numel``, in the order of the dense one.
-        host_inputs: input slots whose values the kernel needs as numbers of the host, such as
-            shapes: the host would wait for a GPU to have them.
-        shape_inputs: input slots of which the kernel reads the shape alone.
-        makes_numbers: whether the host computes it, where its results are nothing but such numbers
-            and so are its inputs.
+        elements: output slots that are dense in some steps and, in others, ``SelectedRows`` of
+            single elements: height ``numel``, in the order of the dense tensor.
+        host_inputs: input slots whose values the kernel needs on the host, such as shapes; the
+            host would have to wait for a GPU to read them.
+        shape_inputs: input slots of which the kernel reads only the shape.
+        makes_numbers: whether it runs on the host when all its inputs are such numbers and its
+            results are used only as such numbers.
         no_grad: gradients stop here, by definition.
         checks_values: the kernel may refuse values (ids out of range), not only shapes.
-        lazy: the kernel gets None for inputs without a value: it may never look at them. So
-            nothing need make gradients for its optional slots.
-        by_executor: stands in programs for something that the executor does itself, so no kernel
-            runs.
-        acts: running it does more than to compute its results, such as to write a file.
-        ends_loops: its kernel may raise to end a loop: there is no more to read, or a user's own.
-        ulps: of an operator that works element by element: by how many units in the last place a
-            result may differ from the exact one, on NumPy and in machine code; of the largest term,
-            where terms cancel. Results below 2**-116 may be 0. None: nothing is promised.
-        operand_ulps: of one that adds up many elements: by how many times as much as the result
-            changes when each operand, and the result itself, changes by one unit in its last
-            place. It holds for sums of some thousand elements while squares and products of
-            operands are neither infinite nor denormal.
-        capturable: whether a CUDA graph can repeat its launches, since they look at no values on
-            the host and take none from it; or a function that says it of one operator.
-        fuses: whether its lowering consists of expressions, so that it may join others in a
-            ``fusion_group``.
-        merges: the operator that it does several of, with a list in every slot.
-        copies: whether ``Out`` is ``X`` where both have one type; or a function that says it of one
-            operator.
-        folds: whether it computes every element alone and rounds as the standard says, so that
-            passes may compute it where its inputs are constants.
-        precision: in mixed precision, "white": runs in float16; "black": in float32; "gray": as the
-            operators that its inputs come from. None: in float32.
-        quantized: what quantization may do for it: with its "weights", with all its "inputs", and
-            whether engines want scales of its "outputs".
-        grad_lod: which sequences the gradients show that it (or its gradient operator) makes:
-            "own", of what they are gradients of; "flow", of the first one that arrives. None: none.
-        updates: of an optimizer's update: "rows", if it leaves rows alone for which a sparse
-            gradient has nothing; "whole", if it looks at all of a parameter, at norms for instance.
+        lazy: the kernel gets None for inputs without a value, since it may not read them. So no
+            zero gradients need to be made for its optional slots.
+        by_executor: no kernel runs: the executor itself does what the operator stands for.
+        acts: running it has a side effect, such as writing a file.
+        ends_loops: its kernel may raise to end a loop, such as a reader at the end of its data or
+            a user's own function.
+        ulps: error bound of an elementwise operator, on NumPy and in machine code, in units in the
+            last place of the exact result, or of the largest term where terms cancel. Results
+            below 2**-116 may be 0. None: no bound.
+        operand_ulps: error bound of an operator that sums many elements. The unit is the change of
+            the result when each operand and the result itself change by one unit in the last place.
+            It holds for sums of some thousand elements while squares and products of operands are
+            neither infinite nor denormal.
+        capturable: whether a CUDA graph can replay its launches, since they neither read values on
+            the host nor take any from it; or a function that decides this for one operator.
+        fuses: whether its lowering consists of expressions, so that a ``fusion_group`` can take it.
+        merges: the operator of which it does several at once, with a list in every slot.
+        copies: whether ``Out`` equals ``X`` when both have the same type; or a function that
+            decides this for one operator.
+        folds: whether it works element by element with IEEE rounding, so that passes may evaluate
+            it on constants.
+        precision: in mixed precision, "white" runs in float16, "black" in float32, "gray" in the
+            precision of its inputs. None: float32.
+        quantized: what quantization may treat: its "weights" or all its "inputs"; "outputs" if
+            inference engines want scales of its outputs.
+        grad_lod: the sequences of its gradients (or of those its gradient operator makes): "own",
+            those of the variable; "flow", those of the first incoming gradient. None: none.
+        updates: for an optimizer's update: "rows" if it does not touch rows that a sparse gradient
+            lacks; "whole" if it reads the whole parameter, for instance for its norm.
         looks_up: whether ids pick rows of its input ``W``: a sparse gradient has a row for each.
-        fills: whether it fills ``Out`` with what does not depend on how much there is.
-        macs: multiplications whose results are added up. Gradient operators make as many for each
-            gradient, for two at most.
-        flops: floating point operations besides. By default one for each element of the results
-            where ``ulps`` is declared, and as many as the forward operator for each of two
-            gradients; else nobody knows. A multiplication and its addition are two operations.
-        bytes: bytes that it reads and writes; by default those of all inputs and outputs.
+        fills: whether it fills ``Out`` with values that do not depend on its size.
+        macs: number of multiply-adds. A gradient operator makes as many for each gradient, for two
+            at most.
+        flops: number of other floating point operations. The default is one per result element if
+            ``ulps`` is declared, and the forward operator's count for each of two gradients; else
+            the number is unknown. A multiply-add counts as two operations.
+        bytes: bytes read and written; by default the bytes of all inputs and outputs.
         longs: attributes whose integers Paddle stores in 64 bits.
 
     Raises:
-        ValueError: a word is none of those above.
+        ValueError: a fact has a value that is not listed above.
     """
 
     inplace: Mapping[str, str] = field(default_factory=dict)
@@ -119,7 +118,7 @@ class OpFacts:
     bytes: Count | None = None
     longs: Set[str] = frozenset()
     forward: OpFacts | None = field(default=None, init=False)
-    """The operator of which this one is the gradient operator."""
+    """The operator whose gradient operator this one is."""
 
     def __post_init__(self) -> None:
         for name in _NAMES:
@@ -132,7 +131,7 @@ class OpFacts:
                 raise ValueError(f"{name} is one of {', '.join(words)}, not {sorted(wrong)}")
 
     def count_macs(self, call: Call) -> int:
-        """How many multiplications of a call are added up."""
+        """How many multiply-adds a call makes."""
         if self.macs is None and self.forward is not None:
             return _passes(call) * self.forward.count_macs(call)
         return counted(self.macs, call)
@@ -148,7 +147,7 @@ class OpFacts:
 
 
 def _passes(call: Call) -> int:
-    """How many times the work of its forward operator a gradient operator does."""
+    """A gradient operator's work as a multiple of the forward operator's."""
     return min(call.gradients, 2)
 
 
@@ -191,10 +190,10 @@ class Sample:
         attrs: attributes that differ from their defaults.
         grad: input slots whose gradient is checked; None for all float ones, () for none.
         expected: outputs by slot, where they are known independently.
-        deviates: why outputs or gradients (``X@GRAD``) are not those of the real Paddle, by slot;
-            ``*`` where it cannot run this call at all. Each is a row for users in
+        deviates: by slot, why outputs or gradients (``X@GRAD``) differ from the real Paddle's;
+            ``*`` where Paddle cannot run this call at all. Each text is a row for users in
             docs/differences.md: ``"what Paddle does; dpexec does something else"``.
-        counts: variables in an output slot, where neither inputs nor attributes tell.
+        counts: number of variables per output slot, where inputs and attributes do not tell it.
         smooth: False at a kink, where finite differences do not give the gradient.
     """
 

@@ -1,7 +1,7 @@
 """Programs in protobuf text form, as ``str(program)`` shows them in fluid.
 
-Variables and operators stand in the order of their creation, so equal programs have equal texts. Of
-the call stack only the user's line is known, unless the program was read from a file of fluid.
+Variables and operators are in the order of their creation, so equal programs have equal texts. The
+call stack is just the user's line, unless the program was read from a file that fluid wrote.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMES = {  # of the values of enums
     ("TensorDesc", "data_type"): _TYPES,
 }
 _OUTSIDE = "outside"
-"""The field of a variable's message with what fluid keeps outside of the protobuf, as lines."""
+"""The message field with what fluid keeps of a variable outside the protobuf, as text lines."""
 
 
 def message_text(kind: str, message: wire.Message) -> str:
@@ -79,7 +79,7 @@ def _with_details(var: Variable) -> wire.Message:
 
 
 def variable_text(var: Variable, details: bool = False) -> str:
-    """A variable; ``details`` adds what stands outside the protobuf."""
+    """A variable; ``details`` adds the fields that fluid keeps outside the protobuf."""
     return message_text("VarDesc", _with_details(var) if details else var_message(var))
 
 
@@ -98,7 +98,7 @@ def block_text(block: Block, details: bool = False) -> str:
 
 
 def program_text(program: Program, details: bool = False) -> str:
-    """A program; ``details`` adds what stands outside the protobuf and leaves out the version."""
+    """A program; ``details`` adds fields outside the protobuf and leaves out the version."""
     if details:
         return "".join(block_text(block, details) for block in program.blocks)
     blocks = [block_message(block) for block in program.blocks]

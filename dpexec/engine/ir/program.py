@@ -40,10 +40,10 @@ class Program(Prunable):
         self._op_role_var: list[str] = []
         self._is_test = False
         self._appending_grad_times = 0
-        self._loaders: list[Any] = []  # what feeds it in place of the user
-        self._delayed: list[Any] = []  # the latest runs in dask graphs, which were not made yet
-        self._trainers_endpoints: list[str] = []  # of those that train together
-        self._trainer_id: int | None = None  # which of them this is, if Executor.run trains it
+        self._loaders: list[Any] = []  # data loaders, which feed it in place of the user
+        self._delayed: list[Any] = []  # the latest runs in dask graphs that are not computed yet
+        self._trainers_endpoints: list[str] = []  # addresses of all trainers of a job
+        self._trainer_id: int | None = None  # this trainer's index, if Executor.run trains it
 
     # ---- content
 
@@ -105,9 +105,10 @@ class Program(Prunable):
         return self.current_block()
 
     def _gradient_block(self) -> Block:
-        """The block for gradients of the current one: itself, or beside a branch another one.
+        """The block that takes the gradients of the current block.
 
-        Whoever makes the operator that runs the branch lets another one run that block after it.
+        It is the current block itself, except in a branch, whose gradients get a block of their
+        own. The code that appends the branch's operator also appends one that runs this block.
         """
         current = self.current_block()
         if not current.idx or current.forward_block_idx >= 0:
@@ -120,7 +121,7 @@ class Program(Prunable):
 
     @contextlib.contextmanager
     def _gradient_block_guard(self) -> Iterator[None]:
-        """Layers inside go to the block for gradients of the current one."""
+        """Append the layers inside to the block for gradients of the current block."""
         before = self.current_block_idx
         self.current_block_idx = self._gradient_block().idx
         try:
@@ -133,7 +134,7 @@ class Program(Prunable):
         self.current_block_idx = self.current_block().parent_idx
 
     def _drop_unused_blocks(self) -> None:
-        """Remove the bodies of operators that were removed; the others move up."""
+        """Remove blocks whose operator was removed, and renumber the remaining ones."""
         used = {0, self.current_block_idx}
         waiting = sorted(used)
         while waiting:
@@ -191,9 +192,9 @@ class Program(Prunable):
         """A copy that shares no objects; values live in the scope under the same names.
 
         Args:
-            for_test: set ``is_test``, and leave out all operators of training, those of learning
-                rates among them. A program that does not train keeps what it has, such as what
-                ``fluid.gradients`` added.
+            for_test: set ``is_test`` and leave out the operators of training: the backward pass,
+                optimizers and learning rate schedules. A program without a loss or an optimizer
+                keeps all its operators, such as those that ``fluid.gradients`` added.
         """
         forward_alone = for_test and self._trains()
         made = Program()
@@ -252,7 +253,7 @@ class Program(Prunable):
         """The program in protobuf text form.
 
         Args:
-            throw_on_error: accepted for fluid's sake.
+            throw_on_error: no effect, accepted for fluid's sake.
             with_details: add what fluid keeps outside the protobuf (stop_gradient, trainable ...).
 
         Raises:

@@ -1,6 +1,6 @@
-"""Parts of programs: what some targets need, what prediction needs, what copies lack.
+"""Cutting programs: keep what given targets need, or prediction; complete such copies.
 
-These methods of programs are private in fluid, but used by programs that cut networks up.
+These methods of programs are private in fluid, but scripts that split networks call them.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def _program(value: Any) -> Program:
 
 
 class Prunable:
-    """What programs inherit to be cut."""
+    """Base class of ``Program`` with the methods for cutting."""
 
     def _prune(self, targets: Any) -> Program:
-        """A copy with what the targets (variables, names, operators) need."""
+        """A copy with the operators that the targets (variables, names, operators) need."""
         return self._prune_with_input([], targets)
 
     def _prune_with_input(self, feeded_var_names: str | list[str], targets: Any) -> Program:
-        """A copy with what computes the targets from what is fed.
+        """A copy with the operators that compute the targets from the fed variables.
 
         Operators of the optimizer are kept only as targets.
 
         Raises:
-            ValueError: a name is none, or nothing computes a target.
+            ValueError: a name is not a variable's, or no operator computes a target.
         """
         program = _program(self)
         feeds = _listed(feeded_var_names)
@@ -89,11 +89,11 @@ class Prunable:
         return made
 
     def _sync_with_cpp(self) -> None:
-        """Let executors look at the program anew; there is no second copy of it here."""
+        """Make executors compile the program again; there is no C++ copy to update here."""
         _program(self)._changed()
 
     def _copy_param_info_from(self, other: Program) -> None:
-        """Make parameters of the variables that are parameters of another program.
+        """Turn variables into parameters if they are parameters in the other program.
 
         Raises:
             TypeError: ``other`` is no program.
@@ -111,12 +111,12 @@ class Prunable:
     def _copy_data_info_from(
         self, other: Program, pruned_origin_block_id_map: Mapping[int, int] | None = None
     ) -> None:
-        """Take over which variables are fed, and at which gradients stop.
+        """Copy ``is_data`` and ``stop_gradient`` of the variables from another program.
 
         Args:
             other: the program that this one was made from.
-            pruned_origin_block_id_map: number of a block here to that of its original; None if
-                they are the same.
+            pruned_origin_block_id_map: maps block numbers of this program to those of ``other``;
+                None if they are equal.
 
         Raises:
             TypeError: ``other`` is no program.
@@ -132,7 +132,7 @@ class Prunable:
                 var.stop_gradient = var.stop_gradient or source.stop_gradient
 
     def _copy_dist_param_info_from(self, other: Program) -> None:
-        """Accepted: there are no parameter servers whose settings could be copied.
+        """No effect, accepted for fluid's sake: there are no settings of parameter servers to copy.
 
         Raises:
             TypeError: ``other`` is no program.
@@ -172,7 +172,7 @@ def _target_operators(
 
 
 def deleted_for_good(block: Block) -> list[str]:
-    """The persistable variables that operators ``delete_var`` take away, and none makes again.
+    """The persistable variables that ``delete_var`` deletes and that no later operator writes.
 
     Args:
         block: the global block.

@@ -26,14 +26,14 @@ DEVICE = maker.kOpDeviceAttrName()
 
 GRAD_SUFFIX = paddle_names.grad_var_suffix()
 EMPTY = paddle_names.empty_var_name()
-"""Keeps the place of a gradient that nobody wants, in a list where position counts."""
+"""Placeholder for an unwanted gradient in a list whose order matters."""
 
 RECOMPUTED = ".subprog_"
-"""In the names of activations that the backward pass computes again."""
+"""Part of the names of activations that the backward pass recomputes."""
 
 
 def present(names: Iterable[str]) -> list[str]:
-    """The names that are those of variables."""
+    """The names of variables, without placeholders."""
     return [name for name in names if name and name != EMPTY]
 
 
@@ -48,7 +48,7 @@ def variable_name(grad: str) -> str:
 
 
 def part_of_grad(name: str) -> str:
-    """A device's rows of the gradient of a ParallelDo's output, inside the gradient block."""
+    """The name, in a ParallelDo's gradient block, of one device's rows of an output's gradient."""
     return name + GRAD_SUFFIX + "@PART"
 
 
@@ -64,5 +64,5 @@ def role_name(role: int) -> str:
 
 
 def original_name(name: str) -> str:
-    """The variable of the forward pass that a recomputed one is equal to, or the name itself."""
+    """The forward variable that a recomputed one equals; other names are returned unchanged."""
     return name.partition(RECOMPUTED)[0]

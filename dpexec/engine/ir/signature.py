@@ -1,4 +1,4 @@
-"""Slots and attributes: what declarations, kernels and makers of gradient operators say of them."""
+"""Slots and attributes, read from declarations, kernels and gradient makers."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ RUNTIME_ARGUMENTS = frozenset(
     {"as_rows", "backward", "before", "body", "calls", "differentiated"}
     | {"names", "needs", "rings", "rng", "share"}
 )
-"""Keyword arguments of kernels that are no attributes; a kernel gets those that it names.
+"""Keyword arguments of kernels that are not attributes; a kernel gets those in its signature.
 
 ``needs``: per output slot whether it is wanted, for ``[]`` slots a list. ``rng``: random numbers.
-``rings``: the rings of trainers that were set up in the scope, by number.
-``share``: of the batch on this device. ``names``: names of the variables by slot. ``calls``:
-a counter that goes on from call to call. ``body``: runs the block of ``sub_block`` once and
-returns what it wrote. ``before``: what the first output held, None for nothing: it is added to.
-``as_rows``: whether the program declares the output as SelectedRows, which get the value without
-row numbers. ``backward``: whether the operator belongs to a backward pass. ``differentiated``:
-whether its body has gradients in the program.
+``rings``: the scope's communicators, by ring number. ``share``: this device's share of the batch.
+``names``: names of the variables by slot. ``calls``: a counter that persists between calls.
+``body``: runs the block of ``sub_block`` once and returns what it wrote. ``before``: the old value
+of the first output, to which the kernel adds; None if it has none. ``as_rows``: whether the program
+declares the output as SelectedRows; the value is then set without row numbers. ``backward``:
+whether the operator belongs to a backward pass. ``differentiated``: whether the program has
+gradients of the operator's body.
 """
 
 
@@ -62,11 +62,11 @@ class Slot:
 
 
 def parse_slots(text: str | Sequence[str]) -> tuple[Slot, ...]:
-    """The slots that a declaration names.
+    """Parse the slots of a declaration.
 
     Args:
-        text: their names, apart by spaces or in a list; ``X[]`` holds a list, ``Bias?`` may be
-            empty.
+        text: names separated by spaces, or a list of names; ``X[]`` holds a list of variables,
+            ``Bias?`` may be empty.
     """
     words = text.split() if isinstance(text, str) else text
     return tuple(
@@ -75,9 +75,9 @@ def parse_slots(text: str | Sequence[str]) -> tuple[Slot, ...]:
 
 
 def passes_on(target: Callable[..., Any]) -> Callable[[Kernel], Kernel]:
-    """Say that what a kernel, or an ``infer``, takes as ``**attrs`` goes to another function.
+    """Declare that a kernel or ``infer`` passes its ``**attrs`` on to another function.
 
-    It takes the attributes that are keyword-only parameters there, too, with their defaults.
+    Its attributes then include the keyword-only parameters of ``target``, with their defaults.
 
     Args:
         target: the other function.
@@ -114,11 +114,11 @@ _ANNOTATED = {
 def required_attributes(
     defaults: Mapping[str, Any], *functions: Kernel | None
 ) -> dict[str, AttrType | None]:
-    """The attributes without defaults, with the types that annotations say; None for others.
+    """The attributes without defaults, with their annotated types; None without an annotation.
 
     Args:
-        defaults: of all attributes, None where there is none.
-        functions: the kernel, and the ``infer`` that may be None.
+        defaults: defaults of all attributes; None for an attribute without one.
+        functions: the kernel and ``infer``, which may be None.
     """
     return {
         attribute_of(name): _ANNOTATED.get(annotation)
@@ -139,13 +139,13 @@ def _required_keywords(function: Kernel) -> dict[str, str]:
 
 
 _MISSING = inspect.Parameter.empty
-_OTHERS = {"__signature__", "__wrapped__"}  # say that a function takes what others take
+_OTHERS = {"__signature__", "__wrapped__"}  # these replace a function's own signature
 
 
 def _keyword_only(function: Kernel) -> dict[str, Any]:
     """The keyword-only parameters with their defaults.
 
-    `inspect.signature` for all operators would take a tenth of the time of `import dpexec`.
+    Calling `inspect.signature` for all operators would take a tenth of `import dpexec`'s time.
     """
     if not isinstance(function, FunctionType) or _OTHERS & vars(function).keys():
         parameters = inspect.signature(function).parameters.values()
@@ -161,16 +161,16 @@ def require_defaults(
     attrs: Mapping[str, Any],
     required: Iterable[str] = (),
 ) -> None:
-    """Refuse values of attributes that change results in Paddle and that no kernel reads.
+    """Reject attribute values that change results in Paddle but that no kernel here reads.
 
     Args:
-        fixed: their names, each with the attribute that must be set for that, or "".
-        defaults: of all attributes.
-        attrs: those of a call.
-        required: names of those that have no default.
+        fixed: names of such attributes, each with the attribute that makes it matter, or "".
+        defaults: defaults of all attributes.
+        attrs: attributes of the call.
+        required: names of the attributes without default.
 
     Raises:
-        InvalidOp: one of them has another value than its default, or one without is missing.
+        InvalidOp: a fixed attribute differs from its default, or a required one is missing.
     """
     for name, switch in fixed.items():
         value, default = attrs.get(name, defaults[name]), defaults[name]
@@ -186,12 +186,12 @@ def require_defaults(
 
 
 def attribute_of(parameter: str) -> str:
-    """The attribute behind a parameter; ``lambda_`` stands for ``lambda``, a word of Python."""
+    """The attribute of a parameter; ``lambda_`` stands for ``lambda``, a Python keyword."""
     return parameter.rstrip("_")
 
 
 def same_place(kernel: Kernel, other: Kernel) -> bool:
-    """Whether two functions are one declaration that ran twice."""
+    """Whether two functions are the same declaration, executed twice."""
     places = {(made.__module__, made.__qualname__) for made in (kernel, other)}
     return len(places) == 1 and "<locals>" not in kernel.__qualname__
 
@@ -208,14 +208,14 @@ class GradOp:
 
 @dataclass(frozen=True, slots=True)
 class GradContext:
-    """What a gradient maker sees of the forward operator.
+    """The forward operator and its gradient names, as a gradient maker gets them.
 
     Args:
         op: the forward operator.
         output_grads: per output slot the names of the gradients that flow in (``""`` for none).
         input_grads: per input slot the names of the gradients to make (``""`` for not wanted).
         no_grad: names of variables at which gradients stop.
-        flowing: gradients that something contributed to so far.
+        flowing: gradients that have a contribution so far.
     """
 
     op: Operator
@@ -225,14 +225,13 @@ class GradContext:
     flowing: Set[str] = frozenset()
 
     def offsets(self, slot: str, owner: str) -> dict[str, list[str]]:
-        """A slot for the offsets of sequences of the gradient operator, filled for samples.
+        """The gradient operator's slot for sequence offsets; filled in samples only.
 
-        In programs of users it stays away until they are compiled
-        (:mod:`dpexec.engine.graph.lods`).
+        In users' programs, compilation adds it (:mod:`dpexec.engine.graph.lods`).
 
         Args:
-            slot: of the gradient operator, ``X@LOD``.
-            owner: the slot of the forward operator that has these offsets.
+            slot: the gradient operator's slot, ``X@LOD``.
+            owner: the forward operator's slot whose sequences have these offsets.
         """
         known = {**self.op.inputs, **self.op.outputs}
         names = known.get(owner + LOD_SUFFIX, [])
@@ -242,7 +241,7 @@ class GradContext:
 def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence[str]) -> GradOp:
     """``<type>_grad`` with ``slots`` filled from the forward op and its output gradients.
 
-    Offsets of sequences come when the program is compiled (:mod:`dpexec.engine.graph.lods`).
+    Compilation adds the offsets of sequences (:mod:`dpexec.engine.graph.lods`).
     """
     forward = context.op
     inputs: dict[str, list[str]] = {}
@@ -266,10 +265,10 @@ def double_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence
 
     Args:
         context: the gradient operator, and the gradients of its inputs and outputs.
-        slots: ``DDX`` is what flows into the gradient of X, ``DX`` that gradient, which the
-            operator reads or writes; others are its inputs and outputs.
-        outputs: ``DDX`` flows back into the gradient of X that the operator reads; ``DX`` and
-            ``X@GRAD`` into X itself.
+        slots: input slots. ``DX`` is the gradient of X that the operator reads or writes, ``DDX``
+            the gradient of that gradient; other names are the operator's inputs and outputs.
+        outputs: output slots. ``DDX`` is the gradient of ``DX``; ``DX`` and ``X@GRAD`` are the
+            gradient of X itself.
     """
     gradient = context.op
     known = {**gradient.inputs, **gradient.outputs}

@@ -1,13 +1,13 @@
-"""Sizes that grow with those of a batch, so that an operator is lowered once for many batches.
+"""Symbolic sizes that depend on the batch, so that one lowering serves many batch sizes.
 
-Shape rules and lowerings are ordinary Python. With a :class:`Size` in place of a number they say
-what they do for every number of rows: sums and products stay ``slope * rows + offset``, and what a
-comparison says narrows down for which rows all of it holds. Whatever needs a plain number (``int``,
-``range``, NumPy) raises :class:`NeedsNumber`: then the rows are not kept open, and nothing is lost
-but time.
+Shape rules and lowerings are ordinary Python. Run on a :class:`Size` in place of a number, they
+yield a result for every number of rows: sums and products stay ``slope * rows + offset``, and each
+comparison narrows the range of rows for which the result is valid. An operation that needs a plain
+number (``int``, ``range``, NumPy) raises :class:`NeedsNumber`: then the operator is lowered again
+for each batch size, which only costs time.
 
-A batch of sequences has several numbers of rows: those of its sentences and of their words, in one
-language and in the other. So slopes and rows are vectors.
+A batch of sequences has several row counts, such as sentences and words in each of two languages,
+so slopes and rows are vectors.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _INTEGERS = (int, np.integer)
 
 
 class NeedsNumber(Exception):
-    """Something depends on a number of rows in a way that cannot be left open.
+    """A computation depends on a number of rows in a way that no symbolic size can express.
 
-    It is a signal, not a mistake: what raised it works for every plain number of rows. No subclass
-    of TypeError, so that nobody takes it for a mistake, or a mistake for it.
+    This is a signal, not an error: the same code works for every plain number of rows. It is not a
+    subclass of TypeError, so that real errors and this signal cannot be confused.
     """
 
 
 class _Open:
-    """Refuses what only a plain number can do."""
+    """Rejects operations that need a plain number."""
 
     __slots__ = ()
 
@@ -54,11 +54,11 @@ class _Open:
 
 
 class Rows:
-    """Numbers of rows that are kept open, and for which numbers all that was said of them holds.
+    """Symbolic row counts, with the range of counts for which all comparisons so far hold.
 
     Args:
-        example: decides comparisons.
-        most: no number is larger.
+        example: concrete counts, which decide comparisons.
+        most: upper bounds of the counts.
     """
 
     def __init__(self, example: Sequence[int], most: Sequence[int]) -> None:
@@ -69,29 +69,29 @@ class Rows:
 
     @classmethod
     def about(cls, example: Sequence[int], largest: Sequence[int]) -> Rows:
-        """As many as an example, or some more or less.
+        """Symbolic row counts around an example.
 
         Args:
             example: numbers of rows.
-            largest: the largest numbers that were seen.
+            largest: the largest numbers seen so far.
 
         Returns:
-            Open numbers; there is room for half as many again as were seen, rounded up to a
-            power of two: numbers that come lie about those that came.
+            Row counts whose upper bound is 1.5 times the largest seen, rounded up to a power of
+            two, as later batches tend to have similar sizes.
         """
         most = map(max, example, largest)
         return cls(example, [1 << max(n + n // 2 - 1, 1).bit_length() for n in most])
 
     @staticmethod
     def of(*numbers: Any) -> Rows | None:
-        """The rows that one of some numbers depends on, or None."""
+        """The rows that the first symbolic one of ``numbers`` depends on, or None."""
         return next((number.rows for number in numbers if isinstance(number, Size)), None)
 
     def size(self, index: int) -> Size:
-        """One of the numbers.
+        """One of the row counts as a symbolic size.
 
         Args:
-            index: which one.
+            index: its position.
         """
         return Size(self, [int(index == other) for other in range(len(self.example))])
 
@@ -105,15 +105,15 @@ class Rows:
         return True
 
     def holds(self, slopes: Counts, offset: int, relation: str) -> bool:
-        """Whether ``slopes @ rows + offset`` is at most 0, from now on for all that are left.
+        """Decide ``slopes @ rows + offset <= 0`` by the example, and keep only rows that agree.
 
         Args:
-            slopes: for every number; not all are 0.
+            slopes: one per row count; not all are 0.
             offset: an integer.
-            relation: ``<=``, or ``==`` if it is to be 0.
+            relation: ``<=``, or ``==`` to compare for equality with 0.
 
         Returns:
-            What holds for the example; numbers for which it does not are given up.
+            The answer for the example; row counts with another answer are excluded from now on.
         """
         answer: bool = _RELATIONS[relation](_value(slopes, offset, self.example), 0)
         if len(slopes) - slopes.count(0) > 1:
@@ -126,7 +126,7 @@ class Rows:
         return answer
 
     def _bound(self, slopes: Counts, offset: int, holds: bool) -> None:
-        """Give up the numbers for which ``slopes @ rows + offset <= 0`` is not what holds."""
+        """Exclude rows for which ``slopes @ rows + offset <= 0`` differs from ``holds``."""
         index, slope = next((i, slope) for i, slope in enumerate(slopes) if slope)
         room = -offset
         if not holds:
@@ -141,8 +141,8 @@ class Size(_Open):
     """``slopes @ rows + offset``.
 
     Args:
-        rows: the open numbers.
-        slopes: an integer for each of them.
+        rows: the symbolic row counts.
+        slopes: an integer for each row count.
         offset: an integer.
     """
 
@@ -162,7 +162,7 @@ class Size(_Open):
     __hash__ = _Open._refuse
 
     def _other(self, other: Any) -> Any:
-        """What an operation with something that is no integer gives."""
+        """The result of an operation with an operand that is not an integer."""
         if isinstance(other, float | np.floating | _Open):
             self._refuse()
         return NotImplemented
@@ -258,7 +258,7 @@ def _value(slopes: Counts, offset: int, counts: Counts) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Quotient(_Open):
-    """A number that is one size divided by another: the share of a mean.
+    """One size divided by another, such as the weight of each element in a mean.
 
     Args:
         dividend: a size or a number.
@@ -274,19 +274,16 @@ class Quotient(_Open):
 
 
 def real(number: Any) -> Any:
-    """A number as a float, if it does not depend on rows.
+    """A plain number as a float; a quotient unchanged.
 
     Args:
         number: a number or quotient.
-
-    Returns:
-        A quotient stays what it is.
     """
     return number if isinstance(number, Quotient) else float(number)
 
 
 def at_most(number: Any) -> Any:
-    """The largest that a size can be.
+    """The upper bound of a size.
 
     Args:
         number: a size or a number.
@@ -295,7 +292,7 @@ def at_most(number: Any) -> Any:
 
 
 def at(number: Any, counts: Counts) -> Any:
-    """What a number is for some rows: itself, if it does not depend on them.
+    """The value of a number for given rows; plain numbers are returned unchanged.
 
     Args:
         number: a size, a quotient, or any number.

@@ -1,4 +1,4 @@
-"""Shapes and types without values, and the rules that operators make of them."""
+"""Shapes and types without values, and the checks that operators make on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["InvalidOp", "Spec", "array_spec", "dims_match", "merge_dim", "requir
 
 
 class InvalidOp(EnforceNotMet):
-    """A rule of an operator is broken; whoever called ``infer`` adds operator and call site."""
+    """A rule of an operator is broken; the caller of ``infer`` adds operator and call site."""
 
 
 def require(condition: Any, message: str) -> None:
@@ -26,7 +26,7 @@ def require(condition: Any, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What is known of a variable without its values.
+    """Shape, type and kind of a variable.
 
     Args:
         shape: dimensions, -1 where unknown.
@@ -62,7 +62,7 @@ class Spec:
 
     @property
     def nbytes(self) -> int | None:
-        """How much memory values take; None if only a run tells: dimensions or rows are open."""
+        """Memory of the values in bytes; None while dimensions or rows are unknown."""
         if self.kind != VarType.LOD_TENSOR or self.size < 0:
             return None
         return int(self.size * to_numpy(self.dtype).itemsize)
@@ -77,7 +77,7 @@ class Spec:
 
 
 def array_spec(array: Any) -> Spec:
-    """Shape and type of an array, of rows of a matrix, or of offsets of sequences."""
+    """The spec of an array, of SelectedRows, or of sequence offsets."""
     kind = VarType.RAW if isinstance(array, Lod) else VarType.LOD_TENSOR
     if isinstance(array, SelectedRows):
         kind = VarType.SELECTED_ROWS

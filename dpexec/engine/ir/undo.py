@@ -1,8 +1,8 @@
-"""What is built as a whole or not at all: a call that fails leaves programs as they were.
+"""Atomic building: a layer call that fails leaves its programs unchanged.
 
-Layers make variables first and check shapes when they add the operator, and many add several. So
-whatever changes a program says here how that is taken back; a function under :func:`whole` that
-raises has its changes undone, also inside another one.
+Layers make variables first, check shapes when they add the operator, and often add several
+operators. So every change of a program records here how to undo it. If a function decorated with
+:func:`whole` raises, its changes are undone, also when it is called inside another such function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class _Journal(threading.local):
-    """How to undo, in the order of the changes, while a call is under way in this thread."""
+    """The undo actions of the call under way in this thread, in the order of the changes."""
 
     entries: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
 
@@ -32,29 +32,29 @@ _journal = _Journal()
 
 
 def note(undo: Callable[..., Any], *args: Any) -> None:
-    """Say how to undo what is about to change.
+    """Record how to undo the next change.
 
     Args:
-        undo: called with ``args`` if the call fails that makes the change.
-        args: its arguments.
+        undo: called with ``args`` if the building call fails.
+        args: arguments of ``undo``.
     """
     if _journal.entries is not None:
         _journal.entries.append((undo, args))
 
 
 def note_attributes(target: Any, *names: str) -> None:
-    """Say that these attributes of an object are about to change.
+    """Record the current values of attributes that are about to change.
 
     Args:
         target: the object.
-        names: of the attributes.
+        names: names of its attributes.
     """
     if _journal.entries is not None:
         _journal.entries += [(setattr, (target, name, getattr(target, name))) for name in names]
 
 
 def whole(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function that builds: if it raises, what it built is taken back.
+    """Decorate a function that builds operators: if it raises, its changes are undone.
 
     Names that it took from ``unique_name`` stay taken, as in fluid.
     """
@@ -88,11 +88,11 @@ def _undone_if_raised(
 def whole_block(
     method: Callable[Concatenate[Any, P], Iterator[R]],
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[R]]:
-    """Decorates the generator of a ``with`` block whose layers become an operator at its end.
+    """Decorate the generator of a ``with`` block whose layers become an operator at its end.
 
-    If the block raises, what was built since it began is taken back, and the object whose method
-    this is forgets the block, so that another one may follow. Paddle leaves the operators, and
-    after a loop the program stays inside the block.
+    If the block raises, everything built since it began is undone, and the method's object forgets
+    the block, so that another one may follow. Paddle leaves the operators in place, and after a
+    failed loop the program stays inside the loop's block.
     """
     manager = contextlib.contextmanager(method)
 
@@ -119,7 +119,7 @@ def whole_block(
 
 
 def _kept(value: Any) -> Any:
-    """What an attribute holds now: lists and dicts are copied, however deep."""
+    """A copy of an attribute's value: nested lists and dicts are copied deeply."""
     if isinstance(value, list):
         return [_kept(item) for item in value]
     if isinstance(value, dict):
@@ -129,7 +129,7 @@ def _kept(value: Any) -> Any:
 
 def _undo(entries: list[Any], begin: int) -> None:
     """Take back all changes from number ``begin`` on."""
-    _journal.entries = None  # what undoes is not undone
+    _journal.entries = None  # undo actions are not recorded themselves
     while len(entries) > begin:
         undo, given = entries.pop()
         undo(*given)
@@ -139,7 +139,7 @@ def _undo(entries: list[Any], begin: int) -> None:
 def _refuse_argument(
     error: AttributeError, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> None:
-    """Raise a TypeError if the error is that an argument, or an item of one, is no variable."""
+    """Raise TypeError if an argument, or an item of one, should be a variable but is not."""
     given = inspect.signature(function).bind(*args, **kwargs).arguments
     for name, value in given.items():
         items = value if isinstance(value, (list, tuple)) else ()
@@ -152,14 +152,14 @@ def _refuse_argument(
 
 
 def build_whole(namespace: MutableMapping[str, Any], names: Iterable[str], module: str) -> None:
-    """Put what a package makes public under :func:`whole`: functions, and methods of classes.
+    """Apply :func:`whole` to a package's public functions and methods.
 
-    The modules of the package get the same functions, whichever of them a program asks.
+    The modules of the package get the same decorated functions, so every import path works.
 
     Args:
-        namespace: of the package.
-        names: of what it makes public.
-        module: name of the package: pickle finds the functions there.
+        namespace: the package's ``globals()``.
+        names: its public names.
+        module: the package's name, under which pickle finds the functions.
     """
     for kind in {value for value in map(namespace.get, names) if inspect.isclass(value)}:
         _whole_methods(kind)
@@ -180,5 +180,5 @@ def _whole_methods(kind: type) -> None:
 
 
 def _builds(value: Any) -> bool:
-    """Whether it is a function that builds when it is called, unlike one of a ``with`` block."""
+    """Whether it is a function that builds when called, and not one for a ``with`` block."""
     return inspect.isfunction(value) and not inspect.isgeneratorfunction(inspect.unwrap(value))

@@ -47,7 +47,7 @@ class Variable(Arithmetic):
         stop_gradient: whether gradients stop here.
         is_data: whether it is fed.
         need_check_feed: whether feeds are checked in Python, as for ``fluid.data``.
-        fields: of a ``READER``: shape and type of every field of a batch.
+        fields: for a ``READER``, shape and type of every field of a batch.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Variable(Arithmetic):
         return Spec(self._shape, self._dtype, self.type, self.lod_level)
 
     def set_spec(self, spec: Spec) -> None:
-        """Take over a derived shape and type."""
+        """Set the shape and type that inference derived."""
         note_attributes(self, "_shape", "_dtype", "type", "lod_level")
         self._shape, self._dtype = spec.shape, spec.dtype
         self.type, self.lod_level = spec.kind, spec.lod_level
@@ -138,7 +138,7 @@ class Variable(Arithmetic):
         return self._info.get(key)
 
     def _set_info(self, key: str, value: Any) -> None:
-        self._info = {**self._info, key: value}  # clones share it
+        self._info = {**self._info, key: value}  # not in place: clones share it
 
     def set_error_clip(self, error_clip: Any) -> None:
         """Clip the gradient of this variable in the backward pass."""

@@ -55,7 +55,7 @@ _ACCEPTED = {
     **dict.fromkeys((AttrType.INT, AttrType.LONG), _NUMBERS),
     **dict.fromkeys((AttrType.INTS, AttrType.LONGS), _LISTS),
 }
-"""Integers fit where floats are wanted, and 32 bits where 64 are."""
+"""Attribute types accepted in place of the declared one: integers for floats, 32 for 64 bits."""
 
 _OF_MANY = {kind for kind in AttrType if kind.name.endswith("S")}
 
@@ -257,11 +257,11 @@ def _bodies_are_blocks_inside(op: Operator, defined: set[str]) -> Problems:
 
 
 def can_end(body: Block, condition: str) -> bool:
-    """Whether a loop over a block may end: an operator in it writes the condition, or may raise.
+    """Whether a loop can end: an operator of its body writes the condition, or may raise.
 
     Args:
-        body: the block, with those inside it.
-        condition: name of the variable that is looked at before every round.
+        body: the loop's block; blocks inside it count, too.
+        condition: name of the variable that is tested before every round.
     """
     blocks = [body]
     for block in blocks:
@@ -283,7 +283,7 @@ def _loops_can_end(op: Operator, defined: set[str]) -> Problems:
 
 
 def _given(block: Block) -> set[str]:
-    """What the operator that runs a block again and again gives values to every time."""
+    """Variables that the operator running a block sets before every round."""
     around = block.program.blocks[block.parent_idx].ops if block.idx else []
     for op in (op for op in around if block in op.bodies):
         if "ex_states" not in op.attrs:
@@ -321,24 +321,24 @@ RULES = {number: rule.__doc__ or "" for number, rule in sorted(_EVERY_RULE.items
 
 
 _SAVED = (1, 2, 5, 6, 7, 9, 10, 12, 13, 14, 15)
-"""What programs obey in every version of Paddle 1.x; the rest says more of a whole training."""
+"""Rules that hold for programs of every Paddle 1.x version; the other ones are stricter."""
 
 
 def verify(program: Program) -> None:
     """Check that a program is legal.
 
     Raises:
-        EnforceNotMet: it is not; names the rule, and for operators the variables and the line of
-            the user that made it.
+        EnforceNotMet: a rule is broken. The message names the rule, and for an operator its
+            variables and the user's line.
     """
     _verify(program, tuple(RULES))
 
 
 def verify_saved(program: Program) -> None:
-    """Check of a program that was read what everything else takes for granted.
+    """Check a program that was read from a file by the rules that all other code relies on.
 
     Raises:
-        EnforceNotMet: it is not legal, as for :func:`verify`.
+        EnforceNotMet: a rule is broken, as for :func:`verify`.
     """
     _verify(program, _SAVED)
 

@@ -1,6 +1,6 @@
-"""What ``desc`` of variables, operators and blocks gives: their C++ side in the original.
+"""The ``desc`` objects of variables, operators and blocks, which in fluid are the C++ side.
 
-There is no second copy of a program here. These views show what they are made of, and write to it.
+dpexec has no second copy of a program: these views read and write the Python objects directly.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["BlockView", "OperatorView", "VariableView"]
 
 @dataclass(frozen=True, eq=False)  # == of variables is an operator
 class VariableView:
-    """What ``variable.desc`` gives.
+    """The view behind ``variable.desc``.
 
     Args:
-        variable: which one.
+        variable: the viewed variable.
     """
 
     variable: Variable
@@ -60,7 +60,7 @@ class VariableView:
         return self.variable.need_check_feed
 
     def set_type(self, type: VarType) -> None:
-        """Say what the variable holds."""
+        """Set the kind of the variable, such as ``LOD_TENSOR``."""
         self._set(self.variable.spec.replace(kind=VarType(type)))
 
     def set_dtype(self, dtype: VarType) -> None:
@@ -86,10 +86,10 @@ class VariableView:
 
 @dataclass(frozen=True)
 class OperatorView:
-    """What ``operator.desc`` gives.
+    """The view behind ``operator.desc``.
 
     Args:
-        operator: which one.
+        operator: the viewed operator.
     """
 
     operator: Operator
@@ -99,7 +99,7 @@ class OperatorView:
         return self.operator.type
 
     def set_type(self, type: str) -> None:
-        """Say which operator this is; a new one has no type yet."""
+        """Set the operator type; a new operator has none yet."""
         self.operator.type = type
         self._changed()
 
@@ -194,7 +194,7 @@ class OperatorView:
         self.operator._remove_attr(name)
 
     def check_attrs(self) -> None:
-        """Give the attributes that were not set their defaults.
+        """Set missing attributes to their defaults.
 
         Raises:
             MissingKernelError: there is no operator of this type.
@@ -203,10 +203,10 @@ class OperatorView:
         self._changed()
 
     def infer_var_type(self, block: BlockView) -> None:
-        """Derive types of the outputs; here they come with the shapes.
+        """Derive types of the outputs; dpexec derives shapes at the same time.
 
         Args:
-            block: of the operator, as in fluid.
+            block: the operator's block, as in fluid.
         """
         self.infer_shape(block)
 
@@ -214,7 +214,7 @@ class OperatorView:
         """Derive shapes and types of the outputs.
 
         Args:
-            block: of the operator, as in fluid.
+            block: the operator's block, as in fluid.
 
         Raises:
             EnforceNotMet: the inputs break a rule of the operator.
@@ -228,10 +228,10 @@ class OperatorView:
 
 @dataclass(frozen=True)
 class BlockView:
-    """What ``block.desc`` gives.
+    """The view behind ``block.desc``.
 
     Args:
-        block: which one.
+        block: the viewed block.
     """
 
     block: Block

@@ -1,10 +1,10 @@
 """Measured replacements for hot operators on CPUs: machine code that runs without the GIL.
 
-A *kernel* is a Python function that numba compiles (:mod:`dpexec.engine.kernels.machine`); a
-*lowering* says how an operator becomes calls of kernels (:mod:`dpexec.engine.kernels.lowering`). A
-sequence of such operators of one device becomes a piece of code that runs in one call, on buffers
-that were laid out before. Operators without a lowering run as they are declared in
-:mod:`dpexec.engine.ops`, on NumPy; without numba all of them do.
+A *kernel* is a Python function that numba compiles (:mod:`dpexec.engine.kernels.machine`). A
+*lowering* translates an operator into calls of kernels (:mod:`dpexec.engine.kernels.lowering`).
+Consecutive lowered operators of a device become a piece of code that runs in one call, on buffers
+allocated beforehand. Operators without a lowering run their declaration in
+:mod:`dpexec.engine.ops` on NumPy; without numba all operators do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions of single elements: activations and their gradients."""
+"""Elementwise functions: activations and their gradients."""
 
 from __future__ import annotations
 

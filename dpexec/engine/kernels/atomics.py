@@ -1,6 +1,7 @@
-"""Words of memory that several threads, or several processes, read and write.
+"""Atomic words of memory, shared by threads or processes.
 
-What was written before a word is there for whoever has read the word.
+Writing a word releases, and reading it acquires: a reader of a word sees everything that was
+written before the word.
 """
 
 from __future__ import annotations

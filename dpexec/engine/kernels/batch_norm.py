@@ -1,11 +1,11 @@
 """Batch norm, on images with their channels last.
 
-Channels repeat every few elements, and so few that loops over them alone are slow. So everything
-goes in *tiles*, which hold as many pixels as make about a thousand elements: what belongs to a
-channel is repeated to a tile, and sums are taken of tiles before they are taken of pixels.
+A pixel has too few channels for fast loops over channels alone. So kernels work on *tiles* of
+several pixels, about a thousand elements: values per channel are repeated to the size of a tile,
+and sums are first taken over tiles, then over the pixels of the tile.
 
-A relu beside it comes along (:attr:`Code.relu`, :attr:`Code.clipped`): images are large, and every
-pass over them costs as much as its arithmetic. The results have the same bits.
+A neighbouring relu is computed in the same loop (:attr:`Code.relu`, :attr:`Code.clipped`), as every
+pass over a large image costs as much as its arithmetic. The results have the same bits.
 """
 
 from __future__ import annotations

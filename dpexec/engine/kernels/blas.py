@@ -1,4 +1,4 @@
-"""Matrix products through the BLAS that NumPy brings along, called without NumPy."""
+"""Matrix products by NumPy's bundled BLAS, called directly."""
 
 from __future__ import annotations
 

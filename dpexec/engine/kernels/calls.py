@@ -1,7 +1,7 @@
-"""Calls of kernels from Python, for operators on sequences that are no part of a step of code.
+"""Calls of kernels from Python, for operators on sequences outside a step of code.
 
-How many rows they have is known when the operator runs. Then one call from Python runs it
-(:class:`dpexec.engine.kernels.loop.Loop`: for all steps of the sequences).
+Their number of rows is known only when the operator runs. Then one call from Python runs the
+operator, for all time steps (:class:`dpexec.engine.kernels.loop.Loop`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Functions become machine code, which is kept on disk and loaded from there.
+"""Compiles functions to machine code, and caches the code on disk.
 
-What numba does before it compiles (it imports all that it can compile) takes 0.4 seconds and 27 MB,
-and as much again where SciPy is installed. Loading needs nothing of it, so it is left out as long
-as everything is on disk; whatever has to be compiled brings it about.
+numba's initialisation takes 0.4 seconds and 27 MB, and twice as much if SciPy is installed. Loading
+cached code does not need it, so it is put off until a function has to be compiled.
 
-Nothing of it may be broken off. LLVM and Python hand objects over to each other, and notice so
-after the call: an interrupt in between lets both free the same object, and the process dies at
-once or later. An interrupt while LLVM asks Python for code from disk is lost, and so is the code.
+Ctrl-C is deferred meanwhile. LLVM and Python pass ownership of objects to each other and record it
+only after the call: an interrupt in between makes both free the same object, which crashes the
+process. An interrupt while LLVM asks Python for code from disk is lost, together with the code.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ KEEP = _can_keep()
 
 @functools.cache
 def _stamp(function: Any) -> int:
-    """Says what a function does: its bytecode, the numbers that it knows, and all that it calls."""
+    """A key of a function's behaviour: its bytecode, constants, and the functions that it calls."""
     codes: list[CodeType] = [function.__code__]
     parts: list[tuple[Any, ...]] = []
     for code in codes:
@@ -151,15 +150,15 @@ def _alone(place: Path) -> Iterator[None]:
 
 
 class _Kept(FunctionCache):
-    """The machine code of a function on disk; numba's own, but for three things.
+    """The cached machine code of a function: numba's cache with three differences.
 
-    It does less before it loads; what was compiled is out of date as soon as anything changes that
-    the function calls, in whatever file that is; and of processes that need it at once, as workers
-    do, one compiles and the others load.
+    Loading does less work. Code is out of date as soon as a called function changes, in whatever
+    file. If several processes, such as workers, need the same code, one compiles and the others
+    load it.
 
     Args:
         function: the function.
-        turn: is closed when the function is compiled.
+        turn: closed when the function is compiled.
         loads: how its arguments are read.
     """
 

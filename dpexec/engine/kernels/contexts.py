@@ -1,4 +1,4 @@
-"""Contexts of the rows of sequences, and their gradient: all of them in one call."""
+"""Context windows of the rows of sequences, and their gradient, in one call for all sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolution of images with their channels last: oneDNN's, or products without it."""
+"""Convolution of channels-last images: by oneDNN if installed, else by matrix products."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kernels that update copies: what they overwrite is copied on the way, and the original stays.
+"""Kernels that copy a parameter and update the copy at once; the original is kept.
 
-A copy of everything before an update goes through memory twice more. Here a block is updated while
-it is in the cache, and of a table of which an update changes some rows, only these are copied.
+Copying everything before an update would cost two more passes through memory. Here each block is
+updated while it is in the cache, and of a table only the updated rows are copied.
 """
 
 from __future__ import annotations

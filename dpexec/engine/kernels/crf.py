@@ -1,7 +1,7 @@
-"""Chains of tags: how likely one is, and the likeliest; sequence after sequence.
+"""Linear-chain CRFs: the likelihood of a tag sequence, and the most likely one.
 
-The scores of tags after each other have a row for each tag, behind one for tags at the begin and
-one for tags at the end; so have their exponentials, the weights.
+The matrix of transition scores has a row of start scores, a row of end scores, and then a row for
+each tag. Weights are the exponentials of these scores, in the same layout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What loops put off: pieces of code with other arrays every time, and copies and sums of arrays.
+"""Deferred work of loops: pieces of code on new arrays every round, copies and sums of arrays.
 
-Arrays are told by their identities (:mod:`dpexec.engine.kernels.located`).
+Arrays are identified by the addresses of their Python objects
+(:mod:`dpexec.engine.kernels.located`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dropout, with the very numbers that :class:`dpexec.engine.core.random.RandomStream` draws."""
+"""Dropout, with the same random numbers as :class:`dpexec.engine.core.random.RandomStream`."""
 
 from __future__ import annotations
 

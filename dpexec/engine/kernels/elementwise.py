@@ -1,4 +1,4 @@
-"""Operators that work element by element, with broadcasting and the sums that gradients need."""
+"""Elementwise operators with broadcasting, and the sums in their gradients."""
 
 from __future__ import annotations
 

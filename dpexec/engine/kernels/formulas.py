@@ -1,7 +1,7 @@
 """Operators that are formulas: losses, distances and norms, as expressions that become kernels.
 
-A :class:`Sheet` takes expressions and reductions one after another; those that share their loops
-become one kernel (:mod:`dpexec.engine.kernels.groups`).
+A :class:`Sheet` collects expressions and reductions in order; those with the same loops become one
+kernel (:mod:`dpexec.engine.kernels.groups`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators that do the work of several on sequences, by the calls of these."""
+"""Fused operators on sequences, lowered to the kernel calls of their parts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Kernels that are written as one expression, and compiled when they are first needed.
+"""Kernels generated from a single expression, compiled when they are first needed.
 
-An expression names its operands and factors; all are float32, and so are ``zero``, ``one``,
-``two``, ``half`` and what ``F(...)`` makes of a constant. What it is surrounded with (a loop over
-all elements, over broadcast dimensions, over groups that are reduced) is the same for all.
+An expression names its operands and factors. They are float32, as are ``zero``, ``one``, ``two``,
+``half`` and constants written ``F(...)``. The loops around expressions are generated: over all
+elements, over broadcast dimensions, or over reduced groups.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Which expressions of a group one kernel can compute, and how: loops, rows and phases.
+"""Decides which expressions of a group share a kernel, and plans its loops, rows and phases.
 
-All expressions of a kernel share its loops. The innermost loop runs over a row. What has one
-value in a row (a mean that is repeated, the result of a reduction along the row) is computed once
-per row; after a reduction along the row comes another pass over the row, a *phase*, in which its
-result is known.
+All expressions of a kernel share its loops, of which the innermost runs over a row. Values that are
+constant within a row (a repeated mean, the result of a reduction along the row) are computed once
+per row. After a reduction along the row, another pass over the row, a *phase*, uses its result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernel of a plan: its source, and the arguments of its call."""
+"""Generates the source of a planned group kernel, and the arguments of its call."""
 
 from __future__ import annotations
 

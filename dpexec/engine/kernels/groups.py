@@ -1,11 +1,11 @@
-"""Groups of operators: their expressions are put together to as few kernels as possible.
+"""Groups of operators: their expressions are merged into as few kernels as possible.
 
-The lowering of every part is called with a :class:`Group` instead of the code. It notes the
-expressions that lowerings ask for (:class:`~dpexec.engine.kernels.generate.Pointwise` and
-:class:`~dpexec.engine.kernels.generate.Reduction`); then those that share their loops become one
+The lowering of every part is called with a :class:`Group` in place of the code. The group records
+the expressions that lowerings emit (:class:`~dpexec.engine.kernels.generate.Pointwise` and
+:class:`~dpexec.engine.kernels.generate.Reduction`). Expressions with the same loops become one
 kernel, whose intermediate results stay in registers, or in a row that stays in the cache. Other
-calls stay as they are, in their place. Every number is computed by the expression that computes it
-for an operator by itself, and sums have the same order, so the bits stay.
+calls are kept, in their place. Expressions and the order of sums are those of the separate
+operators, so the bits are the same.
 """
 
 from __future__ import annotations

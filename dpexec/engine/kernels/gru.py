@@ -1,4 +1,4 @@
-"""Gated recurrent units over sequences: all steps in one call."""
+"""Gated recurrent units over sequences: one call for all time steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Convolution of images with their channels last as products with a matrix of all windows.
+"""Convolution of channels-last images as products with a matrix of all windows (im2col).
 
-For machines without oneDNN. The matrix holds the windows of a few images at a time, so that it
-stays in the cache: a row for every pixel of the result, in it the pixels of its window, one row of
-the window after another.
+This is for machines without oneDNN. The matrix holds the windows of a few images at a time, so that
+it stays in the cache. It has a row for every pixel of the result, with the pixels of its window row
+by row.
 """
 
 from __future__ import annotations

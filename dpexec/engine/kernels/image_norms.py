@@ -1,4 +1,4 @@
-"""Normalization of planes and groups of channels, and factors of channels, as formulas."""
+"""Instance norm, group norm and per-channel factors, as formulas."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The table of what computes operators faster than their declarations: by type and backend.
+"""The table of fast implementations of operators, by operator type and backend.
 
-The declaration of an operator has a kernel for all arrays (``numpy``). Beside it there may be
+The declaration of an operator has a kernel for all arrays (``numpy``). In addition there may be
 
-- ``code``: a lowering; the operator is part of a piece of machine code
+- ``code``: a lowering, by which the operator becomes part of a piece of machine code
   (:mod:`dpexec.engine.kernels.lowering`).
-- ``host``: a kernel for NumPy arrays that is called from Python, where operators are no parts of
-  pieces: only a run tells how many rows they have, or a block runs them.
-- ``gpu``: a kernel for arrays of GPUs.
+- ``host``: a kernel for NumPy arrays, called from Python for operators outside pieces: if their
+  number of rows is known only at run time, or if they run in a block.
+- ``gpu``: a kernel for arrays on GPUs.
 
-An implementation enters itself, by the decorator beside it. The modules of a backend are all those
-in its packages: a new file needs no entry elsewhere, and a deleted one leaves nothing behind.
+Implementations register themselves with a decorator. All modules in the packages of a backend are
+loaded, so a new file needs no entry elsewhere.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ def implementation(
 ) -> Callable[[_T], _T]:
     """Make the decorated function the kernel of some operator types on a backend.
 
-    It is called as the operator's own kernel is, ``kernel(xp, *inputs, **attributes)``, and returns
-    None for values that it does not take: then the operator's own one computes them.
+    It is called like the operator's own kernel, ``kernel(xp, *inputs, **attributes)``. It returns
+    None for values that it does not support: then the operator's own kernel computes them.
 
     Args:
-        types: of the operators.
-        backend: where it runs.
-        where: whether it can be used in this process, as where a library is installed; it is asked
-            when an operator is bound.
-        per_operator: the function gets the type instead, and makes such a kernel for one operator
-            of a program, which always has the same attributes.
+        types: the operator types.
+        backend: the backend.
+        where: tells whether it can be used in this process, for instance whether a library is
+            installed; called when an operator is bound.
+        per_operator: the function takes the operator type and returns such a kernel for a single
+            operator of a program, whose attributes never change.
 
     Raises:
-        ValueError: one of them has another implementation there.
+        ValueError: a type has another implementation on this backend.
     """
 
     def decorate(function: _T) -> _T:
@@ -90,18 +90,18 @@ def implementation(
 def claim(
     types: tuple[str, ...], backend: Backend, made: Any, function: Kernel, sparse: bool = False
 ) -> None:
-    """Enter an implementation.
+    """Register an implementation.
 
     Args:
-        types: of the operators.
-        backend: that it is for.
-        made: what :func:`find` is to return.
-        function: what was decorated.
-        sparse: it is for operators with sparse inputs or outputs.
+        types: the operator types.
+        backend: the backend.
+        made: the object that :func:`find` is to return.
+        function: the decorated function.
+        sparse: whether it is for operators with sparse inputs or outputs.
 
     Raises:
-        ValueError: one of them has another implementation there. The same one may come again, as
-            it does when a notebook's cell does.
+        ValueError: a type has another implementation on this backend. Registering the same
+            function again is allowed, as when a notebook's cell runs again.
     """
     for type in types:
         other = _table.get((type, backend, sparse))
@@ -118,11 +118,11 @@ def _place(function: Kernel) -> str:
 
 
 def find(type: str, backend: Backend, sparse: bool = False) -> Any:
-    """The implementation of an operator type on a backend, or None; of ``code`` a lowering.
+    """The implementation of an operator type on a backend, or None; for ``code`` a lowering.
 
     Args:
-        type: of the operator.
-        backend: where it is to run.
+        type: the operator type.
+        backend: the backend.
         sparse: whether some of its inputs or outputs are sparse.
     """
     for package in _PACKAGES[backend]:
@@ -133,10 +133,10 @@ def find(type: str, backend: Backend, sparse: bool = False) -> Any:
 
 @functools.cache
 def _load(package: str) -> None:
-    """Import all modules of a package, whichever were imported before."""
+    """Import all modules of a package that were not imported yet."""
     if package not in _WITHOUT_NUMBA:
         kernels.load()
-    with Uninterrupted():  # a module that is broken off would enter its implementations twice
+    with Uninterrupted():  # an import that is repeated would register twice
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             if not module.ispkg:
                 importlib.import_module(f"{package}.{module.name}")

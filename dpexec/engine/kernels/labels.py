@@ -1,4 +1,4 @@
-"""Classes as vectors, and cross entropy of probabilities with classes or shares of them."""
+"""One-hot vectors, and cross entropy of probabilities with hard or soft labels."""
 
 from __future__ import annotations
 

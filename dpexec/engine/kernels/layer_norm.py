@@ -1,4 +1,4 @@
-"""Layer normalisation, row by row while a row is in the cache."""
+"""Layer normalisation, row by row, so that each row stays in the cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Images with their channels last in memory, and as the operators declare them.
+"""Conversion of images between channels-last layout and the operators' declared layout.
 
-Convolution, batch norm and what lies between work on pixels with all their channels next to each
-other: several times faster than on planes.
+Convolution, batch norm and operators between them work on channels-last images, which is several
+times faster than on separate planes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where NumPy arrays lie: that is looked up in the arrays' own objects.
+"""Addresses of NumPy arrays, read from the arrays' Python objects.
 
-To ask an array for its address takes Python two microseconds (``array.ctypes``), which is as much
-as a small operator takes; its identity is known at once, and is the address of an object that has
-the array's address as its first field.
+Getting the address in Python (``array.ctypes``) takes two microseconds, as long as a small operator
+runs. Getting ``id(array)`` is fast: it is the address of the Python object, whose first field is
+the address of the data.
 """
 
 from __future__ import annotations

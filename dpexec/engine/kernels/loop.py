@@ -1,9 +1,9 @@
-"""Calls of kernels that are repeated for every step of sequences, all of them one call.
+"""Loops of kernel calls over the time steps of sequences, run as a single call.
 
-What a kernel gets in a step is a linear function of what a run knows: where its arrays are, and,
-for every step, its first row and how many sequences it has. A :class:`Loop` is made once from
-these functions, which are vectors of coefficients; a run of it only fills in the numbers. Code
-calls it like any kernel, and so does Python, where there is no code.
+The arguments of a kernel in a time step are linear functions of numbers known at run time: the
+addresses of arrays and, for every step, its first row and its number of sequences. A :class:`Loop`
+is made once from these functions, stored as vectors of coefficients; each run only fills in the
+numbers. Machine code, or Python outside machine code, calls a loop like any kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cross entropy, means, and how good guesses are."""
+"""Cross entropy, means and accuracy."""
 
 from __future__ import annotations
 

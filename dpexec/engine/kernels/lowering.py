@@ -8,13 +8,13 @@ kernels. It may decline (return False before it emits anything): then the operat
     def relu(code, x, out):
         code.emit(kernels.relu, x.size, x, out)
 
-Images may lie with their channels last in memory (``Value.channels_last``), though their shape
-says ``(batch, channels, height, width)``. A lowering sees this only if it declares to:
+The memory layout of images may be channels-last (``Value.channels_last``) although their shape is
+``(batch, channels, height, width)``. The declared ``layout`` says what a lowering can handle:
 
-- ``plain`` (the default): all inputs lie as their shapes say.
-- ``pointwise``: where all inputs have one shape they lie alike, in any way, and so will the
-  outputs of that shape; else all lie as their shapes say.
-- ``own``: the lowering asks for what it wants with :meth:`Code.laid` and marks its outputs.
+- ``plain`` (the default): all inputs have the layout of their shapes.
+- ``pointwise``: if all inputs have the same shape, they have the same layout, whichever it is, and
+  outputs of that shape get it, too; else all inputs have the layout of their shapes.
+- ``own``: the lowering requests layouts with :meth:`Code.laid` and marks those of its outputs.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ __all__ = [
 ]
 
 Argument = Any
-"""An int (or what int() takes), a float, a Size or Quotient, a Value, which stands for its address,
-a Late, or a function that gives the number when it is called with the device's Shard at the begin
-of a run; such a function must not use sizes."""
+"""An argument of a kernel: an int (or an object with ``int()``), a float, a Size or Quotient, a
+Value, which stands for its address, a Late, or a function that is called with the device's Shard
+at the begin of a run and returns the number; such a function must not use sizes."""
 Layout = Literal["plain", "pointwise", "own"]
 
 
@@ -62,12 +62,12 @@ class Code:
 
     Args:
         calls: kernel and arguments.
-        dying: where inputs of the present operator lie that nobody reads after it.
+        dying: buffers of the current operator's inputs that no later operator reads.
         halves: matrix products round their operands to bfloat16.
-        rounded: values that were rounded, with the result.
-        bias: what the present operator, a matrix product, is to add to every row.
-        relu: whether the present operator, a batch norm, is to do the relu after it.
-        clipped: the result of that relu, whose gradient the present operator is to do.
+        rounded: values that were rounded, each with the result.
+        bias: the bias that the current operator, a matrix product, adds to every row.
+        relu: whether the current operator, a batch norm, also applies the relu after it.
+        clipped: the result of that relu, if the current operator also computes its gradient.
     """
 
     calls: list[tuple[Kernel, Sequence[Argument]]] = field(default_factory=list)
@@ -83,8 +83,8 @@ class Code:
         """Call a kernel: integers, floats and addresses of values.
 
         Raises:
-            TypeError: there are more or fewer arguments than the kernel has, or one is None, as
-                where an operator lacks an output.
+            TypeError: the number of arguments is wrong, or an argument is None, for instance an
+                output that the operator lacks.
         """
         kernel.check(arguments)
         for argument in arguments:
@@ -100,7 +100,7 @@ class Code:
     def along(
         self, bias: Value | None = None, relu: bool = False, clipped: Value | None = None
     ) -> Iterator[None]:
-        """Let the operator that is lowered meanwhile do some work of its neighbour."""
+        """Let the operator that is lowered inside the block do some work of its neighbour."""
         self.bias, self.relu, self.clipped = bias, relu, clipped
         try:
             yield
@@ -108,7 +108,7 @@ class Code:
             self.bias, self.relu, self.clipped = None, False, None
 
     def alias(self, out: Value, source: Value) -> bool:
-        """Let an output be the input itself; False if its memory is not ours, or too small."""
+        """Let an output share the memory of an input; False if it is not ours, or too small."""
         if source.buffer is None or source.buffer.nbytes < out.nbytes:
             return False
         self._make(source)
@@ -116,7 +116,7 @@ class Code:
         return True
 
     def reuse(self, out: Value, source: Value) -> bool:
-        """Let an output overwrite an input, if nobody reads it later and it has the size."""
+        """Let an output overwrite an input that is not read later, if the sizes are equal."""
         if source.buffer not in self.dying or source.buffer.nbytes != out.nbytes:
             return False
         self.dying.remove(source.buffer)
@@ -124,7 +124,7 @@ class Code:
         return True
 
     def laid(self, value: Value, channels_last: bool) -> Value:
-        """A value with its channels last, or as its shape says.
+        """A value in channels-last layout, or in the layout of its shape.
 
         Returns:
             The value itself, or a copy that is made as soon as a kernel uses it.
@@ -161,10 +161,10 @@ class Lowering:
     """A function that emits the calls for an operator.
 
     Args:
-        function: see the module; its keyword-only parameters are attributes, and ``rng`` is a
-            function that gives the operator's RandomStream for a shard.
-        layout: how it takes images, see the module.
-        attrs: attributes that it takes as ``**attrs``.
+        function: the function, see the module's documentation. Its keyword-only parameters are
+            attributes; ``rng`` is a function that returns the operator's RandomStream for a shard.
+        layout: the supported layouts of images, see the module's documentation.
+        attrs: names of attributes that it takes as ``**attrs``.
     """
 
     def __init__(
@@ -221,13 +221,13 @@ def lowering(
     """Make the decorated function the lowering of some operator types.
 
     Args:
-        types: of the operators.
-        layout: how it takes images, see the module.
+        types: the operator types.
+        layout: the supported layouts of images, see the module's documentation.
         sparse: it is for operators with :class:`Sparse` inputs or outputs, and only for them.
         attrs: names of attributes that the function takes as ``**attrs``.
 
     Raises:
-        ValueError: one of them has another lowering.
+        ValueError: a type has another lowering.
     """
 
     def decorate(function: Callable[..., Any]) -> Lowering:

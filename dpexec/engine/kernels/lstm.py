@@ -1,4 +1,4 @@
-"""Long short-term memories over sequences: all steps in one call, each in one pass."""
+"""LSTMs over sequences: one call for all time steps, one pass over memory per step."""
 
 from __future__ import annotations
 

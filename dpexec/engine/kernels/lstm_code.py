@@ -1,4 +1,4 @@
-"""Long short-term memories in code: their steps, and what comes before and after these."""
+"""Lowerings of LSTMs: their time steps, and the operations before and after them."""
 
 from __future__ import annotations
 

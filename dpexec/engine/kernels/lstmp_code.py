@@ -1,4 +1,4 @@
-"""Long short-term memories with projections in code, as those without: see ``lstm_code``."""
+"""Lowerings of LSTMs with projections; see ``lstm_code`` for those without."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Kernels in machine code, and how they get their arguments.
 
-In machine code every kernel has the same signature: it gets the address of its arguments, which lie
-one after another as 64-bit words (integers, addresses of arrays, bits of float64 numbers), and
-returns 0, or something else if it refuses the values. So a sequence of calls is a table
+In machine code every kernel has the same signature: it takes the address of its arguments, an array
+of 64-bit words (integers, addresses of arrays, bits of float64 numbers), and returns 0, or another
+number if it rejects the values. So a sequence of calls is a table
 (:mod:`dpexec.engine.kernels.tables`).
 
-In Python a kernel is a function of typed arguments; what unpacks them is made from its signature::
+In Python a kernel is a function with typed arguments; the code that unpacks the words is generated
+from its signature::
 
     @kernel
     def scale(n: Count, factor: Number, x: Floats, out: Floats) -> int:
@@ -13,8 +14,7 @@ In Python a kernel is a function of typed arguments; what unpacks them is made f
             out[i] = x[i] * factor
         return 0
 
-numba is optional: nothing here may be imported unless :func:`dpexec.engine.kernels.available` says
-so.
+numba is optional: import this module only if :func:`dpexec.engine.kernels.available` is true.
 """
 
 from __future__ import annotations
@@ -186,18 +186,18 @@ class Kernel:
 
     Args:
         function: its arguments have the types above; it returns a status, 0 if all is well.
-        apart: pointers among its arguments point to different arrays, and it returns nothing.
-        source: its text, where that is in no file.
-        each: names of arrays of float32 numbers, as many as its first argument says, of which it
-            takes one number after another; all others are the same for all of them.
-        rows: names of tables of which it changes only rows that the argument ``rows`` numbers, as
-            many as ``held`` has.
+        apart: its pointer arguments never alias, and it returns nothing.
+        source: its source text, if it is not in a file.
+        each: names of float32 arrays that it reads element by element; their length is its first
+            argument, and all other arguments are the same for all elements.
+        rows: names of tables of which it changes only the rows listed in the argument ``rows``,
+            whose number is in ``held``.
 
     Attributes:
         each, rows: as given, by position.
 
     Raises:
-        TypeError: an argument has no such type, or another one follows the rest.
+        TypeError: an argument has another type, or follows an argument of the type ``Rest``.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Kernel:
 
     @functools.cached_property
     def source(self) -> str:
-        """Its text in Python; "" if nobody knows it any more."""
+        """Its Python source; "" if it is not available."""
         return source_of(self.function) if self._source is None else self._source
 
     @functools.cached_property
@@ -245,13 +245,13 @@ class Kernel:
         return [*self._kinds].index(name)
 
     def check(self, arguments: Sequence[Any]) -> None:
-        """Refuse arguments that are too few or too many, or None.
+        """Check the number of arguments, and that none is None.
 
         Args:
-            arguments: of a call.
+            arguments: the arguments of a call.
 
         Raises:
-            TypeError: names the kernel and its arguments.
+            TypeError: the arguments are wrong; the message names the kernel and its arguments.
         """
         names, given = [*self._kinds], len(arguments)
         if given != self._least and not (self._open and given > self._least):
@@ -264,7 +264,7 @@ class Kernel:
 
     @functools.cached_property
     def address(self) -> int:
-        """Where its machine code is; kept on disk between processes."""
+        """The address of its machine code, which is cached on disk between processes."""
         function = self._called() if self.apart else self.function
         self._compiled = callback(function, "int64(int64)", self._loads())
         address: int = self._compiled.address

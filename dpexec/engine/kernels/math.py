@@ -1,8 +1,8 @@
-"""Functions of float32 numbers that compilers can put into vector instructions.
+"""Functions of float32 numbers that compilers can vectorize.
 
-Range reduction and polynomials after Cephes (S. Moshier, 1989): errors of about two units in the
-last place, however small or large the result is. What is not a number stays so, infinity counts as
-the limit, and results below the smallest normal number are 0.
+Range reduction and polynomials follow Cephes (S. Moshier, 1989). Errors are about two units in the
+last place over the whole range of results. NaN gives NaN, infinity gives the limit, and results
+below the smallest normal number are 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators that make sequences of other lengths: their rows and offsets, all in code."""
+"""Operators that change the lengths of sequences: rows and offsets are computed in machine code."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Convolutions and matrix products of oneDNN, a library in C that is optional.
+"""Convolutions and matrix products of oneDNN, an optional library.
 
-A *primitive* of oneDNN is made once, when an operator becomes code, for given shapes and layouts;
-the code then calls it on arrays. It always runs in the thread that calls it: so its results depend
-on the processor's instructions, but not on the number of its cores.
+A *primitive* of oneDNN is created for given shapes and layouts when an operator is lowered; the
+code then calls it on arrays. It always runs in the calling thread, so its results depend on the
+processor's instruction set, but not on the number of cores.
 
-Products may also read *halves*: numbers in bfloat16, the upper half of a float32.
+Products may also read *halves*: bfloat16 numbers, each the upper half of a float32.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels that call oneDNN: in the thread that runs them, whatever the library's own threads."""
+"""Kernels that call oneDNN in their own thread, without the library's threads."""
 
 from __future__ import annotations
 

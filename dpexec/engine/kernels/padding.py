@@ -1,4 +1,4 @@
-"""Sequences as rows of one length, and back; and sequences backwards: all of them in one call."""
+"""Padding, unpadding and reversing of sequences, in one call for all sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling, on images with their channels last: whole pixels at a time."""
+"""Pooling of channels-last images, a whole pixel at a time."""
 
 from __future__ import annotations
 

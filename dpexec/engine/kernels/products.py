@@ -1,8 +1,8 @@
-"""Matrix products: those of oneDNN where it is installed, else those of NumPy's OpenBLAS.
+"""Matrix products: by oneDNN if it is installed, else by NumPy's OpenBLAS.
 
-The rule is that simple because one call won for all shapes that were measured, one core of an AMD
-EPYC with AVX-512 (us, minima of interleaved repetitions; x.T means transposed; OpenBLAS uses its
-AVX2 kernels on this processor):
+The rule is this simple because oneDNN won for all measured shapes. Times in us on one core of an
+AMD EPYC with AVX-512, minima of interleaved repetitions; x.T means transposed; OpenBLAS uses its
+AVX2 kernels on this processor:
 
 | product               | OpenBLAS | oneDNN: sgemm | matmul | packed + packing | halves + cost |
 |-----------------------|---------:|--------------:|-------:|-----------------:|--------------:|
@@ -21,14 +21,14 @@ AVX2 kernels on this processor):
 | 256x400 . 400x1       |       15 |             4 |     15 | as a row: 7      |               |
 | (256x400).T . 256x1   |       16 |             3 |     25 | as a row: 3      |               |
 
-A primitive (matmul) takes 0.15 to 0.8 ms to make, for every size of a batch anew; sgemm needs none.
-So sgemm computes what it computes as fast: all but long products, where primitives pay, and those
-with a large right operand that is transposed, since it copies that to turn it (64x2000 .
-(256x2000).T: 391 us, matmul 290). If the rows are long, the left operand is the smaller one by far:
-then that is turned, and so is the result, in about 300 us.
+A primitive (matmul) takes 0.15 to 0.8 ms to create, for each batch size; sgemm needs none. So sgemm
+is used unless it is slower: for long products, where primitives pay, and for products with a large
+transposed right operand, which sgemm copies to transpose it (64x2000 . (256x2000).T: 391 us, matmul
+290). If the rows are long, the left operand is far smaller: then it is transposed instead, and so
+is the result, in about 300 us.
 
-Packing weights for every step does not pay. Halves are bfloat16 numbers that float32 sums are made
-of; every operand is rounded once, however many products read it.
+Packing weights at every step does not pay. Halves are bfloat16 operands of products that are summed
+in float32; every operand is rounded once, however many products read it.
 """
 
 from __future__ import annotations

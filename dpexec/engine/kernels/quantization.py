@@ -1,4 +1,4 @@
-"""Numbers to levels and back, in a pass each: fake quantization."""
+"""Fake quantization: numbers to levels and back, in one pass each."""
 
 from __future__ import annotations
 

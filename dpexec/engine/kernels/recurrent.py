@@ -1,6 +1,7 @@
-"""Steps through sequences of different lengths, in code: what recurrent operators share.
+"""Time steps through sequences of different lengths, shared by lowered recurrent operators.
 
-As :class:`dpexec.engine.ops._steps.Steps`, but found out in machine code from the offsets of a run.
+The counterpart of :class:`dpexec.engine.ops._steps.Steps`, computed in machine code from the
+offsets of a run.
 """
 
 from __future__ import annotations

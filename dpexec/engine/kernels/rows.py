@@ -1,4 +1,4 @@
-"""Rows that are chosen by their positions, and ones for as many elements as rows have."""
+"""Gathering of rows by position, and sequence masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: the classes that are drawn, their cost, and its gradients."""
+"""Noise-contrastive estimation: sampled classes, their cost, and its gradients."""
 
 from __future__ import annotations
 

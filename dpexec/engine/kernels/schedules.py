@@ -1,4 +1,4 @@
-"""Counters and powers: what learning-rate schedules compute, so that they are code as well."""
+"""Counters and powers, so that learning rate schedules become machine code, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One row for every sequence, and a share of it for each of its rows: all in one call."""
+"""Pooling of sequences to one row each, and its gradient, in one call for all sequences."""
 
 from __future__ import annotations
 

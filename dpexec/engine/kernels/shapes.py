@@ -1,4 +1,4 @@
-"""Elements in other shapes and orders: nothing at all where that is possible, else one copy."""
+"""Operators that change shape or order of elements: without a copy if possible, else with one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax, and cross entropy of it, row by row while a row is in the cache."""
+"""Softmax, and its cross entropy, row by row, so that each row stays in the cache."""
 
 from __future__ import annotations
 

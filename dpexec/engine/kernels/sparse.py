@@ -1,8 +1,8 @@
-"""Sparse gradients: joined, merged, and given to the optimizers.
+"""Sparse gradients: concatenation, merging of rows, and updates by optimizers.
 
-Rows that occur several times stand for the sum of their values. ``sgd`` takes them one after
-another, as Paddle does; whatever else needs the sum itself merges them first: sorted rows, each
-once, added in the order in which they came.
+Duplicate rows stand for the sum of their values. ``sgd`` applies them one after another, as Paddle
+does. Other operators need the sum and merge them first: rows become sorted and unique, and values
+are added in their original order.
 """
 
 from __future__ import annotations

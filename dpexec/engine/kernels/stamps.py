@@ -1,4 +1,4 @@
-"""What :func:`dpexec.engine.kernels.tables.run_timed` writes, and the times that this means."""
+"""Converts the stamps of :func:`dpexec.engine.kernels.tables.run_timed` to times."""
 
 from __future__ import annotations
 

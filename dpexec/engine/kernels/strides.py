@@ -1,4 +1,4 @@
-"""How far elements are apart in memory, and which dimensions lie together."""
+"""Strides of arrays, and merging of dimensions that are contiguous in memory."""
 
 from __future__ import annotations
 

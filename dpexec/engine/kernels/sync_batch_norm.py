@@ -1,4 +1,4 @@
-"""Batch normalization by the sums over all devices, plane by plane."""
+"""Batch normalization with sums over all devices, plane by plane."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tables of calls of kernels: one call from Python, which gives up the GIL once, runs all of one.
+"""Tables of kernel calls: one call from Python runs a whole table, releasing the GIL once.
 
-A row is the address of a kernel, and that of its arguments.
+A row holds the address of a kernel and the address of its arguments.
 """
 
 from __future__ import annotations

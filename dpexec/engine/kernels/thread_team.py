@@ -1,23 +1,29 @@
-"""Several threads run the pieces of code of a step together, without the GIL.
+"""A team of threads that runs the pieces of code of a step, without the GIL.
 
-A *schedule* is a list of items, each a table of (kernel, arguments) as :func:`tables.run` takes
-it, and the numbers of the items that must have ended before it starts. Whoever is free takes the
-first item that is ready; what comes out does not depend on who does what. The thread that leads
-opens the schedule on the team's *board*, works until all is done, and closes it; the others attend:
-they wait for a schedule there and work on it. Waiting is spinning, for a bounded number of turns,
-since waking a thread takes longer (about 0.05 ms) than most of the gaps.
+A *schedule* is a list of items. An item is a table of (kernel, arguments) for :func:`tables.run`,
+with the numbers of the items that must end before it. A free thread takes the first item that is
+ready; results do not depend on which thread runs which item. The leading thread opens the schedule
+on the team's *board*, works until all items are done, and closes it. The other threads wait at the
+board for a schedule and work on it. They wait by spinning, for a bounded number of turns, as waking
+a thread takes longer (about 0.05 ms) than most gaps.
 
-Items may wait for other processes, too: for *words* in memory that these write. A word has come as
-far as it must when it is at least the number of the step.
+Items may also wait for other processes, by *words* in shared memory. The wait is over when the word
+is at least the number of the step.
 
-The board has two words: the address of the schedule's header (0: none is open), and how many
-threads work on it. The header: number of items, address of the items (address of the table, its
-rows, first and last of its waits, the thread that is to look at it first, where it notes what,
-first and last of its words), of the waits, of the states, the number of the item that refused its
-values, from 1 (0: none did), the address of the notes (0: nobody wants any), the bytes by which it
-moves on at the end of a run, the address of the words' addresses, that of the step's number, and
-that of the words that items were last seen to lack, by their addresses. An item notes the thread
-that ran it, the word that it lacked last (0: none), and what :func:`tables.run_timed` writes.
+The board has two words: the address of the schedule's header (0: none is open), and the number of
+threads working on it. The header has these fields:
+
+- the number of items, and the address of the items; an item holds the address of its table, the
+  number of rows, first and last of its waits, the thread that looks at it first, where it writes
+  its notes, and first and last of its words
+- the addresses of the waits and of the states
+- the number, from 1, of the item that rejected its values (0: none)
+- the address of the notes (0: not recorded), and the bytes by which it advances after each run
+- the addresses of the words' addresses, of the step's number, and of the words that items lacked
+  last, by their addresses
+
+The notes of an item are the thread that ran it, the word that it lacked last (0: none), and the
+stamps of :func:`tables.run_timed`.
 """
 
 from __future__ import annotations
@@ -49,7 +55,7 @@ _STOPPED = -1
 
 @entry("boolean(int64, int64)")
 def _ready(header: int, number: int) -> bool:
-    """Whether nobody has taken an item, and all has happened that it waits for."""
+    """Whether an item is not taken yet, and everything that it waits for is done."""
     items, waits = integers(header, _ITEMS), integers(header, _WAITS)
     states = count(header, _STATES)
     if load(states + 8 * number) != _WAITING:
@@ -70,7 +76,7 @@ def _ready(header: int, number: int) -> bool:
 
 @entry("int64(int64, int64, int64)")
 def _next(header: int, first: int, thread: int) -> int:
-    """The first item that is ready, rather one that is meant for this thread; -1: none is."""
+    """The first item that is ready, preferably one meant for this thread; -1 if none is."""
     items, found = integers(header, _ITEMS), -1
     for number in range(first, count(header, _COUNT)):
         if _ready(header, number):
@@ -82,7 +88,7 @@ def _next(header: int, first: int, thread: int) -> int:
 
 @entry("boolean(int64, int64, int64)")
 def _run_item(header: int, number: int, thread: int) -> bool:
-    """Run an item; False if it refused its values."""
+    """Run an item; False if it rejected its values."""
     item = count(header, _ITEMS) + 8 * _FIELDS * number
     rows = count(item, _ROWS)
     table = numba.carray(integers(item, _TABLE), (rows, 2))
@@ -125,10 +131,10 @@ def lead(board: int, header: int, patience: int) -> int:
     Args:
         board: address of the board.
         header: address of the schedule's header.
-        patience: how many turns to wait for others at most.
+        patience: the largest number of turns to wait for other threads.
 
     Returns:
-        1: all is over, and nobody works on it any more. 0: the others take long; call it again.
+        1 if the schedule is done and no thread works on it; 0 if others take long: call it again.
     """
     if _work(header, 0, patience) == 0:
         return 0
@@ -146,7 +152,7 @@ def lead(board: int, header: int, patience: int) -> int:
 
 @entry("int64(int64, int64, int64)")
 def attend(board: int, thread: int, patience: int) -> int:
-    """Work on schedules as they come, until nothing was to be done for a while.
+    """Work on schedules as they are opened, until there was no work for a while.
 
     Args:
         board: address of the board.
@@ -154,7 +160,7 @@ def attend(board: int, thread: int, patience: int) -> int:
         patience: how many turns to wait at most.
 
     Returns:
-        1 if a schedule is open on whose items others work.
+        1 if a schedule is open and other threads work on its items.
     """
     idle = 0
     while idle < patience:
@@ -188,9 +194,9 @@ class Schedule:
     Args:
         tables: per item, its kernels and the addresses of their arguments.
         before: per item, the numbers of the items that it waits for.
-        threads: per item, the thread that is to look at it first.
+        threads: per item, the thread that looks at it first.
         words: by item, the addresses of the words of other processes that it waits for.
-        turn: address of the number that these must be at least.
+        turn: address of the number that these words must reach.
     """
 
     def __init__(
@@ -235,22 +241,22 @@ class Schedule:
         """Where its header is."""
 
     def reset(self) -> None:
-        """Make it ready to run; nobody may work on it."""
+        """Make it ready to run; no thread may be working on it."""
         self._states.fill(_WAITING)
         if len(self._wanted):
             self._lacked.fill(0)
         self._header[_REFUSED] = 0
 
     def note(self, address: int) -> None:
-        """Let items note when their kernels ran.
+        """Let items record when their kernels run.
 
         Args:
-            address: for the next run; those that follow write behind it. 0: not any more.
+            address: where the next run writes; later runs write behind it. 0 ends recording.
         """
         self._words[_NOTES] = address
 
     def begun(self, item: int) -> bool:
-        """Whether somebody took an item.
+        """Whether a thread has taken an item.
 
         Args:
             item: its number.
@@ -258,13 +264,13 @@ class Schedule:
         return bool(self._states[item] != _WAITING)
 
     def withhold(self, item: int) -> bool:
-        """Let nobody begin an item until the schedule is reset.
+        """Prevent an item from beginning until it is released or the schedule is reset.
 
         Args:
             item: its number.
 
         Returns:
-            False: somebody has begun it already.
+            False if a thread has begun it already.
         """
         return bool(_withhold(self._states.ctypes.data + 8 * item) == _WAITING)
 
@@ -277,7 +283,7 @@ class Schedule:
         return bool(self._states[item] == _DONE)
 
     def release(self, item: int) -> None:
-        """Let an item begin that was withheld.
+        """Allow a withheld item to begin.
 
         Args:
             item: its number.
@@ -285,9 +291,9 @@ class Schedule:
         self._states[item] = _WAITING
 
     def lacking(self) -> list[int]:
-        """The addresses of words for which items wait, and for nothing else of this process.
+        """The addresses of words that items wait for, if nothing else in this process delays them.
 
-        They may have come as far as they must.
+        The words may have been written meanwhile.
         """
         found: dict[int, None] = {}
         for item, state in enumerate(self._states.tolist()):
@@ -299,10 +305,10 @@ class Schedule:
         return list(found)
 
     def stop(self) -> None:
-        """Let nobody begin another item."""
+        """Prevent all further items from beginning."""
         self._header[_REFUSED] = _STOPPED
 
     @property
     def refused(self) -> int:
-        """The number of the item that refused its values, from 1; 0: none did."""
+        """The number, from 1, of the item that rejected its values; 0 if there is none."""
         return int(self._header[_REFUSED])

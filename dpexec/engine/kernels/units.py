@@ -1,4 +1,4 @@
-"""One step of a recurrent unit, as programs have them in loops: ``gru_unit`` and ``lstm_unit``."""
+"""Single steps of recurrent units for use in loops: ``gru_unit`` and ``lstm_unit``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code works on: values in buffers, and arguments of kernels that are no values."""
+"""Operands of code: values in buffers, and other arguments of kernels."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Value:
     Args:
         shape: all dimensions.
         dtype: element type.
-        buffer: where it lies; None for an array that the run brings along.
-        name: of the variable; ``""`` for scratch memory.
+        buffer: its memory; None for an array that is passed to the run.
+        name: the variable's name; ``""`` for scratch memory.
         channels_last: axis 1 comes last in memory.
         source: for a copy that is yet to be made, the same value in the other layout.
         part: for an array of a :class:`Sparse`: which.
@@ -181,11 +181,11 @@ class Constant:
 
 
 class Late:
-    """An argument that is made when memory and sizes are known, for every piece of code anew.
+    """An argument that is computed for every piece of code, when memory and sizes are known.
 
     Args:
-        make: called with the rows of the device's batch; ``int()`` of what it gives is the
-            argument, as long as it lives.
+        make: called with the rows of the device's batch. ``int()`` of its result is the argument,
+            which is valid while the result is alive.
     """
 
     def __init__(self, make: Callable[[Counts], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Why operators that Paddle 1.8.5 registers on CPUs are not here: one table, by type."""
+"""The operators of Paddle 1.8.5 (CPU) that dpexec lacks, each with the reason."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def paddle_types() -> list[str]:
 
 
 def here() -> list[str]:
-    """Those of Paddle's types that dpexec has."""
+    """The types of Paddle's operators that dpexec has."""
     known = opdef.registered()
     return [type for type in paddle_types() if type in known]

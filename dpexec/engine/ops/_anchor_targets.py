@@ -1,4 +1,4 @@
-"""What anchors are to predict: shared by ``rpn_target_assign`` and ``retinanet_target_assign``."""
+"""Training targets of anchors, for ``rpn_target_assign`` and ``retinanet_target_assign``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpexec.engine.ops._proposals import Boxes, deltas, joined, require_image_in
 from dpexec.engine.ops._sequences import Ints, offsets_spec, sequence_count
 
 _NEAR = 1e-5
-"""An anchor overlaps a box as much as the best one does if it is that near to it."""
+"""An anchor is a best anchor of a box if its overlap is within this of the largest overlap."""
 
 OUTPUTS = "LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight"
 """Output slots; each has offsets of its own."""
@@ -24,12 +24,12 @@ Pick = Callable[[Ints, int], Ints]
 
 
 class Assigned(NamedTuple):
-    """Numbers of anchors of an image.
+    """The roles of an image's anchors, given by their numbers.
 
     Attributes:
-        positives: those that are to find a box.
-        negatives: those that are to find none.
-        fakes: positive ones that stand in, with weight 0, for those that became negative.
+        positives: anchors that are to predict a box.
+        negatives: anchors that are to predict background.
+        fakes: placeholders with weight 0 for positive anchors that became negative.
         nearest: for every anchor the box that it overlaps most.
     """
 
@@ -40,7 +40,7 @@ class Assigned(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Rows of the outputs that one image has, in the order of :data:`OUTPUTS`."""
+    """One image's rows of the outputs, in the order of :data:`OUTPUTS`."""
 
     locations: Ints
     scores: Ints
@@ -69,14 +69,14 @@ def assign(
         found: overlap of each anchor with each box.
         positive: overlap from which on an anchor is positive; the best one of a box always is.
         negative: overlap below which it is negative, even if it was positive.
-        pick_positives: leaves some of the positive ones out; the number is ignored.
-        pick_negatives: alike, and gets the number of positive ones.
+        pick_positives: selects among the positive anchors; its second argument is not used.
+        pick_negatives: selects among the negative anchors, given the number of positive ones.
 
     Returns:
-        Who is what.
+        The roles of the anchors.
 
-    Source: Ren et al., 2015, Faster R-CNN, section 3.1.2, as Paddle does it: an anchor that is
-    both ends as a negative one, and the first positive one takes its place without weight.
+    Source: Ren et al., 2015, Faster R-CNN, section 3.1.2, as in Paddle: an anchor that is both
+    positive and negative becomes negative, and the first positive anchor replaces it with weight 0.
     """
     best = found.max(axis=1, initial=-np.inf)
     most = found.max(axis=0, initial=-np.inf)
@@ -93,14 +93,14 @@ def assign(
 def targets(
     anchors: Boxes, inside: Ints, boxes: Boxes, assigned: Assigned, classes: Ints | None = None
 ) -> Targets:
-    """What the outputs hold for an image.
+    """The outputs for one image.
 
     Args:
-        anchors: all of them.
-        inside: numbers of those that took part, which ``assigned`` counts.
-        boxes: those to be found.
+        anchors: all anchors.
+        inside: numbers of the anchors that took part; ``assigned`` refers to positions in it.
+        boxes: the ground truth boxes.
         assigned: see :func:`assign`.
-        classes: of ``boxes``; 1 by default.
+        classes: classes of ``boxes``; 1 by default.
     """
     locations = np.concatenate([assigned.fakes, assigned.positives])
     scores = np.concatenate([assigned.positives, assigned.negatives])
@@ -119,8 +119,8 @@ def outputs(xp: Any, images: list[Targets], anchors: int) -> tuple[Any, ...]:
 
     Args:
         xp: ``numpy`` or ``cupy``.
-        images: what each image has.
-        anchors: how many anchors there are; those of later images count on.
+        images: the targets of each image.
+        anchors: anchors per image; anchors of later images have higher numbers.
     """
     counted = [
         found._replace(

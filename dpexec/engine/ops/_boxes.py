@@ -1,4 +1,4 @@
-"""Boxes, ``(left, top, right, bottom)``: what operators of object detection share."""
+"""Boxes, ``(left, top, right, bottom)``: helpers of object detection operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 def require_boxes(spec: Spec, name: str, rank: int = 2) -> None:
-    """Refuse what does not hold four floats per box."""
+    """Check that a variable holds four floats per box."""
     require_float(spec, name)
     require(
         spec.rank == rank and dims_match(spec.shape[-1], 4),
@@ -22,7 +22,7 @@ def require_boxes(spec: Spec, name: str, rank: int = 2) -> None:
 
 
 def to_host(array: Any) -> Numbers:
-    """An array that may lie on a GPU: what goes box by box does so on the host."""
+    """Copy an array to the host, where box by box algorithms run."""
     found: Numbers = array if isinstance(array, np.ndarray) else array.get()
     return found
 
@@ -38,7 +38,7 @@ def sides(boxes: Any, extra: float) -> tuple[Any, Any]:
 
 
 def overlaps(xp: Any, x: Any, y: Any, extra: float) -> Any:
-    """The area that boxes share.
+    """The area of the intersection of boxes.
 
     Args:
         xp: ``numpy`` or ``cupy``.
@@ -52,7 +52,7 @@ def overlaps(xp: Any, x: Any, y: Any, extra: float) -> Any:
 
 
 def intersection_over_union(xp: Any, x: Any, y: Any, extra: float) -> Any:
-    """Shared area by covered area, of all pairs.
+    """Intersection over union of all pairs.
 
     Args:
         xp: ``numpy`` or ``cupy``.

@@ -1,4 +1,4 @@
-"""Operators that stand in programs for what the executor does itself, so that no kernel runs."""
+"""Operators without a kernel: the executor itself does what they stand for."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from dpexec.engine.ir.opdef import op
 __all__ = ["executor_op"]
 
 executor_op = partial(op, infer=None, no_grad=True, by_executor=True)
-"""Declares one: as :func:`dpexec.engine.ir.opdef.op`; decorates a function that is never called."""
+"""Declares such an operator, like :func:`dpexec.engine.ir.opdef.op`; decorates a dummy function."""

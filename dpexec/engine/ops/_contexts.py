@@ -1,4 +1,4 @@
-"""Rows of a sequence beside their neighbours: for every row those that lie some steps off."""
+"""Context windows: every row of a sequence together with its neighbours."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from dpexec.engine.ops._sequences import Ints, rows_of
 
 
 def shifted(rows: int, step: int) -> tuple[slice, slice]:
-    """All rows of a tensor whose neighbour ``step`` rows on is in it, too, and these neighbours."""
+    """The rows of a tensor that have a neighbour ``step`` rows ahead, and these neighbours."""
     size = max(rows - abs(step), 0)
     return slice(max(-step, 0), max(-step, 0) + size), slice(max(step, 0), max(step, 0) + size)
 
 
 def ends(lod: Lod, step: int) -> Ints:
-    """The rows whose neighbour ``step`` rows on is not in the same sequence."""
+    """The rows whose neighbour ``step`` rows ahead is not in the same sequence."""
     lengths = np.minimum(lod.lengths, abs(step))
     return rows_of(lod.offsets[1:] - lengths if step > 0 else lod.offsets[:-1], lengths)
 
 
 def steps(start: int, length: int) -> Iterator[tuple[int, int]]:
-    """Positions in a context, and how many rows off each lies."""
+    """The positions in a context, each with its distance in rows."""
     return enumerate(range(start, start + length))
 
 
 def contexts(xp: Any, x: Any, lod: Lod, start: int, length: int, outside: Any = 0) -> Any:
-    """For every row those from ``start`` rows on, as many as ``length``.
+    """For every row, the ``length`` rows that begin ``start`` rows ahead of it.
 
     Args:
         xp: ``numpy`` or ``cupy``.
         x: ``(rows, width)``.
-        lod: its offsets.
-        start: how many rows off the first one is; negative before the row itself.
+        lod: the offsets of ``x``.
+        start: distance of the first row; negative for rows before the row itself.
         length: number of rows in a context.
-        outside: stands for what is not in the sequence of a row.
+        outside: fills positions outside the row's sequence.
 
     Returns:
         ``(rows, length, width)``.
@@ -63,11 +63,11 @@ def contexts_grad(xp: Any, d_contexts: Any, lod: Lod, start: int) -> Any:
 
 @dataclass(frozen=True)
 class Contexts:
-    """How contexts are computed: on arrays, or faster where that is possible.
+    """An implementation of contexts: array operations, or a faster one.
 
     Args:
-        of_rows: as :func:`contexts`.
-        gradient: as :func:`contexts_grad`.
+        of_rows: a function like :func:`contexts`.
+        gradient: a function like :func:`contexts_grad`.
     """
 
     of_rows: Callable[..., Any]

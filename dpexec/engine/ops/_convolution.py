@@ -1,8 +1,8 @@
 """Convolution of images or volumes as a matrix product.
 
-Images are brought into the layout (channels, height, width, batch), where the columns of the
-matrix are copied in long runs whatever the number of channels, and a step of the window moves
-whole rows of the batch. Volumes have a depth before the height.
+Images are first copied to the layout (channels, height, width, batch). There the columns of the
+matrix are copied in long runs for any number of channels, and a step of the window moves by whole
+rows of the batch. Volumes have a depth before the height.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from dpexec.engine.ops._windows import (
 )
 
 MATRIX_LIMIT = 1 << 22
-"""Elements of the matrix that one product takes: more images than that go in several."""
+"""The largest matrix of one product, in elements; larger batches are computed in pieces."""
 
 
 def _for_one_step(size: int, kernel: int, stride: int, gap: int, pads: Pair) -> Pair:
-    """The padding of an axis on which the kernel is to have a place, if it lacks less than a step.
+    """Pad an axis that is shorter than the kernel by less than a stride, so that one window fits.
 
-    Paddle rounds towards 0 how many steps there are after the first: the kernel meets zeros there.
+    Paddle rounds the number of further steps towards 0, so there is one window, padded with zeros.
     """
     lacking = gap * (kernel - 1) + 1 - size - sum(pads)
     return (pads[0], pads[1] + lacking) if size >= 0 and 0 < lacking < stride else pads
@@ -44,10 +44,10 @@ class Window:
     Args:
         size: height and width of the image, -1 where unknown.
         kernel: height and width of the kernel.
-        strides: steps.
+        strides: distances between windows.
         dilations: distances between the elements of the kernel.
-        pads: what is added around the image, or taken away.
-        groups: groups of channels that are convolved apart.
+        pads: padding around the image; negative values crop it.
+        groups: groups of channels that are convolved separately.
         layout: ``NCHW`` or ``NHWC``, ``NCDHW`` or ``NDHWC``.
     """
 
@@ -85,7 +85,7 @@ class Window:
 
     @property
     def output(self) -> Sizes:
-        """Height and width of what the convolution gives, -1 where unknown."""
+        """Height and width of the result, -1 where unknown."""
         return tuple(self._steps(axis) for axis in range(len(self.size)))
 
     def _steps(self, axis: int) -> int:
@@ -101,7 +101,7 @@ class Window:
         return (size - reach) // self.strides[axis] + 1
 
     def places(self, output: Sizes) -> Iterator[tuple[Sizes, tuple[slice, ...]]]:
-        """For each element of the kernel, the section of the image that it meets."""
+        """For each element of the kernel, the section of the image that it is multiplied with."""
         for element in itertools.product(*map(range, self.kernel)):
             yield (
                 element,
@@ -119,18 +119,18 @@ class Window:
 
     @property
     def crops(self) -> bool:
-        """Whether a padding is negative: it takes pixels away, which no window meets."""
+        """Whether a padding is negative, which crops the image."""
         return min(map(min, self.pads)) < 0
 
     @property
     def _kept(self) -> tuple[slice, ...]:
-        """What of an image lies in the padded one."""
+        """The section of the image that is part of the padded image."""
         pairs = zip(self.size, self.pads, strict=True)
         return tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in pairs)
 
     @property
     def _inner(self) -> tuple[slice, ...]:
-        """Where that lies there."""
+        """The position of that section in the padded image."""
         pairs = zip(self._padded_size, self.pads, strict=True)
         return tuple(slice(max(0, a), n - max(0, b)) for n, (a, b) in pairs)
 
@@ -145,7 +145,7 @@ class Window:
         return padded
 
     def unpad(self, xp: Any, padded: Any) -> Any:
-        """The inverse of :meth:`pad`, as a view where it can be; 0 what was taken away."""
+        """The inverse of :meth:`pad`, as a view if possible; cropped pixels are 0."""
         inner = padded[(slice(None), *self._inner)]
         if not self.crops:
             return self.images(inner)
@@ -188,7 +188,7 @@ class Window:
         return padded
 
     def chunks(self, batch: int, rows: int, output: Sizes) -> Iterator[slice]:
-        """The batch in pieces whose matrix with so many rows is not too large."""
+        """Divide the batch into pieces whose matrix with ``rows`` rows is not too large."""
         step = max(1, MATRIX_LIMIT // max(1, rows * prod(output)))
         for start in range(0, batch, step):
             yield slice(start, min(start + step, batch))

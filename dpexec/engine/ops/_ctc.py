@@ -1,8 +1,8 @@
-"""Connectionist temporal classification: all ways to spread tags over steps, added up.
+"""Connectionist temporal classification: the sum over all alignments of tags with time steps.
 
-Between tags, before and after them there may be blanks, and every tag may last for several steps.
-So a sequence of L tags goes through 2 L + 1 states: blank, first tag, blank ... Logarithms of
-probabilities are added up, in double precision: no way is too unlikely to be counted.
+Blanks may stand between tags, before and after them, and every tag may last for several steps. So a
+sequence of L tags goes through 2 L + 1 states: blank, first tag, blank ... The computation uses
+logarithms of probabilities in double precision, so that unlikely alignments do not underflow.
 
 Source: Graves et al., 2006.
 """
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 NEVER = -1e30
-"""The logarithm of 0, which differences can be taken of."""
+"""Stands for the logarithm of 0; finite, so that differences are defined."""
 
 
 def _added(xp: Any, parts: list[Any]) -> Any:
-    """The logarithm of the sum of what the parts are logarithms of."""
+    """The logarithm of the sum of the exponentials of the parts."""
     top = parts[0]
     for part in parts[1:]:
         top = xp.maximum(top, part)
@@ -33,9 +33,8 @@ class States:
 
     Attributes:
         classes: the class of every state, ``(batch, states)``.
-        skip: 0 where a state may follow the one two before it, which leaves a blank out; else
-            ``NEVER``.
-        last: 0 for the states that sequences end with, else ``NEVER``.
+        skip: 0 if a state may follow the state two before it, skipping a blank; else ``NEVER``.
+        last: 0 for the states that sequences may end with, else ``NEVER``.
     """
 
     classes: Any
@@ -63,10 +62,10 @@ class States:
 
 @dataclass(frozen=True)
 class Ways:
-    """How likely all ways are.
+    """Log-probabilities of all alignments.
 
     Args:
-        xp: NumPy, or what has its interface.
+        xp: NumPy, or a module with its interface.
         scores: logarithm of the probability of each state's class, ``(steps, batch, states)``.
         skip: see :class:`States`.
         last: see :class:`States`.
@@ -80,7 +79,7 @@ class Ways:
     ends: Any
 
     def until(self) -> Any:
-        """Of all ways to be in a state at a step: how likely what happened until then is."""
+        """Forward variables: log-probabilities of the states at a step and all steps before it."""
         xp, found = self.xp, self.xp.full(self.scores.shape, NEVER)
         found[0, :, :2] = self.scores[0, :, :2]
         wide = xp.full((*self.skip.shape[:1], self.skip.shape[1] + 2), NEVER)
@@ -91,7 +90,7 @@ class Ways:
         return found
 
     def after(self) -> Any:
-        """Of all ways to be in a state at a step: how likely what happens after it is."""
+        """Backward variables: the log-probability of all later steps, given a state at a step."""
         xp, found = self.xp, self.xp.empty_like(self.scores)
         found[-1] = self.last
         wide = xp.full((*self.skip.shape[:1], self.skip.shape[1] + 2), NEVER)
@@ -104,7 +103,7 @@ class Ways:
         return found
 
     def total(self, until: Any) -> Any:
-        """The logarithm of how likely the tags are, ``(batch,)``; ``NEVER`` if they do not fit."""
+        """The log-probability of the tags, ``(batch,)``; ``NEVER`` if there are too many tags."""
         xp = self.xp
         found = until[self.ends, xp.arange(len(self.ends))] + self.last
         return _added(xp, list(found.T))

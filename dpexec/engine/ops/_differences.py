@@ -1,4 +1,4 @@
-"""The table of operators that do not give what Paddle 1.8.5 gives: their samples' own notes."""
+"""The table of operators whose results differ from Paddle 1.8.5, made from their samples' notes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _samples() -> Iterator[tuple[OpDef, Sample]]:
 
 
 def _parts(note: str) -> tuple[str, str]:
-    """What Paddle does, and what dpexec does."""
+    """The two halves of a note: what Paddle does, and what dpexec does."""
     paddle, mark, ours = note.partition("; dpexec ")
     if not mark:
         raise ValueError(
@@ -54,7 +54,7 @@ def _parts(note: str) -> tuple[str, str]:
 
 
 def _named(types: dict[str, set[str]]) -> str:
-    """The operators, with what differs of them unless the whole call does."""
+    """The operators, each with the slots that differ, unless the whole call does."""
     slots = sorted(set().union(*types.values()) - {_ALL})
     outputs = [slot for slot in slots if not slot.endswith(GRAD_SUFFIX)]
     gradients = [slot.removesuffix(GRAD_SUFFIX) for slot in slots if slot not in outputs]
@@ -81,13 +81,13 @@ def _shown(slot: str, sample: Sample) -> list[str]:
 
 
 def write(text: str) -> str:
-    """A guide with the table of today.
+    """The text of a guide with its table brought up to date.
 
     Args:
-        text: of the guide, with the lines ``<!-- operators -->`` and ``<!-- end -->``.
+        text: the guide, with the lines ``<!-- operators -->`` and ``<!-- end -->``.
 
     Raises:
-        ValueError: it has not these lines, or a note is no row.
+        ValueError: these lines are missing, or a note cannot be made a row.
     """
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
@@ -97,5 +97,5 @@ def write(text: str) -> str:
 
 
 def update(path: Path) -> None:
-    """Write the table of today into a guide; errors as for :func:`write`."""
+    """Bring the table in a guide up to date; errors as for :func:`write`."""
     path.write_text(write(path.read_text("utf-8")), "utf-8")

@@ -1,7 +1,7 @@
-"""The very random numbers of the real Paddle for a seed, as arrays.
+"""Random numbers for a seed, bit for bit those of the real Paddle.
 
-Paddle draws from C++'s ``std::minstd_rand`` through the distributions of libstdc++, element by
-element. The same arithmetic is done here on whole arrays, in the same precision and order.
+Paddle draws from C++'s ``std::minstd_rand`` with the distributions of libstdc++, element by
+element. This module does the same arithmetic on whole arrays, in the same precision and order.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def uniform(seed: int, count: int, low: float, high: float, dtype: Any) -> Array
 
 
 def _parameters(dtype: Any, *values: float) -> list[Any]:
-    """Attributes are single precision, whatever is made of them."""
+    """Convert attributes, which are single precision, to the type of the computation."""
     return [np.dtype(dtype).type(np.float32(value)) for value in values]
 
 
 def normal(seed: int, count: int, mean: float, std: float, dtype: Any) -> Array:
     """``std::normal_distribution``: the polar method (Marsaglia, Bray, 1964).
 
-    Points are drawn in a square until one falls into the circle; it gives two numbers, the one
-    that belongs to its second coordinate first.
+    Points are drawn in a square until one falls into the circle. It yields two numbers; the number
+    from its second coordinate comes first.
     """
     kind = np.dtype(dtype).type
     points = int(0.7 * count) + 32
@@ -65,8 +65,8 @@ def normal(seed: int, count: int, mean: float, std: float, dtype: Any) -> Array:
 def truncated_normal(seed: int, count: int, mean: float, std: float) -> Array:
     """Normal numbers at most two standard deviations from the mean, float32.
 
-    By the inverse distribution function of uniform numbers. Paddle applies the central formula of
-    algorithm AS 241 (Wichura, 1988) also where AS 241 itself changes to another one.
+    They are computed by the inverse distribution function from uniform numbers. Paddle uses the
+    central formula of algorithm AS 241 (Wichura, 1988) for all numbers, also in the tails.
     """
     single = np.float32
     smallest = float(np.finfo(single).tiny)

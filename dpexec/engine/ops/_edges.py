@@ -1,4 +1,4 @@
-"""Numbers that are infinite, very large, very small, or none: what Paddle makes of them."""
+"""Samples with infinite, very large or very small numbers and NaN, where results may differ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROWN = "adds 1e-12 to the norm, or to a power of it, in the gradient; dpexec gi
 SQUARES = "gives NaN where squares are infinite; dpexec gives the limit"
 
 NUMBERS = np.array([[-2.5, 1.0, 0.5, -0.25], [3.0, -1.5, 0.75, 2.0], [1.5, -0.5, 0.2, -3.0]])
-"""A few, more than a vector instruction takes at once."""
+"""More numbers than fit into one vector instruction."""
 
 
 def among(value: float) -> Any:
@@ -35,11 +35,11 @@ def among(value: float) -> Any:
 def edge(
     inputs: Mapping[str, Any], slots: str, note: str, attrs: Mapping[str, Any] | None = None
 ) -> Sample:
-    """A sample at which Paddle gives something else.
+    """A sample for which Paddle's results differ.
 
     Args:
         inputs: as for ``Sample``.
-        slots: outputs and gradients that differ, separated by blanks.
+        slots: outputs and gradients that differ, separated by spaces.
         note: what Paddle does and what dpexec does.
         attrs: attributes that differ from their defaults.
     """
@@ -48,7 +48,7 @@ def edge(
 
 
 def smaller(sample: Sample, factor: float, slots: str, note: str) -> Sample:
-    """A sample with all its numbers times a factor, at which Paddle gives something else."""
+    """A sample with all its numbers multiplied by a factor, for which Paddle's results differ."""
 
     def times(values: Any) -> Any:
         return values * factor if getattr(values, "dtype", np.dtype(int)).kind == "f" else values
@@ -59,7 +59,7 @@ def smaller(sample: Sample, factor: float, slots: str, note: str) -> Sample:
 
 
 def spoiled(sample: Sample, slot: str, value: float, slots: str, note: str) -> Sample:
-    """A sample with one number of an input replaced, at which Paddle gives something else."""
+    """A sample with one number of an input replaced, for which Paddle's results differ."""
     values = np.array(sample.inputs[slot])
     values.reshape(-1)[values.size // 2] = value
     return _with({**sample.inputs, slot: values}, sample, slots, note)

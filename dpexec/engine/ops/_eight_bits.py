@@ -1,7 +1,7 @@
-"""Convolutions and products of numbers with 8 bits, as quantized models hold them.
+"""Convolutions and products of 8-bit numbers, as in quantized models.
 
-MKL-DNN's rules, for Paddle leaves these operators to it: filters become int8 by scales of their
-own, products are added up exactly, and the sum is scaled back before it is rounded.
+Paddle leaves these operators to MKL-DNN, whose rules apply here: filters are rounded to int8 with
+their own scales, sums of products are exact, and a sum is rescaled before it is rounded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def has_eight_bits(spec: Spec) -> bool:
 
 
 def require_float_or_small(spec: Spec, name: str, use_mkldnn: bool) -> None:
-    """Refuse what is neither a floating point number nor, with ``use_mkldnn``, of 8 bits."""
+    """Check that a variable is floating point or, with ``use_mkldnn``, has 8 bits."""
     require(
         is_float(spec.dtype) or (use_mkldnn and has_eight_bits(spec)),
         f"{name} {spec} must hold floating point numbers, or int8 or uint8 where use_mkldnn is set",
@@ -43,7 +43,7 @@ def require_float_or_small(spec: Spec, name: str, use_mkldnn: bool) -> None:
 
 
 def require_scales(name: str, scales: Sequence[float], weights: Spec, channels: int) -> None:
-    """Refuse weights that are integers, and scales that are neither one nor one for a channel."""
+    """Reject integer weights, and scales that are neither a single one nor one per channel."""
     require(is_float(weights.dtype), f"weights {weights} must hold floating point numbers")
     require(
         len(scales) == 1 or (scales and dims_match(len(scales), channels)),
@@ -52,12 +52,12 @@ def require_scales(name: str, scales: Sequence[float], weights: Spec, channels: 
 
 
 def result_type(*, unsigned: bool, force_fp32_output: bool, residual: Spec | None) -> VarType:
-    """The type of a result: that of what is added to it, if there is one.
+    """The data type of a result: the type of the residual, if there is one.
 
     Args:
-        unsigned: whether the activation leaves nothing below 0.
+        unsigned: whether the activation has no negative results.
         force_fp32_output: the attribute.
-        residual: what is added, or None.
+        residual: the spec of the summand, or None.
     """
     if residual is None:
         small = VarType.UINT8 if unsigned else VarType.INT8
@@ -80,17 +80,17 @@ def quantized(xp: Any, weights: Any, scales: Any) -> Any:
 
 
 def back_scales(scale_in: float, scales: Sequence[float], scale_out: float) -> list[float]:
-    """What sums are multiplied by for each channel; a scale of 0 is that of weights of 0."""
+    """The factor of each channel's sums; a scale of 0 belongs to weights that are all 0."""
     return [scale_out if s == 0 else scale_out / (scale_in * s) for s in scales]
 
 
 def stored(xp: Any, values: Any, kind: Any, *, limited: Any = None) -> Any:
-    """Results in their type.
+    """Convert results to their data type.
 
     Args:
         xp: ``numpy`` or ``cupy``.
         values: float32.
-        kind: of the result.
+        kind: data type of the result.
         limited: a narrower type that the library rounds to first.
     """
     if np.dtype(kind).kind == "f":

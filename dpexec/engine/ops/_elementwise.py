@@ -1,7 +1,7 @@
 """Operators on two tensors, element by element, with fluid's broadcasting.
 
-The shape of the smaller tensor is laid along the shape of the larger one from dimension ``axis``
-on (-1: so that both end together); where one of two dimensions is 1 its values are repeated.
+The dimensions of the smaller tensor are aligned with those of the larger one from dimension
+``axis`` on (-1: the last dimensions are aligned); a dimension of 1 is repeated.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 
 ATTRS = {"use_mkldnn": False, "x_data_format": "", "y_data_format": ""}
-"""Attributes that Paddle writes and nobody computes with."""
+"""Attributes that Paddle's programs contain and that have no effect."""
 
 Shape = tuple[int, ...]
 
 
 def padded(small: Sequence[int], rank: int, axis: int) -> Shape | None:
-    """``small`` laid into ``rank`` dimensions from ``axis`` on, None if it does not fit."""
+    """``small`` padded to ``rank`` dimensions from ``axis`` on, None if it does not fit."""
     small = tuple(small)
     start = rank - len(small) if axis == -1 else axis
     while small and start + len(small) > rank and small[-1] == 1:
@@ -65,7 +65,7 @@ def broadcast_shape(x: Spec, y: Spec, axis: int) -> Shape:
 
 
 def _joined(a: int, b: int) -> int:
-    """The dimension of the result, which has no rows if one of both has none."""
+    """The dimension of the result; it is 0 if one of the two is 0."""
     if -1 in (a, b):
         return -1 if max(a, b) <= 1 else max(a, b)
     return b if a == 1 else a
@@ -87,10 +87,10 @@ def infer_comparison(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
 
 
 elementwise = partial(op, inputs="X Y", infer=infer_elementwise, attrs=ATTRS, precision="gray")
-"""Declares an operator from X and Y to Out, element by element; decorates its kernel."""
+"""Declares an elementwise operator from X and Y to Out; decorates its kernel."""
 
 fusing = partial(elementwise, capturable=True, makes_numbers=True, grad_lod="flow", fuses=True)
-"""Declares one that has a gradient and becomes part of fused kernels."""
+"""Declares such an operator with a gradient and fusion into larger kernels."""
 
 
 def aligned(x: Any, y: Any, axis: int) -> tuple[Any, Any]:
@@ -102,7 +102,7 @@ def aligned(x: Any, y: Any, axis: int) -> tuple[Any, Any]:
 
 
 def unbroadcast(xp: Any, grad: Any, like: Any, other: Any, axis: int) -> Any:
-    """Sum the gradient of a broadcast result over what was repeated of ``like``.
+    """Sum the gradient of a broadcast result over the repeated dimensions of ``like``.
 
     Args:
         xp: array module.
@@ -116,7 +116,7 @@ def unbroadcast(xp: Any, grad: Any, like: Any, other: Any, axis: int) -> Any:
     laid, _ = laid_out(like.shape, other.shape, axis)
     repeated = [i for i, (a, b) in enumerate(zip(laid, grad.shape, strict=True)) if a != b]
     if len(repeated) > 1 and repeated[0] == 0:
-        # The batch first: whole samples are added much faster than over several axes at once.
+        # The batch first: adding whole samples is much faster than summing several axes at once.
         grad = grad.sum(axis=0)
         repeated = [axis - 1 for axis in repeated[1:]]
     return (grad.sum(axis=tuple(repeated)) if repeated else grad).reshape(like.shape)
@@ -153,17 +153,17 @@ def samples(
 
 
 def infer_flow(y: Spec, d_out: Spec, ddx: Spec | None, ddy: Spec | None) -> Spec:
-    """What flows back into the gradient of the result is like that gradient."""
+    """The double gradient that flows back to the gradient of the result has that one's spec."""
     return d_out
 
 
 def in_result(xp: Any, values: Any, shape: Shape, axis: int) -> Any:
-    """What flows into the gradient of an input, repeated to the shape of the result.
+    """The gradient of an input's gradient, repeated to the shape of the result.
 
     Args:
         xp: array module.
-        values: in the shape of the input; None for zeros.
-        shape: of the result.
+        values: array of the input's shape; None for zeros.
+        shape: shape of the result.
         axis: as in the forward operator.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What passes put into a convolution: a bias, a sum with other images, an activation."""
+"""Operations that passes fuse into a convolution: a bias, a residual sum, an activation."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def check_fused(
     activation: str,
     adds: bool,
 ) -> None:
-    """Refuse what cannot be part of a convolution.
+    """Reject operations that cannot be fused into a convolution.
 
     Args:
         image: input of the convolution.
-        out: of the convolution.
-        filters: how many there are.
+        out: result of the convolution.
+        filters: number of filters.
         others: the specs of ``Bias``, if the operator has that slot, and of ``ResidualData``.
         activation: the attribute ``fuse_activation``.
         adds: the attribute ``fuse_residual_connection``.
@@ -65,11 +65,11 @@ def check_fused(
 def with_fused(
     xp: Any, out: Any, bias: Any, residual: Any, window: Window, activation: str, alpha: float
 ) -> Any:
-    """The result of a convolution with all that is fused into it.
+    """Apply the fused operations to the result of a convolution.
 
     Args:
         xp: ``numpy`` or ``cupy``.
-        out: of the convolution; is overwritten.
+        out: result of the convolution; it is overwritten.
         bias: a number for each filter, or None.
         residual: like ``out``, or None.
         window: of the convolution.
@@ -114,7 +114,7 @@ def infer_fused_grad(
 
 
 def refuse_bias_flows(gradient: OpDef) -> None:
-    """Let the gradient of a bias have none itself: its operator does not know these flows."""
+    """Reject double gradients of a bias, which the gradient operator does not support."""
     make = gradient.make_grad
 
     @gradient.grad_maker

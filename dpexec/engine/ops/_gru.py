@@ -10,7 +10,7 @@ from dpexec.engine.ops._steps import Steps
 
 
 def gru_weights(weight: Any) -> tuple[Any, Any]:
-    """The two matrices that lie one after another in the memory of a weight.
+    """The two matrices that are stored one after another in a weight.
 
     Args:
         weight: ``(size, 3 * size)``.
@@ -24,14 +24,14 @@ def gru_weights(weight: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class GruCell:
-    """What all steps have in common.
+    """The parameters that all steps share.
 
     Args:
         xp: NumPy, or what has its interface.
         weight: ``(size, 3 * size)``, see :func:`gru_weights`.
         gate: activation of the gates.
         candidate: activation of the candidate.
-        origin_mode: the update gate says how much of the state is kept; else, how much is new.
+        origin_mode: True if the update gate is the share of the old state, else of the new one.
     """
 
     xp: Any
@@ -44,12 +44,12 @@ class GruCell:
         """Compute a step.
 
         Args:
-            gates: ``(sequences, 3 * size)``, what update gate, reset gate and candidate get of
-                the input; they are overwritten with their activations.
+            gates: ``(sequences, 3 * size)``, the input's contributions to update gate, reset gate
+                and candidate; overwritten with their activations.
             before: states ``(sequences, size)``; None for zeros.
 
         Returns:
-            What the reset gate lets the candidate see of the states, and the next states.
+            The states multiplied by the reset gate, and the next states.
         """
         size = self.weight.shape[0]
         of_gates, of_candidate = gru_weights(self.weight)
@@ -73,13 +73,13 @@ class GruCell:
         """Compute the gradient of a step.
 
         Args:
-            d_state: of the next states.
+            d_state: gradient of the next states.
             gates: activated gates.
-            before: states; None for zeros.
-            d_gates: is overwritten with the gradient of what the gates are activations of.
+            before: states before the step; None for zeros.
+            d_gates: overwritten with the gradient of the gates before activation.
 
         Returns:
-            The gradient of the states before.
+            The gradient of the states before the step.
         """
         size = self.weight.shape[0]
         of_gates, of_candidate = gru_weights(self.weight)
@@ -106,11 +106,12 @@ def run(unit: GruCell, steps: Steps, gates: Any, first: Any) -> tuple[Any, Any]:
     Args:
         unit: computes a step.
         steps: the steps.
-        gates: ``(rows of steps, 3 * size)``, what gates get of the input; they are overwritten.
-        first: states before the first step, of the sequences that run; None for zeros.
+        gates: ``(rows of steps, 3 * size)``, the input's contributions; overwritten with the
+            activated gates.
+        first: states of nonempty sequences before the first step; None for zeros.
 
     Returns:
-        What the candidate saw of the states before, and the states, for all rows of the steps.
+        For all rows of the steps: the states before multiplied by the reset gate, and the states.
     """
     xp, size = unit.xp, len(unit.weight)
     seen, states = (xp.empty((len(gates), size), gates.dtype) for _ in range(2))
@@ -135,7 +136,7 @@ def run_back(
         d_states: gradient of the states; it is overwritten.
 
     Returns:
-        The gradient of what gates are activations of, and of the states before the first step.
+        The gradients of the gates before activation, and of the states before the first step.
     """
     d_gates, d_first = unit.xp.empty_like(gates), before[:0]
     for step in range(len(steps.spans) - 1, -1, -1):
@@ -155,10 +156,10 @@ def weight_grad(unit: GruCell, before: Any, seen: Any, d_gates: Any, loops: Loop
 
     Args:
         unit: the cell.
-        before: states before, of any number of steps.
-        seen: what the candidate saw of them.
+        before: states before each step, of any number of steps.
+        seen: these states multiplied by the reset gate.
         d_gates: see :func:`run_back`.
-        loops: multiplies.
+        loops: computes the matrix products.
     """
     grad, size = unit.xp.empty_like(unit.weight), len(unit.weight)
     of_gates, of_candidate = gru_weights(grad)

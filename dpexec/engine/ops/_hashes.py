@@ -24,13 +24,13 @@ _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def _rotated(x: Any, bits: int) -> Any:
-    """Every number with its bits turned to the left."""
+    """Rotate the bits of every number to the left."""
     kind = x.dtype.type
     return (x << kind(bits)) | (x >> kind(8 * x.dtype.itemsize - bits))
 
 
 def _pairs(words: Any) -> Any:
-    """Two words each as one of 64 bits; a last one without another is left out."""
+    """Combine pairs of 32-bit words to 64-bit words; an odd last word is left out."""
     even = words[:, : words.shape[1] // 2 * 2]
     return even[:, 0::2].astype(np.uint64) | (even[:, 1::2].astype(np.uint64) << np.uint64(32))
 
@@ -107,7 +107,7 @@ def xxh32(xp: Any, words: Any, seed: int) -> Any:
 
 
 def murmur3(xp: Any, words: Any, seed: int) -> tuple[Any, Any]:
-    """The hash MurmurHash3 of 128 bits, for machines of 64 bits (Appleby, 2011), of every row.
+    """The 128-bit hash MurmurHash3_x64_128 (Appleby, 2011) of every row.
 
     Args:
         xp: array module.

@@ -1,4 +1,4 @@
-"""Division of integers as C++ does it, and with it Paddle."""
+"""Division of integers by the rules of C++, which Paddle uses."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dpexec.engine.core.ranges import require_between
 
 
 def require_divisor(xp: Any, y: Any) -> None:
-    """Refuse zeros.
+    """Reject divisors that are zero.
 
     Raises:
-        ValueError: there is one, as :func:`~dpexec.engine.core.ranges.require_between` says; the
-            real Paddle ends the process then.
+        ValueError: a divisor is zero, see :func:`~dpexec.engine.core.ranges.require_between`; the
+            real Paddle crashes then.
     """
     require_between(xp, y == 0, False, False, "integer division by zero: Y has zeros")
 
@@ -29,7 +29,7 @@ def truncated_quotient(xp: Any, x: Any, y: Any) -> Any:
 
 
 def truncated_remainder(xp: Any, x: Any, y: Any) -> Any:
-    """What :func:`truncated_quotient` leaves: it has the sign of ``x``.
+    """The remainder of :func:`truncated_quotient`, which has the sign of ``x``.
 
     Raises:
         ValueError: ``y`` has zeros.

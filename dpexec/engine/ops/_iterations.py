@@ -1,4 +1,4 @@
-"""What runs the block of an operator, once per round or step."""
+"""Interface for running the block of an operator, once per round or step."""
 
 from __future__ import annotations
 
@@ -19,28 +19,25 @@ class Iterations(Deferred, Protocol):
         """Run the block once.
 
         Args:
-            forward: of gradients, what the same round of the forward body returned.
-            given: values that variables of the block begin with.
+            forward: for gradients, the values that the forward body returned for the same round.
+            given: initial values of variables of the block.
 
         Returns:
-            What the block wrote, but for its own variables that nobody needs afterwards.
+            The values that the block wrote, without local variables that are not needed later.
         """
 
     def begin(
         self, forward: Mapping[str, Any] | None = None, given: Mapping[str, Any] = ...
     ) -> Mapping[str, Any]:
-        """Like a call, but before :meth:`finish` nobody may look at numbers.
-
-        All but conditions: these are there.
-        """
+        """Like a call, but values other than conditions are valid only after :meth:`finish`."""
 
     def total(self, xp: Any, name: str) -> Total:
-        """Add up what all rounds compute for a variable of the block, which they do not return.
+        """Sum a variable of the block over all rounds, which then do not return it.
 
         Args:
             xp: the array library.
-            name: of the variable.
+            name: name of the variable.
         """
 
     def finish(self) -> None:
-        """Do all that was put off."""
+        """Do all deferred work."""

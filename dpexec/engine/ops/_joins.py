@@ -1,4 +1,4 @@
-"""Operators that lay many arrays side by side."""
+"""Helper for operators that concatenate many arrays."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _MOST = 8
 
 
 def takes_few(op: Operator) -> bool:
-    """Whether it has so few inputs that CuPy makes no list of their addresses on the host."""
+    """Whether it has few inputs: for more, CuPy makes a list of their addresses on the host."""
     return len(op.input_arg_names) <= _MOST

@@ -1,8 +1,8 @@
-"""For which element types Paddle 1.8.5 has kernels, input by input: ``kernel_types.txt``.
+"""The data types for which Paddle 1.8.5 has kernels, by input slot: ``kernel_types.txt``.
 
-``tests/fixtures/record_kernel_types.py`` recorded it. A line names a type of operator, slots that
-must have one element type together, and the types that these may have. Variables of a slot with a
-star may have different ones.
+``tests/fixtures/record_kernel_types.py`` recorded the file. A line names an operator type, slots
+that must have the same data type, and the allowed types. Variables of a slot with a star may differ
+from each other.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["SlotTypes", "require_kernel", "slot_types"]
 
 @dataclass(frozen=True, slots=True)
 class SlotTypes:
-    """What Paddle takes in some slots of an operator.
+    """The data types that Paddle accepts in some slots of an operator.
 
     Args:
-        slots: they must all have one element type.
-        mixed: those of them whose variables may differ.
-        types: the element types.
+        slots: slots that must have the same data type.
+        mixed: slots among them whose variables may have different types.
+        types: the accepted data types.
     """
 
     slots: tuple[str, ...]
@@ -49,12 +49,12 @@ def _table() -> dict[str, list[SlotTypes]]:
 
 
 def slot_types(op_type: str) -> Sequence[SlotTypes]:
-    """What Paddle takes in the slots of an operator; nothing of those that take all types."""
+    """The data types that Paddle accepts in slots; slots that take all types are left out."""
     return _table().get(op_type, ())
 
 
 def require_kernel(op_type: str, inputs: Mapping[str, Sequence[Spec]]) -> None:
-    """Refuse inputs for whose element types Paddle has no kernel.
+    """Reject inputs with data types for which Paddle has no kernel.
 
     float16 counts as float32: Paddle has these kernels on GPUs, and dpexec on all devices.
 
@@ -63,7 +63,7 @@ def require_kernel(op_type: str, inputs: Mapping[str, Sequence[Spec]]) -> None:
         inputs: specs by slot.
 
     Raises:
-        InvalidOp: it has none; names slots and types.
+        InvalidOp: there is no kernel; the message names slots and types.
     """
     for rule in slot_types(op_type):
         found: dict[VarType, str] = {}

@@ -11,16 +11,16 @@ from dpexec.engine.ops._steps import Steps
 
 @dataclass(frozen=True)
 class LstmCell:
-    """What all steps have in common.
+    """The parameters that all steps share.
 
     Args:
-        xp: NumPy, or what has its interface.
-        peepholes: ``(3 * size,)``, weights with which the input gate, the forget gate and the
-            output gate see the cell; None: they do not.
+        xp: NumPy, or a module with its interface.
+        peepholes: ``(3 * size,)``, weights of the cell in the input gate, the forget gate and the
+            output gate; None without peepholes.
         gate: activation of the gates.
         state: activation of the cell, for the output.
-        candidate: activation of what the cell is to take in.
-        clip: the cell is kept within plus and minus this; 0 for no bounds.
+        candidate: activation of the candidate.
+        clip: the cell is clipped to plus and minus this; 0 for no bounds.
     """
 
     xp: Any
@@ -34,8 +34,8 @@ class LstmCell:
         """Compute a step.
 
         Args:
-            gates: ``(sequences, 4 * size)``, what candidate, input gate, forget gate and output
-                gate are activations of; they are overwritten with these.
+            gates: ``(sequences, 4 * size)``, candidate, input gate, forget gate and output gate
+                before activation; overwritten with their activations.
             before: the cells, ``(sequences, size)``; None for zeros.
 
         Returns:
@@ -66,13 +66,13 @@ class LstmCell:
         """Compute the gradient of a step.
 
         Args:
-            d_hidden: of the outputs.
-            d_cell: of the cells, from later steps; it is overwritten.
-            values: gates, cells before (None for zeros), cells and their activations.
-            d_gates: is overwritten with the gradient of what the gates are activations of.
+            d_hidden: gradient of the outputs.
+            d_cell: gradient of the cells, from later steps; it is overwritten.
+            values: gates, cells before the step (None for zeros), cells and their activations.
+            d_gates: overwritten with the gradient of the gates before activation.
 
         Returns:
-            The gradient of the cells before.
+            The gradient of the cells before the step.
         """
         gates, before, cell, active = values
         size = cell.shape[1]
@@ -100,12 +100,12 @@ class LstmCell:
 def cell_of(
     xp: Any, bias: Any, use_peepholes: bool, kinds: tuple[str, str, str], clip: float = 0.0
 ) -> LstmCell:
-    """A cell with the peepholes that are the end of a bias.
+    """A cell with the peepholes from the last columns of a bias.
 
     Args:
-        xp: NumPy, or what has its interface.
+        xp: NumPy, or a module with its interface.
         bias: ``(1, 7 * size)``, or ``(1, 4 * size)`` without peepholes.
-        use_peepholes: whether it has some.
+        use_peepholes: whether the cell has peepholes.
         kinds: activations of gates, state and candidate.
         clip: bounds of the cell.
     """
@@ -115,13 +115,13 @@ def cell_of(
 
 @dataclass(frozen=True)
 class Projection:
-    """What the next step sees of the outputs: these times a weight, activated, within bounds.
+    """The projection of the outputs that the next step gets: a product, activated and clipped.
 
     Args:
-        xp: NumPy, or what has its interface.
+        xp: NumPy, or a module with its interface.
         weight: ``(size, projected)``.
         kind: the activation.
-        clip: results are kept within plus and minus this; 0 for no bounds.
+        clip: results are clipped to plus and minus this; 0 for no bounds.
     """
 
     xp: Any
@@ -130,7 +130,7 @@ class Projection:
     clip: float
 
     def forward(self, hidden: Any) -> Any:
-        """What the next step sees."""
+        """The projected outputs."""
         out = activate(self.xp, hidden @ self.weight, unbounded(self.kind))
         return self.xp.clip(out, -self.clip, self.clip) if self.clip > 0 else out
 
@@ -154,10 +154,11 @@ def run(
     Args:
         unit: computes a step.
         steps: the steps.
-        gates: ``(rows of steps, 4 * size)``, what gates get of the input; they are overwritten.
-        weight: what gates get of the step before is its result times this.
+        gates: ``(rows of steps, 4 * size)``, the input's contributions; overwritten with the
+            activated gates.
+        weight: multiplied with the previous result and added to the gates.
         states: result and cells before the first step, or None for zeros.
-        projection: makes results of outputs; None: they are the outputs.
+        projection: computes results from outputs; None: results are the outputs.
 
     Returns:
         Results, outputs, cells, and activations of cells, for all rows of the steps.
@@ -182,14 +183,14 @@ def run(
 
 @dataclass(frozen=True)
 class LimitedCache:
-    """What the forward pass leaves for the gradient, for all rows of the steps.
+    """The values that the forward pass keeps for the gradient, for all rows of the steps.
 
     Args:
-        results: as :func:`run` returns them.
+        results: the results of :func:`run`.
         gates: activated gates.
         cells: the cells.
         active: their activations.
-        first: states before the first step, of those that run; each may be None.
+        first: states of nonempty sequences before the first step; each may be None.
     """
 
     results: Any
@@ -212,14 +213,14 @@ def run_back(
     Args:
         unit: computes a step.
         steps: the steps.
-        kept: what the forward pass left.
+        kept: values kept by the forward pass.
         weight: as for :func:`run`.
-        d_results: gradient of the results; it is overwritten with that of what the projection
-            activates.
+        d_results: gradient of the results; overwritten with the gradient of the projection before
+            activation.
         projection: as for :func:`run`.
 
     Returns:
-        The gradient of what gates are activations of, and of the cells before the first step.
+        The gradients of the gates before activation, and of the cells before the first step.
     """
     d_gates = unit.xp.empty_like(kept.gates)
     d_cell = unit.xp.zeros((steps.running, kept.cells.shape[1]), d_gates.dtype)
@@ -245,13 +246,13 @@ ON_ARRAYS = Loops(run, run_back)
 
 
 def bias_grad(unit: LstmCell, steps: Steps, kept: LimitedCache, d_gates: Any) -> Any:
-    """The gradient of the bias, of which the peepholes are the end.
+    """The gradient of the bias, whose last columns are the peepholes.
 
     Args:
         unit: computes a step.
         steps: the steps.
-        kept: what the forward pass left.
-        d_gates: as :func:`run_back` returns it.
+        kept: values kept by the forward pass.
+        d_gates: the result of :func:`run_back`.
     """
     total = d_gates.sum(axis=0)
     if unit.peepholes is not None:

@@ -1,7 +1,7 @@
 """Polygons as masks of pixels.
 
-Which pixels are inside is decided as in the COCO API: the border is walked in steps of a fifth of a
-pixel, and where it crosses the middle of a column, all pixels below change sides.
+Pixels inside are found as in the COCO API: the border is traced in steps of a fifth of a pixel.
+Where it crosses the middle of a column, all pixels below switch between inside and outside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STEPS = 5
 
 
 def polygon_mask(points: Numbers, size: int) -> Numbers:
-    """Which pixels of a square image lie in a polygon.
+    """The mask of the pixels of a square image that lie in a polygon.
 
     Args:
         points: its corners, ``(corners, 2)``: columns and rows.
@@ -57,12 +57,12 @@ def _line(start: Numbers, stop: Numbers) -> Numbers:
 
 
 def box_mask(polygons: Sequence[Numbers], box: Numbers, size: int) -> Numbers:
-    """Which pixels lie in one of several polygons, seen through a box.
+    """The mask of one or more polygons within a box, scaled to a square image.
 
     Args:
         polygons: ``(corners, 2)`` each.
         box: left, top, right, bottom.
-        size: pixels of the box, down as across.
+        size: height and width of the mask.
 
     Returns:
         bool ``(size, size)``.

@@ -1,4 +1,4 @@
-"""Suppression of boxes that others cover: what operators of detection share."""
+"""Non-maximum suppression of boxes, shared by detection operators."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _WIDTHS = (4, 8, 16, 24, 32)
 
 
 def infer_found(boxes: Spec, scores: Spec, polygons: bool = True) -> tuple[Spec, Spec]:
-    """The specs of what is found: rows of label, score and box, and their offsets.
+    """The specs of detections: rows of label, score and box, and their offsets.
 
     Args:
-        boxes: what they are found among.
-        scores: of these.
+        boxes: the candidate boxes.
+        scores: scores of the boxes.
         polygons: whether boxes may be polygons.
     """
     for name, spec in (("BBoxes", boxes), ("Scores", scores)):
@@ -47,7 +47,7 @@ def infer_found(boxes: Spec, scores: Spec, polygons: bool = True) -> tuple[Spec,
 
 
 def index_spec(found: Spec) -> Spec:
-    """The spec of where among the inputs the rows of ``found`` come from."""
+    """The spec of the input positions of the rows of ``found``."""
     return found.replace(shape=(-1, 1), dtype=VarType.INT32)
 
 
@@ -59,18 +59,18 @@ def candidates(scores: Numbers, threshold: float, limit: int) -> Numbers:
 
 
 def shared_parts(boxes: Numbers, box: Numbers, extra: float) -> Numbers:
-    """Shared by covered area of boxes, or polygons, and another one.
+    """Intersection over union of boxes, or polygons, with another one.
 
     Args:
         boxes: ``(M, width)``.
-        box: ``(width,)``; 4 are left, top, right and bottom, more are corners.
-        extra: 1 where the last pixel belongs to a box; does not matter to polygons.
+        box: ``(width,)``; 4 numbers are left, top, right and bottom, more are corners.
+        extra: 1 where the last pixel belongs to a box; has no effect on polygons.
     """
     return jaccard(boxes, box, extra) if len(box) == 4 else polygon_overlaps(boxes, box)
 
 
 def jaccard(boxes: Numbers, others: Numbers, extra: float) -> Numbers:
-    """Shared by covered area of pairs; 0 of boxes that do not touch, or have no area."""
+    """Intersection over union of pairs; 0 if boxes do not touch, or have no area."""
     shared = overlaps(np, boxes, others, extra)
     low, high = np.maximum(boxes[..., :2], others[..., :2]), np.minimum(
         boxes[..., 2:], others[..., 2:]
@@ -89,13 +89,13 @@ def _area(boxes: Numbers, extra: float) -> Numbers:
 def suppressed(
     boxes: Numbers, order: Numbers, threshold: float, eta: float, extra: float, limit: int = -1
 ) -> Numbers:
-    """The boxes that no better one covers by more than a threshold.
+    """The boxes that no better box overlaps by more than a threshold.
 
     Args:
         boxes: ``(M, width)``, as for :func:`shared_parts`.
-        order: which of them to look at, best first.
-        threshold: shared by covered area.
-        eta: below 1 the threshold is multiplied with it after each box, until it is 0.5.
+        order: numbers of the boxes to consider, best first.
+        threshold: of the intersection over union.
+        eta: if below 1, the threshold is multiplied by it after each box, until it is 0.5.
         extra: 1 where the last pixel belongs to a box.
         limit: how many boxes are enough; negative: all.
     """
@@ -104,7 +104,7 @@ def suppressed(
     for position, box in enumerate(chosen):
         if limit >= 0 and kept.sum() == limit:
             break
-        if not worst[position] <= threshold:  # nor where it is no number
+        if not worst[position] <= threshold:  # NaN is suppressed, too
             continue
         kept[position] = True
         rest = slice(position + 1, None)
@@ -116,14 +116,14 @@ def suppressed(
 
 
 def best(found: list[tuple[int, Numbers, Numbers]], limit: int) -> list[tuple[int, Numbers]]:
-    """The best of all classes.
+    """The best boxes of all classes together.
 
     Args:
-        found: label, boxes, and scores of these.
-        limit: how many are kept; all if it is negative.
+        found: per class its label, boxes and their scores.
+        limit: how many boxes are kept; all if it is negative.
 
     Returns:
-        Label and boxes that are left.
+        The labels and the remaining boxes.
     """
     scores = np.concatenate([part for *_, part in found] or [np.zeros(0)])
     keep = np.ones(len(scores), bool)
@@ -134,7 +134,7 @@ def best(found: list[tuple[int, Numbers, Numbers]], limit: int) -> list[tuple[in
 
 
 def gathered(parts: list[Numbers], dtype: Any) -> tuple[Numbers, Lod]:
-    """Rows of all images and their offsets; where nothing is found, a row of -1, as in Paddle."""
+    """Rows of all images and their offsets; without detections a row of -1, as in Paddle."""
     lengths = [len(part) for part in parts]
     if not any(lengths):
         return np.full((1, 1), -1, dtype), Lod([[0, 1]])

@@ -1,4 +1,4 @@
-"""Rows with mean 0 and variance 1: what layer, instance and group norm share."""
+"""Rows with mean 0 and variance 1: shared by layer norm, instance norm and group norm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGEST_EPSILON = 1e-3
 
 
 def check_epsilon(epsilon: float, largest: float = LARGEST_EPSILON) -> None:
-    """Refuse what Paddle refuses."""
+    """Reject values of epsilon that Paddle rejects."""
     require(
         0 <= epsilon <= largest,
         f"epsilon must be between 0 and {largest}, but is {epsilon}",
@@ -22,7 +22,7 @@ def standardized(xp: Any, rows: Any, epsilon: float) -> tuple[Any, Any, Any]:
     """Rows of a matrix with their mean subtracted, divided by their standard deviation.
 
     Returns:
-        The new rows, and columns ``(rows, 1)`` of their means and variances: NaN of nothing.
+        The new rows, and columns ``(rows, 1)`` of their means and variances; NaN for empty rows.
     """
     if not rows.size:  # NumPy warns of a mean of nothing
         column = xp.full((len(rows), 1), math.nan, rows.dtype)
@@ -60,7 +60,7 @@ def standardized_grad(d_out: Any, out: Any, inverse: Any) -> Any:
 def standardized_grad_grad(
     normal: Any, inverse: Any, d_y: Any, ddx: Any, scales: tuple[Any, Any, Any]
 ) -> tuple[Any, Any, Any]:
-    """What the gradients of x, scale and bias give back, of values normalised along the last axis.
+    """The double gradient of a normalisation along the last axis.
 
     With h for the normalised x, v for the inverse deviation, e for ``scale * d_y`` and means over
     the axis, the gradient of x is ``v * (e - mean(e) - h * mean(e * h))``.
@@ -69,11 +69,11 @@ def standardized_grad_grad(
         normal: h.
         inverse: v, one element along the axis.
         d_y: gradient of the result.
-        ddx: what flows into the gradient of x.
-        scales: the scale, and what flows into its gradient and into that of the bias.
+        ddx: gradient of the gradient of x.
+        scales: the scale, and the gradients of its gradient and of the bias's gradient.
 
     Returns:
-        Gradients of x; of the scale, to be added up over all that it scales; and of ``d_y``.
+        Gradients of x; of the scale, still to be summed over the rows that it scales; of ``d_y``.
     """
     scale, ddscale, ddbias = scales
 

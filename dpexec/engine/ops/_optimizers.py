@@ -1,4 +1,4 @@
-"""What the optimizer operators share: checks of their inputs and sparse gradients."""
+"""Shared code of optimizer operators: checks of inputs, and sparse gradients."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def like_inputs(slots: str, outputs: str) -> Infer:
 
 
 def optimizer(type: str, inputs: str, renewed: str, **facts: Any) -> Callable[[Kernel], OpDef]:
-    """Declare an optimizer, which renews some of its inputs in place; decorates its kernel.
+    """Declare an optimizer, which updates some of its inputs in place; decorates its kernel.
 
     Args:
         type: operator type.
         inputs: slots in order, as for :func:`like_inputs`.
-        renewed: those that it renews: what ``Param`` becomes is the output ``ParamOut``.
+        renewed: inputs that it updates; the new value of ``Param`` is the output ``ParamOut``.
         facts: as for :func:`~dpexec.engine.ir.opdef.op`.
     """
     places = {f"{slot}Out": slot for slot in renewed.split()}
@@ -56,12 +56,12 @@ def optimizer(type: str, inputs: str, renewed: str, **facts: Any) -> Callable[[K
 
 
 def scalar(array: Any) -> Any:
-    """The one element of an array, without leaving the device."""
+    """The only element of an array, without a copy to the host."""
     return array.reshape(())
 
 
 def dense(xp: Any, grad: Any) -> Any:
-    """A gradient as an array: for optimizers that move every row anyway."""
+    """A gradient as a dense array, for optimizers that change every row anyway."""
     return grad.to_dense(xp) if isinstance(grad, SelectedRows) else grad
 
 
@@ -70,16 +70,16 @@ _SIGNED = {"Param", "Grad", "Velocity", "Moment1", "MeanGrad", "LinearAccumulato
 
 
 MISSED = "misses rows of a sparse gradient that are not in ascending order; dpexec updates all"
-"""What Paddle does with sparse gradients, in operators that search them for each row."""
+"""A note on sparse gradients, for operators in which Paddle searches them for each row."""
 
 
 def drawn(
     r: SampleRng, slots: str, attrs: Mapping[str, Any] | None = None, *, sparse: bool = False
 ) -> Sample:
-    """A sample of an optimizer in the middle of a training.
+    """A sample of an optimizer's call during training.
 
     Args:
-        r: where the numbers come from.
+        r: random numbers.
         slots: input slots; optional ones are left out.
         attrs: attributes that differ from their defaults.
         sparse: whether the gradient is sparse, with a row that occurs twice.

@@ -1,4 +1,4 @@
-"""Areas of polygons and of what they share."""
+"""Areas of polygons and of their intersections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpexec.engine.ops._boxes import Numbers
 
 
 def polygon_overlaps(polygons: Numbers, other: Numbers) -> Numbers:
-    """Shared by covered area of polygons and another one; 0 where one of them has no area.
+    """Intersection over union of polygons with another one; 0 if one of them has no area.
 
     Args:
         polygons: corners, ``(M, 2 * P)``: column and row of each.
@@ -28,18 +28,18 @@ def polygon_overlaps(polygons: Numbers, other: Numbers) -> Numbers:
 
 
 def _areas(shapes: Numbers) -> Numbers:
-    """Of polygons ``(M, P, 2)``, by the shoelace formula."""
+    """Areas of polygons ``(M, P, 2)``, by the shoelace formula."""
     following = np.roll(shapes, -1, axis=1)
     crossed = shapes[..., 0] * following[..., 1] - shapes[..., 1] * following[..., 0]
     return np.abs(crossed.sum(axis=1) / 2)
 
 
 def _shared(shapes: Numbers, shape: Numbers) -> Numbers:
-    """The area that polygons ``(M, P, 2)`` and another one ``(1, P, 2)`` share.
+    """The area of the intersections of polygons ``(M, P, 2)`` with another one ``(1, P, 2)``.
 
-    Between two neighbouring levels, at which edges end or cross, no edges cross, and what both
-    polygons cover are trapezoids: their widths halfway times the height. A place is inside of a
-    polygon if a line to the left meets its edges an odd number of times.
+    The plane is cut at all levels where edges end or cross. Between two levels the intersection
+    consists of trapezoids, whose areas are the width halfway times the height. A point is inside a
+    polygon if a ray to the left crosses its edges an odd number of times.
     """
     starts = np.concatenate([shapes, np.broadcast_to(shape, shapes.shape)], axis=1)
     stops = np.concatenate(
@@ -68,14 +68,14 @@ def _shared(shapes: Numbers, shape: Numbers) -> Numbers:
 
 
 def _crossings(starts: Numbers, stops: Numbers) -> Numbers:
-    """Rows in which edges cross between their ends, and others at which they begin.
+    """Levels at which edges cross between their ends, padded with levels at which edges begin.
 
     Args:
         starts: ``(M, edges, 2)``.
         stops: likewise.
 
     Returns:
-        ``(M, crossings)``, as many as there are in the polygon that has most of them.
+        ``(M, crossings)``, with the largest number of crossings of any polygon.
     """
     i, j = np.triu_indices(starts.shape[1], 1)
     one, two = (stops - starts)[:, i], (stops - starts)[:, j]

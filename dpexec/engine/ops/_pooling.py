@@ -1,7 +1,7 @@
 """Pooling of images ``(batch, channels, height, width)``, or volumes with a depth, in two ways.
 
-Few large windows (global and adaptive pooling) are reduced one by one. Many small ones are all
-looked at together, one element of the window at a time, and one axis after another where that is
+A few large windows (global and adaptive pooling) are reduced one by one. Many small windows are
+reduced together, one element of the window at a time, and one axis after another if the result is
 the same.
 """
 
@@ -28,8 +28,8 @@ class Axis:
         size: elements of the image, -1 if unknown.
         output: number of windows, -1 if unknown.
         kernel: elements of a window; 0 for the unequal windows of adaptive pooling.
-        stride: distance of windows.
-        before: padding before the first element; less than 0 for elements without a window.
+        stride: distance between windows.
+        before: padding before the first element; negative if elements are skipped.
     """
 
     size: int
@@ -40,17 +40,17 @@ class Axis:
 
     @staticmethod
     def adaptive(size: int, output: int) -> Axis:
-        """As many windows as wished, equal ones if possible."""
+        """A given number of windows, of equal size if possible."""
         if size > 0 and size % output == 0:
             return Axis(size, output, size // output, size // output, 0)
         return Axis(size, output, 0, 0, 0)
 
     @staticmethod
     def regular(size: int, kernel: int, stride: int, pads: Pair, ceil_mode: bool) -> Axis:
-        """Windows of a size, at a distance.
+        """Windows of a given size and stride.
 
-        A window that is larger than the image by less than the distance covers all of it: there,
-        Paddle rounds towards 0 what is missing.
+        If the window is larger than the image by less than the stride, there is one window, which
+        covers the image: Paddle rounds the number of further windows towards 0.
         """
         if size < 0:
             return Axis(size, -1, kernel, stride, pads[0])
@@ -67,7 +67,7 @@ class Axis:
         return max(start, 0), min(start + self.kernel, self.size)
 
     def lengths(self, xp: Any) -> Any:
-        """How many elements of the image each window covers; computed where it is needed."""
+        """How many elements of the image each window covers."""
         windows = xp.arange(self.output)
         if not self.kernel:
             ends = -(-(windows + 1) * self.size // self.output)
@@ -86,7 +86,7 @@ class Axis:
         return bool(self.before) or self.reach > self.size
 
     def place(self, i: int) -> slice:
-        """Where the windows' elements number ``i`` lie in the padded image."""
+        """The positions in the padded image of element ``i`` of all windows."""
         return slice(i, i + (self.output - 1) * self.stride + 1, self.stride)
 
 
@@ -145,13 +145,13 @@ class Pooling:
         return not window or 4 * prod(self.output) <= window
 
     def _cells(self) -> Iterator[tuple[Sizes, tuple[slice, ...]]]:
-        """For every window its place in the output, and the section of the image."""
+        """For every window its position in the output, and its section of the image."""
         for place in itertools.product(*map(range, self.output)):
             bounds = (axis.bounds(k) for axis, k in zip(self.axes, place, strict=True))
             yield place, tuple(slice(*pair) for pair in bounds)
 
     def _elements(self) -> Iterator[tuple[slice, ...]]:
-        """For every element of the windows, where it lies in the padded image."""
+        """For every element of the windows, its positions in the padded image."""
         for element in itertools.product(*map(range, self._kernel)):
             yield tuple(axis.place(i) for axis, i in zip(self.axes, element, strict=True))
 
@@ -195,7 +195,7 @@ class Pooling:
         return x.copy() if self.axes[-1].kernel == 1 else x
 
     def _counts(self, xp: Any, dtype: Any) -> Any:
-        """What the sum of each window is divided by, in the shape of the output."""
+        """The divisor of each window's sum, in the shape of the output."""
         counts = xp.ones((), dtype=dtype)
         for axis in self.axes:
             along = axis.lengths(xp) if self.exclusive else xp.full(axis.output, axis.kernel)
@@ -203,7 +203,7 @@ class Pooling:
         return counts
 
     def maximum_grad(self, xp: Any, x: Any, out: Any, d_out: Any) -> Any:
-        """Where several elements are the largest, the first one gets the gradient."""
+        """The gradient of :meth:`maximum`; of equal maxima, the first one gets it."""
         if self._one_by_one:
             return self.gathered(xp, x.shape, self.places(xp, x)[1], d_out)
         padded = self._padded(xp, x, xp.finfo(x.dtype).min)
@@ -222,7 +222,7 @@ class Pooling:
         return self._cropped(xp, d_padded)
 
     def places(self, xp: Any, x: Any) -> tuple[Any, Any]:
-        """The largest element of each window, and its place counted through the whole image."""
+        """The largest element of each window, and its position in the flattened image."""
         size = x.shape[2:]
         numbers = xp.arange(prod(size), dtype=np.int32).reshape(size)
         if not self._one_by_one:
@@ -252,7 +252,7 @@ class Pooling:
 
     @staticmethod
     def gathered(xp: Any, shape: Sequence[int], places: Any, d_out: Any) -> Any:
-        """Gradients added up at the places that :meth:`places` tells."""
+        """Gradients summed at the positions that :meth:`places` returned."""
         planes, size = shape[0] * shape[1], prod(shape[2:])
         d_x = xp.zeros(planes * size, dtype=d_out.dtype)
         starts = xp.arange(planes)[:, None] * size
@@ -260,7 +260,7 @@ class Pooling:
         return d_x.reshape(shape)
 
     def mean_grad(self, xp: Any, d_out: Any) -> Any:
-        """Every element of a window gets its share."""
+        """The gradient of :meth:`mean`, divided equally among each window's elements."""
         share = d_out / self._counts(xp, d_out.dtype)
         if self._one_by_one:
             size = tuple(axis.size for axis in self.axes)

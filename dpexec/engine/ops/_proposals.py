@@ -1,7 +1,7 @@
-"""Boxes in pixels: what operators that propose and label regions of images share.
+"""Boxes in pixels: shared by operators that propose and label regions of images.
 
-A box is ``(x0, y0, x1, y1)`` and holds both of its corners, so it is ``x1 - x0 + 1`` wide. All of
-this runs on the host: what it decides depends on the values, and it is little work.
+A box ``(x0, y0, x1, y1)`` includes both corners, so it is ``x1 - x0 + 1`` wide. Everything runs on
+the host, as decisions depend on the values and the work is small.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Boxes = np.ndarray[Any, Any]
 
 
 def require_image_info(spec: Spec) -> None:
-    """Refuse what does not hold height, width and scale of images."""
+    """Check that a variable holds height, width and scale of images."""
     require(
         spec.rank == 2 and dims_match(spec.shape[1], 3),
         f"ImInfo {spec} must be (images, 3): height, width and scale",
@@ -28,13 +28,13 @@ def require_image_info(spec: Spec) -> None:
 
 
 def same_sequences(**lods: Lod) -> list[tuple[int, int]]:
-    """First row, and the one after the last, of every image.
+    """First row, and one behind the last row, of every image.
 
     Args:
         lods: offsets by slot.
 
     Raises:
-        ValueError: they are not those of the same images.
+        ValueError: the slots have different numbers of rows for an image.
     """
     (first, lod), *others = lods.items()
     for name, other in others:
@@ -47,7 +47,7 @@ def same_sequences(**lods: Lod) -> list[tuple[int, int]]:
 
 
 def joined(xp: Any, parts: Sequence[Any]) -> tuple[Any, Lod]:
-    """Rows of images one after another on the device of ``xp``, and where each image begins."""
+    """Concatenated rows of images on the device of ``xp``, and the offsets of the images."""
     return xp.asarray(np.concatenate(parts)), Lod.of_lengths([[len(part) for part in parts]])
 
 
@@ -66,12 +66,12 @@ def overlaps(boxes: Boxes, others: Boxes) -> Boxes:
 
 
 def deltas(boxes: Boxes, targets: Boxes, weights: Sequence[float] | None = None) -> Boxes:
-    """What moves boxes to their targets: shifts in units of the size, and logarithms of factors.
+    """The changes from boxes to targets: shifts relative to the size, and logarithms of factors.
 
     Args:
         boxes: ``(boxes, 4)``.
-        targets: alike.
-        weights: what each of the four is divided by.
+        targets: ``(boxes, 4)``.
+        weights: divisors of the four numbers.
 
     Source: Girshick et al., 2014, Rich feature hierarchies, appendix C.
     """
@@ -82,13 +82,13 @@ def deltas(boxes: Boxes, targets: Boxes, weights: Sequence[float] | None = None)
 
 
 def moved(xp: Any, boxes: Any, change: Any, limit: float | None = None) -> Any:
-    """Boxes after what :func:`deltas` describes.
+    """Boxes after the changes that :func:`deltas` describes.
 
     Args:
         xp: ``numpy`` or ``cupy``.
         boxes: ``(boxes, 4)``, or anything that broadcasts with ``change``.
         change: ``(..., 4)``.
-        limit: of the logarithms of factors.
+        limit: the largest logarithm of a factor.
     """
     size = boxes[..., 2:] - boxes[..., :2] + 1
     factor = change[..., 2:] if limit is None else xp.minimum(change[..., 2:], limit)
@@ -98,17 +98,17 @@ def moved(xp: Any, boxes: Any, change: Any, limit: float | None = None) -> Any:
 
 
 def clipped(boxes: Boxes, height: float, width: float) -> Boxes:
-    """Boxes without what lies outside of an image."""
+    """Boxes clipped to an image."""
     last = np.array([width, height, width, height], boxes.dtype) - 1
     return np.maximum(np.minimum(boxes, last), 0)
 
 
 class Picker:
-    """Takes some of many: at random, or always the first ones.
+    """Picks some of many candidates: at random, or the first ones.
 
     Args:
-        rng: stream of the operator.
-        at_random: whether to.
+        rng: random stream of the operator.
+        at_random: whether to pick at random.
     """
 
     def __init__(self, rng: RandomStream, at_random: bool) -> None:

@@ -1,4 +1,4 @@
-"""Levels that stand for real numbers: what fake quantization and its undoing compute with."""
+"""Levels that stand for real numbers: shared by fake quantization and dequantization."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from dpexec.engine.ir.opdef import require
 
 TINY = 1e-30
-"""Scales up to this one count as 0, which has no inverse."""
+"""Scales up to this value are treated as 0, which has no inverse."""
 
 
 def check_bits(bit_length: int) -> None:
-    """Refuse numbers of bits that levels cannot have."""
+    """Reject unsupported numbers of bits."""
     require(1 <= bit_length <= 16, f"bit_length is {bit_length}, but must lie between 1 and 16")
 
 
@@ -28,8 +28,8 @@ def abs_max(xp: Any, x: Any, axis: tuple[int, ...] | None = None) -> Any:
 def levels_of(xp: Any, x: Any, scale: Any, bit_length: int) -> Any:
     """The nearest level of every element of ``x``, whose magnitudes are at most ``scale``.
 
-    Ties go to the even level, as in NumPy. So do those of Paddle where it works on several
-    elements at once; at the end of an array, and on GPUs, its ties go away from 0.
+    Ties round to even, as in NumPy. Paddle does the same in vector instructions; at the end of an
+    array, and on GPUs, its ties round away from 0.
     """
     one = x.dtype.type(1)
     inverse = one / xp.where(scale > TINY, scale, scale + x.dtype.type(TINY))

@@ -1,4 +1,4 @@
-"""What recurrent operators share: activations in place, and their slopes."""
+"""Shared code of recurrent operators: activations in place, and their derivatives."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dpexec.engine.ops._steps import Steps
 from dpexec.engine.ops.sigmoid import sigmoid_array
 
 ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
-"""In the order of the numbers that ``gru_unit`` has for them."""
+"""Names of activations, in the order of their numbers in ``gru_unit``."""
 
 LOGISTIC = "logistic"
-"""A sigmoid of any argument: the one that ``gru_unit``, ``lstm_unit`` and projections have."""
+"""A sigmoid without bounds on its argument, for ``gru_unit``, ``lstm_unit`` and projections."""
 
 SATURATED = -40.0, 13.0
-"""Where Paddle's memories over sequences keep the argument of a sigmoid: between 4.2e-18 and
-1 - 2.3e-6, so that no gate closes or opens wholly, and each lets gradients through."""
+"""Bounds of a sigmoid's argument in Paddle's operators over sequences. The result is between
+4.2e-18 and 1 - 2.3e-6, so that no gate closes or opens completely, and gradients pass."""
 
 THREE, EMPTY = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
-"""Sequences of samples; one of EMPTY has no rows."""
+"""Offsets of sequences in samples; EMPTY contains a sequence without rows."""
 
-_STEPS_KEPT = 16  # gradients go through the same steps as what they are gradients of
+_STEPS_KEPT = 16  # gradient operators reuse the steps of their forward operator
 
 UNSET = (
     "leaves the gradients of initial states of empty sequences unset; dpexec gives the derivative"
@@ -41,7 +41,7 @@ _WRONG = (
 
 
 def deviating(size: int, slots: Sequence[str], unset: bool) -> dict[str, str]:
-    """Why samples of long short-term memories differ from Paddle, by slot.
+    """The reasons why samples of LSTMs differ from Paddle, by slot.
 
     Args:
         size: number of cells.
@@ -54,15 +54,14 @@ def deviating(size: int, slots: Sequence[str], unset: bool) -> dict[str, str]:
 
 
 def saturated(r: SampleRng, sample: Sample, gates: str, *states: str) -> Sample:
-    """A sample whose gates are shut and open as far as they can be, and see large states.
+    """A sample with saturated gates and large states.
 
-    Gradients there are not those of finite differences, which an argument that stays the same
-    makes 0.
+    Finite differences do not give its gradients: they are 0 where the argument is at its bound.
 
     Args:
-        r: draws.
-        sample: where other inputs come from.
-        gates: the slot of what gates are activations of.
+        r: random numbers.
+        sample: the sample to take other inputs from.
+        gates: the slot with the gates before activation.
         states: slots of states, or cells.
     """
     inputs = {**sample.inputs, gates: r.uniform(-70.0, 70.0, sample.inputs[gates].shape)}
@@ -72,7 +71,7 @@ def saturated(r: SampleRng, sample: Sample, gates: str, *states: str) -> Sample:
 
 @dataclass(frozen=True)
 class Loops:
-    """How a recurrent operator goes through its steps: on arrays, or faster where that is possible.
+    """An implementation of a recurrent operator's loops: array operations, or a faster one.
 
     Args:
         forward: computes all steps.
@@ -89,7 +88,7 @@ def activate(xp: Any, x: Any, kind: str) -> Any:
     """Overwrite an array with its activation and return it.
 
     Args:
-        xp: NumPy, or what has its interface.
+        xp: NumPy, or a module with its interface.
         x: the array.
         kind: one of ``ACTIVATIONS``, where ``sigmoid`` saturates (``SATURATED``); or ``LOGISTIC``.
     """
@@ -105,12 +104,12 @@ def activate(xp: Any, x: Any, kind: str) -> Any:
 
 
 def unbounded(kind: str) -> str:
-    """The activation where sigmoids do not saturate."""
+    """The activation with sigmoids that have no bounds."""
     return LOGISTIC if kind == "sigmoid" else kind
 
 
 def times_slope(grad: Any, out: Any, kind: str) -> Any:
-    """Overwrite the gradient of an activation's result with that of its argument.
+    """Overwrite the gradient of an activation's result with the gradient of its argument.
 
     Args:
         grad: the gradient, which is returned.
@@ -128,7 +127,7 @@ def times_slope(grad: Any, out: Any, kind: str) -> Any:
 
 
 def gate_and_slope(xp: Any, x: Any) -> Any:
-    """The sigmoid in a fresh array; ``x`` becomes its derivative, also where that is nearly 0."""
+    """The sigmoid in a new array; ``x`` becomes the derivative, exact also where it is tiny."""
     xp.negative(x, out=x)
     xp.minimum(x, math.log(np.finfo(x.dtype).max) - 1, out=x)
     xp.exp(x, out=x)
@@ -139,13 +138,13 @@ def gate_and_slope(xp: Any, x: Any) -> Any:
 
 
 def tanh_slope(xp: Any, x: Any) -> Any:
-    """The derivative of the hyperbolic tangent, also where that is nearly 1."""
+    """The derivative of the hyperbolic tangent, exact also where the tangent is nearly 1."""
     rest = 2 / (xp.exp(2 * xp.abs(x)) + 1)
     return rest * (2 - rest)
 
 
 def require_activations(**kinds: str) -> None:
-    """Refuse activations that there are not.
+    """Reject unknown activations.
 
     Args:
         kinds: activation by name of the attribute.
@@ -155,13 +154,13 @@ def require_activations(**kinds: str) -> None:
 
 
 def require_shape(name: str, spec: Spec | None, shape: tuple[int, ...], like: Spec) -> None:
-    """Refuse a parameter or a state of another shape, or of another data type than the input.
+    """Check shape and data type of a parameter or a state.
 
     Args:
-        name: of the slot.
-        spec: what is in it; None is all right.
-        shape: what its shape must be.
-        like: the input.
+        name: name of the slot.
+        spec: spec of the variable; None is accepted.
+        shape: the required shape.
+        like: the input, which has the required data type.
     """
     if spec is None:
         return
@@ -173,7 +172,7 @@ def require_shape(name: str, spec: Spec | None, shape: tuple[int, ...], like: Sp
 
 
 def one_level(lod: Spec | None) -> int:
-    """How many sequences there are, -1 if unknown; refused if they are nested.
+    """The number of sequences, -1 if unknown; nested sequences are rejected.
 
     Args:
         lod: spec of the offsets; None while a program is built.
@@ -185,7 +184,7 @@ def one_level(lod: Spec | None) -> int:
 
 
 def steps_of(lod: Lod, is_reverse: bool) -> Steps:
-    """The steps through sequences that lie one after another."""
+    """The time steps through concatenated sequences."""
     return _steps(lod.offsets.tobytes(), is_reverse)
 
 

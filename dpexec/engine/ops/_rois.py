@@ -1,4 +1,4 @@
-"""Regions of interest: what operators that pool over them share."""
+"""Regions of interest: shared by operators that pool over them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpexec.engine.ops._shapes import require_float, require_same_dtype
 def require_regions(
     x: Spec, rois: Spec, lod: Spec | None, pooled_height: int, pooled_width: int
 ) -> None:
-    """Refuse what are no maps of features and regions in them, a sequence for every image."""
+    """Check the feature maps, and the regions in them: a sequence of regions per image."""
     require_float(x)
     require(x.rank == 4, f"X {x} must be (N, C, H, W)")
     require_boxes(rois, "ROIs")
@@ -39,21 +39,21 @@ def infer_pooled(
     pooled_width: int,
     spatial_scale: float = 1.0,
 ) -> Spec:
-    """The spec of a small map for every region, checked."""
+    """Check the inputs; returns the spec of a small map for every region."""
     require(spatial_scale > 0, f"spatial_scale must be positive, but is {spatial_scale}")
     require_regions(x, rois, lod, pooled_height, pooled_width)
     return Spec((rois.shape[0], x.shape[1], pooled_height, pooled_width), x.dtype)
 
 
 def images(lod: Lod | None, offsets: Any) -> Iterator[tuple[int, slice]]:
-    """The images that have regions, and where these are.
+    """The images that have regions, each with the positions of its regions.
 
     Args:
         lod: the images as sequences of regions.
-        offsets: or else a tensor with the offsets of the images.
+        offsets: a tensor with the offsets of the images, if there is no ``lod``.
 
     Raises:
-        ValueError: there are neither.
+        ValueError: both are missing.
     """
     if offsets is not None:
         lod = Lod([to_host(offsets).ravel()])
@@ -65,7 +65,7 @@ def images(lod: Lod | None, offsets: Any) -> Iterator[tuple[int, slice]]:
 
 
 def pooled(x: Any, rows: Any, columns: Any) -> Any:
-    """Sums over regions of an image with weights that are products of a row's and a column's.
+    """Weighted sums over regions of an image; a weight is a row's times a column's weight.
 
     Args:
         x: ``(C, H, W)``.

@@ -1,4 +1,4 @@
-"""Rows chosen by their numbers: what gathering and scattering operators share."""
+"""Rows selected by number: shared by gathering and scattering operators."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ REMOTE: dict[str, Any] = {
 
 
 def check_rows(xp: Any, rows: Any, height: int, name: str) -> None:
-    """Refuse row numbers outside a matrix.
+    """Reject row numbers outside a matrix.
 
     Raises:
-        ValueError: one is negative or not below ``height``.
+        ValueError: a number is negative or not below ``height``.
     """
     require_between(xp, rows, 0, height - 1, f"{name}: expected >= 0 and < {height}, but got {{}}")
 
 
 def unnumbered(xp: Any, values: Any) -> SelectedRows:
-    """SelectedRows of a matrix of as many rows as values, without row numbers: those come later."""
+    """SelectedRows with all rows of ``values``; the row numbers are to be set later."""
     return SelectedRows(xp.zeros(0, np.int64), len(values), values)
 
 
@@ -46,18 +46,18 @@ def require_row_numbers(rows: Spec, name: str) -> int:
 
 
 def added_rows(xp: Any, rows: Any, values: Any, shape: tuple[int, ...]) -> Any:
-    """Zeros of ``shape`` with ``values`` added at ``rows``, repeated rows added up."""
+    """Zeros of ``shape`` with ``values`` added at ``rows``; duplicate rows are summed."""
     return SelectedRows(rows, shape[0], values.reshape(len(rows), *shape[1:])).to_dense(xp)
 
 
 def counted(xp: Any, numbers: Any, chosen: Any, size: int) -> Any:
-    """How often each number from 0 to ``size`` comes among the chosen ones.
+    """How often each number below ``size`` occurs among the chosen elements.
 
     Args:
         xp: ``numpy`` or ``cupy``.
         numbers: integers.
         chosen: booleans, of the same shape.
-        size: all numbers are less.
+        size: upper bound, larger than all numbers.
 
     Returns:
         Integers, ``(size,)``.
@@ -70,7 +70,7 @@ def counted(xp: Any, numbers: Any, chosen: Any, size: int) -> Any:
 
 
 def last_places(known: Any, wanted: Any) -> Any:
-    """Where each wanted number stands among known ones, the last of equal ones; -1 if nowhere."""
+    """The last position of each wanted number among the known ones; -1 if it is missing."""
     if not len(known):
         return np.full(len(wanted), -1)
     order = np.argsort(known, kind="stable")
@@ -80,9 +80,9 @@ def last_places(known: Any, wanted: Any) -> Any:
 
 
 def fill_rows(xp: Any, array: Any, chosen: Any, number: float) -> Any:
-    """An array with one number in some of its rows; it may be the same array.
+    """Set some rows of an array to a number; returns the array, or a copy.
 
-    CuPy counts what a mask chooses when something is stored there, and the host waits for that.
+    CuPy would count the elements of a mask before storing, and the host would wait for the count.
 
     Args:
         xp: ``numpy`` or ``cupy``.
@@ -98,16 +98,16 @@ def fill_rows(xp: Any, array: Any, chosen: Any, number: float) -> Any:
 
 
 def without(xp: Any, rows: Any, value: Any, row: int) -> tuple[Any, Any]:
-    """Row numbers and values, all but those of one row.
+    """Row numbers and values without those of one row.
 
-    A GPU keeps their places, as the host does not know how many are left: they are zeros that
-    another row gets, one that is there anyway.
+    On a GPU the number of entries stays the same, as the host does not know how many match: the
+    removed entries become zeros for another row that is present.
 
     Args:
         xp: ``numpy`` or ``cupy``.
         rows: numbers, ``(n,)``.
         value: array ``(n, width)``.
-        row: which is left out.
+        row: the row to remove.
     """
     counts = rows != row
     if xp is np:

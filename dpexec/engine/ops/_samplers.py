@@ -1,7 +1,7 @@
-"""Classes and integers drawn at random, with a seed the very ones that the real Paddle draws.
+"""Random classes and integers; with a seed they are those of the real Paddle.
 
-Each sampler turns 64-bit words into classes, so that without a seed the words of a
-:class:`dpexec.engine.core.random.RandomStream` serve as well as those of C++'s generators.
+Samplers turn 64-bit words into classes. With a seed the words come from C++'s generators, without
+one from a :class:`dpexec.engine.core.random.RandomStream`.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def _twisted(first: Array, second: Array) -> Array:
 
 
 def random_words(sampler: Sampler, seed: int, shape: tuple[int, ...], rng: RandomStream) -> Array:
-    """What a sampler turns into classes of a shape: one or two words for each.
+    """The random words for classes of a shape: one or two words per class.
 
-    They are those of Paddle's generator if there is a seed, else of this run's stream.
+    With a seed they come from Paddle's generator, else from this run's stream.
     """
     whole = (*shape, sampler.words)
     if not seed:
@@ -69,14 +69,14 @@ def random_words(sampler: Sampler, seed: int, shape: tuple[int, ...], rng: Rando
 
 
 def _below(words: Array, size: int) -> Array:
-    """``std::uniform_int_distribution`` over [0, size); what it would draw again is the last."""
+    """``std::uniform_int_distribution`` over [0, size); words that C++ rejects give size - 1."""
     numbers = words // np.uint64(_WORD // size)
     return np.minimum(numbers, np.uint64(size - 1)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """All classes alike."""
+    """All classes with the same probability."""
 
     classes: int
     words = 1

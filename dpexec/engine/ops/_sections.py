@@ -1,4 +1,4 @@
-"""Sections of tensors along some axes: what ``slice`` and ``strided_slice`` share."""
+"""Sections of tensors along some axes: shared by ``slice`` and ``strided_slice``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ints = Sequence[int]
 def sections_of(
     shape: Ints, axes: Ints, starts: Ints, ends: Ints, strides: Ints, decrease_axis: Ints
 ) -> tuple[builtins.slice, ...]:
-    """A Python slice per dimension: the rules are the same, but for backward strides.
+    """A Python slice per dimension; the rules are Python's, except for backward strides.
 
     Raises:
         IndexError: an index of one element is outside its dimension.
@@ -46,7 +46,7 @@ def kept(shape: Ints, decrease_axis: Ints) -> tuple[int, ...]:
 def known_axes(
     axes: Ints, infer_flags: Ints, tensors: Sequence[Any], parts: list[Any]
 ) -> list[bool]:
-    """Per axis, whether the attributes tell its section: no variable does."""
+    """Per axis, whether its section is known from the attributes and not given by a variable."""
     if any(tensor is not None for tensor in tensors) or (parts and not infer_flags):
         return [False] * len(axes)
     return [flag != -1 for flag in infer_flags] if parts else [True] * len(axes)

@@ -1,4 +1,4 @@
-"""Sequences that lie one after another: what the operators on them share."""
+"""Concatenated sequences: helpers of the operators on them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dpexec.engine.ir.roles import EMPTY
 
 Ints = np.ndarray[Any, Any]
 OverSequences = Callable[..., Any]
-"""Something over the rows of every sequence; on processors another one may be faster."""
+"""A reduction over the rows of every sequence; on CPUs a faster implementation may replace it."""
 
 _WIDE = 1024
-"""Elements per sequence above which a call for each is faster than one for all."""
+"""Elements per sequence above which one call per sequence is faster than one for all."""
 
 
 # ---- specs
@@ -34,7 +34,7 @@ def sequence_count(lod: Spec | None) -> int:
 
 
 def require_sequences(x: Spec, lod: Spec | None, name: str = "X") -> None:
-    """Refuse a variable that was declared without sequences."""
+    """Reject a variable that was declared without sequences."""
     require(
         lod is not None or x.lod_level > 0,
         f"{name} {x} has no sequences: its lod_level is 0, but must be 1 or more",
@@ -47,15 +47,15 @@ def offsets_spec(sequences: int) -> Spec:
 
 
 def offsets_or_lengths(lod: Lod | None, name: str, lengths: str) -> Lod:
-    """The offsets of a variable that may have lengths in another slot instead, but has not.
+    """The offsets of a variable whose lengths slot is empty.
 
     Args:
-        lod: offsets; None, or without levels, where there are no sequences.
+        lod: offsets; None, or without levels, if there are no sequences.
         name: slot of the variable.
-        lengths: slot of its lengths.
+        lengths: slot of its lengths, for the error message.
 
     Raises:
-        ValueError: there are neither.
+        ValueError: there are no sequences either.
     """
     if not lod:
         raise ValueError(f"{name} holds no sequences, so it needs {lengths}, and must be padded")
@@ -63,7 +63,7 @@ def offsets_or_lengths(lod: Lod | None, name: str, lengths: str) -> Lod:
 
 
 def coarser(lod: Spec | None) -> Spec | None:
-    """Offsets without their finest level; None if there is no other."""
+    """Offsets without their finest level; None if it is the only level."""
     return None if lod is None or lod.rank < 2 else lod.replace(shape=lod.shape[:-1])
 
 
@@ -76,12 +76,12 @@ def with_finest(lod: Lod, lengths: Ints) -> Lod:
 
 
 def row_owners(lod: Lod) -> Ints:
-    """For every row the number of the sequence that it is of."""
+    """For every row the number of its sequence."""
     return np.repeat(np.arange(len(lod.lengths)), lod.lengths)
 
 
 def rows_of(starts: Ints, lengths: Ints) -> Ints:
-    """The numbers of rows of pieces, one piece after another.
+    """The row numbers of pieces, one piece after another.
 
     Args:
         starts: first row of every piece.
@@ -92,18 +92,19 @@ def rows_of(starts: Ints, lengths: Ints) -> Ints:
 
 
 def at_their_places(names: Sequence[str], lods: Sequence[Lod]) -> list[Lod]:
-    """The offsets of all variables of a slot; no levels for those that hold no sequences.
+    """The offsets of all variables of a slot; without levels for variables without sequences.
 
     Args:
-        names: of the variables with the offsets, by position.
-        lods: those that there are.
+        names: names of the offsets variables, by position; ``EMPTY`` for a variable without
+            sequences.
+        lods: the offsets of the variables with sequences, in order.
     """
     given = iter(lods)
     return [Lod() if name == EMPTY else next(given) for name in names]
 
 
 def on_host(array: Any) -> Ints:
-    """The numbers of a column or vector that may lie on a GPU."""
+    """Copy the numbers of a column or vector to the host."""
     return np.ravel(array if isinstance(array, np.ndarray) else array.get())
 
 
@@ -127,7 +128,7 @@ def per_row(xp: Any, values: Any, lod: Lod) -> Any:
 
 
 def column(xp: Any, values: Ints, like: Any) -> Any:
-    """A number per sequence, in the type of an array, to multiply its rows with.
+    """A number per sequence, in the type of an array, as a factor of its rows.
 
     Args:
         xp: ``numpy`` or ``cupy``.
@@ -153,9 +154,10 @@ def sequence_sums(xp: Any, x: Any, lod: Lod) -> Any:
 
 
 def greatest_rows(xp: Any, x: Any, lod: Lod) -> tuple[Any, Any]:
-    """The greatest numbers of every sequence, and the rows that have them.
+    """The maxima of every sequence, and the rows that have them.
 
-    Of several rows it is the first; where a sequence has none, -1, and any number.
+    Of several rows with the maximum, the first counts. A sequence without rows gets row -1 and an
+    undefined maximum.
     """
     index = xp.full((len(lod.lengths), *x.shape[1:]), -1, np.int32)
     for sequence, (start, stop) in enumerate(lod.spans()):
@@ -165,7 +167,7 @@ def greatest_rows(xp: Any, x: Any, lod: Lod) -> tuple[Any, Any]:
 
 
 def sequence_maxima(xp: Any, x: Any, lod: Lod) -> Any:
-    """The greatest rows of every sequence, ``(sequences, ...)``; of empty ones the least number."""
+    """The maxima of every sequence, ``(sequences, ...)``; the least number for empty sequences."""
     shape, filled = (len(lod.lengths), *x.shape[1:]), lod.lengths > 0
     if xp is np and x.size:
         out = np.full(shape, -np.inf, x.dtype)

@@ -1,4 +1,4 @@
-"""Axes and shapes: what many operators check and compute alike."""
+"""Axes and shapes: checks and rules shared by many operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpexec.engine.ir.opdef import Spec, dims_match, require
 
 
 def require_axis(axis: int, spec: Spec, name: str = "X", attribute: str = "axis") -> int:
-    """The axis counted from the front; refused if ``spec`` does not have it."""
+    """The axis counted from the front; rejected if ``spec`` does not have it."""
     require(
         -spec.rank <= axis < spec.rank,
         f"{attribute} is {axis}, which is not an axis of {name} {spec}",
@@ -20,32 +20,32 @@ def require_axis(axis: int, spec: Spec, name: str = "X", attribute: str = "axis"
 
 
 def require_float(spec: Spec, name: str = "X") -> None:
-    """Refuse integers and booleans."""
+    """Reject integers and booleans."""
     require(is_float(spec.dtype), f"{name} {spec} must hold floating point numbers")
 
 
 def require_integer(spec: Spec, name: str) -> None:
-    """Refuse everything but int32 and int64."""
+    """Reject everything but int32 and int64."""
     require(spec.dtype in (VarType.INT32, VarType.INT64), f"{name} {spec} must hold int32 or int64")
 
 
 def require_same_dtype(a: Spec, b: Spec, names: str = "X and Y") -> None:
-    """Refuse mixed element types: fluid never converts silently."""
+    """Reject mixed data types: fluid never converts silently."""
     require(a.dtype == b.dtype, f"{names} must have one data type, but they are {a} and {b}")
 
 
 def same_dims(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two shapes can be equal, for what is known of them."""
+    """Whether two shapes can be equal; unknown dimensions match everything."""
     return len(a) == len(b) and all(map(dims_match, a, b))
 
 
 def require_same_shape(a: Spec, b: Spec, names: str = "X and Y") -> None:
-    """Refuse tensors whose shapes cannot be equal."""
+    """Reject tensors whose shapes cannot be equal."""
     require(same_dims(a.shape, b.shape), f"{names} must have one shape, but they are {a} and {b}")
 
 
 def require_shape_of(spec: Spec, other: Spec, name: str, other_name: str) -> None:
-    """Refuse a tensor whose shape cannot be that of another one."""
+    """Reject a tensor whose shape cannot be that of another tensor."""
     require(
         same_dims(spec.shape, other.shape),
         f"{name} {spec} must have the shape of {other_name} {other}",
@@ -69,12 +69,12 @@ def as_ints(value: Any) -> list[int]:
 
 
 def integer(attribute: int, variable: Any) -> int:
-    """An attribute, unless there is a variable with one element in its place."""
+    """The value of an attribute, or of the variable with one element that replaces it."""
     return attribute if variable is None else int(variable.reshape(-1)[0])
 
 
 def integers(attribute: Sequence[int], variable: Any, parts: Sequence[Any]) -> tuple[int, ...]:
-    """An attribute, unless there is one variable in its place, or one for each number."""
+    """The values of an attribute, or of the variable, or one per number, that replaces it."""
     if parts:
         return tuple(int(part.reshape(-1)[0]) for part in parts)
     numbers = attribute if variable is None else variable.reshape(-1)
@@ -92,7 +92,7 @@ def spread(xp: Any, values: Any, shape: Sequence[int], axes: Sequence[int]) -> A
 
 
 def require_numbers(parts: Sequence[Spec], name: str) -> None:
-    """Refuse variables in a list of numbers that are not one number, as Paddle wants them."""
+    """Check that the variables in a list of numbers have one element each, as in Paddle."""
     for part in parts:
         require(part.shape in ((1,), (-1,)), f"{name} {part} must have shape [1]: it is one number")
 
@@ -100,11 +100,11 @@ def require_numbers(parts: Sequence[Spec], name: str) -> None:
 def infer_shape_attribute(
     shape: Sequence[int], tensor: Spec | None = None, parts: Sequence[Spec] = ()
 ) -> tuple[int, ...]:
-    """What is known of :func:`integers` that are a shape.
+    """A shape given as :func:`integers`, as far as it is known before a run.
 
     Args:
-        shape: the attribute; where ``parts`` are given, -1 stands for what they tell.
-        tensor: a variable with the whole shape, in one row or more; its values are unknown here.
+        shape: the attribute; with ``parts``, their dimensions are -1 in it.
+        tensor: a variable with the whole shape, whose values are unknown here.
         parts: a variable per dimension.
     """
     require_numbers(parts, "ShapeTensorList")
@@ -140,11 +140,11 @@ def batch_size_like(
 def require_lengths(
     axes: Sequence[int], bounds: dict[str, tuple[Spec | None, Sequence[Any]]]
 ) -> None:
-    """Refuse bounds that are not as many as the axes, unless a tensor has them.
+    """Check that there is a bound per axis, unless a tensor has the bounds.
 
     Args:
-        axes: which are cut.
-        bounds: by their names, the tensor or None, and the numbers or a variable for each.
+        axes: the axes that are cut.
+        bounds: by name, the tensor or None, and the numbers or a variable for each.
     """
     for name, (tensor, numbers) in bounds.items():
         require(

@@ -1,4 +1,4 @@
-"""``conv2d`` of images with 8 bits: what MKL-DNN computes in quantized models."""
+"""``conv2d`` of 8-bit images, as MKL-DNN computes it in quantized models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNSIGNED = ("relu", "relu6")
 SCALING = {
     "Scale_in", "Scale_in_eltwise", "Scale_out", "Scale_weights", "force_fp32_output"
 }  # fmt: skip
-"""Attributes that only images of 8 bits make a difference to."""
+"""Attributes that have an effect only on 8-bit images."""
 
 Convolve = Callable[[Any, Any, Any, Window], Any]
 
@@ -39,13 +39,13 @@ def infer_small(
     force_fp32_output: bool,
     scales: Sequence[float],
 ) -> Spec:
-    """What a convolution of 8 bits gives.
+    """The spec of the result of an 8-bit convolution.
 
     Args:
-        made: like the images, with the shape of the result.
+        made: spec with the type of the images and the shape of the result.
         weight: the filters, float32.
         others: ``Bias`` and ``ResidualData``.
-        attrs: of what is fused.
+        attrs: attributes of the fused operations.
         force_fp32_output: the attribute.
         scales: the attribute ``Scale_weights``.
     """
@@ -59,11 +59,11 @@ def infer_small(
 
 
 def with_eight_bits(definition: OpDef, convolve: Convolve) -> None:
-    """Let a convolution take images of 8 bits, too.
+    """Let a convolution accept 8-bit images, too.
 
     Args:
-        definition: ``conv2d``, or an operator like it.
-        convolve: what it computes, without what is fused.
+        definition: ``conv2d``, or a similar operator.
+        convolve: the plain convolution, without fused operations.
     """
     usual = definition.kernel
 
@@ -101,12 +101,12 @@ def with_eight_bits(definition: OpDef, convolve: Convolve) -> None:
 
 @dataclass(frozen=True)
 class Scales:
-    """By what numbers were multiplied before they were rounded.
+    """Scales: the factors by which numbers were multiplied before rounding.
 
     Args:
-        of_images: the images.
-        of_weights: the filters of each channel of the result, or all of them.
-        out: the result.
+        of_images: scale of the images.
+        of_weights: scales of the filters, one per channel of the result or one for all.
+        out: scale of the result.
     """
 
     of_images: float
@@ -119,7 +119,7 @@ def _scaled(
 ) -> Any:
     """Sums of products and a bias, times the scale of the result, in float32.
 
-    The bias is rounded to a multiple of what a product of two whole numbers stands for.
+    The bias is rounded to a multiple of the value that an integer product of 1 stands for.
     """
     channel = image.ndim - 1 if has_channels_last(window.layout) else 1
     weights = quantized(xp, weight, per_channel(scales.of_weights, weight.ndim, 0))
@@ -134,14 +134,14 @@ def _scaled(
 
 @dataclass(frozen=True)
 class Fused:
-    """What was fused into a convolution.
+    """The operations fused into a convolution.
 
     Args:
         bias: a number for each filter, or None.
-        residual: what is added, or None.
-        scale: by what it was multiplied.
-        activation: its name, or nothing.
-        alpha: its number.
+        residual: the summand, or None.
+        scale: scale of the residual.
+        activation: name of the activation, or nothing.
+        alpha: parameter of the activation.
     """
 
     bias: Any
@@ -151,14 +151,14 @@ class Fused:
     alpha: float
 
     def finish(self, xp: Any, out: Any, window: Window, scale: float, keeps: bool) -> Any:
-        """The result of a convolution in its type.
+        """Apply the fused operations, and convert the result to its data type.
 
         Args:
             xp: ``numpy`` or ``cupy``.
-            out: sums, scaled.
-            window: of the convolution.
-            scale: of the result.
-            keeps: whether it stays float32.
+            out: the scaled sums.
+            window: window of the convolution.
+            scale: scale of the result.
+            keeps: whether the result stays float32.
         """
         kind: Any = np.uint8 if self.activation in _UNSIGNED else np.int8
         residual, limited = None, None
@@ -209,9 +209,10 @@ def _sample(
 
 
 def samples_of_eight_bits(r: SampleRng) -> list[Sample]:
-    """Calls of ``conv2d`` as quantized models hold them.
+    """Calls of ``conv2d`` as in quantized models.
 
-    Results are one pixel, and filters of int8 images even numbers: see why others deviate.
+    Results have one pixel, and filters of int8 images are even numbers; other calls deviate from
+    Paddle.
     """
     call = functools.partial(_sample, r)
     each: dict[str, Any] = {"Scale_weights": [30.0, 20.0, 45.5, 10.0]}

@@ -1,4 +1,4 @@
-"""Sequences of different lengths, computed step by step, all that still run at once."""
+"""Time steps of sequences of different lengths: each step computes all unfinished sequences."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 
 class Steps:
-    """The order in which recurrent operators work through sequences.
+    """The order in which recurrent operators compute the rows of sequences.
 
     The longest sequence comes first. Step t has a row of every sequence that is longer than t, so
-    those that a step goes on with are always its first ones. Operators work on arrays in which
-    the rows of a step lie together, step after step.
+    the sequences that continue are always the first ones of a step. Operators work on arrays in
+    which the rows of a step are contiguous, step after step.
 
     Args:
         starts: first row of every sequence.
@@ -21,13 +21,13 @@ class Steps:
         is_reverse: whether steps go from the end of sequences to their begin.
 
     Attributes:
-        order: numbers of the sequences, the longest first; equally long ones stay as they are.
-        counts: how many sequences are in each step.
+        order: numbers of the sequences, the longest first; ties keep their order.
+        counts: number of sequences in each step.
         starts: first row of each step.
-        spans: first row, and the one after the last, of each step.
-        positions: which of the sequences, in this order, a row of the steps is of.
-        rows: where the row of a sequence lies, for every row of the steps.
-        last: the row of the steps that ends a sequence, for those that are not empty.
+        spans: first row, and one behind the last row, of each step.
+        positions: for every row of the steps, the position of its sequence in ``order``.
+        rows: for every row of the steps, its row number in the input.
+        last: for every nonempty sequence, its last row in the steps.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Steps:
 
     @property
     def running(self) -> int:
-        """How many sequences there are that are not empty."""
+        """The number of nonempty sequences."""
         return int(self.counts[0]) if len(self.counts) else 0
 
     def gather(self, xp: Any, values: Any) -> Any:
@@ -70,7 +70,7 @@ class Steps:
         Args:
             xp: NumPy, or what has its interface.
             values: ``(rows of steps, ...)``.
-            rows: how many the result has, if some belong to no sequence; they are 0.
+            rows: number of rows of the result, if some belong to no sequence; these are 0.
         """
         shape = values.shape if rows is None else (rows, *values.shape[1:])
         out = (
@@ -82,7 +82,7 @@ class Steps:
         return out
 
     def first(self, xp: Any, states: Any) -> Any:
-        """Initial states of the sequences that are not empty, the longest first.
+        """Initial states of the nonempty sequences, the longest first.
 
         Args:
             xp: NumPy, or what has its interface.
@@ -91,7 +91,7 @@ class Steps:
         return None if states is None else states[xp.asarray(self.order[: self.running])]
 
     def spread(self, xp: Any, values: Any) -> Any:
-        """A row per sequence that is not empty, the longest first, back in their own order.
+        """Reorder a row per nonempty sequence, longest first, to the order of the sequences.
 
         Args:
             xp: NumPy, or what has its interface.
@@ -105,7 +105,7 @@ class Steps:
         return out
 
     def totals(self, xp: Any, values: Any) -> Any:
-        """Sums over the steps of every sequence that is not empty, the longest first.
+        """Sums over the steps of every nonempty sequence, the longest first.
 
         Args:
             xp: NumPy, or what has its interface.
@@ -117,12 +117,12 @@ class Steps:
         return out
 
     def before(self, xp: Any, values: Any, first: Any) -> Any:
-        """For every row of the steps the row of the same sequence in the step before.
+        """For every row of the steps, the row of the same sequence in the previous step.
 
         Args:
             xp: NumPy, or what has its interface.
             values: ``(rows of steps, ...)``.
-            first: what is before the first step; None for zeros.
+            first: the rows before the first step; None for zeros.
         """
         out = xp.empty_like(values)
         out[: self.running] = 0 if first is None else first

@@ -1,4 +1,4 @@
-"""What the operators that work by a rank table share: specs, and sequences that are picked out."""
+"""Shared code of operators with a rank table: specs, and selection of sequences."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ Ints = np.ndarray[Any, Any]
 
 
 def require_table(table: Spec) -> None:
-    """Refuse what is no rank table."""
+    """Check that a variable is a rank table."""
     require(table.kind == VarType.LOD_RANK_TABLE, f"RankTable must be one, but it is {table}")
 
 
 def levels_of(x: Spec, lod: Spec | None) -> int:
-    """How many levels of sequences a variable has: as declared, or as the offsets of a run say."""
+    """The number of sequence levels of a variable: from the offsets of a run, or as declared."""
     return x.lod_level if lod is None else lod.rank
 
 
 def offsets(levels: int) -> Spec | None:
-    """The spec of offsets of which only a run knows how many there are; None for no levels."""
+    """The spec of offsets whose number is known only at run time; None without levels."""
     return Spec((-1,) * levels, VarType.INT64, VarType.RAW) if levels else None
 
 
 def some_rows(x: Spec, running: bool) -> Spec:
-    """As ``x``, with rows that only a run knows; a program shows those of ``x``, as fluid does.
+    """Like ``x``, but with an unknown number of rows; in programs the rows of ``x``, as in fluid.
 
     Args:
         x: the input.
-        running: whether it is known what is fed.
+        running: whether the fed shapes are known.
     """
     return x.replace(shape=(-1, *x.shape[1:])) if running else x
 
 
 def picked(lod: Lod, numbers: Ints) -> tuple[Lod, Ints]:
-    """Some sequences of the coarsest level, in any order; of a tensor without sequences, rows.
+    """Select sequences of the coarsest level, or rows of a tensor without sequences, in any order.
 
     Args:
         lod: the offsets.
-        numbers: of the sequences.
+        numbers: numbers of the sequences.
 
     Returns:
         Their offsets, and the numbers of their rows.

@@ -1,4 +1,4 @@
-"""Sequences of tags: where they lie, in rows of tensors with offsets or in padded ones."""
+"""Positions of tag sequences in tensors with offsets or in padded tensors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def places(
     """First row and number of rows of every sequence.
 
     Args:
-        shape: of the tensor, ``(batch, T, ...)`` where it is padded.
-        lods: offsets of the sequences, and of their labels; one of them may have none. They are
-            not used where lengths are given.
+        shape: shape of the tensor, ``(batch, T, ...)`` if it is padded.
+        lods: offsets of the sequences and of their labels, of which one may be missing. They are
+            not used if lengths are given.
         length: lengths of padded sequences, or None.
 
     Raises:
@@ -89,7 +89,7 @@ def checked_tags(xp: Any, label: Any, tags: int) -> Any:
     """Tags in a row.
 
     Raises:
-        ValueError: one is negative, or there is none of this number.
+        ValueError: a tag is negative or not below ``tags``.
     """
     message = f"Label: expected tags >= 0 and < {tags}, but got {{}}"
     require_between(xp, label, 0, tags - 1, message)

@@ -1,4 +1,4 @@
-"""Gradients that blocks make several times, added up."""
+"""Sums of gradients over the rounds or steps of a block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Deferred", "Total", "dense"]
 
 
 class Deferred(Protocol):
-    """What puts work on arrays off as long as nobody needs to know what is in them."""
+    """Defers work on arrays until their contents are needed."""
 
     def copy(self, into: Any, array: Any) -> None:
         """``into[...] = array``."""
@@ -36,7 +36,7 @@ class Total:
         self._arrays: list[TensorArray] = []
 
     def add(self, gradient: Any, deferred: Deferred) -> None:
-        """Add a gradient, which stays as it is.
+        """Add a gradient, which is not changed.
 
         Args:
             gradient: an array, some of its rows, or a TensorArray.
@@ -53,11 +53,11 @@ class Total:
             deferred.add(self._whole, gradient)
 
     def room(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array for a gradient that nobody else needs, which :meth:`take` adds.
+        """An array to write a gradient to, before :meth:`take` adds it.
 
         Args:
-            shape: of the gradient.
-            dtype: its element type.
+            shape: shape of the gradient.
+            dtype: its data type.
         """
         if self._whole is None:
             return self._xp.empty(shape, dtype)
@@ -66,13 +66,13 @@ class Total:
         return self._room
 
     def take(self, gradient: Any) -> Any:
-        """Take a gradient in its :meth:`room`.
+        """Take a gradient that was written to :meth:`room`.
 
         Args:
             gradient: the array.
 
         Returns:
-            What it is to be added to; None if it is the first one.
+            The array to add it to; None if it is the first gradient.
         """
         if self._whole is None:
             self._whole = gradient
@@ -81,7 +81,7 @@ class Total:
 
     @property
     def whole(self) -> Any:
-        """The sum, which is dense: rows of tables become whole tables; None if nothing came."""
+        """The sum as a dense array, from rows of tables, too; None without gradients."""
         if self._arrays:
             return add(self._xp, self._arrays)
         if not self._sparse:
@@ -90,10 +90,10 @@ class Total:
 
 
 def dense(xp: Any, gradient: Any) -> Any:
-    """A gradient as it leaves a block: rows of a table become a whole table.
+    """A gradient in dense form, as blocks return it.
 
     Args:
         xp: the array library.
-        gradient: SelectedRows; all else stays what it is.
+        gradient: SelectedRows are converted, other values returned unchanged.
     """
     return gradient.to_dense(xp) if isinstance(gradient, SelectedRows) else gradient

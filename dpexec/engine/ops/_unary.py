@@ -1,4 +1,4 @@
-"""Operators that apply a function to every element of one tensor."""
+"""Declaration of elementwise operators on one tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpexec.engine.ops._edges import edge
 from dpexec.engine.ops._shapes import require_float
 
 LIBRARIES = {"use_mkldnn": False, "use_cudnn": False}
-"""Attributes that Paddle writes and nobody computes with."""
+"""Attributes that Paddle's programs contain and that have no effect."""
 
 
 def _infer_float(x: Spec) -> Spec:
@@ -50,21 +50,21 @@ def unary(
     grad_lod: str | None = "flow",
     **facts: Any,
 ) -> Callable[[Kernel], OpDef]:
-    """Declare an operator from X to Out, element by element; decorates its kernel.
+    """Declare an elementwise operator from X to Out; decorates its kernel.
 
     Args:
         type: operator type.
         make: makes a sample X, away from where the derivative jumps.
         known: values of X and of Out that are known independently, for the default attributes.
         settings: attributes to sample.
-        deviates: where the last of these settings, or ``known`` if there is one setting alone, does
-            not give what the real Paddle gives, and why.
-        attrs: attributes that the kernel does not compute with.
+        deviates: by slot, why the last setting (``known`` if there is only one setting) differs
+            from the real Paddle.
+        attrs: attributes that the kernel does not use.
         integers: whether X may hold integers.
         sparse: whether X may be SelectedRows, whose values are taken row by row.
         edges: values of X for the last setting, slots that differ from Paddle there, and how.
-        grad_lod: which sequences the gradients show, as for :func:`~dpexec.engine.ir.opdef.op`.
-        facts: as there.
+        grad_lod: sequences of the gradients, as for :func:`~dpexec.engine.ir.opdef.op`.
+        facts: as for :func:`~dpexec.engine.ir.opdef.op`.
     """
 
     def samples(r: SampleRng) -> list[Sample]:
@@ -100,7 +100,7 @@ def unary(
 
 
 def _of_rows(kernel: Kernel) -> Kernel:
-    """A kernel that works on the values of SelectedRows, too."""
+    """A kernel that accepts SelectedRows, too, and works on their values."""
 
     @passes_on(kernel)
     def of_rows(xp: Any, x: Any, **attrs: Any) -> Any:
@@ -113,7 +113,7 @@ def _of_rows(kernel: Kernel) -> Kernel:
 
 
 def bends_nowhere(gradient: OpDef) -> None:
-    """Make a gradient operator its own gradient: ``d_out`` times a slope that jumps at most.
+    """Make a gradient operator its own gradient: ``d_out`` times a piecewise constant slope.
 
     Args:
         gradient: operator that makes ``X@GRAD`` of ``Out@GRAD``.

@@ -10,7 +10,7 @@ Pair = tuple[int, int]
 Sizes = tuple[int, ...]
 """A number for each axis of an image (height, width) or a volume (depth, height, width)."""
 Padding = tuple[Pair, ...]
-"""What is added before and after, along each axis; less than 0 where something is taken away."""
+"""Padding before and after, along each axis; negative numbers crop."""
 
 _CHANNELS_FIRST, _CHANNELS_LAST = ("NCHW", "NCDHW", "AnyLayout"), ("NHWC", "NDHWC")
 
@@ -53,16 +53,16 @@ def image_shape(batch: int, channels: int, size: Sizes, layout: str) -> Sizes:
 def padding(
     size: Sizes, kernel: Sizes, strides: Sizes, paddings: Sequence[int], algorithm: str
 ) -> Padding:
-    """What is added around an image.
+    """The padding around an image.
 
     Args:
-        size: of the image; -1 where unknown.
+        size: size of the image; -1 where unknown.
         kernel: size of the window.
         strides: steps of the window.
-        paddings: a number for each axis, or one for before and one for after it, for ``EXPLICIT``;
-            negative ones take away.
-        algorithm: ``EXPLICIT``, ``VALID`` (nothing) or ``SAME`` (outputs of ``ceil(size /
-            stride)``, what is odd at the end).
+        paddings: for ``EXPLICIT``, a number per axis, or a number before and one after each axis;
+            negative numbers crop.
+        algorithm: ``EXPLICIT``, ``VALID`` (no padding) or ``SAME`` (``ceil(size / stride)``
+            outputs, with an odd element at the end).
     """
     count = len(size)
     if algorithm == "VALID":

@@ -36,5 +36,5 @@ def with_double_gradient(gradient: OpDef) -> None:
 
     @gradient.double_grad("DOut", "DDX", outputs="DDOut", infer=lambda d_out, ddx: d_out)
     def double(xp: Any, d_out: Any, ddx: Any) -> Any:
-        """What flows in, in the shape of the output; a view."""
+        """The incoming gradient in the shape of the output, as a view."""
         return ddx.reshape(d_out.shape)

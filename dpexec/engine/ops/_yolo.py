@@ -1,4 +1,4 @@
-"""Predictions at the cells of a grid: what ``yolo_box`` and ``yolov3_loss`` share."""
+"""Predictions at the cells of a grid: shared by ``yolo_box`` and ``yolov3_loss``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpexec.engine.ops._shapes import require_float
 
 
 def require_grid(x: Spec, anchors: int, class_num: int) -> None:
-    """Refuse what is no grid with a box, a score and classes for each anchor."""
+    """Check that an input is a grid with a box, a score and classes for each anchor."""
     require_float(x)
     channels = anchors * (5 + class_num)
     require(
@@ -22,7 +22,7 @@ def require_grid(x: Spec, anchors: int, class_num: int) -> None:
 
 
 def require_anchors(anchors: Sequence[int]) -> None:
-    """Refuse anything but pairs of width and height."""
+    """Check that anchors are pairs of width and height."""
     require(
         len(anchors) > 0 and len(anchors) % 2 == 0 and min(anchors) > 0,
         f"anchors must be positive widths and heights in turn, but are {list(anchors)}",
@@ -37,14 +37,14 @@ def sigmoid(xp: Any, x: Any) -> Any:
 def centers_and_sizes(
     xp: Any, grid: Any, anchors: Any, downsample_ratio: int, scale: float
 ) -> tuple[Any, Any]:
-    """Predicted boxes in parts of the image; height and width count as equal, as in Paddle.
+    """Predicted boxes relative to the image; like Paddle, it treats the image as square.
 
     Args:
         xp: ``numpy`` or ``cupy``.
         grid: ``(N, anchors, 5 + classes, H, W)``.
         anchors: widths and heights in pixels, ``(anchors, 2)``.
         downsample_ratio: pixels of the image per cell.
-        scale: of the way from the middle of a cell.
+        scale: scale of the distance from the middle of a cell.
 
     Returns:
         Centres and sizes, ``(N, anchors, 2, H, W)`` each, across before down.

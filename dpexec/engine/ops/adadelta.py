@@ -1,4 +1,4 @@
-"""``adadelta``: steps as large as the last ones, relative to the gradients."""
+"""``adadelta``: steps scaled by the ratio of earlier updates to gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``add_position_encoding``: sines and cosines that tell positions apart."""
+"""``add_position_encoding``: adds sines and cosines that encode positions."""
 
 from __future__ import annotations
 

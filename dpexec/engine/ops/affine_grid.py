@@ -1,4 +1,4 @@
-"""``affine_grid``: where the pixels of an image lie in another one, by an affine map."""
+"""``affine_grid``: coordinates of an image's pixels in another image, by an affine map."""
 
 from __future__ import annotations
 

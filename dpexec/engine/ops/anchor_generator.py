@@ -1,4 +1,4 @@
-"""``anchor_generator``: the boxes that Faster R-CNN looks for objects near to."""
+"""``anchor_generator``: the anchors of Faster R-CNN."""
 
 from __future__ import annotations
 

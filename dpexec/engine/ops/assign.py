@@ -1,4 +1,4 @@
-"""``assign``, ``cast`` and ``increment``: a value goes over into another variable."""
+"""``assign``, ``cast`` and ``increment``: copies, conversions and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``attention_lstm``: a memory that takes in, at each step, a mean of all rows of its sequence."""
+"""``attention_lstm``: an LSTM whose input is, at each step, a weighted mean of its sequence."""
 
 from __future__ import annotations
 

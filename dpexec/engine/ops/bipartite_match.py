@@ -1,4 +1,4 @@
-"""``bipartite_match``: which box is whose."""
+"""``bipartite_match``: one-to-one matching of boxes by their distances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bmm`` and ``addmm``: products of matrices and nothing else."""
+"""``bmm`` and ``addmm``: plain products of matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``box_clip``: boxes end where their image ends."""
+"""``box_clip``: boxes clipped to their image."""
 
 from __future__ import annotations
 

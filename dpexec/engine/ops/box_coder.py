@@ -1,4 +1,4 @@
-"""``box_coder``: boxes told by how they differ from prior boxes, and back."""
+"""``box_coder``: boxes encoded by their differences from prior boxes, and decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``box_decoder_and_assign``: boxes after the shifts of every class, and of the likeliest one."""
+"""``box_decoder_and_assign``: boxes decoded for every class, and for the likeliest class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``center_loss``: features of one class should lie close together."""
+"""``center_loss``: pulls the features of a class towards their centre."""
 
 from __future__ import annotations
 

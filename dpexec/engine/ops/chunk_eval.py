@@ -1,4 +1,4 @@
-"""``chunk_eval``: how many chunks of words were found, of those that there are."""
+"""``chunk_eval``: precision and recall of chunks of words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coalesce_tensor``: several tensors one behind the other in one long tensor."""
+"""``coalesce_tensor``: several tensors concatenated in one long buffer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Operators that put values of several trainers together: ``c_allreduce_sum`` and its kin.
+"""Operators that combine values of several trainers: ``c_allreduce_sum`` and similar ones.
 
-They work between processes with one device each, in the rings that ``c_comm_init`` of a startup
-program sets up; every trainer comes to them in the same order. With a single trainer they change
-nothing. Source: Paddle ops ``c_allreduce_*``, ``c_broadcast``, ``c_allgather``, ... (for GPUs).
+They connect processes with one device each, in the rings that ``c_comm_init`` in a startup program
+sets up; all trainers run them in the same order. With a single trainer they have no effect.
+Source: Paddle ops ``c_allreduce_*``, ``c_broadcast``, ``c_allgather``, ... (for GPUs).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``conv2d_transpose`` and its kin: the gradient of a convolution as a layer."""
+"""``conv2d_transpose`` and similar operators: the gradient of a convolution as a layer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``copy_lod``: offsets of sequences for a variable that a loop or a branch overwrites.
 
-Or for rows of several variables that lie one after another.
+It also makes the offsets of concatenated variables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``crf_decoding``: the sequence of tags that is likeliest."""
+"""``crf_decoding``: the most likely sequence of tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ctc_align``: classes of steps become tags: repetitions and blanks go."""
+"""``ctc_align``: class per time step to tags: removes repetitions and blanks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cvm``: shows and clicks in front of an embedding."""
+"""``cvm``: the show and click counts in front of an embedding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``deformable_conv`` and ``deformable_conv_v1``: convolution whose windows change their shape."""
+"""``deformable_conv`` and ``deformable_conv_v1``: convolution with learned offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``deformable_psroi_pooling``: means of regions whose bins are moved."""
+"""``deformable_psroi_pooling``: means of regions with learned offsets of their bins."""
 
 from __future__ import annotations
 

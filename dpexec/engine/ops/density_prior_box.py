@@ -1,4 +1,4 @@
-"""``density_prior_box``: boxes that lie more densely than the positions of a map."""
+"""``density_prior_box``: several prior boxes between neighbouring positions of a map."""
 
 from __future__ import annotations
 

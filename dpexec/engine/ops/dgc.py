@@ -1,7 +1,7 @@
-"""``dgc``, ``dgc_clip_by_norm`` and ``dgc_momentum``: gradients of which the largest part travels.
+"""``dgc``, ``dgc_clip_by_norm`` and ``dgc_momentum``: only the largest gradients are sent.
 
-A device adds its gradients up locally (with momentum) and hands out the few largest sums; what it
-keeps comes when it has grown. What is handed out is a :class:`SelectedRows` of elements, so that
+A device accumulates its gradients locally (with momentum) and sends only the few largest sums; the
+rest keeps accumulating. The sent sums are a :class:`SelectedRows` of single elements, so that
 collectives move and add only those.
 """
 

@@ -1,4 +1,4 @@
-"""``diag_embed``, ``trace`` and ``tril_triu``: what is about diagonals of matrices."""
+"""``diag_embed``, ``trace`` and ``tril_triu``: operators on diagonals of matrices."""
 
 from __future__ import annotations
 

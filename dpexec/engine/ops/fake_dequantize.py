@@ -1,4 +1,4 @@
-"""``fake_dequantize_max_abs`` and its kin: levels, or bytes, back to the numbers they stand for."""
+"""``fake_dequantize_max_abs`` and similar operators: levels or bytes back to real numbers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""``fake_quantize_abs_max`` and its kin: numbers rounded to a few levels, which stay floats.
+"""``fake_quantize_abs_max`` and similar operators: numbers rounded to a few levels, kept as floats.
 
-None of them has a gradient in Paddle. The passes of ``contrib.slim`` put them into programs that
-have their gradient operators already, which then read the quantized numbers: gradients pass
-straight through the rounding.
+They have no gradients in Paddle. The passes of ``contrib.slim`` insert them after the gradient
+operators were made; these then read the quantized numbers, so gradients pass straight through the
+rounding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``fc``: a product of matrices, the bias behind it and perhaps ``relu``, in one operator."""
+"""``fc``: a matrix product, a bias and optionally ``relu``, in one operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that say what a saved inference model is fed, and what it gives.
+"""The operators ``feed`` and ``fetch``, which list the inputs and outputs of inference models.
 
 The executor feeds and fetches itself, so no kernel runs. Source: Paddle ops ``feed``, ``fetch``.
 """

@@ -1,4 +1,4 @@
-"""``filter_by_instag``: the samples that have one of some tags."""
+"""``filter_by_instag``: selects the samples that have one of some tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proposals on the levels of a feature pyramid: distributed among them, collected from them."""
+"""Proposals distributed to the levels of a feature pyramid, and collected from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fused_gemm_epilogue``: a product of matrices, the bias behind it and perhaps an activation."""
+"""``fused_gemm_epilogue``: a matrix product, a bias and optionally an activation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``layer_norm`` in one operator with the sum before it: what Paddle's passes for GPUs make.
+"""``layer_norm`` fused with the sum before it, as Paddle's passes for GPUs make it.
 
-Paddle has no kernels of them for CPUs.
+Paddle has no CPU kernels of these operators.
 """
 
 from __future__ import annotations

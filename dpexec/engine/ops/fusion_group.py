@@ -1,4 +1,4 @@
-"""``fusion_group``: operators that a pass put together, as their list."""
+"""``fusion_group``: several operators fused by a pass, stored as a list."""
 
 from __future__ import annotations
 

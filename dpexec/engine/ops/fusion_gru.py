@@ -1,4 +1,4 @@
-"""``fusion_gru``: a gated recurrent unit that multiplies what it takes in, too."""
+"""``fusion_gru``: a gated recurrent unit that includes the projection of its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fusion_lstm``, ``fused_embedding_fc_lstm``: memories that take in what they multiply, too."""
+"""``fusion_lstm``, ``fused_embedding_fc_lstm``: LSTMs that include their input's projection."""
 
 from __future__ import annotations
 

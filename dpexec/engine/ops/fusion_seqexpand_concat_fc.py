@@ -1,4 +1,4 @@
-"""``fusion_seqexpand_concat_fc``: a layer of rows beside what their sequences have in common."""
+"""``fusion_seqexpand_concat_fc``: a dense layer on rows, each next to a row of its sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fusion_squared_mat_sub``: the square of a product less the product of squares."""
+"""``fusion_squared_mat_sub``: the square of a product minus the product of squares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fusion_transpose_flatten_concat``: what detection heads do with their images, in one."""
+"""``fusion_transpose_flatten_concat``: the layout changes in detection heads, in one operator."""
 
 from __future__ import annotations
 

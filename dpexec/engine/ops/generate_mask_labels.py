@@ -1,4 +1,4 @@
-"""``generate_mask_labels``: which pixels of the picked regions are their object's."""
+"""``generate_mask_labels``: target masks of the objects in the sampled regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``generate_proposal_labels``: what the proposed regions are to predict."""
+"""``generate_proposal_labels``: training targets of proposed regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``generate_proposals``: regions that may hold something, from scores and shifts of anchors."""
+"""``generate_proposals``: regions that may contain objects, from scores and deltas of anchors."""
 
 from __future__ import annotations
 

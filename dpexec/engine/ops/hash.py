@@ -1,4 +1,4 @@
-"""``hash``: rows of integers as numbers below a limit."""
+"""``hash``: hashes rows of integers to numbers below a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hierarchical_sigmoid``: a class found by yes/no decisions along a path in a tree."""
+"""``hierarchical_sigmoid``: a class as binary decisions along a path in a tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``inplace_abn``: batch normalization and an activation that overwrite what they normalize."""
+"""``inplace_abn``: batch normalization and activation that overwrite their input."""
 
 from __future__ import annotations
 

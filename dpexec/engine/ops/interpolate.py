@@ -1,7 +1,7 @@
 """``bilinear_interp``, ``nearest_interp``, ``trilinear_interp``, ``bicubic_interp``.
 
-Images in another size. Every method looks at some elements along one axis after another, with
-weights that depend on the position alone.
+They resize images. Every method combines some elements along one axis after another, with weights
+that depend only on the position.
 """
 
 from __future__ import annotations

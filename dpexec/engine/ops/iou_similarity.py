@@ -1,4 +1,4 @@
-"""``iou_similarity``: how far boxes cover each other."""
+"""``iou_similarity``: intersection over union of boxes."""
 
 from __future__ import annotations
 

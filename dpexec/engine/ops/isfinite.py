@@ -1,4 +1,4 @@
-"""``isfinite``, ``isinf`` and ``isnan``: one answer about all elements."""
+"""``isfinite``, ``isinf`` and ``isnan``: one truth value about all elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``linear_chain_crf``: how likely a sequence of tags is, among all that there could be."""
+"""``linear_chain_crf``: the likelihood of a tag sequence among all possible ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``locality_aware_nms``: neighbours that cover each other become one box, then the best stay."""
+"""``locality_aware_nms``: merges overlapping neighbours, then keeps the best boxes."""
 
 from __future__ import annotations
 

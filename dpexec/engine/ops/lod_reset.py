@@ -1,4 +1,4 @@
-"""``lod_reset``: the same rows in other sequences."""
+"""``lod_reset``: the same rows, divided into other sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lookup_sparse_table``: rows of a table that grows by the ids that it is asked for."""
+"""``lookup_sparse_table``: rows of a table that grows when new ids are looked up."""
 
 from __future__ import annotations
 

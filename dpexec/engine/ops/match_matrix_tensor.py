@@ -1,4 +1,4 @@
-"""``match_matrix_tensor``: how well every word of a text matches every word of another one."""
+"""``match_matrix_tensor``: match scores of all pairs of words of two texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``matrix_nms``: scores of boxes shrink by how far better ones cover them."""
+"""``matrix_nms``: decays the scores of boxes by their overlap with better boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mean_iou``: how well regions of predicted classes cover the true ones."""
+"""``mean_iou``: mean intersection over union of predicted and true classes."""
 
 from __future__ import annotations
 

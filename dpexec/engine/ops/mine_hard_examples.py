@@ -1,4 +1,4 @@
-"""``mine_hard_examples``: which predictions without an object are worth learning from."""
+"""``mine_hard_examples``: selects hard negative examples for training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``multiclass_nms``: the boxes of each class that no better ones cover."""
+"""``multiclass_nms``: non-maximum suppression of the boxes of each class."""
 
 from __future__ import annotations
 

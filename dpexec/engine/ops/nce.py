@@ -1,4 +1,4 @@
-"""``nce``: the true class told apart from a few that are drawn as noise."""
+"""``nce``: noise-contrastive estimation: the true class against a few sampled ones."""
 
 from __future__ import annotations
 

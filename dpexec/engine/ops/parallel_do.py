@@ -1,4 +1,4 @@
-"""ParallelDo as operators: the graph takes them apart, so no kernel runs.
+"""The operators of ParallelDo, which the graph expands, so no kernel runs.
 
 They were removed from Paddle with version 0.15; slots and attributes are those of 0.11 to 0.14,
 besides ``pre_fetch``, ``keep_parameters``, ``sparse`` and ``device_ids``.

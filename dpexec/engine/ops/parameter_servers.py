@@ -1,7 +1,7 @@
-"""Operators of programs for parameter servers: what a trainer exchanges, and what a server does.
+"""Operators of programs for parameter servers: a trainer's exchange, and a server's service.
 
-They stand in programs for what :mod:`dpexec.engine.parameter_server` does in one exchange at the
-end of a step, so no kernel runs. Source: Paddle ops ``send``, ``send_barrier``, ``recv``,
+No kernel runs: :mod:`dpexec.engine.parameter_server` does their work in one exchange at the end of
+a step. Source: Paddle ops ``send``, ``send_barrier``, ``recv``,
 ``fetch_barrier``, ``listen_and_serv``.
 """
 

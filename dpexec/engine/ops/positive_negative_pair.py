@@ -1,4 +1,4 @@
-"""``positive_negative_pair``: how many pairs of items a model ranks as their labels do."""
+"""``positive_negative_pair``: counts pairs that a model ranks like their labels, or not."""
 
 from __future__ import annotations
 

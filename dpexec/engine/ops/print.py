@@ -1,4 +1,4 @@
-"""``print``: a value passes through and is shown."""
+"""``print``: prints a value and passes it on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``prior_box``: the boxes that SSD looks for objects near to."""
+"""``prior_box``: the prior boxes of SSD."""
 
 from __future__ import annotations
 

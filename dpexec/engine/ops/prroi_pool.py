@@ -1,4 +1,4 @@
-"""``prroi_pool``: exact means of regions, which have gradients themselves."""
+"""``prroi_pool``: exact means of regions; gradients also go to the regions' coordinates."""
 
 from __future__ import annotations
 

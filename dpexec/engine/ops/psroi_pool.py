@@ -1,4 +1,4 @@
-"""``psroi_pool``: means of regions, every bin of another channel."""
+"""``psroi_pool``: means of regions; every bin reads its own channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pyramid_hash``: embeddings of all runs of words, each put together of pieces by hashes."""
+"""``pyramid_hash``: embeddings of word n-grams, composed of pieces selected by hashes."""
 
 from __future__ import annotations
 

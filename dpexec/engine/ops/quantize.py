@@ -1,6 +1,6 @@
 """``quantize``, ``requantize`` and ``dequantize``: numbers as small integers times a scale.
 
-Models that were made for prediction with 8 bits hold them. Paddle leaves them to MKL-DNN.
+8-bit models for prediction contain them. Paddle leaves them to MKL-DNN.
 """
 
 from __future__ import annotations

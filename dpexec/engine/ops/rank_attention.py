@@ -1,4 +1,4 @@
-"""``rank_attention``: products with parameters that two ranks choose."""
+"""``rank_attention``: products with parameters selected by two ranks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Readers as operators: they stand in programs for what the executor does itself.
+"""Operators of readers, whose work the executor does itself.
 
-A program that reads its own data holds ``read``, and the operators that make the reader. The
-executor asks the program's loaders and feeds what they give, so no kernel runs. Source: Paddle
-ops ``create_py_reader``, ``create_double_buffer_reader``, ``read``.
+A program that reads its own data contains ``read`` and the operators that create the reader. No
+kernel runs: the executor gets batches from the program's loaders and feeds them. Source: Paddle ops
+``create_py_reader``, ``create_double_buffer_reader``, ``read``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``reshape`` and ``transpose``: the first versions of ``reshape2`` and ``transpose2``.
 
-Old programs and weight normalisation have them. Their gradients read X itself.
+Old programs and weight normalisation use them. Their gradients read X itself.
 """
 
 from __future__ import annotations

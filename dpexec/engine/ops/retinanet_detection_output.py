@@ -1,4 +1,4 @@
-"""``retinanet_detection_output``: what a RetinaNet found."""
+"""``retinanet_detection_output``: the detections of a RetinaNet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``retinanet_target_assign``: what the anchors of a RetinaNet are to predict."""
+"""``retinanet_target_assign``: training targets of a RetinaNet's anchors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rnn_memory_helper``: a value of a step under the name by which the operator around knows it."""
+"""``rnn_memory_helper``: a step's value under its name in the enclosing operator."""
 
 from __future__ import annotations
 

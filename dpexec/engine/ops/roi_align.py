@@ -1,4 +1,4 @@
-"""``roi_align``: means of values that are interpolated inside of regions."""
+"""``roi_align``: means of interpolated values in regions."""
 
 from __future__ import annotations
 

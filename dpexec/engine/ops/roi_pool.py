@@ -1,4 +1,4 @@
-"""``roi_pool``: the greatest values inside of regions."""
+"""``roi_pool``: maxima in the bins of regions."""
 
 from __future__ import annotations
 

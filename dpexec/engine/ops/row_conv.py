@@ -1,4 +1,4 @@
-"""``row_conv``: every step of a sequence with the ones to come."""
+"""``row_conv``: convolution of every step of a sequence with later steps."""
 
 from __future__ import annotations
 

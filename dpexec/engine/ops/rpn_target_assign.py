@@ -1,4 +1,4 @@
-"""``rpn_target_assign``: what the anchors of a region proposal network are to predict."""
+"""``rpn_target_assign``: training targets of a region proposal network's anchors."""
 
 from __future__ import annotations
 

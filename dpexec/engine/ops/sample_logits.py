@@ -1,4 +1,4 @@
-"""``sample_logits``: scores of the true classes and of a few that are drawn."""
+"""``sample_logits``: scores of the true classes and of a few sampled ones."""
 
 from __future__ import annotations
 

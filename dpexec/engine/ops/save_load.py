@@ -1,7 +1,7 @@
 """``save``, ``load`` and their ``_combine`` forms: variables in files, as operators of a program.
 
-Paddle's own programs that save and load contain them. Files are Paddle 1.x's, those of
-:mod:`dpexec.io`. On a cluster the paths are the workers'.
+Programs in which Paddle saves and loads contain them. Files have Paddle 1.x's format, as in
+:mod:`dpexec.io`. On a cluster, paths are on the workers' file systems.
 """
 
 from __future__ import annotations

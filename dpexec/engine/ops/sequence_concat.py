@@ -1,4 +1,4 @@
-"""``sequence_concat``: sequences of several variables, each one after the other."""
+"""``sequence_concat``: concatenates several variables, sequence by sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sequence_expand`` and ``sequence_expand_as``: as often as another variable has sequences."""
+"""``sequence_expand`` and ``sequence_expand_as``: repeat rows by another variable's sequences."""
 
 from __future__ import annotations
 

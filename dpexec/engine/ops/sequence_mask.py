@@ -1,4 +1,4 @@
-"""``sequence_mask``: ones for the first elements of rows, as many as each has."""
+"""``sequence_mask``: masks from lengths: ones for the first elements of each row."""
 
 from __future__ import annotations
 

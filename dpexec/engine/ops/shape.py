@@ -1,4 +1,4 @@
-"""``shape``, ``size`` and ``is_empty``: what is known of a tensor without its values."""
+"""``shape``, ``size`` and ``is_empty``: properties of a tensor that do not depend on its values."""
 
 from __future__ import annotations
 

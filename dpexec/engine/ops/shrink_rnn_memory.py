@@ -1,4 +1,4 @@
-"""``shrink_rnn_memory``: a memory of the sequences that are long enough for a time step."""
+"""``shrink_rnn_memory``: the state's rows of the sequences that reach a time step."""
 
 from __future__ import annotations
 

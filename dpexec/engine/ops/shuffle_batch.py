@@ -1,4 +1,4 @@
-"""``shuffle_batch``: rows in another order, in every run anew."""
+"""``shuffle_batch``: rows in a new random order at every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``split_lod_tensor`` and ``merge_lod_tensor``: samples for two branches, and their results."""
+"""``split_lod_tensor`` and ``merge_lod_tensor``: divide samples for two branches, merge results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``spp``: spatial pyramid pooling, images of any size as rows of one length."""
+"""``spp``: spatial pyramid pooling, from images of any size to rows of one length."""
 
 from __future__ import annotations
 

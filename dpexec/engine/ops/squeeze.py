@@ -1,6 +1,6 @@
 """``squeeze``, ``unsqueeze`` and ``flatten``: the first versions of ``squeeze2`` and its kin.
 
-Old programs have them. Their gradients read X itself.
+Old programs use them. Their gradients read X itself.
 """
 
 from __future__ import annotations

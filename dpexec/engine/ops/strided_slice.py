@@ -1,4 +1,4 @@
-"""``strided_slice``: every so many elements along some axes."""
+"""``strided_slice``: every n-th element along some axes."""
 
 from __future__ import annotations
 

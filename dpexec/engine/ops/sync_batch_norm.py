@@ -1,7 +1,7 @@
 """``sync_batch_norm``: batch normalization with the statistics of all devices.
 
-Every device adds up its samples, a collective adds these sums, and every device normalizes by the
-statistics that follow; so, too, for the gradients. Sums are in double precision.
+Every device sums its samples, a collective adds these sums, and every device normalizes with the
+resulting statistics. Gradients work the same way. Sums are in double precision.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``target_assign``: what every prediction should have been."""
+"""``target_assign``: the training target of every prediction."""
 
 from __future__ import annotations
 

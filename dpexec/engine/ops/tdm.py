@@ -1,4 +1,4 @@
-"""``tdm_child`` and ``tdm_sampler``: trees that index items, whose leaves the items are."""
+"""``tdm_child`` and ``tdm_sampler``: children and samples in a tree whose leaves are items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``teacher_student_sigmoid_loss``: clicks and a teacher's score in one label."""
+"""``teacher_student_sigmoid_loss``: a loss whose label encodes clicks and a teacher's score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``unpool``: what ``max_pool2d_with_index`` took from an image, back at its places."""
+"""``unpool``: puts the maxima of ``max_pool2d_with_index`` back at their positions."""
 
 from __future__ import annotations
 

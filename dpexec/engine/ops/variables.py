@@ -1,4 +1,4 @@
-"""``delete_var`` and ``fake_init``: variables that go, and those that never get a value."""
+"""``delete_var`` and ``fake_init``: delete variables, or leave them without a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``warpctc``: how likely tags are, if nobody says when they come."""
+"""``warpctc``: the CTC loss: the likelihood of tags over all alignments."""
 
 from __future__ import annotations
 

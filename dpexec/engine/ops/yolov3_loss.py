@@ -1,4 +1,4 @@
-"""``yolov3_loss``: how far the predictions at the cells of a grid are from the objects."""
+"""``yolov3_loss``: the loss of the predictions at the cells of a grid."""
 
 from __future__ import annotations
 

@@ -20,16 +20,16 @@ from dpexec.engine.exchange.wire import GangError, Tag, say_goodbye
 __all__ = ["DEADLINE", "Servers", "limit_of_waiting"]
 
 DEADLINE = "FLAGS_rpc_deadline"
-_NEWS = 2.0  # seconds that servers have to say whom they have waited for in vain
+_NEWS = 2.0  # extra seconds for servers to report which trainers did not answer
 
 
 def limit_of_waiting() -> float:
-    """Seconds that trainers and servers wait for each other.
+    """How long trainers and servers wait for each other, in seconds.
 
-    As in fluid the environment variable ``FLAGS_rpc_deadline`` gives it, in milliseconds.
+    As in fluid, it is set by the environment variable ``FLAGS_rpc_deadline``, in milliseconds.
 
     Raises:
-        EnforceNotMet: that is no positive number.
+        EnforceNotMet: the variable is not a positive number.
     """
     text = os.environ.get(DEADLINE, "180000")
     if not text.isdecimal() or int(text) == 0:
@@ -38,10 +38,10 @@ def limit_of_waiting() -> float:
 
 
 class Servers:
-    """The parameter servers of a run, as a trainer sees them.
+    """A trainer's connections to the parameter servers of a run.
 
     Args:
-        endpoints: where they listen.
+        endpoints: addresses of the servers.
         trainer: number of this trainer.
     """
 
@@ -57,7 +57,7 @@ class Servers:
 
     @classmethod
     def of(cls, endpoints: Sequence[str], trainer: int) -> Servers:
-        """The servers at some endpoints, or more: the same ones for all programs of a trainer."""
+        """The connections to servers, shared by all programs of a trainer."""
         for known in cls._known:
             own = known._trainer == trainer and set(endpoints) <= set(known._endpoints)
             if own and not known._done:
@@ -67,14 +67,14 @@ class Servers:
         return made
 
     def exchange(self, kind: str, values: Mapping[str, Values]) -> dict[str, Values]:
-        """Send something to servers, and take their answers.
+        """Send a request to servers, and receive their answers.
 
         Args:
-            kind: what is wanted of all of them.
-            values: what goes along, by endpoint.
+            kind: kind of the request.
+            values: values to send, by endpoint.
 
         Returns:
-            What they answered, by endpoint.
+            The answers, by endpoint.
 
         Raises:
             GangError: a server did not answer within the limit, or ends the run.
@@ -96,10 +96,10 @@ class Servers:
             return {self._endpoints[number]: answer.values for number, answer in answers.items()}
 
     def connect(self) -> None:
-        """Meet the servers, if that is still to be done.
+        """Connect to the servers, if not done yet.
 
         Raises:
-            GangError: one did not answer within the limit.
+            GangError: a server did not answer within the limit.
         """
         with self._busy:
             self._connect()
@@ -117,17 +117,17 @@ class Servers:
             self._channels[number] = knock(comes, secret, self._trainer, limit, name)
 
     def complete(self) -> None:
-        """Tell the servers that this trainer is done, and leave them."""
+        """Tell the servers that this trainer is done, and disconnect."""
         if self._channels:
             with contextlib.suppress(GangError):
                 self.exchange("complete", {})
         self.leave("")
 
     def leave(self, why: str) -> None:
-        """Leave the servers.
+        """Disconnect from the servers.
 
         Args:
-            why: what has gone wrong, which ends the run for all; empty: nothing.
+            why: an error that ends the run for all trainers; empty if there is none.
         """
         channels, self._channels = self._channels, {}
         self._done = True

@@ -1,4 +1,4 @@
-"""GEO-SGD on a trainer: it updates parameters itself, and shares what has changed now and then."""
+"""GEO-SGD on a trainer: it updates parameters locally and sends its changes every few steps."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["LocalUpdates"]
 
 
 class LocalUpdates:
-    """What a trainer's own updates have changed since the servers heard of it.
+    """A trainer's own changes of parameters that were not sent to the servers yet.
 
-    With ``N`` trainers, servers get an ``N``-th of what each has changed, so that a server's
-    parameter moves by the mean of what trainers make of it. A trainer takes over what the others
-    have changed, and keeps what it has not told yet. Source: Paddle's ``GeoSgdCommunicator``.
+    With ``N`` trainers, each sends an ``N``-th of its changes, so that the server's parameter moves
+    by the mean of the trainers' changes. A trainer adds the changes of the others to its parameters
+    and keeps its own unsent ones. Source: Paddle's ``GeoSgdCommunicator``.
 
     Args:
-        every: how many steps a trainer makes before it tells the servers.
-        trainers: how many trainers there are.
+        every: number of steps between two exchanges with the servers.
+        trainers: number of trainers.
     """
 
     def __init__(self, every: int, trainers: int) -> None:
@@ -36,30 +36,30 @@ class LocalUpdates:
         self._known = WeakKeyDictionary()
 
     def begin(self, scope: Scope, names: Iterable[str]) -> None:
-        """Remember parameters as they are before the first step.
+        """Remember the parameters' values before the first step.
 
         Args:
-            scope: where they live.
-            names: of the parameters.
+            scope: the scope with the parameters.
+            names: names of the parameters.
 
         Raises:
-            GangError: one has no value.
+            GangError: a parameter has no value.
         """
         if scope not in self._known:
             self._known[scope] = {name: _tensor(scope, name).numpy().copy() for name in names}
 
     def count(self, scope: Scope) -> bool:
-        """Count a step; returns whether the servers shall hear of it."""
+        """Count a step; returns whether an exchange with the servers is due."""
         self._steps[scope] = self._steps.get(scope, 0) + 1
         return self._steps[scope] % self._every == 0
 
     def told(self, scope: Scope, name: str, by_rows: bool) -> Any:
-        """What the servers are told: this trainer's share of what has changed.
+        """The values to send: this trainer's changes divided by the number of trainers.
 
         Args:
-            scope: where parameters live.
-            name: of the parameter.
-            by_rows: give just the rows that have changed.
+            scope: the scope with the parameters.
+            name: name of the parameter.
+            by_rows: return only the rows that have changed.
         """
         known = self._known[scope][name]
         change = (_tensor(scope, name).numpy() - known) * known.dtype.type(self._share)
@@ -71,15 +71,15 @@ class LocalUpdates:
         return SelectedRows(rows, len(change), change[rows])
 
     def take(self, scope: Scope, name: str, pieces: Sequence[Any]) -> np.ndarray[Any, Any]:
-        """Take over what others have changed.
+        """Add the changes of other trainers to a parameter.
 
         Args:
-            scope: where parameters live.
-            name: of the parameter.
-            pieces: its blocks as the servers have them now; of a table, rows that have changed.
+            scope: the scope with the parameters.
+            name: name of the parameter.
+            pieces: the servers' current blocks of the parameter; for a table, the changed rows.
 
         Returns:
-            What the parameter is now; not to be written to.
+            The new value of the parameter; read-only.
         """
         tensor, known = _tensor(scope, name), self._known[scope][name]
         own = tensor.numpy()

@@ -1,4 +1,4 @@
-"""What a program of a trainer exchanges with parameter servers, read from its operators."""
+"""The exchange of a trainer's program with parameter servers, read from its operators."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ __all__ = ["Remote", "check_mode", "remote_of"]
 
 @dataclass
 class Remote:
-    """What happens at the end of a step.
+    """The exchange at the end of a trainer's step, or the service of a server's program.
 
     Args:
-        local: the program without it.
-        serves: whether it is a server's program: then it does nothing else.
+        local: the program without the operators of the exchange.
+        serves: whether it is a server's program, which does nothing but serve.
         synchronous: whether servers wait for the gradients of all trainers.
         trainer: number of the trainer.
         endpoints: the servers.
         sent: the blocks of every gradient; with ``own_updates``, of every parameter.
         received: the blocks of every parameter.
-        own_updates: of a trainer that updates parameters itself (GEO-SGD); None: of any other.
-        by_rows: what travels as rows with ``own_updates``.
-        tables: those that the trainer does not hold.
-        table_of: the table of each gradient that is sent, if it is one of these.
+        own_updates: state of a trainer that updates parameters itself (GEO-SGD); None otherwise.
+        by_rows: parameters of which, with ``own_updates``, only changed rows are sent.
+        tables: distributed tables, which the trainer does not hold.
+        table_of: maps the gradients of such tables to the tables.
     """
 
     local: Program
@@ -69,18 +69,18 @@ class Remote:
     def run(
         self, engine: Engine, batches: Sequence[Feeds], names: Sequence[str], merged: bool
     ) -> list[Any]:
-        """Run a step, send its gradients, and store the parameters that come back.
+        """Run a step, send its gradients, and store the parameters that the servers return.
 
-        Before it, rows come of tables that the trainer does not hold.
+        Rows of distributed tables are fetched from the servers before the step.
 
         Args:
-            engine: of the local program.
-            batches: what it is fed.
-            names: of variables to return.
+            engine: the engine of the local program.
+            batches: the fed batches.
+            names: names of variables to return.
             merged: concatenate the devices' values along axis 0.
 
         Returns:
-            What was fetched; parameters as they are after the exchange.
+            The fetched values; parameters have their values after the exchange.
 
         Raises:
             EnforceNotMet: a run has several steps, or an operator cannot work.
@@ -108,7 +108,7 @@ class Remote:
         return [merge(values[name]) if merged else values[name] for name in names]
 
     def table_values(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The whole of all tables that the trainer does not hold, by name.
+        """The complete distributed tables, by name.
 
         Raises:
             GangError: a server did not answer.
@@ -122,7 +122,7 @@ class Remote:
         owners: Mapping[str, int],
         looked_up: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """What the servers are told, by name."""
+        """The values to send to the servers, by name."""
         own = self.own_updates
         if own is not None:
             return {name: own.told(scope, name, name in self.by_rows) for name in self.sent}
@@ -132,7 +132,7 @@ class Remote:
         return found
 
     def _exchange(self, scope: Scope, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Tell the servers what they wait for; returns what parameters are then."""
+        """Send values to the servers; returns the parameters' new values."""
         if not self.sent and not self.received:
             return {}
         own = self.own_updates
@@ -160,7 +160,7 @@ class Remote:
 
 
 def _gradient(values: Sequence[Any], owner: int) -> Any:
-    """The gradient of all devices: rows of a sparse one travel once."""
+    """The gradient of all devices; duplicate rows of a sparse gradient are added up first."""
     value = values[owner] if len(values) > 1 else values[0]
     return value.merged() if isinstance(value, SelectedRows) else value
 
@@ -169,10 +169,10 @@ _known: WeakKeyDictionary[Program, tuple[int, Remote | None]] = WeakKeyDictionar
 
 
 def remote_of(program: Program) -> Remote | None:
-    """What a program exchanges with others; None: nothing.
+    """The exchange of a program with parameter servers; None if it has none.
 
     Raises:
-        EnforceNotMet: an operator sends or receives what cannot be.
+        EnforceNotMet: an operator sends or receives a variable in an unsupported way.
     """
     version, found = _known.get(program, (-1, None))
     if version != program._version:
@@ -216,10 +216,10 @@ def _read(program: Program) -> Remote | None:
 
 
 def check_mode(remote: Remote | None, strategy: BuildStrategy) -> None:
-    """Refuse a strategy that says something else than the program.
+    """Reject a strategy that contradicts the program.
 
     Raises:
-        EnforceNotMet: it is asynchronous, and the program is not.
+        EnforceNotMet: the strategy is asynchronous, but the program is not.
     """
     if strategy.async_mode and (remote is None or remote.synchronous):
         raise EnforceNotMet(

@@ -17,7 +17,7 @@ __all__ = ["UpdateRounds"]
 
 
 class Updater(Protocol):
-    """What :class:`dpexec.engine.parameter_server.update.Update` is to this module."""
+    """The interface of :class:`dpexec.engine.parameter_server.update.Update`."""
 
     gradients: list[str]
     params: list[str]
@@ -25,87 +25,87 @@ class Updater(Protocol):
 
     @property
     def tables(self) -> set[str]:
-        """Parameters of which just some rows change."""
+        """Parameters of which an update changes only some rows."""
 
     def run(self, gradients: Values, seen: Values) -> dict[str, np.ndarray[Any, Any]]:
-        """Make an update; gives the rows of tables that have changed."""
+        """Make an update; returns the changed rows of tables."""
 
     def value(self, param: str) -> np.ndarray[Any, Any]:
-        """A parameter as it is now."""
+        """The current value of a parameter."""
 
     def rows(self, table: str, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Some rows of a table that no trainer holds."""
+        """Some rows of a distributed table."""
 
 
 class UpdateRounds:
-    """Gradients of trainers become updates, and trainers get the parameters.
+    """Turns trainers' gradients into updates, and returns the parameters to the trainers.
 
-    Without a bound there are rounds: an update when all trainers have sent their gradients, for
-    which all of them wait. Who is done contributes nothing from then on. With a bound every
-    trainer's gradients are an update of their own, at once; a trainer that is more than so many
-    steps ahead of the slowest one waits.
+    Without a bound there are synchronous rounds: the update is made when all trainers have sent
+    their gradients, and all of them wait for it. Trainers that are done are left out. With a bound
+    each trainer's gradients are applied at once; a trainer that is more than ``bound`` steps ahead
+    of the slowest one waits.
 
     Args:
-        update: what updates the parameters.
+        update: updates the parameters.
         trainers: number of trainers.
-        bound: of staleness; None for rounds.
-        limit: seconds that a trainer waits for others, and the server for trainers to come.
+        bound: bound of staleness in steps; None for rounds.
+        limit: seconds that a trainer waits for others, and the server for trainers to connect.
 
     Attributes:
-        error: why it has failed.
+        error: the reason of a failure.
     """
 
     def __init__(self, update: Updater, trainers: int, bound: int | None, limit: float) -> None:
         self._update, self._bound, self._limit = update, bound, limit
         self._changed = threading.Condition()
         self._missing = set(range(trainers))
-        self._steps = dict.fromkeys(range(trainers), 0)  # of those that are not done
+        self._steps = dict.fromkeys(range(trainers), 0)  # of active trainers
         self._sent: dict[int, dict[str, Any]] = {}
         self._round = 0
         self._rows: dict[int, dict[str, list[Any]]] = {t: {} for t in range(trainers)}
         self._copies: dict[str, np.ndarray[Any, Any]] = {}
-        self._seen: dict[int, Values] = {}  # what trainers were given last
+        self._seen: dict[int, Values] = {}  # the parameters last sent to each trainer
         self._began = time.monotonic()
         self.error: BaseException | None = None
 
     @property
     def missing(self) -> frozenset[int]:
-        """Trainers that did not come yet."""
+        """Trainers that have not connected yet."""
         with self._changed:
             return frozenset(self._missing)
 
     @property
     def over(self) -> bool:
-        """Whether all trainers are done, or it has failed."""
+        """Whether all trainers are done, or the run has failed."""
         return not self._steps or self.error is not None
 
     def check_arrivals(self, others: str) -> None:
-        """Refuse to wait any longer for trainers to come.
+        """Raise if trainers did not connect in time.
 
         Args:
-            others: who came instead, for the error.
+            others: a text about other connections, for the error message.
 
         Raises:
-            GangError: some did not come within the limit; it names them.
+            GangError: trainers did not connect within the limit; the message names them.
         """
         if time.monotonic() - self._began > self._limit and (missing := self.missing):
             raise GangError(f"{_names(missing)} did not come within {self._limit:g} s{others}")
 
     def arrive(self, trainer: int) -> bool:
-        """Note that a trainer has come; False: it had come before."""
+        """Note that a trainer has connected; False if it had connected before."""
         with self._changed:
             expected = trainer in self._missing
             self._missing.discard(trainer)
             return expected
 
     def pull(self, trainer: int) -> Values:
-        """All parameters, as they are now."""
+        """The current values of all parameters."""
         with self._changed:
             self._rows[trainer].clear()
             return self._noted(trainer, {n: self._copy(n) for n in self._update.params})
 
     def fetch(self, wanted: Mapping[str, Any]) -> Values:
-        """Rows of tables that no trainer holds, as they are now.
+        """The current values of rows of distributed tables.
 
         Args:
             wanted: the numbers of the rows, by table.
@@ -118,18 +118,18 @@ class UpdateRounds:
             return {name: self._update.rows(name, wanted[name]) for name in wanted}
 
     def push(self, trainer: int, gradients: Values) -> Values:
-        """Take a trainer's gradients.
+        """Apply a trainer's gradients.
 
         Args:
-            trainer: whose.
-            gradients: by name.
+            trainer: number of the trainer.
+            gradients: gradients by name.
 
         Returns:
-            The parameters after the update; of tables just what has changed since the trainer
-            last asked.
+            The parameters after the update; for tables only the rows that changed since the
+            trainer's last request.
 
         Raises:
-            GangError: other gradients than expected, or others did not send theirs in time.
+            GangError: the gradients are not the expected ones, or other trainers are late.
         """
         with self._changed:
             self._check_running()
@@ -154,7 +154,7 @@ class UpdateRounds:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """End everything: whoever waits gets an error."""
+        """End the run: all waiting trainers get the error."""
         with self._changed:
             self.error = self.error or error
             self._changed.notify_all()
@@ -166,7 +166,7 @@ class UpdateRounds:
             raise GangError(str(self.error))
 
     def _named(self, trainer: int, gradients: Values) -> dict[str, Any]:
-        """Gradients under the names that the update has for this trainer's."""
+        """The gradients under the names that the update uses for this trainer."""
         suffix = f".trainer_{trainer}"
         own = suffix if self._bound is None else ""
         expected = {name for name in self._update.gradients if name.endswith(own)}
@@ -210,7 +210,7 @@ class UpdateRounds:
             raise error
 
     def _copy(self, name: str) -> np.ndarray[Any, Any]:
-        """A parameter for all who ask between two updates."""
+        """A copy of a parameter, shared by all requests between two updates."""
         if name not in self._copies:
             self._copies[name] = self._update.value(name).copy()
         return self._copies[name]
@@ -228,7 +228,7 @@ class UpdateRounds:
         return self._noted(trainer, answer)
 
     def _noted(self, trainer: int, answer: Values) -> Values:
-        """What a trainer is given; a server that corrects gradients has to know it."""
+        """Remember the parameters sent to a trainer, for servers that correct for delay."""
         if self._update.corrects:
             self._seen[trainer] = answer
         return answer

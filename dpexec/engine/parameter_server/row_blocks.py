@@ -16,7 +16,7 @@ class RowBlock:
     """Rows of a variable that are on one server.
 
     Args:
-        name: what the server calls them.
+        name: the block's name on the server.
         endpoint: the server.
         begin: first row.
         rows: number of rows; None: all of them.
@@ -28,7 +28,7 @@ class RowBlock:
     rows: int | None = None
 
     def of(self, value: Any) -> Any:
-        """These rows of an array, or of a sparse gradient."""
+        """The block's rows of an array or of a sparse gradient."""
         if self.rows is None:
             return value
         if not isinstance(value, SelectedRows):
@@ -37,7 +37,7 @@ class RowBlock:
         return SelectedRows(value.row_array[inside] - self.begin, self.rows, value.value[inside])
 
     def holds(self, rows: Any) -> Any:
-        """Which of some rows, given by number, are among these."""
+        """A mask of the row numbers that are in this block."""
         assert self.rows is not None
         return (rows >= self.begin) & (rows < self.begin + self.rows)
 
@@ -48,9 +48,9 @@ def row_blocks(
     """The blocks of a variable that is cut into blocks of rows.
 
     Args:
-        names: what the servers call the blocks.
+        names: the blocks' names on the servers.
         endpoints: the servers.
-        rows: of each block.
+        rows: number of rows of each block.
     """
     blocks, begin = [], 0
     for name, endpoint, count in zip(names, endpoints, rows, strict=True):

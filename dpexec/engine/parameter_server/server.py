@@ -1,4 +1,4 @@
-"""The server's side: gradients come in, parameters go out."""
+"""The server's side: it receives gradients and sends parameters."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dpexec.engine.parameter_server.visitors import Visitors
 
 __all__ = ["serve"]
 
-_LOOK = 0.1  # seconds between looks at whether the server has failed
-_GOODBYE = 3.0  # seconds that trainers have at the end to take what is said to them
+_LOOK = 0.1  # seconds between checks for a failure of the server
+_GOODBYE = 3.0  # seconds for trainers to receive the last messages
 
 
 def serve(program: Program, scope: Scope, place: Place) -> None:
     """Run the program of a parameter server, until all trainers are done.
 
     Args:
-        program: with ``listen_and_serv``.
-        scope: where its parameters are; its startup program has run.
-        place: where it computes.
+        program: a program with ``listen_and_serv``.
+        scope: the scope with its parameters, set by the startup program.
+        place: the device that computes the updates.
 
     Raises:
-        GangError: a trainer is gone, or does not answer within ``FLAGS_rpc_deadline``.
+        GangError: a trainer disconnected, or does not answer within ``FLAGS_rpc_deadline``.
         EnforceNotMet: an update failed.
     """
     _Server(program, scope, place).run()
@@ -50,7 +50,7 @@ class _Server:
         )
 
     def run(self) -> None:
-        """Let trainers in, and serve each on a thread of its own."""
+        """Accept trainers, and serve each on its own thread."""
         reception, visitors = Reception(self._secret), Visitors(self._welcome)
         reception.listen(self._endpoint, str(self._endpoint), encryption())
         try:
@@ -75,7 +75,7 @@ class _Server:
         """Serve a trainer."""
         try:
             self._attend(trainer, Line(channel, self._limit))
-        except BaseException as error:  # whatever it is, all trainers have to know
+        except BaseException as error:  # all trainers are told about any error
             self._rounds.fail(error)
             say_goodbye({0: channel}, f"parameter server {self._endpoint}: {self._rounds.error}")
 
@@ -99,7 +99,7 @@ class _Server:
                 return
 
     def _request(self, line: Line) -> Message:
-        """What a trainer asks next, however long it computes before."""
+        """The next request of a trainer, without a time limit while the trainer computes."""
         while (data := line.take(_LOOK)) is None:
             if self._rounds.error is not None:
                 raise GangError(str(self._rounds.error))

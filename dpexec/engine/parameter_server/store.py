@@ -1,4 +1,4 @@
-"""Parameters that come from servers, written into a scope."""
+"""Writes parameters received from servers into a scope."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def store(scope: Scope, name: str, pieces: Sequence[Any]) -> np.ndarray[Any, Any
     """Write a parameter.
 
     Args:
-        scope: where it lives.
-        name: of the parameter.
-        pieces: its blocks; of a sparse table just the rows that have changed.
+        scope: the scope of the parameter.
+        name: name of the parameter.
+        pieces: its blocks; for a sparse table only the changed rows.
 
     Returns:
-        What it is now; not to be written to.
+        The new value; read-only.
 
     Raises:
         GangError: the pieces do not fit.
@@ -44,10 +44,10 @@ def store(scope: Scope, name: str, pieces: Sequence[Any]) -> np.ndarray[Any, Any
 
 
 def placed(pieces: Sequence[Any]) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
-    """Where the blocks of a parameter belong, and their values.
+    """The positions of a parameter's blocks, and their values.
 
     Args:
-        pieces: the blocks; of a sparse table just the rows that have changed.
+        pieces: the blocks; for a sparse table only the changed rows.
     """
     begin = 0
     for piece in pieces:
@@ -60,11 +60,11 @@ def placed(pieces: Sequence[Any]) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
 
 
 def keep(tensor: LoDTensor, array: np.ndarray[Any, Any]) -> None:
-    """Let a tensor have the value of an array, which may be its own, written in place.
+    """Set a tensor to an array, which may be the tensor's own array, changed in place.
 
     Args:
-        tensor: of a scope.
-        array: what it shall hold.
+        tensor: a tensor of a scope.
+        array: the new value.
     """
     if tensor.array is array:
         tensor.touch()

@@ -1,8 +1,8 @@
-"""Lookups in tables that no trainer holds: a step is fed the rows that it looks up.
+"""Lookups in distributed tables, which only servers hold: a step is fed the rows it looks up.
 
-In the program that a trainer runs, a lookup takes its rows from a small table, which has those of
-the batch, and numbers of rows in it. All devices get the same small table, so that they add up
-its gradient as that of any other.
+In the trainer's program, a lookup reads a small table with the rows of the batch, and row numbers
+in that small table. All devices get the same small table, so its gradient is summed over devices
+like any other.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dpexec.engine.parameter_server.row_blocks import RowBlock, row_blocks
 
 __all__ = ["Table", "fetch", "tables_in", "whole_tables"]
 
-_LEAST = 8  # rows that a small table has room for
+_LEAST = 8  # smallest capacity of a small table, in rows
 
 
 @dataclass
 class Table:
-    """A table that no trainer holds.
+    """A distributed table, which only servers hold.
 
     Args:
-        var: the variable that stands for it.
+        var: the table's variable.
         blocks: the rows of each server.
-        padding: rows that some lookup reads as 0; they are the first of every small table.
-        ids: the variables with numbers of rows, and what they are called in the small table.
+        padding: rows that some lookup reads as 0; they come first in every small table.
+        ids: maps variables with row numbers to variables with row numbers of the small table.
     """
 
     var: Variable
@@ -50,10 +50,10 @@ class Table:
         return f"{self.var.name}@ROWS"
 
     def numbers(self, feeds: Feeds) -> np.ndarray[Any, Any]:
-        """The rows that a batch looks up: those of the padding, then the others in order.
+        """The rows that a batch looks up: padding rows first, then the other ones in order.
 
         Raises:
-            EnforceNotMet: numbers are not fed, or there is no such row.
+            EnforceNotMet: row numbers are not fed, or a row does not exist.
         """
         fed = [values for values in feeds.values if values]
         for name in self.ids:
@@ -74,7 +74,7 @@ class Table:
     def in_small(
         self, ids: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
-        """Where rows are in the small table that has some."""
+        """Convert row numbers to those of the small table with the rows ``numbers``."""
         first = len(self.padding)
         places = first + np.searchsorted(numbers[first:], ids)
         for place, padding in enumerate(self.padding):
@@ -82,20 +82,20 @@ class Table:
         return places
 
     def room(self, rows: int) -> np.ndarray[Any, Any]:
-        """A small table for so many rows; few sizes come, and each is compiled once."""
+        """A small table for a number of rows; sizes are rounded, as each size is compiled once."""
         count = max(_LEAST, 1 << (rows - 1).bit_length())
         return np.zeros((count, *self.var.shape[1:]), to_numpy(self.var.dtype))
 
     def whole(self, gradient: SelectedRows, numbers: np.ndarray[Any, Any]) -> SelectedRows:
-        """The gradient of a small table, as one of the table."""
+        """The gradient of the table, from the gradient of a small table."""
         return SelectedRows(numbers[gradient.row_array], self.var.shape[0], gradient.value)
 
 
 def tables_in(program: Program) -> list[Table]:
-    """Find the tables that no trainer holds, and let lookups read small ones in their place.
+    """Find the distributed tables, and let lookups read small tables instead.
 
     Args:
-        program: a copy of a trainer's, rewritten in place.
+        program: a copy of a trainer's program, rewritten in place.
     """
     block, found = program.global_block(), dict[str, Table]()
     for op in block.ops:
@@ -132,18 +132,18 @@ def _read_small(op: Operator, table: Table) -> None:
 def fetch(
     tables: Sequence[Table], feeds: Feeds, servers: Servers
 ) -> tuple[Feeds, dict[str, np.ndarray[Any, Any]]]:
-    """Fetch what a batch looks up.
+    """Fetch the rows that a batch looks up.
 
     Args:
-        tables: of the program.
+        tables: the program's distributed tables.
         feeds: the batch.
-        servers: they have the tables.
+        servers: the servers with the tables.
 
     Returns:
-        What is fed, small tables included; per table, which rows its small table has.
+        The feeds with small tables added, and for each table the rows in its small table.
 
     Raises:
-        EnforceNotMet: numbers are not fed, or there is no such row.
+        EnforceNotMet: row numbers are not fed, or a row does not exist.
         GangError: a server did not answer.
     """
     numbers = {table.var.name: table.numbers(feeds) for table in tables}
@@ -168,8 +168,8 @@ def whole_tables(tables: Sequence[Table], servers: Servers) -> dict[str, np.ndar
     """All rows of tables, by name.
 
     Args:
-        tables: of a program.
-        servers: they have them.
+        tables: a program's distributed tables.
+        servers: the servers with the tables.
 
     Raises:
         GangError: a server did not answer.
@@ -189,7 +189,7 @@ def whole_tables(tables: Sequence[Table], servers: Servers) -> dict[str, np.ndar
 def _divided(
     tables: Sequence[Table], numbers: Mapping[str, np.ndarray[Any, Any]]
 ) -> Iterator[tuple[Table, RowBlock, np.ndarray[Any, Any]]]:
-    """Which of the rows that are looked up lie in which block of a table."""
+    """Assign the looked up rows to the blocks of their table."""
     for table in tables:
         for block in table.blocks:
             yield table, block, block.holds(numbers[table.var.name])

@@ -1,4 +1,4 @@
-"""The program with which a server updates its parameters, and how gradients get into it."""
+"""The program that updates a server's parameters, and the feeding of gradients into it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Update:
     """Updates the parameters of a server.
 
     Args:
-        program: of the server.
-        scope: where parameters and the state of optimizers live.
-        place: where the server computes.
+        program: the server's program.
+        scope: the scope with parameters and optimizer state.
+        place: the device that computes the updates.
 
     Attributes:
         gradients: names of the gradients that an update takes.
         params: names of the parameters that trainers hold.
-        corrects: whether gradients are corrected for what has changed since (DC-ASGD).
+        corrects: whether gradients are corrected for delay (DC-ASGD).
     """
 
     def __init__(self, program: Program, scope: Scope, place: Place) -> None:
@@ -52,7 +52,7 @@ class Update:
         self._engine = Engine(local, [place], scope, label=program)
 
     def _updated(self, op: Operator) -> tuple[str, tuple[Operator, str]] | None:
-        """The parameter that an operator updates, with the operator and what it takes for that."""
+        """The parameter that an operator updates, with the operator and the gradient it reads."""
         if "LearningRate" in op.inputs:
             return op.input("Param")[0], (op, op.input("Grad")[0])
         out = op.output_arg_names[0]
@@ -61,7 +61,7 @@ class Update:
         return None
 
     def _params_by_gradient(self, listen: Operator) -> dict[str, str]:
-        """Per gradient that trainers send, the parameter that its block updates."""
+        """Maps each gradient that trainers send to the parameter that its block updates."""
         blocks = {block.idx: block for block in listen.attr("optimize_blocks")}
         found = {}
         for pair in listen.attr("grad_to_block_id"):
@@ -72,7 +72,7 @@ class Update:
 
     @property
     def tables(self) -> set[str]:
-        """Parameters of which an update changes just the rows that gradients have."""
+        """Parameters of which an update changes only the rows in their sparse gradients."""
         held = set(self._table.values()) - self._fetched
         return {name for name in held if self._by_rows(name)}
 
@@ -86,11 +86,11 @@ class Update:
         """Make an update.
 
         Args:
-            gradients: by name; one that is missing counts as zeros.
-            seen: the parameters that they belong to, for servers that correct for delay.
+            gradients: gradients by name; a missing one counts as zeros.
+            seen: the parameter values that the gradients were computed with, to correct for delay.
 
         Returns:
-            Per parameter of :attr:`tables` the numbers of the rows that have changed.
+            For each parameter in :attr:`tables`, the numbers of the changed rows.
 
         Raises:
             GangError: a gradient has the wrong kind or shape; nothing has changed.
@@ -108,11 +108,11 @@ class Update:
                 rows.setdefault(self._table[name], []).append(value.row_array)
             else:
                 feed[name] = self._correct(name, value, seen)
-        self._engine.run([Feeds([feed], [1])], [])  # not split: rows of tables may be none
+        self._engine.run([Feeds([feed], [1])], [])  # not split: a sparse gradient may have no rows
         return {name: np.unique(np.concatenate(rows[name])) for name in self.tables}
 
     def _correct(self, name: str, gradient: Any, seen: Values) -> Any:
-        """A gradient, corrected for what has changed since (Zheng et al. 2017, lambda = 1)."""
+        """A gradient corrected for later parameter changes (Zheng et al. 2017, lambda = 1)."""
         if not self.corrects:
             return gradient
         param = self._param_of[name]
@@ -138,7 +138,7 @@ class Update:
             )
 
     def value(self, param: str) -> np.ndarray[Any, Any]:
-        """A parameter as it is now, in place.
+        """The current value of a parameter, without a copy.
 
         Raises:
             GangError: the startup program has not run.
@@ -149,14 +149,14 @@ class Update:
         return var.get_tensor().numpy()
 
     def rows(self, table: str, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Some rows of a table that no trainer holds.
+        """Some rows of a distributed table.
 
         Args:
-            table: its name, or that of the block that is here.
-            numbers: of the rows.
+            table: name of the table, or of its block on this server.
+            numbers: numbers of the rows.
 
         Raises:
-            GangError: there is no such table, or row.
+            GangError: the table or a row does not exist.
         """
         if table not in self._fetched:
             raise GangError(f"there is no table {table} to fetch rows from")
@@ -168,7 +168,7 @@ class Update:
 
 
 def listener(program: Program) -> Operator | None:
-    """The operator that makes a program one of a server; None: it is none."""
+    """The ``listen_and_serv`` operator of a server's program; None for other programs."""
     ops = program.global_block().ops
     return next((op for op in ops if op.type == "listen_and_serv"), None)
 
@@ -182,7 +182,7 @@ def _rows(gradient: str) -> str:
 
 
 def _flat(program: Program, table: Mapping[str, str]) -> Program:
-    """All blocks of a server's program in one, so that they run as one step."""
+    """Join all blocks of a server's program into one, so that they run as one step."""
     made = program.clone()
     block = made.global_block()
     listen = listener(made)
@@ -207,7 +207,7 @@ def _flat(program: Program, table: Mapping[str, str]) -> Program:
 
 
 def _add_sparse_gradient(program: Program, name: str, param: str) -> None:
-    """Feeds are dense: an operator makes a sparse gradient of row numbers and rows."""
+    """Add an operator that makes a sparse gradient from fed row numbers and rows."""
     block = program.global_block()
     table = block.var(param)
     ids = block.create_var(name=_ids(name), shape=[-1, 1], dtype="int64", is_data=True)

@@ -1,4 +1,4 @@
-"""Trainers that have come to a server: each is served on a thread, which ends with it."""
+"""Trainers connected to a server: each connection is served on its own thread."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Visitors"]
 
 
 class Visitors:
-    """All who have come and are still there.
+    """The trainers that are connected.
 
     Args:
-        serve: what is called with a number and a connection on a thread.
+        serve: called on a thread with a trainer's number and connection.
     """
 
     def __init__(self, serve: Callable[[int, Channel], None]) -> None:
@@ -23,11 +23,11 @@ class Visitors:
         self._present: list[tuple[threading.Thread, Channel]] = []
 
     def let_in(self, number: int, channel: Channel) -> None:
-        """Serve somebody.
+        """Serve a trainer on a new thread.
 
         Args:
-            number: who it is.
-            channel: the connection, which is closed when it has been served.
+            number: number of the trainer.
+            channel: the connection, which is closed at the end.
         """
         thread = threading.Thread(target=self._attend, args=(number, channel))
         self._present.append((thread, channel))
@@ -40,10 +40,10 @@ class Visitors:
             channel.close()
 
     def end(self, grace: float) -> None:
-        """Wait until all have gone.
+        """Wait until all trainers have disconnected.
 
         Args:
-            grace: seconds for what is still to be said; then connections are ended.
+            grace: seconds for last messages; then the remaining connections are closed.
         """
         deadline = time.monotonic() + grace
         for thread, channel in self._present:

@@ -1,7 +1,7 @@
 """Passes: small steps that rewrite a program, each switched by a field of BuildStrategy.
 
-Some rewrite the operators before they are replicated, others the graph of the replicas. Passes of
-one's own run with ``BuildStrategy.append_pass``; `pairs` and `fused` help to write them.
+A pass rewrites either the operators before replication, or the graph of the replicas. Users add
+their own passes with ``BuildStrategy.append_pass``; `pairs` and `fused` help to write them.
 """
 
 from dpexec.engine.passes.addto import AddTo
@@ -48,7 +48,7 @@ REWRITES: tuple[type[OperatorPass], ...] = (
     FuseAddActivation,
     AddTo,
 )
-"""What rewrites operators, in the order in which it runs."""
+"""The passes over operators, in the order in which they run."""
 
 PASSES: tuple[type[Pass], ...] = (
     FuseOptimizer,
@@ -56,4 +56,4 @@ PASSES: tuple[type[Pass], ...] = (
     FuseBroadcast,
     SequentialExecution,
 )
-"""What rewrites the graph of the replicas, in the order in which it runs."""
+"""The passes over the graph of the replicas, in the order in which they run."""

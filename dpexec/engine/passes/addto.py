@@ -1,4 +1,4 @@
-"""``enable_addto``: contributions to a gradient are added up as soon as they are there."""
+"""``enable_addto``: contributions to a gradient are added up as soon as they are computed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["AddTo"]
 
 
 class AddTo:
-    """Add every further contribution to a gradient onto the first, right after it is computed.
+    """Replace the ``sum`` of many contributions to a gradient by additions of one after another.
 
-    A ``sum`` of many keeps all contributions until the last one is there; now each goes as soon as
-    it was added, and machine code adds it in place, into the memory of the first. Contributions
-    are added in the same order, so the bits stay. Sums of two are in place anyway, and
-    SelectedRows stay as they are.
+    A ``sum`` keeps all contributions in memory until the last one is computed. Now each is freed as
+    soon as it was added; machine code adds in place, into the memory of the first. The order of
+    additions is the same, so the result has the same bits. Sums of two are in place anyway, and
+    sums of SelectedRows are not changed.
     """
 
     name = "enable_addto"
@@ -38,7 +38,7 @@ class AddTo:
 
 
 def _is_sum_of_gradients(uses: Uses, op: Operator, position: int) -> bool:
-    """Whether there are more than two dense contributions, each computed once and before."""
+    """Whether it sums more than two dense contributions, each computed once and earlier."""
     names = op.input_arg_names
     if op.type != "sum" or not op.role & roles.BACKWARD or not 2 < len(names) == len({*names}):
         return False
@@ -51,7 +51,7 @@ def _is_sum_of_gradients(uses: Uses, op: Operator, position: int) -> bool:
 
 
 def _additions(uses: Uses, op: Operator) -> Iterator[tuple[Operator, Operator]]:
-    """Additions of two, and the operator that each comes after."""
+    """Additions of two values, each with the operator after which it is inserted."""
     total, *others = op.input_arg_names
     position = uses.writers[total][0]
     attrs = {name: value for name, value in op.attrs.items() if name != roles.ROLE_VAR}

@@ -1,4 +1,4 @@
-"""``enable_auto_fusion``: operators that work element by element become one."""
+"""``enable_auto_fusion``: connected elementwise operators are fused into one."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class _Group:
 
 
 class AutoFusion:
-    """Put connected operators on single elements, and reductions of their results, together.
+    """Fuse connected elementwise operators, and reductions of their results.
 
-    A group is a DAG: its operators read each other's results, have one role, and may run where
-    the last of them does. It becomes one operator ``fusion_group``, whose results are those that
-    anybody else reads. Where machine code is made, expressions that share their loops become one
-    kernel; else the operators run one after another. Both give the bits that the operators give
-    by themselves.
+    A group is a DAG: its operators read each other's results, have one role, and may run at the
+    position of the last one. It becomes one operator ``fusion_group`` that returns only results
+    read outside the group. With machine code, expressions with the same loops become one kernel;
+    else the operators run one after another. Either way the bits are those of the unfused
+    operators.
 
-    The original does so on GPUs alone.
+    Paddle has this pass on GPUs only.
     """
 
     name = "enable_auto_fusion"
@@ -48,17 +48,17 @@ class AutoFusion:
 
 
 class _Search:
-    """Walks over the operators, and keeps the groups that may grow.
+    """Walks over the operators and collects groups.
 
     Args:
-        uses: who reads and writes what.
+        uses: the operators' reads and writes.
     """
 
     def __init__(self, uses: Uses) -> None:
         self.uses = uses
         self.group_of: dict[int, _Group] = {}
         self.open: set[_Group] = set()
-        self.touching: dict[str, list[_Group]] = {}  # by what they read
+        self.touching: dict[str, list[_Group]] = {}  # by the variables that they read
 
     def groups(self) -> list[_Group]:
         """The groups of at least two operators."""
@@ -70,7 +70,7 @@ class _Search:
         return [group for group in found if len(group.members) > 1]
 
     def _join(self, position: int, op: Operator, kind: Hashable) -> _Group:
-        """Put an operator into the groups of those whose results it reads."""
+        """Merge an operator with the groups whose results it reads."""
         before = dict.fromkeys(
             group for name in op.input_arg_names if (group := self._maker(name)) in self.open
         )
@@ -93,7 +93,7 @@ class _Search:
         return self.group_of.get(writers[0]) if len(writers) == 1 else None
 
     def _close(self, position: int, op: Operator, joined: _Group | None) -> None:
-        """Close the groups that cannot run after an operator: it reads them, or changes inputs."""
+        """Close the groups that must run before ``op``: it reads a result or changes an input."""
         for name in op.reads:
             maker = self._maker(name)
             if maker is not None and maker is not joined:
@@ -104,7 +104,7 @@ class _Search:
 
 
 def _kind(uses: Uses, op: Operator) -> Hashable:
-    """What the operators of a group have in common; None for an operator of no group."""
+    """The property that all operators of a group share; None for an operator that cannot fuse."""
     if not op.definition.fuses or not _has_one_type(op):
         return None
     if any(len(uses.writers[name]) != 1 for name in roles.present(op.output_arg_names)):
@@ -113,7 +113,7 @@ def _kind(uses: Uses, op: Operator) -> Hashable:
 
 
 def _has_one_type(op: Operator) -> bool:
-    """Whether all variables are dense float32, none is a parameter that is written."""
+    """Whether all variables are dense float32, and no parameter is written."""
     found = op._variables([*op.input_arg_names, *op.output_arg_names])
     plain = all(
         var.type == VarType.LOD_TENSOR and var.dtype == VarType.FP32 and not var.lod_level
@@ -155,7 +155,7 @@ def _stays_inside(uses: Uses, name: str, own: set[int]) -> bool:
 
 
 def _inputs(op: Operator) -> Mapping[str, list[str]]:
-    """The inputs of an operator; where it reads a shape alone, something else of that shape."""
+    """The inputs of an operator; an input read for its shape only may become another variable."""
     inputs = {slot: list(names) for slot, names in op.inputs.items() if names}
     form = sorted(op.definition.shape_inputs)
     if form:

@@ -16,7 +16,7 @@ Subject = TypeVar("Subject", Operators, SSAGraph)
 
 
 class OperatorPass(Protocol):
-    """A rewriting step before replication. It keeps all results bit by bit."""
+    """A rewriting step before replication. It must not change a bit of the results."""
 
     name: str
 
@@ -26,12 +26,12 @@ class OperatorPass(Protocol):
 
 
 class Pass(Protocol):
-    """A rewriting step after replication. It keeps the results of the graph bit by bit."""
+    """A rewriting step after replication. It must not change a bit of the graph's results."""
 
     name: str
 
     def apply(self, graph: SSAGraph) -> bool:
-        """Rewrite ``graph``, leave its nodes numbered; tell whether anything changed."""
+        """Rewrite ``graph`` and renumber its nodes; tell whether anything changed."""
         ...
 
 
@@ -40,14 +40,14 @@ class PassRecord:
     """What a pass did to the operators of the program, or of the replicated graph.
 
     Args:
-        name: of the pass; that of its field of BuildStrategy if it has one.
-        modified: whether it did anything.
-        ops_before: how many operators there were.
-        ops_after: how many there are.
-        added: operators that are new, as ``"relu -> fc_0.tmp_2"``; of the replicated graph with
-            the device, as ``"adam -> fc_0.w_0, ... on device 1"``.
-        removed: operators that are gone.
-        changed: operators that stay, but take other inputs, write others or wait for others.
+        name: name of the pass, or of its field in BuildStrategy if it has one.
+        modified: whether it changed anything.
+        ops_before: number of operators before the pass.
+        ops_after: number of operators after the pass.
+        added: new operators, such as ``"relu -> fc_0.tmp_2"``; in the replicated graph with the
+            device: ``"adam -> fc_0.w_0, ... on device 1"``.
+        removed: removed operators.
+        changed: kept operators with other inputs, outputs or control dependencies.
     """
 
     name: str
@@ -59,7 +59,7 @@ class PassRecord:
     changed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The record as a graph file has it (:mod:`dpexec.engine.graph.describe`)."""
+        """The record in the format of graph files (:mod:`dpexec.engine.graph.describe`)."""
         return {
             "name": self.name,
             "modified": self.modified,
@@ -75,11 +75,11 @@ class PassManager:
     """Runs passes in order and records them.
 
     Args:
-        passes: those that run on the replicated graph.
-        before: those that run on the operators before they are replicated.
+        passes: passes over the replicated graph.
+        before: passes over the operators before replication.
 
     Raises:
-        RuntimeError: a pass failed; tells which passes had run before it.
+        RuntimeError: a pass failed; the message lists the passes that had run before it.
     """
 
     def __init__(self, passes: Sequence[Pass], before: Sequence[OperatorPass] = ()) -> None:

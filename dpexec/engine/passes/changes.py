@@ -1,4 +1,4 @@
-"""What a pass changed: operators before it against operators after it."""
+"""Changes made by a pass, found by comparing the operators before and after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpexec.engine.ir.operator import Operator
 __all__ = ["changes", "label", "state"]
 
 State = Mapping[Any, Hashable]
-"""The operators in order, each with what may change while it stays the same object."""
+"""The operators in order, each with the properties that a pass may change in place."""
 
 
 def state(subject: Operators | SSAGraph) -> State:
@@ -23,13 +23,13 @@ def state(subject: Operators | SSAGraph) -> State:
 def changes(
     before: State, subject: Operators | SSAGraph
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """What a pass added, removed and changed.
+    """The operators that a pass added, removed and changed.
 
-    An operator in the place of one of the same type that wrote the same counts as changed.
+    A new operator with the type and outputs of a removed one counts as changed.
 
     Args:
-        before: the operators before it, see :func:`state`.
-        subject: the operators after it.
+        before: the operators before the pass, see :func:`state`.
+        subject: the operators after the pass.
     """
     present: dict[Operator | OpNode, None] = dict.fromkeys(subject.ops)
     gone = {label(item): item for item in before if item not in present}
@@ -47,7 +47,7 @@ def changes(
 
 
 def label(item: Operator | OpNode) -> str:
-    """An operator in one line: its type, what it writes, and where."""
+    """An operator in one line: its type, its outputs and its device."""
     if isinstance(item, Operator):
         return _text(item.type, item.output_arg_names)
     names = [var.name for var in item.outputs if var.kind == "var"]

@@ -1,4 +1,4 @@
-"""``common_subexpressions``: what is computed twice is computed once."""
+"""``common_subexpressions``: equal computations are done once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["CommonSubexpressions"]
 
 
 class CommonSubexpressions:
-    """Let those that read the result of an operator read an equal earlier one's instead.
+    """Replace an operator's results by those of an equal earlier operator.
 
-    Equal are operators of one type with the same attributes, on the same values, that are
-    neither random nor do anything besides, and whose results are no variables of the program's
-    state. Those of learning-rate schedules, the forward and the backward pass are kept apart.
+    Two operators are equal if they have the same type, attributes and input values. Random
+    operators, operators with side effects, and writers of persistable variables are not merged.
+    Learning rate schedules, forward pass and backward pass are kept apart.
     """
 
     name = "common_subexpressions"
@@ -39,7 +39,7 @@ class CommonSubexpressions:
 
 
 def _value(uses: Uses, op: Operator, position: int) -> Hashable:
-    """What an operator computes: equal for those that compute the same."""
+    """A key of the computed value: equal operators have equal keys."""
     inputs = tuple(
         (slot, tuple((name, uses.version(name, position)) for name in names))
         for slot, names in sorted(op.inputs.items())

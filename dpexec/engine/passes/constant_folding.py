@@ -1,4 +1,4 @@
-"""``constant_folding``: what constants give is computed once, when the program is compiled."""
+"""``constant_folding``: operators on constants are evaluated when the program is compiled."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dpexec.engine.ir.operator import Operator
 __all__ = ["ConstantFolding"]
 
 _LARGEST = 1 << 16
-"""Elements of the constants that are looked at while compiling."""
+"""The largest constant, in elements, that is evaluated at compile time."""
 
 
 class ConstantFolding:
-    """Put ``fill_constant`` in the place of operators whose inputs are such constants.
+    """Replace operators whose inputs all come from ``fill_constant`` by a ``fill_constant``.
 
-    They declare ``folds`` (sums, products, ``scale``, ``cast``), so the bits are the same on every
-    device.
+    Only operators that declare ``folds`` (sums, products, ``scale``, ``cast``) are replaced: their
+    results have the same bits on every device.
     """
 
     name = "constant_folding"
@@ -50,7 +50,7 @@ class ConstantFolding:
 
 
 def _computed(uses: Uses, op: Operator, values: dict[str, Any]) -> Any:
-    """The value of an operator on constants, if all of its elements are one number."""
+    """The result of an operator on constants, if all its elements are equal."""
     names = op.output_arg_names
     if not pure(op) or len(names) != 1 or not uses.temporary(names[0]):
         return None
@@ -92,6 +92,6 @@ def _constant(op: Operator, value: Any) -> Operator:
 
 
 def _unread(uses: Uses, position: int, folded: Iterable[Operator]) -> bool:
-    """Whether all that read what an operator computes were folded; somebody did read it."""
+    """Whether the operator's results have readers, and all of these were folded."""
     readers = [r for name in uses.ops[position].output_arg_names for r in uses.readers[name]]
     return bool(readers) and all(uses.ops[reader] in folded for reader in readers)

@@ -1,4 +1,4 @@
-"""``skip_dead_ops``: what nobody reads is not computed."""
+"""``skip_dead_ops``: operators whose results are not used do not run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["needed_nodes"]
 def needed_nodes(graph: SSAGraph, nodes: Sequence[OpNode], fetch: Collection[str]) -> list[OpNode]:
     """The nodes that a run needs.
 
-    They write a persistable variable or one that is fetched, do something besides (print, save,
-    refuse values), or compute what one of these reads. What is fetched differs from run to run,
-    so that this belongs to plans and not to the graph.
+    A node is needed if it writes a persistable or fetched variable, has a side effect (prints,
+    saves, checks values), or computes an input of a needed node. Fetches differ from run to run, so
+    this is decided per plan and the graph keeps all nodes.
 
     Args:
         graph: the graph.
         nodes: nodes in a topological order.
-        fetch: names of what is fetched.
+        fetch: names of fetched variables.
     """
     variables = graph.program.global_block().vars
     needed: set[OpNode] = set()

@@ -1,4 +1,4 @@
-"""``fuse_elewise_add_act_ops``: an addition and its activation are one operator."""
+"""``fuse_elewise_add_act_ops``: an addition and its activation become one operator."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ACTIVATIONS = ("relu", "sigmoid", "tanh")
 class FuseAddActivation:
     """Fuse ``relu``, ``sigmoid`` and ``tanh`` with the ``elementwise_add`` that they alone read.
 
-    Their gradients, too, of which the original fuses that of ``relu`` alone; it fuses ``scale``,
-    which loses its bias there and stays as it is here. The fused operators do what their parts
-    do, in one pass where machine code is made, so the bits stay. Of a fully connected layer, the
-    matrix product is left and one pass for bias and activation.
+    Their gradients are fused, too; Paddle fuses only the gradient of ``relu``. Paddle also fuses
+    ``scale`` but loses its bias, so ``scale`` is not fused here. The fused operators compute the
+    same as their parts, with machine code in one loop, so the bits do not change. A fully connected
+    layer becomes a matrix product and one loop for bias and activation.
     """
 
     name = "fuse_elewise_add_act_ops"

@@ -1,4 +1,4 @@
-"""``fuse_all_reduce_ops``: one all-reduce for the gradients of a layer, or of several."""
+"""``fuse_all_reduce_ops``: one all-reduce for the gradients of one or several layers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["FuseAllReduce"]
 class FuseAllReduce:
     """Merge the all-reduces of parameters that share the name before the first dot.
 
-    As in the original, weight and bias of one layer go together, gradients of different element
-    types do not. With ``megabytes``, neighbouring layers do, too, until there is enough. The order
-    of additions does not change, so neither do the bits.
+    As in Paddle, weight and bias of a layer share an all-reduce, but gradients of different data
+    types do not. With ``megabytes``, neighbouring layers are merged, too, up to that size. The
+    order of additions does not change, so neither do the bits.
 
     Args:
-        megabytes: an all-reduce takes layers until it has that many (of 2**20 bytes); 0 or less
-            is one for each layer. ``FLAGS_fuse_parameter_memory_size`` if left out.
-        parameters: it also takes no further layer when it has more parameters than this; 1 or
-            less is no limit. ``FLAGS_fuse_parameter_groups_size`` if left out.
+        megabytes: an all-reduce takes layers until it has this size, in units of 2**20 bytes; 0 or
+            less: one all-reduce per layer. By default ``FLAGS_fuse_parameter_memory_size``.
+        parameters: an all-reduce with more parameters than this takes no further layer; 1 or less:
+            no limit. By default ``FLAGS_fuse_parameter_groups_size``.
     """
 
     megabytes: float = field(
@@ -49,7 +49,7 @@ class FuseAllReduce:
     def _numbers(
         self, graph: SSAGraph, layers: Sequence[Sequence[OpNode]]
     ) -> dict[OpNode, Hashable]:
-        """What tells apart the all-reduces that nodes go into."""
+        """The key of the merged all-reduce that each node goes into."""
         numbers: dict[OpNode, Hashable] = {}
         number, filled, parameters = 0, 0.0, 0
         for layer in layers:

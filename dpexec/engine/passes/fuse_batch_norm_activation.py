@@ -1,4 +1,4 @@
-"""``fuse_bn_act_ops``: batch normalization and its activation are one operator."""
+"""``fuse_bn_act_ops``: batch normalization and its activation become one operator."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["FuseBatchNormActivation"]
 
 
 class FuseBatchNormActivation:
-    """Fuse ``relu`` with the ``batch_norm`` that nobody else reads, and so the gradients.
+    """Fuse ``relu`` with a ``batch_norm`` that nothing else reads; fuse their gradients, too.
 
-    The original does so on GPUs alone. The fused operators call the kernels of their parts, so
-    the bits stay.
+    Paddle has this pass on GPUs only. The fused operators call the kernels of their parts, so the
+    bits do not change.
     """
 
     name = "fuse_bn_act_ops"

@@ -11,10 +11,9 @@ __all__ = ["FuseBroadcast"]
 
 
 class FuseBroadcast:
-    """Merge the broadcasts that go from one device to the same others.
+    """Merge broadcasts with the same source device and the same target devices.
 
-    In Reduce mode these are the updated parameters of an owner, where devices have memory of
-    their own. Values are copied, so the bits stay.
+    In Reduce mode, if devices do not share memory, an owner broadcasts its updated parameters.
     """
 
     name = "fuse_broadcast_ops"

@@ -1,4 +1,4 @@
-"""``fuse_gemm_epilogue``: bias and relu are added by the product of matrices before them."""
+"""``fuse_gemm_epilogue``: the matrix product also adds the bias and applies relu."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Changes = dict[Operator, Operator | None]
 
 
 class FuseGemmEpilogue:
-    """Make one operator of ``mul``, the bias that is added to it, and ``relu``.
+    """Fuse ``mul``, the addition of a bias, and ``relu`` into one operator.
 
-    Gradients of weight and bias become one operator as well, that of relu stays. Later versions of
-    the original have the pass, for GPUs alone, where cuBLASLt does it all in one launch; so it is
-    here. The fused operators compute what their parts do.
+    The gradients of weight and bias become one operator as well; the gradient of relu is not
+    fused. As in later versions of Paddle, the pass is for GPUs only, where cuBLASLt does everything
+    in one launch. The fused operators compute the same as their parts.
     """
 
     name = "fuse_gemm_epilogue"
@@ -58,7 +58,7 @@ def _activations(uses: Uses) -> Changes:
 
 
 def _adds_bias(add: Operator, product: Operator) -> bool:
-    """Whether a number per column is added to a product of matrices, all of one type."""
+    """Whether ``add`` adds one number per column to a matrix product of the same data type."""
     (weight,), (bias,) = product.inputs["Y"], add.inputs["Y"]
     found = product.block._find_var_recursive(weight), add.block._find_var_recursive(bias)
     if any(var is None or var.type != VarType.LOD_TENSOR for var in found):

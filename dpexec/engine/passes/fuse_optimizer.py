@@ -1,4 +1,4 @@
-"""``fuse_all_optimizer_ops``: one operator updates all parameters of an optimizer."""
+"""``fuse_all_optimizer_ops``: one operator updates all parameters of one optimizer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["FuseOptimizer"]
 class FuseOptimizer:
     """Merge updates of a device (``adam``, ``momentum``, ``sgd``) that differ in variables alone.
 
-    Those of one group have the same attributes, learning rate and element type. Sparse gradients
-    stay apart, as in the original. In Reduce mode every owner gets an operator of its own. Every
-    parameter is updated by the kernel that updated it before, so the bits stay.
+    The updates of a group have the same attributes, learning rate and data type. As in Paddle,
+    updates with sparse gradients are not merged. In Reduce mode every owner gets its own fused
+    operator. The kernel of each parameter is the same as before, so the bits do not change.
     """
 
     name = "fuse_all_optimizer_ops"

@@ -11,9 +11,9 @@ _FUSED = "fuse_relu_before_depthwise_conv"
 
 
 class FuseReluDepthwiseConv:
-    """Let ``depthwise_conv2d`` and its gradient take the input of the ``relu`` before them.
+    """Let ``depthwise_conv2d`` and its gradient apply the ``relu`` of their input themselves.
 
-    The original does so on GPUs alone. The kernel calls that of ``relu``, so the bits stay.
+    Paddle has this pass on GPUs only. The kernel calls that of ``relu``, so the bits do not change.
     """
 
     name = "fuse_relu_depthwise_conv"
@@ -29,7 +29,7 @@ class FuseReluDepthwiseConv:
 
 
 def _without(uses: Uses, position: int) -> dict[Operator, Operator | None]:
-    """What becomes of a relu and those that read it; nothing if others read it, too."""
+    """The replacements for a relu and its readers; none if other operators read it, too."""
     relu = uses.ops[position]
     (x,), (out,) = relu.inputs["X"], relu.outputs["Out"]
     readers = uses.readers[out]
@@ -58,7 +58,7 @@ def _without(uses: Uses, position: int) -> dict[Operator, Operator | None]:
 
 
 def _taking(conv: Operator, image: str, flow: dict[str, list[str]]) -> Operator:
-    """The same operator on the input of the relu."""
+    """The convolution operator, reading the relu's input."""
     inputs, outputs = {**conv.inputs, "Input": [image]}, {**conv.outputs, **flow}
     attrs = {**conv.attrs, _FUSED: True}
     return Operator(conv.block, conv.type, inputs, outputs, attrs, conv.callsite, False)

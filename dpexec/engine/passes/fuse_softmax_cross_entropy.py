@@ -1,4 +1,4 @@
-"""``fuse_softmax_with_cross_entropy``: a softmax and its cross entropy are one operator."""
+"""``fuse_softmax_with_cross_entropy``: a softmax and its cross entropy become one operator."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Changes = dict[Operator, Operator | None]
 
 
 class FuseSoftmaxCrossEntropy:
-    """Put ``softmax_with_cross_entropy`` in the place of ``softmax`` and ``cross_entropy2``.
+    """Replace ``softmax`` and ``cross_entropy2`` by ``softmax_with_cross_entropy``.
 
-    Their gradients, too, if nothing else has a gradient for the softmax. Softmax and loss keep
-    their bits. The gradient is ``softmax - label`` and no longer a quotient by the softmax times
-    the softmax: it differs by rounding, by 1e-6 of its size, and it is a number where the softmax
-    is 0. fluid's users choose this by calling ``layers.softmax_with_cross_entropy``.
+    Their gradients are fused if nothing else contributes to the gradient of the softmax. Softmax
+    and loss keep their bits. The gradient becomes ``softmax - label``, without dividing and
+    multiplying by the softmax: it differs by rounding, 1e-6 relative, and it is finite where the
+    softmax is 0. fluid's users get the same by calling ``layers.softmax_with_cross_entropy``.
     """
 
     name = "fuse_softmax_with_cross_entropy"
@@ -40,7 +40,7 @@ def _along_last_axis(op: Operator) -> bool:
 
 
 def _together(uses: Uses, position: int) -> Changes:
-    """What becomes of a softmax, its loss and their gradients; nothing if it cannot be."""
+    """The replacements for a softmax, its loss and their gradients; none if they cannot fuse."""
     softmax = uses.ops[position]
     (result,) = softmax.outputs["Out"]
     losses = [r for r in uses.readers[result] if uses.ops[r].type == "cross_entropy2"]
@@ -64,7 +64,7 @@ def _together(uses: Uses, position: int) -> Changes:
 
 
 def _gradients(uses: Uses, loss: Operator, result: str) -> Changes | None:
-    """What becomes of both gradients; None if something else reads what they share."""
+    """The replacements for both gradients; None if others read the gradient between them."""
     shared = [name for slot in ("MatchX", "XShape") for name in loss.outputs.get(slot, [])]
     readers = {reader for name in roles.present(shared) for reader in uses.readers[name]}
     if not readers:

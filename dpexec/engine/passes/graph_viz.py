@@ -1,4 +1,4 @@
-"""The pass ``graph_viz_pass`` of fluid: writes the graph of the replicas as it finds it."""
+"""fluid's ``graph_viz_pass``, which writes the current graph of the replicas to a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["GraphViz"]
 
 
 class GraphViz:
-    """Writes a DOT file when its turn comes; its attribute ``graph_viz_path`` says where."""
+    """Writes a DOT file to the path in its attribute ``graph_viz_path``."""
 
     name = "graph_viz_pass"
 
@@ -46,7 +46,7 @@ class GraphViz:
         """Write the file; changes nothing.
 
         Raises:
-            EnforceNotMet: nobody said where.
+            EnforceNotMet: ``graph_viz_path`` is not set.
             OSError: the folder does not exist or cannot be written.
         """
         if not self.has("graph_viz_path"):

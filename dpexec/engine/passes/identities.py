@@ -1,4 +1,4 @@
-"""``remove_identities``: nobody computes a copy of what is there."""
+"""``remove_identities``: operators that only copy a value are removed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["RemoveIdentities"]
 
 
 class RemoveIdentities:
-    """Let those that read a copy read the original.
+    """Let readers of a copy read the original.
 
-    Copies are the results of operators that declare ``copies``: of ``assign``, of ``scale`` by 1
-    without bias, of ``cast`` to the same element type and of ``reshape2`` to the same shape, where
-    the original keeps its value as long as the copy is read.
+    Copies are results of operators that declare ``copies``: ``assign``, ``scale`` by 1 without
+    bias, ``cast`` to the same data type and ``reshape2`` to the same shape. The original must keep
+    its value as long as the copy is read.
     """
 
     name = "remove_identities"

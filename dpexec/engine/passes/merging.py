@@ -1,4 +1,4 @@
-"""Several nodes become one."""
+"""Helpers for passes that merge several nodes into one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Group:
     first_reader: float = float("inf")
 
     def takes(self, node: OpNode) -> bool:
-        """Whether nobody before ``node`` needs what the group computes."""
+        """Whether no node before ``node`` needs a result of the group."""
         return node.id < self.first_reader
 
     def add(self, node: OpNode) -> None:
@@ -26,12 +26,12 @@ class _Group:
 
 
 def mergeable(keyed: Iterable[tuple[Hashable, OpNode]], least: int = 2) -> list[list[OpNode]]:
-    """Groups of nodes that may run where the last of them does.
+    """Groups of nodes that may run at the position of their last node.
 
     Args:
-        keyed: nodes in the graph's order, each with a key; None keeps a node by itself. Only
-            nodes of one key come together.
-        least: smaller groups are left out.
+        keyed: nodes in the graph's order, each with a key. Only nodes with equal keys are grouped;
+            a node with the key None stays alone.
+        least: smallest group size; smaller groups are left out.
     """
     done: list[_Group] = []
     opened: dict[Hashable, _Group] = {}
@@ -46,11 +46,11 @@ def mergeable(keyed: Iterable[tuple[Hashable, OpNode]], least: int = 2) -> list[
 
 
 def merge(graph: SSAGraph, merged: Iterable[tuple[list[OpNode], OpNode]]) -> bool:
-    """Put nodes without edges in the place of groups of nodes, whose variables they take over.
+    """Replace groups of nodes by single nodes, which take over the groups' edges.
 
     Args:
         graph: the graph.
-        merged: a group, in order, and the node for it.
+        merged: pairs of a group, in order, and the node that replaces it, without edges so far.
 
     Returns:
         Whether there was any group.
@@ -72,10 +72,10 @@ def merge(graph: SSAGraph, merged: Iterable[tuple[list[OpNode], OpNode]]) -> boo
 
 
 def merged_collective(group: list[OpNode]) -> OpNode:
-    """A collective for several of one kind.
+    """A collective that does the work of several.
 
     Args:
-        group: of one kind, device and body.
+        group: collectives of the same kind, device and body.
     """
     last = group[-1]
     name = f"fused_{last.kind}"

@@ -1,4 +1,4 @@
-"""Two operators, one of which alone reads what the other computes."""
+"""Pairs of operators that can be fused: only the second one reads the first one's result."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ __all__ = ["fused", "pairs"]
 def pairs(
     uses: Uses, first: str, slot: str, second: Collection[str], *, at_second: bool = False
 ) -> Iterator[tuple[Operator, Operator]]:
-    """Pairs of operators that can be one.
+    """Find pairs of operators that can be fused.
 
     Args:
-        uses: who reads and writes what.
-        first: type of the operator that comes first.
-        slot: its output that the second one alone reads.
-        second: types of the operator that comes second.
-        at_second: whether it is enough that the first one may run where the second does.
+        uses: the operators' reads and writes.
+        first: type of the first operator.
+        slot: the output slot of the first operator that only the second one reads.
+        second: types of the second operator.
+        at_second: whether the fused operator runs at the second position; False: either position
+            must be possible.
 
     Yields:
-        Both operators. What each reads besides is the same at the other's position, and what one
-        writes besides nobody touches until there.
+        Both operators. Their other inputs have the same values at both positions, and no operator
+        between them touches their other outputs.
     """
     for position, op in enumerate(uses.ops):
         if op.type != first or len(op.outputs.get(slot, [])) != 1:
@@ -42,7 +43,7 @@ def pairs(
 
 
 def _movable(uses: Uses, first: int, second: int, at_second: bool) -> bool:
-    """Whether two operators may run at the position of either, or at that of the second."""
+    """Whether both operators may run at either position, or with ``at_second`` at the second."""
     one, two = uses.ops[first], uses.ops[second]
     besides = [name for name in two.input_arg_names if name not in one.output_arg_names]
     if not uses.same([*one.input_arg_names, *([] if at_second else besides)], first + 1, second):
@@ -63,7 +64,7 @@ def fused(
     outputs: Mapping[str, list[str]],
     attrs: Mapping[str, Any],
 ) -> Operator:
-    """An operator that does the work of both; the roles are those of the first."""
+    """An operator that does the work of both, with the role of the first."""
     role_var = [*first.role_var, *second.role_var]
     kept = {**attrs, **first.origin_attrs(), roles.ROLE_VAR: role_var}
     return Operator(first.block, type, inputs, outputs, kept, first.callsite)

@@ -1,4 +1,4 @@
-"""Operators go whose results are there already, and who reads these reads other variables."""
+"""Removes redundant operators and renames the inputs of their readers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ __all__ = ["read_instead"]
 
 
 def read_instead(operators: Operators, found: Callable[[int, Operator], Mapping[str, str]]) -> bool:
-    """Remove operators whose results are there already; tell whether there were any.
+    """Remove operators whose results other variables hold; tell whether there were any.
 
     Args:
-        operators: are rewritten.
-        found: takes the position of an operator, and the operator with what it reads by then; gives
-            for each of its results the variable to read in its place, nothing if it must stay.
+        operators: the operators, changed in place.
+        found: called with an operator's position and the operator with its inputs renamed so far.
+            It maps each result to the variable to read instead, or returns an empty mapping to
+            keep the operator.
     """
     names: dict[str, str] = {}
     changes: dict[Operator, Operator | None] = {}

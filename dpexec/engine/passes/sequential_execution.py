@@ -12,7 +12,7 @@ __all__ = ["SequentialExecution"]
 class SequentialExecution:
     """Add a control variable between consecutive operators of each device.
 
-    Scale LossGrad has no inputs, in the original neither, and its reader waits for it anyway.
+    As in Paddle, Scale LossGrad gets no inputs; its reader waits for it anyway.
     """
 
     name = "enable_sequential_execution"

@@ -1,4 +1,4 @@
-"""``sync_batch_norm``: batch normalization by the statistics of the whole batch."""
+"""``sync_batch_norm``: batch normalization with the statistics of the batch on all devices."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _OWN = ("momentum", "epsilon", "data_layout")
 
 
 class SyncBatchNorm:
-    """Split ``batch_norm`` and its gradient where the sums over all devices are needed.
+    """Split ``batch_norm`` and its gradient at the point where sums over all devices are needed.
 
-    Between the halves, replication puts a collective ``all_sum``. N devices then give what one
-    device gives for the whole batch, up to rounding; this pass changes numbers, as it should.
-    Operators that use or keep moving statistics alone stay as they are.
+    Replication puts an ``all_sum`` collective between the halves. N devices then compute, up to
+    rounding, the result of one device on the whole batch; unlike other passes, this one is meant to
+    change numbers. Operators that only use moving statistics are not changed.
     """
 
     name = "sync_batch_norm"

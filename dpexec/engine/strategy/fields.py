@@ -1,4 +1,4 @@
-"""Strategies: objects whose attributes are declared, checked, and fixed once they were used."""
+"""Strategies: objects with declared, checked attributes that are frozen once compiled with."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Field:
         default: the initial value.
         kind: what may be assigned: ``bool``, ``int``, ``str``, an enum, or a checking function.
         doc: one line for ``help()``.
-        effective: False for what fluid has and dpexec accepts, but which changes nothing here;
-            assigning another value than the default says so once.
+        effective: False for a field of fluid that has no effect in dpexec; assigning a value other
+            than the default warns once.
     """
 
     def __init__(self, default: Any, kind: Any, doc: str, effective: bool = True) -> None:
@@ -75,7 +75,7 @@ def _say_once(owner: str, name: str) -> None:
 
 
 class Strategy:
-    """Fields, which nobody changes any more once a program was compiled with them."""
+    """Base class of objects with fields, which are frozen once a program was compiled with them."""
 
     _values: dict[str, Any]
     _frozen_by: str | None
@@ -88,7 +88,7 @@ class Strategy:
 
     @classmethod
     def fields(cls) -> dict[str, Field]:
-        """All fields by name, those of the classes that it extends first."""
+        """All fields by name, those of base classes first."""
         declared = (item for kind in reversed(cls.__mro__) for item in vars(kind).items())
         return {name: value for name, value in declared if isinstance(value, Field)}
 
@@ -125,10 +125,10 @@ class Strategy:
         return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in changed.items())})"
 
     def with_fields(self, **values: Any) -> Self:
-        """Another strategy, which no program was compiled with, that differs in some fields.
+        """A copy that can be changed, with other values in some fields.
 
         Args:
-            values: by name of the field; the others are as they are here.
+            values: new values by field name; other fields are copied.
 
         Raises:
             AttributeError: there is no such field.
@@ -140,7 +140,7 @@ class Strategy:
         return made
 
     def freeze(self, by: str) -> None:
-        """Refuse changes from now on: the strategy was compiled into a plan."""
+        """Reject changes from now on, as a program was compiled with the strategy."""
         object.__setattr__(self, "_frozen_by", by)
 
     def was_compiled(self) -> bool:
@@ -149,11 +149,11 @@ class Strategy:
 
 
 def optional_bool(name: str, value: Any) -> bool | None:
-    """What a field may be assigned that is True, False or None.
+    """Check a value for a field that is True, False or None.
 
     Args:
-        name: of the field.
-        value: what is assigned.
+        name: the field's name.
+        value: the assigned value.
 
     Raises:
         EnforceNotMet: it is something else.
@@ -164,11 +164,11 @@ def optional_bool(name: str, value: Any) -> bool | None:
 
 
 def positive(name: str, value: Any) -> int:
-    """What a field may be assigned that is an integer of at least 1.
+    """Check a value for a field that is an integer of at least 1.
 
     Args:
-        name: of the field.
-        value: what is assigned.
+        name: the field's name.
+        value: the assigned value.
 
     Raises:
         TypeError: it is something else.
@@ -179,11 +179,11 @@ def positive(name: str, value: Any) -> int:
 
 
 def strings(name: str, value: Any) -> Any:
-    """What a field may be assigned that is a list, tuple or set of strings; gives a copy.
+    """Check a value for a field that is a list, tuple or set of strings; returns a copy.
 
     Args:
-        name: of the field.
-        value: what is assigned.
+        name: the field's name.
+        value: the assigned value.
 
     Raises:
         TypeError: it is something else.
@@ -194,7 +194,7 @@ def strings(name: str, value: Any) -> Any:
 
 
 def one_of(*known: str) -> Callable[[str, Any], str]:
-    """What checks a field that is one of some words, or else raises ValueError.
+    """A check for a field that takes one of some words; it raises ValueError for others.
 
     Args:
         known: the words.

@@ -19,14 +19,14 @@ _OF_FLUID = {
     "fuse_bn_act_ops": "fuse_bn_act_pass",
     "fuse_elewise_add_act_ops": "fuse_elewise_add_act_pass",
 }
-"""fluid's names of passes that are not called after their field of BuildStrategy."""
+"""fluid's names of passes whose names differ from their BuildStrategy field."""
 
 
 _BUILT_IN: tuple[type[OperatorPass] | type[Pass], ...] = (*REWRITES, *PASSES)
 
 
 class ListedPass:
-    """A pass as the list shows it.
+    """An entry of the list of passes.
 
     Args:
         step: the pass, or the class of a built-in one.
@@ -45,7 +45,7 @@ class ListedPass:
         return False
 
     def set(self, attribute: str, value: Any) -> NoReturn:
-        """Refuse an attribute.
+        """Reject an attribute.
 
         Raises:
             EnforceNotMet: always.
@@ -54,20 +54,20 @@ class ListedPass:
 
 
 class PassBuilder:
-    """What ``BuildStrategy._finalize_strategy_and_create_passes()`` gives.
+    """The return value of ``BuildStrategy._finalize_strategy_and_create_passes()``.
 
-    Built-in passes run in their own order, those that were added behind those of their kind.
+    Built-in passes run in a fixed order; a user's passes run after the built-in ones of their kind.
 
     Args:
-        strategy: a BuildStrategy, whose passes these are; what is done here is done to it.
-        appended: what users have added to it: rewrites of operators, and passes over graphs.
+        strategy: the BuildStrategy with these passes; changes here change it.
+        appended: the user's passes: over operators, and over graphs.
     """
 
     def __init__(self, strategy: Strategy, appended: tuple[list[OperatorPass], list[Pass]]) -> None:
         self._strategy, self._appended = strategy, appended
 
     def all_passes(self) -> list[ListedPass | GraphViz]:
-        """The passes that are on, in the order in which they run."""
+        """The enabled passes, in the order in which they run."""
         rewrites, passes = self._appended
         on = [step for step in REWRITES if self._is_on(step)], rewrites
         behind = [step for step in PASSES if self._is_on(step)], passes
@@ -102,14 +102,14 @@ class PassBuilder:
         return ListedPass(found[name])
 
     def insert_pass(self, index: int, name: str) -> ListedPass | GraphViz:
-        """Add a pass at some place.
+        """Add a pass at a position, which must be the end.
 
         Args:
-            index: where; only behind all passes that are there.
+            index: the number of passes so far.
             name: as for :meth:`append_pass`.
 
         Raises:
-            EnforceNotMet: as there, or the place is another one.
+            EnforceNotMet: as for :meth:`append_pass`, or the position is not the end.
         """
         end = len(self.all_passes())
         if index != end:
@@ -120,13 +120,13 @@ class PassBuilder:
         return self.append_pass(name)
 
     def remove_pass(self, index: int) -> None:
-        """Take a pass away; a built-in one is switched off.
+        """Remove a pass; a built-in one is switched off.
 
         Args:
-            index: which of :meth:`all_passes`.
+            index: position in :meth:`all_passes`.
 
         Raises:
-            EnforceNotMet: there is none, or a program was compiled with the strategy.
+            EnforceNotMet: no pass has this position, or a program was compiled with the strategy.
         """
         self._check_open()
         passes = self.all_passes()

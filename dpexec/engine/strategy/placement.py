@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _logger = logging.getLogger(__name__)
-_told: set[str] = set()  # why steps are dask tasks: each reason is told once
+_told: set[str] = set()  # reasons for running steps as dask tasks that were already logged
 
 _LOCAL = {
     "threads": "threads",
@@ -38,22 +38,22 @@ _LOCAL = {
     "synchronous": "sync",
     "single-threaded": "sync",
 }
-"""What ``dask.config`` calls the schedulers of one process."""
+"""The names in ``dask.config`` of schedulers within one process."""
 
 
 def scheduler_in_force(asked: Any = None) -> Any:
-    """What runs a program, by dask's convention.
+    """The scheduler that runs a program, chosen as dask chooses it.
 
     Args:
         asked: ``ExecutionStrategy.scheduler``. None takes the scheduler of ``dask.config``, else
-            the active client, else the threads.
+            the active client, else threads.
 
     Returns:
         ``"threads"``, ``"sync"``, or a ``distributed.Client``.
 
     Raises:
-        RuntimeError: ``"distributed"`` was asked for, and there is no active client; or the client
-            is asynchronous.
+        RuntimeError: ``"distributed"`` was asked for without an active client, or the client is
+            asynchronous.
     """
     asked = _configured() if asked is None else asked
     if asked is None:
@@ -76,7 +76,7 @@ def scheduler_in_force(asked: Any = None) -> Any:
 
 
 def _configured() -> Any:
-    """The scheduler that ``dask.config`` has for steps; None: none, or one that cannot make any."""
+    """The scheduler in ``dask.config``; None if there is none, or if it cannot run steps."""
     named = dask.config.get("scheduler", None)
     if named is None:
         return None
@@ -96,7 +96,7 @@ def _configured() -> Any:
 
 
 def threads_configured() -> int | None:
-    """How many threads ``dask.config`` asks for: ``num_workers``, or those of a pool of threads."""
+    """The number of threads in ``dask.config``: ``num_workers``, or the size of its thread pool."""
     for name in ("num_workers", "pool", "scheduler"):
         found = dask.config.get(name, None)
         if isinstance(found, int):
@@ -113,13 +113,13 @@ def collectives_in_force(
 ) -> str | None:
     """How the workers of a cluster exchange values.
 
-    With ``"auto"`` as a gang, unless it cannot run the program: it does not divide batches inside
-    of a step (ParallelDo), and its members meet at sockets, which workers of one process have on
-    Linux alone.
+    ``"auto"`` takes a gang unless it cannot run the program. A gang cannot divide batches inside a
+    step (ParallelDo), and its members connect by sockets, which workers within one process support
+    on Linux only.
 
     Args:
-        strategy: what is asked for.
-        scheduler: what runs the program, see :func:`scheduler_in_force`.
+        strategy: the strategy with the requested kind.
+        scheduler: the scheduler that runs the program, see :func:`scheduler_in_force`.
         program: the program.
 
     Returns:
@@ -144,10 +144,10 @@ def collectives_in_force(
 def active_client() -> Any:
     """The ``distributed.Client`` that dask itself would use here, or None.
 
-    Inside of a dask task there is none: a worker whose threads wait for tasks on the same workers
-    could wait for itself.
+    Inside a dask task it is None: a worker's thread that waits for tasks on the same workers could
+    wait for itself.
     """
-    distributed = sys.modules.get("distributed")  # nobody has a client who has not imported it
+    distributed = sys.modules.get("distributed")  # without this import there can be no client
     if distributed is None or _inside_a_task(distributed):
         return None
     try:
@@ -167,12 +167,12 @@ def _inside_a_task(distributed: Any) -> bool:
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     """One ``CPUPlace`` per CPU device.
 
-    With an active dask client, or another one that ``dpexec run --scheduler`` set, these are the
-    devices of its cluster: one per worker, or ``CPU_NUM`` per worker.
+    With an active dask client, or one set by ``dpexec run --scheduler``, these are the devices of
+    its cluster: one per worker, or ``CPU_NUM`` per worker.
 
     Args:
-        device_count: how many; None takes ``CPU_NUM``, else the CPUs available to the process,
-            or all devices of the cluster.
+        device_count: number of devices; None takes ``CPU_NUM``, else the CPUs available to the
+            process, or all devices of the cluster.
 
     Raises:
         ValueError: ``CPU_NUM`` is not an integer.
@@ -184,10 +184,10 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
 
 
 def cpu_places_on(scheduler: Any) -> list[CPUPlace]:
-    """All CPU devices that a scheduler has, see :func:`cpu_places`.
+    """All CPU devices of a scheduler, see :func:`cpu_places`.
 
     Args:
-        scheduler: what :func:`scheduler_in_force` found.
+        scheduler: the result of :func:`scheduler_in_force`.
     """
     if isinstance(scheduler, str):
         return places.cpu_places()
@@ -195,10 +195,10 @@ def cpu_places_on(scheduler: Any) -> list[CPUPlace]:
 
 
 def cuda_places_on(scheduler: Any) -> list[CUDAPlace]:
-    """All GPUs that a scheduler has: one per worker of a cluster, else those of this process.
+    """All GPUs of a scheduler: one per worker of a cluster, or those of this process.
 
     Args:
-        scheduler: what :func:`scheduler_in_force` found.
+        scheduler: the result of :func:`scheduler_in_force`.
 
     Raises:
         AssertionError: no GPU can be used in this process.
@@ -216,8 +216,8 @@ def workers_of(client: Any) -> list[str]:
         client: a connected ``distributed.Client``.
 
     Raises:
-        RuntimeError: there are none, or the scheduler does not answer.
-        ClusterError: none of them has what ``dask.annotate`` wants.
+        RuntimeError: there are no workers, or the scheduler does not answer.
+        ClusterError: no worker fulfils the restrictions of ``dask.annotate``.
     """
     from dpexec.engine.dask.annotations import those_wanted, wanted_here
     from dpexec.engine.dask.waiting import Contact  # distributed loads with a client only
@@ -234,12 +234,12 @@ def workers_of(client: Any) -> list[str]:
 def place_replicas(count: int, workers: Sequence[str]) -> list[str]:
     """The worker of each replica: blocks of neighbours, as equal as possible.
 
-    Sums of gradients go in the order of the replicas, so those of a block can be added up before
-    anything travels. With fewer replicas than workers, the last workers get none.
+    Gradients are summed in the order of the replicas, so a worker can sum those of its own block
+    before anything is sent. With fewer replicas than workers, the last workers get none.
 
     Args:
-        count: of replicas.
-        workers: their addresses.
+        count: number of replicas.
+        workers: addresses of the workers.
 
     Example:
         >>> place_replicas(5, ["a", "b"])

@@ -22,7 +22,7 @@ class ReduceStrategy(ShownByName, enum.Enum):
 
 
 class GradientScaleStrategy(ShownByName, enum.Enum):
-    """What the gradient of the loss is seeded with on each device."""
+    """The initial gradient of the loss on each device."""
 
     CoeffNumDevice = 0
     One = 1
@@ -31,7 +31,7 @@ class GradientScaleStrategy(ShownByName, enum.Enum):
 
 @dataclass
 class StrategyDefaults:
-    """What new strategy objects start from; ``dpexec run --mode`` and ``--scheduler`` set it."""
+    """The strategies' defaults, set by ``dpexec run --mode`` and ``--scheduler``."""
 
     reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
     scheduler: Any = None
@@ -60,30 +60,30 @@ class BuildStrategy(Strategy):
     ``task_granularity`` is dpexec's own: ``"segment"`` (few coarse dask tasks) or ``"op"`` (one
     dask task per operator, for exploration); both give the same bits.
 
-    ``product_precision``, too: with ``"bfloat16"`` the operators ``mul`` and ``matmul`` and their
-    gradients round float32 operands to bfloat16 and add the products up in float32 (oneDNN; the
-    processor must have AVX512_BF16 or AMX_BF16; cuBLAS on GPUs of compute capability 8.0 or more,
-    which have ``"tf32"``, too: operands of 10 bits; ``conv2d`` and ``depthwise_conv2d`` are
-    products there as well). Parameters, their updates, results and all
-    other operators stay float32. Under FLAGS_check_nan_inf, operators run on NumPy, in float32.
+    ``product_precision`` is dpexec's own, too. With ``"bfloat16"``, ``mul``, ``matmul`` and their
+    gradients round float32 operands to bfloat16 and sum in float32. CPUs need AVX512_BF16 or
+    AMX_BF16 (oneDNN); GPUs need compute capability 8.0 (cuBLAS). GPUs also have ``"tf32"``,
+    operands with 10 bits, and use the setting for ``conv2d`` and ``depthwise_conv2d``, too.
+    Parameters, their updates, results and all other operators stay float32. Under
+    FLAGS_check_nan_inf, operators run on NumPy, in float32.
 
-    ``allow_cuda_graph_capture``, which later versions of fluid have, makes CUDA graphs of pieces
-    of a task whose operators look at no value (:mod:`dpexec.engine.gpu.graphs`): one launch
-    instead of hundreds. Recorded steps, and those under FLAGS_check_nan_inf, are launched one by
+    ``allow_cuda_graph_capture``, a field of later fluid versions, makes CUDA graphs of pieces of a
+    task whose operators read no values on the host (:mod:`dpexec.engine.gpu.graphs`): one launch
+    instead of hundreds. Recorded steps, and steps under FLAGS_check_nan_inf, launch kernels one by
     one.
 
-    So are the passes ``skip_dead_ops``, ``remove_identities``, ``common_subexpressions``,
-    ``constant_folding`` and ``fuse_softmax_with_cross_entropy``, and those that later versions of
-    fluid have: ``enable_addto``, and on GPUs ``fuse_gemm_epilogue``. All passes keep all bits but
-    ``sync_batch_norm``, which it is there for, ``fuse_softmax_with_cross_entropy`` (its class says
-    how close results are) and, as cuBLASLt may add up in another order, ``fuse_gemm_epilogue``;
-    what a pass removed can still be fetched. Passes of one's own run, too: `append_pass`.
+    The passes ``skip_dead_ops``, ``remove_identities``, ``common_subexpressions``,
+    ``constant_folding`` and ``fuse_softmax_with_cross_entropy`` are dpexec's own. ``enable_addto``
+    and, on GPUs, ``fuse_gemm_epilogue`` come from later fluid versions. Three passes change bits:
+    ``sync_batch_norm`` by design, ``fuse_softmax_with_cross_entropy`` (its class says how much) and
+    ``fuse_gemm_epilogue``, as cuBLASLt may sum in another order. Variables that a pass removed can
+    still be fetched. `append_pass` adds a user's own pass.
 
-    ``fuse_all_reduce_ops`` puts the gradients of a layer together, or those of neighbouring layers
-    until there are ``FLAGS_fuse_parameter_memory_size`` MB or more than
-    ``FLAGS_fuse_parameter_groups_size`` parameters, as these flags are when the program is
-    compiled. Without them, a collective task takes layers until its latency is small against
-    their transfer, and no more, so that it starts while the backward pass goes on.
+    ``fuse_all_reduce_ops`` merges the all-reduces of a layer, or of neighbouring layers until they
+    have ``FLAGS_fuse_parameter_memory_size`` MB or more than ``FLAGS_fuse_parameter_groups_size``
+    parameters; the flags are read when the program is compiled. Without these flags, a collective
+    task takes layers only until its latency is small against the transfer time, so that it can
+    start during the backward pass.
     """
 
     appended: tuple[list[OperatorPass], list[Pass]]
@@ -154,10 +154,10 @@ class BuildStrategy(Strategy):
         object.__setattr__(self, "appended", ([], []))
 
     def with_fields(self, **values: Any) -> Self:
-        """Another strategy with the same passes that differs in some fields.
+        """A copy with the same passes and other values in some fields.
 
         Args:
-            values: by name of the field; the others are as they are here.
+            values: new values by field name; other fields are copied.
 
         Raises:
             AttributeError: there is no such field.
@@ -168,19 +168,19 @@ class BuildStrategy(Strategy):
         return made
 
     def append_pass(self, step: OperatorPass | Pass) -> None:
-        """Let a pass of one's own run, behind the built-in ones of its kind.
+        """Add a user's pass, which runs after the built-in ones of its kind.
 
         Args:
-            step: an object with a ``name`` and one of two methods, which rewrites in place and
-                returns whether anything changed. ``rewrite(operators)`` gets the operators of the
-                program before they are replicated
-                (:class:`dpexec.engine.graph.operators.Operators`), ``apply(graph)`` the graph of
-                the replicas (:class:`dpexec.engine.graph.ssa.SSAGraph`). For a cluster it must be
-                something that cloudpickle can send to workers.
+            step: an object with a ``name`` and one of two methods, which rewrites its argument in
+                place and returns whether anything changed. ``rewrite(operators)`` gets the
+                operators before replication (:class:`dpexec.engine.graph.operators.Operators`),
+                ``apply(graph)`` the graph of the replicas
+                (:class:`dpexec.engine.graph.ssa.SSAGraph`). On a cluster, cloudpickle must be able
+                to send the object to workers.
 
         Raises:
-            TypeError: it has no name, or not exactly one of these methods.
-            ValueError: a pass or field of this name is there already.
+            TypeError: ``step`` has no name, or not exactly one of these methods.
+            ValueError: a pass or field of this name exists already.
             EnforceNotMet: a program was compiled with the strategy.
 
         Example:
@@ -218,22 +218,22 @@ class ExecutionStrategy(Strategy):
 
     ``scheduler`` is dpexec's own: ``"threads"`` (dask's threaded scheduler), ``"sync"`` (one
     thread, for a debugger), ``"distributed"`` (the active ``dask.distributed.Client``), or a
-    client. With None it is what dask itself would take: a local scheduler that ``dask.config``
-    names, else an active client, else the threads. ``trace`` records what ran when.
+    client. None takes the scheduler that dask itself would take: a local scheduler named in
+    ``dask.config``, else an active client, else threads. ``trace`` records a timeline.
 
-    In a ``"gang"`` every worker of a cluster has one task that stays. It takes steps from the
-    client over a direct connection, and workers exchange gradients among themselves: through
-    shared memory on one host, else through sockets. With ``collectives = "tasks"`` every segment
-    and collective is a dask task, which shows more and is slower. Both give the same bits.
-    ``"auto"``, the default, takes a gang unless it cannot run the program (one with ParallelDo, or
-    workers without sockets); then it takes tasks, and logs why.
+    In a ``"gang"`` every worker of a cluster runs one long task. It receives steps from the client
+    over a direct connection, and the workers exchange gradients with each other: through shared
+    memory on one host, else through sockets. With ``collectives = "tasks"`` every segment and
+    collective is a dask task, which shows more and is slower. Both give the same bits. The default
+    ``"auto"`` takes a gang unless it cannot run the program (with ParallelDo, or on workers without
+    sockets); then it takes tasks and logs the reason.
 
-    When a worker of a cluster is lost, or silent for ``collective_timeout`` seconds while others
-    wait for it, its replicas move to other workers, and the run goes on from the last complete
-    step, with the same bits. With ``recovery = "mirror"``, what only one replica has (in Reduce
-    mode the state of optimizers, in general statistics of its own samples) goes to a second worker
-    at every step for that. With ``"checkpoint"`` it does not: if such state is lost, the run ends
-    with an error, and training goes on from a checkpoint.
+    If a worker of a cluster is lost, or does not answer for ``collective_timeout`` seconds while
+    others wait for it, its replicas move to other workers, and the run continues from the last
+    complete step, with the same bits. With ``recovery = "mirror"``, state that only one replica has
+    (optimizer state in Reduce mode, statistics of its own samples) is copied to a second worker at
+    every step. With ``"checkpoint"`` it is not: if such state is lost, the run ends with an error,
+    and training has to restart from a checkpoint.
     """
 
     num_threads = Field(0, int, "Size of the thread pool; 0 means 4 per device.")

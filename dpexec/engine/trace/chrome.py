@@ -1,6 +1,6 @@
 """The JSON that chrome://tracing and ui.perfetto.dev open.
 
-It holds every event once: the rows that those tools draw are what dpexec reads back.
+Every event is stored once: dpexec reads back the same rows that those tools draw.
 
 Format: "Trace Event Format" of the Chromium project: complete events (ph "X"), metadata ("M"),
 arrows between tasks ("s" to "f"), counters ("C"), steps as markers ("i") and spans ("b" to "e");
@@ -20,7 +20,7 @@ __all__ = ["from_chrome", "to_chrome"]
 _NANO = 1_000_000_000
 _NANO_OF_MICRO = 1000
 _FACTS = ("key", "step", "node", "device")
-_ARGS = "args"  # where the args of an event lie whose names are those of its fields
+_ARGS = "args"  # key for those args of an event whose names equal names of its fields
 
 Track = tuple[int, str]
 """Number of the process, and name of the track."""
@@ -30,17 +30,17 @@ Row = dict[str, Any]
 def to_chrome(trace: Trace) -> dict[str, Any]:
     """Return the trace in Chrome's format.
 
-    There is a process for every device, one for what devices do together, and one for what comes in
-    and goes out; in each a track for every thread, on which what a task did lies inside of it.
-    Arrows go from a task to those that wait for it. Counters show the memory of each device and the
-    bytes that were moved. Markers say where steps begin and end.
+    There is a process for every device, one for collectives, and one for feeds and fetches. Each
+    has a track per thread, on which operators lie inside their tasks. Arrows lead from a task to
+    the tasks that wait for it. Counters show the memory of each device and the bytes moved. Markers
+    show where steps begin and end.
 
     Args:
         trace: What to export.
 
     Returns:
-        A JSON object with "traceEvents", "displayTimeUnit" and "otherData": the trace, of whose
-        events it says no more than the rows do not.
+        A JSON object with "traceEvents", "displayTimeUnit" and "otherData", which holds the rest of
+        the trace that the rows lack.
     """
     clock = _Clock(min([trace.span[0], *(item.time for item in trace.memory)], default=0.0))
     placed = list(_placed(trace))
@@ -68,7 +68,7 @@ def to_chrome(trace: Trace) -> dict[str, Any]:
 
 
 class _Clock:
-    """Microseconds since the begin, in whole nanoseconds, so that parts stay inside."""
+    """Microseconds since the begin in whole nanoseconds, so that parts stay inside their task."""
 
     def __init__(self, origin: float) -> None:
         self.origin = _nano(origin)
@@ -89,7 +89,7 @@ def _nano(seconds: float) -> int:
 
 
 def _arguments(event: Event) -> dict[str, Any]:
-    """What was recorded of an event, and which it is; args of the same names stand apart."""
+    """The fields and args of an event; args with names of fields are stored separately."""
     facts = {name: getattr(event, name) for name in _FACTS}
     known = {name: value for name, value in facts.items() if value is not None}
     if any(name in event.args for name in (*_FACTS, _ARGS)):
@@ -101,7 +101,7 @@ def _arguments(event: Event) -> dict[str, Any]:
 
 
 def _process(trace: Trace, event: Event) -> int:
-    """Feeds and fetches come first, then the devices, then what they do together."""
+    """The process of an event: feeds and fetches first, then devices, then collectives."""
     if event.device is not None:
         return event.device + 1
     return 0 if event.kind in ("feed", "fetch") else max(trace.devices, default=-1) + 2
@@ -120,8 +120,8 @@ def _process_name(trace: Trace, process: int) -> str:
 def _placed(trace: Trace) -> Iterator[tuple[Track, Event]]:
     """Every event with its track.
 
-    Slices of one track never overlap unless one is part of the other, its task: what a thread seems
-    to do at the same time gets a second track.
+    Slices of a track overlap only if one is the other's task. Other overlapping events of a thread
+    get a second track.
     """
     opened: dict[tuple[int, str], list[list[Event]]] = {}
     for event in sorted(trace.events, key=lambda e: (e.start, -e.stop, e.kind != "task")):
@@ -137,7 +137,7 @@ def _placed(trace: Trace) -> Iterator[tuple[Track, Event]]:
 
 
 def _fits(event: Event, lane: list[Event]) -> bool:
-    """Whether the event may go into a lane: onto nothing, or into what it is part of."""
+    """Whether a lane has room for the event: it is free at that time, or holds the event's task."""
     while lane and lane[-1].stop <= event.start:
         lane.pop()
     if not lane:
@@ -168,7 +168,7 @@ def _arrows(
     tracks: Mapping[Track, int],
     clock: _Clock,
 ) -> Iterator[Row]:
-    """From the end of every task to the begin of those that wait for it, step by step."""
+    """Arrows from the end of every task to the begin of the tasks that wait for it, per step."""
     after = {task["key"]: task["after"] for task in (trace.graph or {}).get("tasks", ())}
     first: dict[tuple[int, str], tuple[Track, Event]] = {}
     last: dict[tuple[int, str], tuple[Track, Event]] = {}
@@ -208,7 +208,7 @@ def _memory(trace: Trace, clock: _Clock) -> Iterator[Row]:
             (item.device, at),
             {"name": "memory", "ph": "C", "pid": item.device + 1, "tid": 0, "ts": at},
         )
-        row["args"] = dict(kinds)  # what comes at the same time replaces it
+        row["args"] = dict(kinds)  # a later change at the same time replaces it
     yield from latest.values()
 
 
@@ -227,7 +227,7 @@ def _moved(trace: Trace, clock: _Clock) -> Iterator[Row]:
 
 
 def _steps(trace: Trace, clock: _Clock) -> Iterator[Row]:
-    """A line through all tracks where a step begins, and a track on which steps lie."""
+    """A marker across all tracks where a step begins, and a track with the steps."""
     spans: dict[int, tuple[float, float]] = {}
     for event in trace.events:
         first, last = spans.get(event.step, (event.start, event.stop))
@@ -248,10 +248,11 @@ def _rest(
     tracks: Mapping[Track, int],
     clock: _Clock,
 ) -> dict[str, Any]:
-    """What the rows do not say of the events.
+    """Facts about the events that the rows lack.
 
-    Their number, the thread of every track, and the begin of all times in nanoseconds; where that
-    is not as simple, too, the order of the events, and times that are no whole nanoseconds.
+    These are the number of events, the thread of every track, and the origin of times in
+    nanoseconds; where needed, also the order of the events, and times that are not whole
+    nanoseconds.
     """
     threads = {tracks[track]: event.thread for track, event in placed}
     rest: dict[str, Any] = {
@@ -270,7 +271,7 @@ def _rest(
 
 
 def from_chrome(data: Mapping[str, Any]) -> Trace:
-    """Read back what `to_chrome` made, exactly.
+    """Read back a result of `to_chrome`, exactly.
 
     Args:
         data: the content of a file.
@@ -322,7 +323,7 @@ def _fields(rows: Sequence[Row], rest: Mapping[str, Any]) -> list[tuple[Any, ...
 
 
 def _own(arguments: Row) -> Row:
-    """The args of an event, out of what `_arguments` made of them."""
+    """The args of an event, restored from the result of `_arguments`."""
     if _ARGS in arguments:
         own: Row = arguments[_ARGS]
         return own

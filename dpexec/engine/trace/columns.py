@@ -1,6 +1,6 @@
-"""Rows of equal fields as JSON, column by column: small files that are read quickly.
+"""Rows with the same fields as JSON, column by column: the files are small and fast to read.
 
-Texts and objects, which repeat, are stored once; their columns hold positions in a list of them.
+Repeated texts and objects are stored once; their columns hold positions in a list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 __all__ = ["Columns", "TraceFormatError", "pack", "typed", "unpack"]
 
 Columns = Mapping[str, Literal["text", "number", "integer", "integer or null", "object"]]
-"""What the fields of a row hold, by their names."""
+"""The types of a row's fields, by name."""
 
 _ALLOWED: dict[str, tuple[type, ...]] = {
     "number": (float, int),
@@ -32,8 +32,8 @@ def pack(columns: Columns, rows: Sequence[Any]) -> dict[str, Any]:
     """The rows, objects with an attribute per column, as plain JSON values.
 
     Args:
-        columns: what the rows hold.
-        rows: all of one kind.
+        columns: the types of the fields.
+        rows: rows of one kind.
 
     Returns:
         Number of rows, columns, texts and objects.
@@ -69,12 +69,12 @@ def unpack(columns: Columns, data: Any, what: str) -> Iterator[tuple[Any, ...]]:
     """The rows that :func:`pack` was called with, as tuples.
 
     Args:
-        columns: what they hold.
+        columns: the types of the fields.
         data: the JSON values.
-        what: what the rows are, for errors.
+        what: a name of the rows for error messages.
 
     Raises:
-        TraceFormatError: something is missing or is not what it should be.
+        TraceFormatError: a part is missing or has the wrong type.
     """
     tables: dict[str, list[Any]] = {}
     try:
@@ -95,12 +95,12 @@ def unpack(columns: Columns, data: Any, what: str) -> Iterator[tuple[Any, ...]]:
 
 
 def typed(columns: Columns, found: Mapping[str, list[Any]], what: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of columns that hold the values themselves, as tuples.
+    """The rows of plain columns, without lists of repeated values, as tuples.
 
     Args:
-        columns: what they should hold.
-        found: the values by the name of their column.
-        what: what the rows are, for errors.
+        columns: the types of the fields.
+        found: the values by column name.
+        what: a name of the rows for error messages.
 
     Raises:
         TraceFormatError: a value is of another type.

@@ -1,4 +1,4 @@
-"""What ran when, and what memory it used: the dataclasses of a trace, and their JSON form."""
+"""The dataclasses of a trace, which hold events and memory use, and their JSON form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FORMAT", "VERSION", "Allocation", "Event", "Kind", "Trace", "TraceFo
 FORMAT = "dpexec.trace"
 VERSION = 3
 _READ = (2, VERSION)
-"""Files of version 2 hold events apart from the rows that Chrome draws, in columns."""
+"""Files of version 2 hold events in columns, separate from the rows that Chrome draws."""
 
 Kind = Literal["task", "op", "collective", "feed", "fetch", "transfer"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -28,21 +28,21 @@ MEMORY_KINDS: tuple[str, ...] = get_args(MemoryKind)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that ran once.
+    """One execution of a task, operator or transfer.
 
     Args:
-        name: What people read: the op type, or the name of the segment.
+        name: The displayed name: the op type, or the name of the segment.
         kind: "task" for a scheduled task, "op" for an operator inside one, "collective" for an
-            operation over several devices, "feed" and "fetch" for what comes in and goes out,
-            "transfer" for values on their way between processes.
+            operation over several devices, "feed" and "fetch" for a step's inputs and outputs,
+            "transfer" for values sent between processes.
         device: Index of the device, None when the event belongs to all of them.
-        key: Key of the task it belongs to; the ops of a task carry the key of that task.
+        key: Key of its task; the ops of a task carry the key of that task.
         start: Seconds on a monotonic clock.
         stop: Seconds on the same clock, not before start.
         thread: Number of the thread that did the work.
         args: Further facts, anything that JSON can hold: "parts", the names of the operators that a
             fused kernel stands for; "bytes" and "devices" of a collective or transfer; "worker".
-        node: Number of the operator in the graph; None for what is no operator of it.
+        node: Number of the operator in the graph; None if it is not an operator of the graph.
         step: Number of the step, from 0.
     """
 
@@ -73,19 +73,19 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory of a device that was taken or given back.
+    """An allocation or a release of device memory.
 
-    Rows of kind "arena" are memory reserved for machine code. What the code computes there is
-    listed as well, as "gradient" or "temporary", for as long as somebody needs it: so the values
-    alive are the sum of all kinds but "arena".
+    Rows of kind "arena" are memory reserved for machine code. Values that the code computes there
+    are listed as well, as "gradient" or "temporary", while they are needed. So the memory of live
+    values is the sum of all kinds but "arena".
 
     Args:
         time: Seconds on the clock of the events.
         device: Index of the device.
-        name: Of the variable, or of the arena.
-        bytes: How much; negative when it is given back.
-        kind: What it is for: "parameter", "state" (of an optimizer, or a counter), "gradient",
-            "temporary", "feed" or "arena".
+        name: Name of the variable or the arena.
+        bytes: Size; negative for a release.
+        kind: "parameter", "state" (of an optimizer, or a counter), "gradient", "temporary", "feed"
+            or "arena".
     """
 
     time: float
@@ -127,10 +127,10 @@ class Trace:
     """Events in order of their start, and facts about the run as a whole.
 
     Args:
-        events: What ran.
+        events: The events.
         meta: Facts: scheduler, num_threads, mode, steps, places, version, native ...
-        graph: The graph as the file format "dpexec.graph" has it; nodes of events refer to it.
-        memory: What memory was used, in order of time.
+        graph: The graph in the file format "dpexec.graph"; nodes of events refer to it.
+        memory: Allocations and releases, in order of time.
 
     Example:
         >>> trace = Trace((Event("relu", "op", 0, "fwd", 0.0, 0.5),), {"devices": 1})
@@ -190,7 +190,7 @@ class Trace:
         """Return the trace as plain JSON values, column by column, with format name and version.
 
         Args:
-            events: Whether the events are among them.
+            events: Whether to include the events.
         """
         made = {
             "format": FORMAT,
@@ -207,17 +207,17 @@ class Trace:
     def from_json(
         cls, data: Mapping[str, Any], events: Iterable[tuple[Any, ...]] | None = None
     ) -> Trace:
-        """Build a trace from what `to_json` returned.
+        """Build a trace from the result of `to_json`.
 
         Args:
             data: plain JSON values.
-            events: The fields of every event, where they are not in the data.
+            events: The fields of every event, if the data lacks them.
 
         Returns:
             The trace.
 
         Raises:
-            TraceFormatError: It is something else, is damaged, or is of another version.
+            TraceFormatError: The data is not a trace, is damaged, or is of another version.
         """
         if data.get("format") != FORMAT:
             raise TraceFormatError(f"not a dpexec trace: its format is {data.get('format')!r}")

@@ -20,11 +20,11 @@ def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> 
     """Write a trace to a file.
 
     Args:
-        trace: What to write.
-        path: The file; its folder must exist. One whose name ends in ".gz" is packed, to a tenth of
-            the size; Perfetto and Chrome open that, too.
-        chrome: Chrome's format, which Perfetto opens too, with everything that dpexec needs to read
-            it back; False for dpexec's own alone, which is half the size.
+        trace: The trace.
+        path: The file; its folder must exist. If the name ends in ".gz", the file is compressed to
+            a tenth of the size; Perfetto and Chrome open such files, too.
+        chrome: True for Chrome's format, which Perfetto and dpexec read as well; False for dpexec's
+            own format, which only dpexec reads and which is half the size.
 
     Returns:
         The path.
@@ -37,13 +37,13 @@ def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> 
 
 
 def unpacked(path: str | os.PathLike[str]) -> bytes:
-    """Return what a file holds; one that gzip packed is unpacked, whatever its name.
+    """Return the content of a file, decompressed if it is a gzip file, whatever its name.
 
     Args:
         path: the file.
 
     Raises:
-        TraceFormatError: It is packed, and damaged.
+        TraceFormatError: The compressed data is damaged.
     """
     data = Path(path).read_bytes()
     if not data.startswith(_GZIP):

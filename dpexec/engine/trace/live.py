@@ -1,7 +1,8 @@
-"""Who watches training while it goes on: usually nobody.
+"""Observation of running engines, such as by a profiler or a live view.
 
-Watchers get to know every engine, when it is made or when they come. What they want of an engine
-they leave with its :class:`Observers`, where the engine looks at each step.
+A watcher is told about every engine: existing ones when it registers, new ones when they are made.
+It then registers recorders or a counter with the engine's :class:`Observers`, which the engine
+checks at each step.
 """
 
 from __future__ import annotations
@@ -29,51 +30,51 @@ _lock = threading.RLock()
 
 
 class Keeper(Protocol):
-    """What is told what steps noted: usually a recorder."""
+    """Receives the notes of recorded steps; usually a recorder."""
 
     def keep(self, notes: Notes) -> None:
-        """A step has been recorded.
+        """Take a step that has been recorded.
 
         Args:
-            notes: where it noted that, as the latest one.
+            notes: the notes, whose latest step it is.
         """
 
     def follow(self, notes: OpenNotes) -> Steps:
-        """Steps are going to note something; it is not said when each of them ends.
+        """Follow steps that will be recorded, without a call for each of them.
 
         Args:
-            notes: where they note it.
+            notes: the notes that the steps will write to.
 
         Returns:
-            Those that it will have kept, when it is told that there will be no more.
+            The followed steps; they are to be closed when no more will come.
         """
 
 
 class Counter(Protocol):
-    """What is told when steps begin and end. It must be quick: the engine waits for it."""
+    """Is called when steps begin and end. It must be fast, as the engine waits for it."""
 
     def begin(self, binding: Any) -> None:
         """A step begins.
 
         Args:
-            binding: what runs.
+            binding: the binding that runs.
         """
 
     def end(self, samples: Sequence[int], results: Sequence[Any] | None) -> None:
-        """The step that began last is over.
+        """The latest step ended.
 
         Args:
-            samples: how many every device had.
-            results: what was fetched; None when the step failed.
+            samples: number of samples per device.
+            results: the fetched values; None if the step failed.
         """
 
 
 class Observers:
-    """Those that look at the steps of one engine.
+    """The observers of one engine's steps.
 
     Attributes:
-        recorders: for them steps are recorded.
-        counter: hears of every step; None: nobody counts them.
+        recorders: receive the recorded steps.
+        counter: is called for every step; None if there is none.
     """
 
     __slots__ = ("counter", "recorders")
@@ -86,7 +87,7 @@ class Observers:
         """Record steps, from the next one on.
 
         Args:
-            recorder: for whom.
+            recorder: receives the steps.
         """
         with _lock:
             self.recorders = (*self.recorders, recorder)
@@ -95,27 +96,27 @@ class Observers:
         """Record steps no longer.
 
         Args:
-            recorder: for whom; nothing happens if they are not recorded.
+            recorder: the recorder; nothing happens if it was not added.
         """
         with _lock:
             self.recorders = tuple(other for other in self.recorders if other is not recorder)
 
 
 class Watcher(Protocol):
-    """Who wants to know the engines of the process."""
+    """Is told about all engines of the process."""
 
     def meet(self, engine: Any) -> None:
-        """An engine is there.
+        """Take note of an engine.
 
         Args:
-            engine: which; its attribute ``observers`` takes whoever is to look at its steps.
+            engine: the engine; observers of its steps are added to its attribute ``observers``.
         """
 
     def part(self, engine: Any) -> None:
-        """It is not to be watched any more.
+        """Stop watching an engine.
 
         Args:
-            engine: whose observers are to be left.
+            engine: the engine; the watcher must remove its observers from it.
         """
 
 
@@ -124,7 +125,7 @@ _engines: WeakSet[Any] = WeakSet()
 
 
 def watchers() -> tuple[Watcher, ...]:
-    """Who watches."""
+    """The registered watchers."""
     return _watchers
 
 
@@ -135,10 +136,10 @@ def engines() -> list[Any]:
 
 
 def join(engine: Any) -> None:
-    """Let everybody watch an engine who wants to.
+    """Register an engine and tell all watchers about it.
 
     Args:
-        engine: which; it is forgotten when nobody else knows it.
+        engine: the engine, of which only a weak reference is kept.
     """
     with _lock:
         _engines.add(engine)
@@ -147,10 +148,10 @@ def join(engine: Any) -> None:
 
 
 def add(watcher: Watcher) -> None:
-    """Let somebody watch all engines of the process.
+    """Register a watcher for all engines of the process.
 
     Args:
-        watcher: who; nothing happens if it does so already.
+        watcher: the watcher; nothing happens if it is registered already.
     """
     global _watchers
     with _lock:
@@ -161,10 +162,10 @@ def add(watcher: Watcher) -> None:
 
 
 def remove(watcher: Watcher) -> None:
-    """Let that one watch no more.
+    """Remove a watcher.
 
     Args:
-        watcher: who; nothing happens if it does not.
+        watcher: the watcher; nothing happens if it is not registered.
     """
     global _watchers
     with _lock:

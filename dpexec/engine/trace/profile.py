@@ -1,4 +1,4 @@
-"""The recorder of the whole process, while profiling is on: every engine writes into it."""
+"""The process-wide recorder: while profiling is on, every engine writes into it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _active: _Profile | None = None
 
 
 def start() -> None:
-    """Record what every engine of the process does from now on."""
+    """Start recording all engines of the process."""
     global _active
     stop()
     _active = _Profile()
@@ -37,12 +37,12 @@ def start() -> None:
 
 
 def active() -> Recorder | None:
-    """What records the whole process, None while profiling is off."""
+    """The process-wide recorder, None while profiling is off."""
     return None if _active is None else _active.recorder
 
 
 def stop() -> None:
-    """Record no longer."""
+    """Stop recording."""
     global _active
     if _active is not None:
         live.remove(_active)

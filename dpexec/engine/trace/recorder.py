@@ -1,4 +1,4 @@
-"""Keeps what steps recorded while a run goes on; cheap enough to leave on."""
+"""Keeps the records of steps during a run; cheap enough to leave on."""
 
 from __future__ import annotations
 
@@ -13,75 +13,75 @@ from dpexec.engine.trace.events import Allocation, Event, Trace
 __all__ = ["EVENTS_KEPT", "Notes", "OpenNotes", "Recorded", "Recorder", "Row", "Steps"]
 
 EVENTS_KEPT = 200_000
-"""How many events a recorder keeps; when there are more it forgets the oldest steps."""
+"""How many events a recorder keeps; beyond that it drops the oldest steps."""
 
 Row = tuple[Any, ...]
-"""The fields of an event, up to its node; the thread is the identifier that Python gives it."""
+"""The fields of an event, up to its node; the thread is Python's thread identifier."""
 
 
 class Recorded(Protocol):
-    """What one step recorded."""
+    """The record of one step."""
 
     def rows(self) -> Iterable[Row]:
         """The events."""
 
     def allocations(self) -> Iterable[Allocation]:
-        """The memory that was taken and given back."""
+        """The allocations and releases of memory."""
 
 
 class Notes(Protocol):
-    """What steps noted, as is quick to write; what that means is found out when asked."""
+    """Notes of steps in a form that is fast to write; they are interpreted when read."""
 
     @property
     def count(self) -> int:
-        """How many steps noted something here so far."""
+        """The number of steps that were noted here so far."""
 
     @property
     def binding(self) -> Any:
-        """What ran."""
+        """The binding that ran."""
 
     @property
     def began(self) -> Sequence[float]:
-        """When each of these steps began, in nanoseconds."""
+        """The begin of each step in nanoseconds."""
 
     @property
     def size(self) -> int:
         """Number of events of a step."""
 
     def record(self, row: int) -> Recorded:
-        """What a step recorded.
+        """The record of a step.
 
         Args:
-            row: which of the steps.
+            row: position of the step.
         """
 
     def tasks_ran(self, row: int) -> Iterable[tuple[Any, float, float]]:
-        """When tasks of a step ran, which is cheaper to tell than what they did.
+        """The times of a step's tasks, which are cheaper to get than the full record.
 
         Args:
-            row: which of the steps.
+            row: position of the step.
 
         Returns:
-            Tasks with begin and end in nanoseconds; several times one whose parts ran at different
-            times.
+            Tasks with begin and end in nanoseconds; a task whose parts ran at different times has
+            several entries.
         """
 
 
 class OpenNotes(Notes, Protocol):
-    """Notes of steps of which more may come."""
+    """Notes to which more steps may be added."""
 
     def release(self) -> None:
-        """Close the steps of all recorders; they are asked to follow again if more will come."""
+        """Close the ranges of all recorders, which are asked to follow again before new steps."""
 
 
 @dataclass(eq=False, slots=True)
 class Steps:
-    """Some steps that noted one after another in one place.
+    """A range of consecutive steps in the same notes.
 
     Args:
-        notes: the place.
-        first: row of the first of them.
-        end: one behind the row of the last; None: all that follow, too.
+        notes: the notes.
+        first: row of the first step.
+        end: one behind the row of the last step; None for an open range.
     """
 
     notes: Notes
@@ -89,12 +89,12 @@ class Steps:
     end: int | None = None
 
     def close(self) -> None:
-        """Steps that follow are none of these."""
+        """End the range: later steps do not belong to it."""
         self.end = self.stop
 
     @property
     def stop(self) -> int:
-        """One behind the row of the last one so far."""
+        """One behind the row of the last step so far."""
         return self.notes.count if self.end is None else self.end
 
     @property
@@ -104,10 +104,10 @@ class Steps:
 
 
 class Recorder:
-    """Keeps the latest steps; events are made of them when somebody asks for the trace.
+    """Keeps the latest steps; their events are made when the trace is requested.
 
     Args:
-        limit: About how many events are kept, but always those of the last step.
+        limit: About how many events are kept; the last step is always kept.
     """
 
     __slots__ = ("_dropped", "_growing", "_limit", "_lock", "_size", "_steps")
@@ -116,15 +116,15 @@ class Recorder:
         self._limit = limit
         self._lock = threading.Lock()
         self._steps: deque[Steps] = deque()
-        self._growing: dict[Steps, OpenNotes] = {}  # those that were open when last looked at
-        self._size = 0  # events of the others
+        self._growing: dict[Steps, OpenNotes] = {}  # open ranges, as of the last update
+        self._size = 0  # number of events of closed ranges
         self._dropped = 0
 
     def keep(self, notes: Notes) -> None:
-        """Add what a step recorded; forget the oldest ones where these are too many.
+        """Add a recorded step; drop the oldest steps if there are too many events.
 
         Args:
-            notes: where it noted that, as the latest one.
+            notes: the notes, whose latest step it is.
         """
         steps = Steps(notes, notes.count - 1, notes.count)
         with self._lock:
@@ -132,7 +132,7 @@ class Recorder:
             self._add(steps)
 
     def follow(self, notes: OpenNotes) -> Steps:
-        """Keep what steps are going to note, see :class:`dpexec.engine.trace.live.Keeper`."""
+        """Keep steps recorded from now on, see :class:`dpexec.engine.trace.live.Keeper`."""
         steps = Steps(notes, notes.count)
         with self._lock:
             self._growing[steps] = notes
@@ -165,13 +165,13 @@ class Recorder:
 
     @property
     def told(self) -> int:
-        """The number of steps that were kept at some time."""
+        """The number of steps recorded so far, including dropped ones."""
         with self._lock:
             return self._dropped + sum(steps.stop - steps.first for steps in self._steps)
 
     @property
     def latest(self) -> Notes | None:
-        """Where the last step noted what it did; None if there was none."""
+        """The notes of the last step; None if there was none."""
         kept, _ = self._kept()
         return kept[-1][0] if kept else None
 
@@ -185,7 +185,7 @@ class Recorder:
             self._dropped = self._size = 0
 
     def steps(self) -> list[tuple[Any, Recorded]]:
-        """What ran in each step that is kept, and what that recorded; in order."""
+        """The binding and the record of each kept step, in order."""
         return [(notes.binding, notes.record(row)) for notes, row in self._kept()[0]]
 
     def _kept(self) -> tuple[list[tuple[Notes, int]], int]:
@@ -201,15 +201,15 @@ class Recorder:
         is_of: Callable[[Any], bool] = lambda binding: True,
         **meta: Any,
     ) -> Trace:
-        """Return what was recorded so far, ordered by start.
+        """Return the trace recorded so far, ordered by start.
 
         Threads are numbered from 0 in the order in which they first appear, so that traces of equal
         runs can be compared.
 
         Args:
-            graph: What nodes and keys of events refer to; without it nodes refer to nothing.
-            is_of: Says of what ran whether the graph is of it; else nodes refer to nothing, and
-                keys say that they are of another plan.
+            graph: The graph that nodes and keys of events refer to; without it events have no node.
+            is_of: Tells whether the graph belongs to a binding. Events of other bindings have no
+                node, and keys that mark them as those of another plan.
             meta: Facts about the run as a whole; "steps" is added, the number of steps that ran,
                 and "dropped_steps" if the trace lacks the first of them.
 
@@ -240,13 +240,13 @@ class Recorder:
 def _events(
     steps: Sequence[Recorded], known: Sequence[bool], first: int, other: str
 ) -> tuple[Event, ...]:
-    """The events of some steps, in order of their start; of what starts together the longest first.
+    """The events of some steps, ordered by start; with equal starts the longest comes first.
 
     Args:
-        steps: what they recorded.
+        steps: the records of the steps.
         known: whether there is a graph that their nodes can refer to.
-        first: number of the first of them.
-        other: what is added to the keys of those that are not known.
+        first: number of the first step.
+        other: suffix for the keys of steps that are not of the graph.
     """
     rows = [
         (step, row, is_known)
@@ -265,5 +265,5 @@ def _events(
 
 
 def _tick(seconds: float) -> float:
-    """A time in whole nanoseconds, which is what clocks tell and what files hold."""
+    """A time in whole nanoseconds, the resolution of clocks and files."""
     return round(seconds, 9)

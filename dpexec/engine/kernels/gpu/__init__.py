@@ -1,8 +1,7 @@
 """Kernels for GPUs.
 
-Convolutions are cuDNN's where it is installed, products with a bias cuBLASLt's; pooling, batch
-norm, layer norm and softmax are kernels of a few lines. In
-:mod:`dpexec.engine.kernels.gpu.generated` are those that are generated from the expressions of
-kernels for processors. An operator that has no such kernel, or whose values it does not take, runs
-as it is declared in :mod:`dpexec.engine.ops`, on CuPy.
+Convolutions use cuDNN if it is installed, products with a bias use cuBLASLt; pooling, batch norm,
+layer norm and softmax are short CUDA kernels. :mod:`dpexec.engine.kernels.gpu.generated` has the
+kernels generated from the expressions of CPU kernels. An operator without a GPU kernel, or with
+values that the kernel does not support, runs its declaration in :mod:`dpexec.engine.ops` on CuPy.
 """

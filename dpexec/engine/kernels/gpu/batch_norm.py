@@ -1,7 +1,7 @@
-"""``batch_norm`` in three launches: sums per channel, what follows from them, and the result.
+"""``batch_norm`` in three launches: sums per channel, statistics, and the result.
 
-Images are read twice and written once, as the algorithm needs. ``fused_batch_norm_act`` is the
-same launches with relu in them.
+Images are read twice and written once, the minimum for this algorithm. ``fused_batch_norm_act``
+uses the same launches, with relu.
 """
 
 from __future__ import annotations

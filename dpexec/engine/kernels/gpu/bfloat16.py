@@ -1,4 +1,4 @@
-"""Between float32 and bfloat16, which CuPy has not: its arrays here are uint16."""
+"""Conversion between float32 and bfloat16, stored as uint16 since CuPy lacks bfloat16."""
 
 from __future__ import annotations
 

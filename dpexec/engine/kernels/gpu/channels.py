@@ -1,7 +1,7 @@
-"""Sums over the elements of each channel, and loops over all elements: what batch norms share.
+"""Sums per channel and loops over all elements, shared by the batch norm kernels.
 
-Sums are of differences to some element of a channel, so squares do not hide a small variance
-behind a large mean. Blocks find parts of them, which are joined in one order, in double precision.
+An element of the channel is subtracted before summing, so that a large mean does not hide a small
+variance. Blocks compute partial sums, which are added in a fixed order, in double precision.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Convolutions by cuDNN, through the graph API of ``nvidia-cudnn-frontend``.
 
-A graph here is one convolution, or one of its gradients, for operands of some sizes and strides:
-so images in both layouts are taken as they lie. Its plan is built when sizes first come, by
-cuDNN's heuristics, and kept. Sums are in float32 on operands that are not rounded, unless
-``BuildStrategy.product_precision`` says so: tensor cores round them to TensorFloat-32 themselves;
-to bfloat16 they are rounded in front. Where ``FLAGS_cudnn_deterministic`` is set, plans whose
-results differ from run to run are left out. What cuDNN has no plan for, and everything where it is
-not installed, is a product of matrices, as :mod:`dpexec.engine.ops.conv2d` declares it.
+A graph is one convolution, or one of its gradients, for given sizes and strides, so both image
+layouts work without a copy. Its plan is built for each new size by cuDNN's heuristics, and cached.
+Operands are not rounded and sums are in float32, unless ``BuildStrategy.product_precision`` is set:
+tensor cores round to TensorFloat-32 themselves; bfloat16 operands are rounded beforehand. With
+``FLAGS_cudnn_deterministic``, nondeterministic plans are not used. Without cuDNN, or without a plan
+for the sizes, a convolution is a matrix product, as declared in :mod:`dpexec.engine.ops.conv2d`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""cuBLAS's products of stacks of matrices, by ctypes, so that CUDA graphs can have them.
+"""cuBLAS's batched matrix products, called by ctypes so that CUDA graphs can capture them.
 
-cuBLAS can be captured, but CuPy refuses to call it while a stream is
-(``cupy.cuda.cublas.setStream``). So its function is called here: in the library that CuPy has
-loaded, with CuPy's handle of the thread, which CuPy gives a stream at each call of its own.
+cuBLAS supports capture, but CuPy refuses to call it while a stream is captured
+(``cupy.cuda.cublas.setStream``). So its function is called directly, in the library that CuPy has
+loaded, with CuPy's handle of the thread, whose stream CuPy sets before each of its own calls.
 """
 
 from __future__ import annotations

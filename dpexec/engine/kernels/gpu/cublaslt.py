@@ -1,11 +1,11 @@
-"""cuBLASLt: products of matrices with something behind them in the same launch.
+"""cuBLASLt: matrix products with an epilogue in the same launch.
 
-CuPy has cuBLAS alone. But that calls this library, so it is there, and its interface in C has kept
-its names and numbers since CUDA 10.1: it is called as it is, by ctypes. What wraps it for Python
-changes faster (nvmath-python calls its bindings experimental). Where it lies cuda-pathfinder knows,
-which CuPy needs itself.
+CuPy wraps only cuBLAS. cuBLAS itself uses cuBLASLt, so the library is installed; its C interface
+has kept its names and numbers since CUDA 10.1 and is called by ctypes. Python wrappers change
+faster (nvmath-python calls its bindings experimental). cuda-pathfinder, a dependency of CuPy, finds
+the library.
 
-Matrices are seen as BLAS sees them: columns lie one after another.
+Matrices are in BLAS's column-major order.
 """
 
 from __future__ import annotations

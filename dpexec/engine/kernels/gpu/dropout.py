@@ -1,7 +1,7 @@
-"""``dropout`` in one launch, which draws its numbers itself.
+"""``dropout`` in one launch, which draws its random numbers itself.
 
-Where the numbers begin is read from memory of the GPU, so a CUDA graph can repeat the launch: see
-:mod:`dpexec.engine.gpu.origins`.
+The origin of the random stream is read from GPU memory, so that a CUDA graph can replay the launch:
+see :mod:`dpexec.engine.gpu.origins`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``fused_gemm_epilogue`` and its gradient: cuBLASLt adds bias and relu behind a product.
+"""``fused_gemm_epilogue`` and its gradient: cuBLASLt applies bias and relu after a product.
 
-What lies row by row is its transpose column by column: so the product of the transposes, in the
-other order, is computed, whose rows are the columns that have a bias each.
+cuBLASLt is column-major, and a row-major matrix is its transpose in column-major order. So the
+product of the transposes is computed in reversed order; its rows are the columns with a bias each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Expressions of float32 numbers, from Python's spelling to that of CUDA.
+"""Translates expressions of float32 numbers from Python to CUDA.
 
-Names get a ``_`` at their end: ``new`` is a word of C++.
+Names get a trailing ``_``, since some, such as ``new``, are C++ keywords.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels that do the same at every element of arrays, as CUDA source and as calls."""
+"""Elementwise CUDA kernels: their source and their launches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``layer_norm`` in one launch, its gradient in three: a row is a block's, as of ``softmax``.
+"""``layer_norm`` in one launch, its gradient in three; a block computes a row, as in ``softmax``.
 
-Gradients of scale and bias are sums over rows: a block has some rows, a thread some columns, and
-CuPy adds up what the blocks found.
+Gradients of scale and bias are sums over rows: a block sums some rows, a thread some columns, and
+CuPy adds up the partial sums of the blocks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pooling of images in one launch, as :mod:`dpexec.engine.ops._pooling` declares it.
 
-A thread has one element of the result: a window, or for gradients an element of the image, which
-goes through the windows that it is in. So nothing is added in any order but one. The Python
-interface of cuDNN has no pooling.
+Each thread computes one element of the result: a window or, for gradients, an element of the image,
+for which it visits the windows around it. So sums have a fixed order. The Python interface of cuDNN
+has no pooling.
 """
 
 from __future__ import annotations

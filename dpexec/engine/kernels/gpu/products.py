@@ -1,9 +1,9 @@
-"""Matrix products by cuBLAS that do more than CuPy's: round their operands, multiply by a factor.
+"""Matrix products by cuBLAS with options that CuPy lacks: rounded operands and a factor.
 
-Operands are rounded to bfloat16 or TensorFloat-32 on the way into tensor cores
-(``CUBLAS_COMPUTE_32F_FAST_16BF`` and ``..._FAST_TF32``) and added up in float32: there are no
-copies of another type. CuPy has a switch for TensorFloat-32 alone, of the process and not of a
-product, and no CUDA graph can have its products; so cuBLAS is called here for all operators.
+Tensor cores round operands to bfloat16 or TensorFloat-32 (``CUBLAS_COMPUTE_32F_FAST_16BF`` and
+``..._FAST_TF32``) and sum in float32, without copies of another type. CuPy only has a process-wide
+switch for TensorFloat-32, and CUDA graphs cannot capture its products; so all operators call cuBLAS
+here.
 """
 
 from __future__ import annotations

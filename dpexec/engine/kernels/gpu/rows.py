@@ -1,4 +1,4 @@
-"""What kernels share in which the threads of a block work on one row together."""
+"""Shared code of kernels in which the threads of a block work on one row."""
 
 from __future__ import annotations
 

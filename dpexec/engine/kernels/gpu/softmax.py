@@ -1,9 +1,9 @@
-"""``softmax`` in one launch: a row is a block's, and read from memory once.
+"""``softmax`` in one launch: a block computes a row, and reads it from memory once.
 
-Along another axis than the last, a thread has a column, and its neighbours those beside it.
+Along another axis than the last, each thread computes a column, next to its neighbours' columns.
 
-The Python interface of cuDNN has no softmax; and logits are cut off here as
-:mod:`dpexec.engine.ops.softmax` does it.
+The Python interface of cuDNN has no softmax. Logits are clipped as in
+:mod:`dpexec.engine.ops.softmax`.
 """
 
 from __future__ import annotations

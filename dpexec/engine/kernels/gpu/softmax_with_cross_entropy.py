@@ -1,7 +1,7 @@
-"""``softmax_with_cross_entropy`` of classes that lie together: a row is a block's, as of softmax.
+"""``softmax_with_cross_entropy`` along the last axis: a block computes a row, as in softmax.
 
-Labels are looked at as the operator does it, but not again for its gradient; here a wrong one
-matches no class.
+Labels are checked as the operator declares it, but not again for the gradient, where an invalid
+label matches no class.
 """
 
 from __future__ import annotations

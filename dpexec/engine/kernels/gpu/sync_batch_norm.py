@@ -1,7 +1,8 @@
 """The halves of ``sync_batch_norm`` around sums over all devices, with kernels of ``batch_norm``.
 
-Between devices go sums of values and of their squares, as :mod:`dpexec.engine.ops.sync_batch_norm`
-has them. They are in double precision, else a large mean would hide a small variance.
+Devices exchange sums of values and of their squares, as in
+:mod:`dpexec.engine.ops.sync_batch_norm`, in double precision: else a large mean would hide a small
+variance.
 """
 
 from __future__ import annotations
