@@ -54,8 +54,8 @@ class Board:
         loss: points (step, loss), of the fetched variable ``loss_name``.
         steps_a_second: points (seconds since the first report, rate); likewise
             ``samples_a_second`` and ``bytes_a_second``.
-        step_seconds: duration of a step among the steps in the latest report; not of all steps,
-            since the first ones are slow because kernels are compiled.
+        step_seconds: mean duration of the steps in the latest report; not of all steps, since the
+            first ones are slow because kernels are compiled.
         sample: the latest recorded step; it arrived at ``sampled``.
         current: the running step, if it takes long.
         memory: (bytes, limit or None) by process; set by the code that shows the board.
