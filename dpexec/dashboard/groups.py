@@ -202,7 +202,7 @@ class _MeasuredSteps:
 
 
 def _sample(step: int, spans: Sequence[Sequence[Any]]) -> Sample:
-    """A step as a :class:`Sample` of a report."""
+    """A step as a sample of a report."""
     first = min(span[4] for span in spans)
     last = max(span[5] for span in spans)
     slices: list[Slice] = [

@@ -50,7 +50,7 @@ class _Steps:
         self.rows, self.done = [], []
 
     def sample(self) -> Sample | None:
-        """The step so far, as a :class:`Sample` of a report."""
+        """The step so far, as a sample of a report."""
         if not self.rows:
             return None
         first = min(start for _, start, _ in self.rows)

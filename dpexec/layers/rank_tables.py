@@ -74,7 +74,7 @@ def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
 
 
 def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
-    """The sequences whose time steps an array holds; inverts :func:`lod_tensor_to_array`.
+    """The sequences whose time steps an array holds; inverts ``lod_tensor_to_array``.
 
     Args:
         x: a ``LoDTensorArray`` of time steps.

@@ -185,7 +185,7 @@ def resize_bilinear(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Resize images: :func:`interpolate` with ``resample="BILINEAR"``.
+    """Resize images: ``interpolate`` with ``resample="BILINEAR"``.
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
@@ -216,7 +216,7 @@ def resize_trilinear(
     align_mode: int = 1,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """Resize volumes: :func:`interpolate` with ``resample="TRILINEAR"``.
+    """Resize volumes: ``interpolate`` with ``resample="TRILINEAR"``.
 
     Args:
         input: ``(N, C, D, H, W)``, or ``(N, D, H, W, C)`` as ``data_format`` says.
@@ -246,7 +246,7 @@ def resize_nearest(
     align_corners: bool = True,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Resize images: :func:`interpolate` with ``resample="NEAREST"``.
+    """Resize images: ``interpolate`` with ``resample="NEAREST"``.
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.

@@ -51,7 +51,7 @@ class RecomputeOptimizer(Optimizer):
         parameter_list: Iterable[Variable | str] | None = None,
         no_grad_set: Iterable[Variable | str] | None = None,
     ) -> tuple[list[Operator], list[ParamGrad]]:
-        """Append the backward pass and the updates, as :meth:`Optimizer.minimize`.
+        """Append the backward pass and the updates, as ``Optimizer.minimize``.
 
         Raises:
             AssertionError: no checkpoints were set, or the loss is no variable.

@@ -58,7 +58,7 @@ class Cluster:
     """The machines of a job.
 
     Args:
-        pods: one :class:`Pod` for each machine.
+        pods: one ``Pod`` for each machine.
     """
 
     pods: list[Pod]
