@@ -1,4 +1,4 @@
-"""``fluid.annotations``: functions that say that they are out of date."""
+"""``fluid.annotations``: the decorator for deprecated functions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["deprecated"]
 
 
 def deprecated(since: str, instead: str, extra_message: str = "") -> Callable[..., Any]:
-    """A decorator: calls write to the standard error what to use instead.
+    """Decorator: each call of the function prints to stderr which function to use instead.
 
     Args:
-        since: the version.
-        instead: what to use.
-        extra_message: is written, too.
+        since: the version in which it was deprecated.
+        instead: the function to use instead.
+        extra_message: text to append to the warning.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

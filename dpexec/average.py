@@ -1,4 +1,4 @@
-"""``fluid.average``: the weighted mean of values that come one after another."""
+"""``fluid.average``: a running weighted mean."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["WeightedAverage"]
 
 
 class WeightedAverage:
-    """The mean of what was added, by weight. Deprecated in fluid: see ``fluid.metrics.Accuracy``.
+    """The weighted mean of the values added. Deprecated in fluid: see ``fluid.metrics.Accuracy``.
 
     Source: ``fluid.average.WeightedAverage``.
     """
@@ -25,7 +25,7 @@ class WeightedAverage:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything that was added."""
+        """Forget all added values."""
         self.numerator: Any = None
         self.denominator: Any = None
 
@@ -37,7 +37,7 @@ class WeightedAverage:
             weight: a number, or an array of shape ``(1,)``.
 
         Raises:
-            ValueError: an argument is of another type.
+            ValueError: an argument has the wrong type.
         """
         if not is_number_or_array(value):
             raise ValueError("The 'value' must be a number(int, float) or a numpy ndarray.")

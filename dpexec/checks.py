@@ -1,4 +1,4 @@
-"""Checks of arguments, with the class of exception that fluid raises for the same mistake."""
+"""Checks of arguments, raising the same exception classes as fluid."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _NAMES = ("bool", *FLOATS, "int8", "int16", *INTEGERS, "uint8")
 
 
 def convert_dtype(dtype: Any) -> str:
-    """The name of a data type that is given as a name, a NumPy type or a ``VarType``.
+    """The name of a data type, given as a name, a NumPy type or a ``VarType``.
 
     Raises:
-        ValueError: tensors have no such type.
+        ValueError: tensors do not support this type.
     """
     kind = isinstance(dtype, type) and (dtype is bool or issubclass(dtype, np.generic))
     if not kind and not isinstance(dtype, (VarType, np.dtype)) and dtype not in _NAMES:
@@ -53,11 +53,11 @@ def convert_dtype(dtype: Any) -> str:
 
 
 def as_number(value: Any) -> float:
-    """A number that is given as one, or as an array with one element.
+    """A number, given as a number or as an array with one element.
 
     Raises:
-        TypeError: it is something else.
-        ValueError: it is text that is no number.
+        TypeError: the value is neither of them.
+        ValueError: it is a string that cannot be parsed as a number.
     """
     if isinstance(value, np.ndarray):
         if value.size != 1:
@@ -72,14 +72,14 @@ def check_type(
     """Check the type of an argument.
 
     Args:
-        value: the argument.
-        name: its name, for the message.
-        expected: its type, or all that it may have.
-        layer: who asks, for the message.
-        hint: put at the end of the message.
+        value: the argument's value.
+        name: the argument's name, for the error message.
+        expected: the type, or a tuple of the types, that it may have.
+        layer: the layer that checks, for the error message.
+        hint: appended to the error message.
 
     Raises:
-        TypeError: it has another type.
+        TypeError: the value has another type.
     """
     kinds = expected if isinstance(expected, tuple) else (expected,)
     if isinstance(value, kinds) or (isinstance(value, np.integer) and int in kinds):
@@ -98,8 +98,8 @@ def check_dtype(
     """Check a data type.
 
     Raises:
-        TypeError: it is none of the expected ones.
-        ValueError: it is no data type of tensors at all.
+        TypeError: it is not one of the expected data types.
+        ValueError: tensors do not support this data type.
     """
     found = convert_dtype(dtype)
     if found not in expected:

@@ -45,7 +45,7 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser that reports errors in one line."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -179,7 +179,7 @@ def _tune(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _defaults(options: argparse.Namespace) -> Iterator[None]:
-    """Let scripts start from what the user asked for."""
+    """Set the strategies' defaults from the command line's options."""
     from dpexec.engine.strategy.strategies import DEFAULTS
 
     if options.devices is not None:
@@ -192,7 +192,7 @@ def _defaults(options: argparse.Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _connected(scheduler: Any) -> Iterator[Any]:
-    """What strategies call a scheduler; with an address, a client is active meanwhile."""
+    """The scheduler's name for strategies; an address gets a client for the time of the block."""
     if scheduler is None or "://" not in scheduler:
         yield scheduler
         return
@@ -273,10 +273,10 @@ def _info(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _quiet_ends() -> Iterator[None]:
-    """End a command without a traceback where its user ended it, or where letters are missing.
+    """End without a traceback on Ctrl-C, on a closed pipe, and on unencodable output.
 
     Raises:
-        SystemExit: Ctrl-C, or who reads its output has read enough.
+        SystemExit: after Ctrl-C, or when the reader of the output has closed the pipe.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may not have µ, · or →
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: Without the program's name; None for those of the process.
+        arguments: the arguments without the program's name; None takes ``sys.argv``.
 
     Returns:
         The exit code: 0, 1 when a script failed, 2 when the command itself was wrong, 130 after

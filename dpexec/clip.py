@@ -1,4 +1,4 @@
-"""``fluid.clip``: limits for gradients of parameters, and for errors inside the network."""
+"""``fluid.clip``: clipping of parameters' gradients, and of gradients inside the network."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class ErrorClipByValue:
 
 
 def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
-    """For ``append_backward``: clip the gradients that the last operator made, where asked for.
+    """For ``append_backward``: clip the last operator's gradients whose variable has an error clip.
 
     Raises:
-        TypeError: the ``error_clip`` of a variable is none.
+        TypeError: a variable's ``error_clip`` is not an error clip.
     """
     for grad in block.ops[-1].output_arg_names:
         error_clip = block._var_recursive(context[grad]).error_clip if grad in context else None
@@ -83,10 +83,10 @@ def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
 
 
 class GradientClipBase:
-    """Base class: a subclass says how to clip one gradient, given what all of them add up to.
+    """Base class: subclasses define how one gradient is clipped, given totals over all gradients.
 
     Args:
-        need_clip: takes a parameter and tells whether its gradient is clipped; None for all.
+        need_clip: function of a parameter: whether its gradient is clipped. None clips all.
 
     Raises:
         TypeError: need_clip cannot be called.
@@ -101,13 +101,13 @@ class GradientClipBase:
         self._need_clip_func = need_clip
 
     def __call__(self, params_grads: list[ParamGrad]) -> list[ParamGrad]:
-        """Append the operators that clip; the ``grad_clip`` of an optimizer is called so.
+        """Append the operators that clip; optimizers call their ``grad_clip`` this way.
 
         Args:
             params_grads: pairs of parameter and gradient.
 
         Returns:
-            Pairs of parameter and new gradient, without those that had none.
+            Pairs of parameter and clipped gradient; parameters without a gradient are left out.
         """
         if any(getattr(param, "gradient_clip_attr", None) is not None for param, _ in params_grads):
             warnings.warn(
@@ -117,7 +117,7 @@ class GradientClipBase:
         return self._static_clip(params_grads)
 
     def _static_clip(self, params_grads: list[ParamGrad]) -> list[ParamGrad]:
-        """What :meth:`__call__` does; classes of users overwrite this, as in fluid."""
+        """Implements :meth:`__call__`; users' classes override it, as in fluid."""
         pairs = [(param, grad) for param, grad in params_grads if grad is not None]
         if not any(self._needs_clip(param) for param, _ in pairs):
             return pairs
@@ -150,13 +150,13 @@ class GradientClipBase:
         return clipped
 
     def _open(self, groups: Groups) -> None:
-        """Append what does not depend on gradients."""
+        """Append the operators that do not depend on gradients."""
 
     def _prepare(self, grad: Variable, groups: Groups) -> None:
-        """Append what must be known of a gradient before any can be clipped."""
+        """Append the operators that compute one gradient's share of a total."""
 
     def _join(self, groups: Groups) -> None:
-        """Append what follows from all gradients together."""
+        """Append the operators that combine the shares of all gradients."""
 
     def _apply(self, grad: Variable, groups: Groups) -> Variable:
         """Append the operators that clip one gradient."""
@@ -169,7 +169,7 @@ class GradientClipByValue(GradientClipBase):
     Args:
         max: largest value.
         min: smallest value, ``-max`` by default.
-        need_clip: takes a parameter and tells whether its gradient is clipped; None for all.
+        need_clip: function of a parameter: whether its gradient is clipped. None clips all.
 
     Raises:
         AssertionError: min is not given and max is not positive.
@@ -198,11 +198,11 @@ class GradientClipByValue(GradientClipBase):
 
 
 class GradientClipByNorm(GradientClipBase):
-    """Scales every gradient down to an L2 norm of ``clip_norm`` where it is larger.
+    """Scales down every gradient whose L2 norm exceeds ``clip_norm``.
 
     Args:
         clip_norm: largest norm.
-        need_clip: takes a parameter and tells whether its gradient is clipped; None for all.
+        need_clip: function of a parameter: whether its gradient is clipped. None clips all.
 
     Raises:
         TypeError: need_clip cannot be called.
@@ -227,7 +227,7 @@ class GradientClipByGlobalNorm(GradientClipBase):
     Args:
         clip_norm: largest norm.
         group_name: with ``set_gradient_clip``, gradients of one group are scaled together.
-        need_clip: takes a parameter and tells whether its gradient is clipped; None for all.
+        need_clip: function of a parameter: whether its gradient is clipped. None clips all.
 
     Raises:
         TypeError: need_clip cannot be called.
@@ -286,18 +286,18 @@ def set_gradient_clip(
     param_list: Iterable[Parameter | str] | None = None,
     program: Program | None = None,
 ) -> None:
-    """Clip the gradients of some parameters in the ``minimize`` that follows.
+    """Clip the gradients of some parameters in the next ``minimize``.
 
-    The older way; ``grad_clip`` of an optimizer comes before it. Parameters that are not in
+    The older way; an optimizer's ``grad_clip`` takes precedence. Parameters that are not in
     ``param_list`` stay unclipped; the real Paddle then clips none at all.
 
     Args:
-        clip: how.
-        param_list: parameters or their names; by default all of the program.
+        clip: the clipping to apply.
+        param_list: parameters or their names; by default all parameters of the program.
         program: by default the default main program.
 
     Raises:
-        TypeError: clip is no gradient clip, or param_list has something else in it.
+        TypeError: clip is no gradient clip, or param_list holds neither parameters nor names.
         ValueError: there is no variable of a given name.
 
     Source: ``fluid.clip.set_gradient_clip``.
@@ -333,7 +333,7 @@ def append_gradient_clip_ops(params_grads: list[ParamGrad]) -> list[ParamGrad]:
         params_grads: pairs of parameter and gradient.
 
     Returns:
-        Pairs of parameter and new gradient, or the old one where nothing was asked for.
+        Pairs of parameter and clipped gradient; the same gradient if the parameter has no clip.
     """
     groups: Groups = {}
     clips = {param.name: _own_clip(param) for param, grad in params_grads if grad is not None}
@@ -375,7 +375,7 @@ def _constant(value: float) -> Variable:
 def _name_clipped_gradients(
     block: Block, start: int, clipped: list[ParamGrad], end: int | None = None
 ) -> None:
-    """Let the new operators say that they work on the new gradients: ``op_role_var``."""
+    """Write the clipped gradients' names into ``op_role_var`` of the new operators."""
     names = {param.name: grad.name for param, grad in clipped if grad is not None}
     for op in block.ops[start:end]:
         if op.role_var and op.role_var[0] in names:

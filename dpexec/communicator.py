@@ -13,20 +13,20 @@ __all__ = ["Communicator"]
 
 
 class Communicator:
-    """Meets the parameter servers of a program before its first step does.
+    """Connects to a program's parameter servers before its first step.
 
-    In fluid it also sends and receives, on threads of its own. Here that is a part of every step,
-    so programs run without one, too, and ``mode`` and its options are what the program says.
+    In fluid it also sends and receives on its own threads. Here every step does so itself: programs
+    run without a communicator, and the program determines the mode and its options.
 
     Args:
-        program: a trainer's, made by ``DistributeTranspiler``.
-        mode: accepted for fluid's sake.
-        kwargs: accepted for fluid's sake.
-        envs: accepted for fluid's sake.
+        program: the trainer's program, made by ``DistributeTranspiler``.
+        mode: ignored; accepted for compatibility.
+        kwargs: ignored; accepted for compatibility.
+        envs: ignored; accepted for compatibility.
 
     Raises:
-        AssertionError: ``program`` is none.
-        EnforceNotMet: it is not for parameter servers.
+        AssertionError: ``program`` is not a Program.
+        EnforceNotMet: the program does not use parameter servers.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class Communicator:
         self._running = False
 
     def start(self) -> None:
-        """Meet the servers.
+        """Connect to the servers.
 
         Raises:
-            RuntimeError: one did not answer within ``FLAGS_rpc_deadline``.
+            RuntimeError: a server did not answer within ``FLAGS_rpc_deadline``.
         """
         self._servers.connect()
         self._running = True
 
     def stop(self) -> None:
-        """Nothing is sent after the last step; the servers go on until the executor is closed."""
+        """Mark the communicator as stopped; the servers run until the executor is closed."""
         self._running = False
 
     def is_running(self) -> bool:
-        """Whether it was started, and not stopped."""
+        """Whether it has been started and not stopped since."""
         return self._running

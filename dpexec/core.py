@@ -1,4 +1,4 @@
-"""``fluid.core``: the names that programs take from Paddle's C++ binding as if they were public."""
+"""``fluid.core``: the names of Paddle's C++ binding that programs use."""
 
 from dpexec.compat.core_queries import (
     get_variable_tensor,

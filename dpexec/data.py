@@ -1,4 +1,4 @@
-"""``fluid.data``: declare what is fed, and have every feed checked against it."""
+"""``fluid.data``: declares variables that are fed, and has every feed checked against them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["data"]
 def data(
     name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_level: int = 0
 ) -> Variable:
-    """Declare a variable that is fed; feeds must have its shape and type.
+    """Declare a variable that is fed; feeds must match its shape and type.
 
     Args:
-        name: under which it is fed.
-        shape: all dimensions, None or -1 where any size will do (the batch).
+        name: the key in feeds.
+        shape: all dimensions; None or -1 for any size, such as the batch's.
         dtype: element type.
         lod_level: nesting depth of sequences.
 

@@ -1,4 +1,4 @@
-"""``DataFeedDesc``: what a data set of files holds, as the text of a protobuf message."""
+"""``DataFeedDesc``: the format of a data set's files, as the text of a protobuf message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOKEN = re.compile(rf"{_COMMENTS}(?:(\w+)\s*(?::\s*({_VALUE})|\{{)|(\}}))")
 
 @dataclass
 class SlotDescription:
-    """A slot; None where the message says nothing."""
+    """A slot; fields that the message leaves out are None."""
 
     name: str = ""
     type: str = ""
@@ -30,7 +30,7 @@ class SlotDescription:
 
     @classmethod
     def of(cls, slot: Slot) -> SlotDescription:
-        """Of a slot that a variable takes."""
+        """The description of a slot that feeds a variable."""
         kind = "float" if slot.dtype == VarType.FP32 else "uint64"
         if not slot.dense:
             return cls(slot.name, kind, is_used=True)
@@ -64,7 +64,7 @@ class FeedDescription:
         """Read the text of a message.
 
         Raises:
-            ValueError: it is none, or has fields that such a message has not.
+            ValueError: the text is not such a message, or has unknown fields.
         """
         tokens = _tokens(text)
         made = cls()
@@ -87,7 +87,7 @@ def _fields(message: Any, names: Sequence[str]) -> list[str]:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, Any]]:
-    """Fields with their values, None for what begins a message; ``}`` ends one."""
+    """Fields with their values; None as value opens a nested message, ``}`` closes it."""
     rest = text.strip()
     while rest:
         found = _TOKEN.match(rest)
@@ -123,14 +123,14 @@ def _slot(tokens: Iterator[tuple[str, Any]]) -> SlotDescription:
 
 
 class DataFeedDesc:
-    """A description of a format of files, from a file.
+    """A description of a file format, read from a file.
 
     Args:
-        proto_file: has the text of a protobuf message ``DataFeedDesc``.
+        proto_file: file with the text of a protobuf message ``DataFeedDesc``.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it holds something else.
+        OSError: the file cannot be read.
+        ValueError: the file does not hold such a message.
     """
 
     def __init__(self, proto_file: str) -> None:
@@ -138,7 +138,7 @@ class DataFeedDesc:
             self.proto_desc = FeedDescription.parse(file.read())
 
     def set_batch_size(self, batch_size: int) -> None:
-        """Say how many samples a batch has."""
+        """Set the number of samples per batch."""
         self.proto_desc.batch_size = batch_size
 
     def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:

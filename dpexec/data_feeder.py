@@ -1,4 +1,4 @@
-"""``DataFeeder``: turns lists of samples into what an executor is fed."""
+"""``DataFeeder``: turns lists of samples into feeds of an executor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Samples = Iterable[Sequence[Any]]
 
 
 class Field(NamedTuple):
-    """What a feeder needs of a variable: little, so that it travels to other processes."""
+    """The properties of a variable that a feeder needs; small, so that pickling it is cheap."""
 
     name: str
     dtype: VarType
@@ -37,7 +37,7 @@ class Field(NamedTuple):
 
 
 class DataFeeder:
-    """Puts the fields of samples together to one tensor per variable.
+    """Joins the fields of samples to one tensor per variable.
 
     Args:
         feed_list: variables, or names of variables of the program, one per field of a sample.
@@ -45,8 +45,8 @@ class DataFeeder:
         program: where names are looked up; None takes the default main program.
 
     Raises:
-        TypeError: something else than variables and names.
-        ValueError: the program has no variable of a name.
+        TypeError: an entry is neither a variable nor a name.
+        ValueError: the program has no variable with this name.
 
     Example:
         >>> from dpexec.core import CPUPlace
@@ -84,13 +84,13 @@ class DataFeeder:
                 a list of that for a variable with ``lod_level=1``, a list of lists with 2 ...
 
         Returns:
-            By name a tensor of the variable's element type, with the lengths of its sequences;
-            reshaped to the variable's shape when it has another number of dimensions and at most
-            one is unknown.
+            A dict from name to tensor, with the variable's element type and the lengths of its
+            sequences. A tensor whose rank differs from the variable's is reshaped to the variable's
+            shape, if at most one dimension of that is unknown.
 
         Raises:
             AssertionError: a sample has another number of fields.
-            TypeError: a variable holds sequences, and a field is none.
+            TypeError: a variable holds sequences, and a field is not a sequence.
             ValueError: fields that do not fit together, or do not fill the variable's shape.
 
         Source: ``DataFeeder.feed`` of Paddle 1.8.
@@ -119,10 +119,10 @@ class DataFeeder:
             num_places: number of devices; None takes ``CPU_NUM`` or the visible GPUs.
 
         Returns:
-            An iterator of dicts, to be fed as a list.
+            An iterator of dicts, one per device; feed them as a list.
 
         Raises:
-            ValueError: not as many batches as devices, when the iteration begins.
+            ValueError: the numbers of batches and devices differ; raised when the iteration begins.
         """
         places = self._number_of_places(num_places)
         if len(iterable) != places:
@@ -146,10 +146,10 @@ class DataFeeder:
             reader: yields lists of samples.
             multi_devices: collect a batch for every device, and yield lists of dicts.
             num_places: number of devices; None takes ``CPU_NUM`` or the visible GPUs.
-            drop_last: leave out a last round that has no batch for every device.
+            drop_last: drop the last round if it does not have a batch for every device.
 
         Raises:
-            ValueError: while reading, such a last round when drop_last is False.
+            ValueError: while reading, if drop_last is False and the last round is incomplete.
         """
 
         def feeds() -> Iterator[Any]:
@@ -178,7 +178,7 @@ class DataFeeder:
 
 
 def _stack(field: Field, column: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """One field of all samples as an array of its variable's type and shape."""
+    """One field of all samples as an array with its variable's type and shape."""
     dtype = to_numpy(field.dtype)
     try:
         array = np.array(column, dtype=dtype)
@@ -196,7 +196,7 @@ def _stack(field: Field, column: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 
 def _misfit(field: Field, column: Sequence[Any], error: Exception) -> str:
-    """Name the first sample that cannot be converted, or is unlike the first one."""
+    """Name the first sample that cannot be converted, or whose shape is not the first one's."""
     first: tuple[int, ...] | None = None
     for number, value in enumerate(column):
         try:

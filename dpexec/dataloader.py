@@ -1,4 +1,4 @@
-"""``fluid.dataloader``: data sets whose samples have numbers."""
+"""``fluid.dataloader``: data sets whose samples are accessed by index."""
 
 from dpexec.reading import batches as dataloader_iter
 from dpexec.reading import samples as batch_sampler

@@ -1,4 +1,4 @@
-"""``fluid.dataset``: text files that ``Executor.train_from_dataset`` goes through."""
+"""``fluid.dataset``: data sets of text files, for ``Executor.train_from_dataset``."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _BATCHES_AHEAD = 4
 
 
 class DatasetFactory:
-    """Makes data sets by the name of their class."""
+    """Creates data sets by class name."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> DatasetBase:
         """Make a data set.
 
         Args:
-            datafeed_class: ``"QueueDataset"`` and ``"FileInstantDataset"`` read files while they
-                are needed, ``"InMemoryDataset"`` before, so that it can shuffle.
+            datafeed_class: ``"QueueDataset"`` and ``"FileInstantDataset"`` read files during
+                training, ``"InMemoryDataset"`` before it, which allows shuffling.
 
         Raises:
-            ValueError: no such class.
+            ValueError: there is no such class.
         """
         classes = {kind.__name__: kind for kind in _CLASSES}
         if datafeed_class not in classes:
@@ -53,14 +53,14 @@ class DatasetFactory:
 
 
 class DatasetBase:
-    """Text files, the command that they go through, and the variables that get their values.
+    """Text files, the pipe command that parses them, and the variables that they feed.
 
-    Batches come in the order of files and lines, whatever the number of threads; in the original
-    each thread has a file, and trains on its own.
+    Batches come in the order of files and lines for any number of threads. In fluid each thread
+    reads its own files and trains on its own.
 
     Attributes:
         filelist: the files.
-        thread_num: files that are read at once.
+        thread_num: number of files read at the same time.
     """
 
     _feed = "MultiSlotDataFeed"
@@ -79,35 +79,35 @@ class DatasetBase:
         self.thread_num = 1
 
     def set_pipe_command(self, pipe_command: str) -> None:
-        """Say which command of the shell gets each file as input, and writes the samples."""
+        """Set the shell command that reads each file from its input and writes the samples."""
         self._description.pipe_command = pipe_command
 
     def set_batch_size(self, batch_size: int) -> None:
-        """Say how many samples a batch has; the last one may have fewer.
+        """Set the number of samples per batch; the last batch may have fewer.
 
         Raises:
-            ValueError: it is not positive.
+            ValueError: the number is not positive.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be positive, but received {batch_size}")
         self._description.batch_size = batch_size
 
     def set_thread(self, thread_num: int) -> None:
-        """Say how many files are read at once."""
+        """Set the number of files read at the same time."""
         self.thread_num = thread_num
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
-        """Say which files there are; of several trainers some may get none.
+        """Set the files; with several trainers, the list of a trainer may be empty.
 
         Raises:
-            TypeError: one name instead of a list.
+            TypeError: the argument is a single name instead of a list.
         """
         if isinstance(filelist, str):
             raise TypeError(f"filelist must be a list of files, but received {filelist!r}")
         self.filelist, self._listed = list(filelist), True
 
     def set_use_var(self, var_list: Sequence[Variable]) -> None:
-        """Say which variables get the slots of a line, in order.
+        """Set the variables that the slots of a line feed, in order.
 
         Raises:
             ValueError: a variable is neither float32 nor int64, or holds sequences of sequences.
@@ -136,7 +136,7 @@ class DatasetBase:
     ) -> Generator[dict[str, LoDTensor], None, None]:
         """The batches, made in a thread, with up to ``threads`` files read at once.
 
-        So many as there are ``devices`` are fed together.
+        One batch per device of ``devices`` is fed at a time.
         """
         batches = partial(self._batches, threads, drop_last)
         ahead = Prefetch(batches, _BATCHES_AHEAD, name="dpexec-batches")
@@ -178,7 +178,7 @@ class DatasetBase:
 
 
 class QueueDataset(DatasetBase):
-    """Reads files while they are trained on."""
+    """Reads files during training."""
 
     def local_shuffle(self) -> None:
         """Not supported, as in the original.
@@ -204,15 +204,15 @@ class QueueDataset(DatasetBase):
 
 
 class FileInstantDataset(QueueDataset):
-    """Another name of :class:`QueueDataset`, for pipelines: files are read alike here."""
+    """Another name of :class:`QueueDataset`, for pipelines; both read files alike here."""
 
     _feed = "MultiSlotFileInstantDataFeed"
 
 
 class InMemoryDataset(DatasetBase):
-    """Reads files before training, and can shuffle what they hold by Python's global ``random``.
+    """Reads files before training; can shuffle their samples with Python's global ``random``.
 
-    As in the original zeros in sequences are left out, see :func:`without_zeros`.
+    As in fluid, zeros in sequences are dropped, see :func:`without_zeros`.
     """
 
     _feed = "MultiSlotInMemoryDataFeed"
@@ -226,23 +226,23 @@ class InMemoryDataset(DatasetBase):
         self._before_slots: list[Sample] | None = None
 
     def set_queue_num(self, queue_num: int) -> None:
-        """Accepted for fluid's sake: there it says into how many queues samples are divided."""
+        """Ignored; in fluid it sets the number of queues that samples are divided into."""
 
     def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
-        """Accepted for fluid's sake: there it says how many samples trainers exchange at once."""
+        """Ignored; in fluid it sets how many samples trainers exchange at a time."""
 
     def set_fleet_send_sleep_seconds(self, fleet_send_sleep_seconds: int = 0) -> None:
-        """Accepted for fluid's sake: there it says how long trainers wait between exchanges."""
+        """Ignored; in fluid it sets how long trainers wait between exchanges."""
 
     def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
         """Allow :meth:`slots_shuffle`.
 
         Args:
-            record_candidate_size: samples that others take values from.
+            record_candidate_size: number of samples from which shuffled values are drawn.
             fea_eval: False forbids it again.
 
         Raises:
-            ValueError: there are no such samples.
+            ValueError: record_candidate_size is not positive.
         """
         if record_candidate_size < 1:
             raise ValueError(
@@ -263,19 +263,20 @@ class InMemoryDataset(DatasetBase):
         self._keep(self._loaded(self.thread_num))
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Begin to read all files in the background; :meth:`wait_preload_done` ends it.
+        """Start reading all files in the background; :meth:`wait_preload_done` waits for the end.
 
         Args:
-            thread_num: files that are read at once; None takes the number of :meth:`set_thread`.
+            thread_num: number of files read at the same time; None takes the number of
+                :meth:`set_thread`.
         """
         threads = self.thread_num if thread_num is None else thread_num
         self._preload = Prefetch(lambda: [self._loaded(threads)], 1, name="dpexec-preload")
 
     def wait_preload_done(self) -> None:
-        """Wait for what :meth:`preload_into_memory` began.
+        """Wait until the reading that :meth:`preload_into_memory` started has ended.
 
         Raises:
-            RuntimeError: it began nothing; else what :meth:`load_into_memory` raises.
+            RuntimeError: nothing was started. Also the errors of :meth:`load_into_memory`.
         """
         if self._preload is None:
             raise RuntimeError("nothing is being loaded: call preload_into_memory first")
@@ -286,7 +287,7 @@ class InMemoryDataset(DatasetBase):
             preload.close()
 
     def release_memory(self) -> None:
-        """Forget what was read."""
+        """Release the samples in memory."""
         self._memory = self._before_slots = None
         self._shuffled = False
 
@@ -294,10 +295,10 @@ class InMemoryDataset(DatasetBase):
         """Number of samples in memory.
 
         Args:
-            fleet: accepted where it has one trainer.
+            fleet: None, or a fleet with one trainer.
 
         Raises:
-            NotImplementedError: there are more.
+            NotImplementedError: the fleet has several trainers.
         """
         _refuse_trainers(fleet, "get_memory_data_size")
         return len(self._memory or ())
@@ -329,7 +330,7 @@ class InMemoryDataset(DatasetBase):
     # ---- shuffling
 
     def local_shuffle(self) -> None:
-        """Shuffle what is in memory.
+        """Shuffle the samples in memory.
 
         Raises:
             RuntimeError: nothing was loaded.
@@ -339,11 +340,11 @@ class InMemoryDataset(DatasetBase):
         self._shuffled = True
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffle among all trainers; with one that is :meth:`local_shuffle`.
+        """Shuffle among all trainers; the same as :meth:`local_shuffle`, as only one is supported.
 
         Args:
-            fleet: who trains; None: this process alone.
-            thread_num: accepted for fluid's sake.
+            fleet: the trainers; None for this process alone.
+            thread_num: ignored; accepted for compatibility.
 
         Raises:
             NotImplementedError: there are several trainers.
@@ -353,16 +354,16 @@ class InMemoryDataset(DatasetBase):
         self.local_shuffle()
 
     def slots_shuffle(self, slots: Sequence[str]) -> None:
-        """Give every sample the values of another one in some slots, to see what these are worth.
+        """Replace values of slots by other samples' values, to measure the slots' importance.
 
-        The others are drawn from as many samples as :meth:`set_fea_eval` says. Slots of an earlier
-        call have their own values again, unless samples were shuffled in between.
+        The values are drawn from as many samples as :meth:`set_fea_eval` sets. Slots shuffled by an
+        earlier call get their own values back, unless samples were shuffled in between.
 
         Args:
             slots: names of variables.
 
         Raises:
-            RuntimeError: it was not allowed, or nothing was loaded.
+            RuntimeError: :meth:`set_fea_eval` was not called, or nothing was loaded.
             ValueError: the data set has no such slot.
         """
         if self._candidates is None:
@@ -388,7 +389,7 @@ _CLASSES = (QueueDataset, InMemoryDataset, FileInstantDataset)
 
 
 def _refuse_trainers(fleet: Any, what: str) -> None:
-    """Several trainers have no way to exchange samples."""
+    """Raise an error if there are several trainers: they cannot exchange samples."""
     if fleet is not None and fleet.worker_num() > 1:
         raise NotImplementedError(
             f"{what} over {fleet.worker_num()} trainers is not supported: trainers exchange "

@@ -25,7 +25,7 @@ _HIGHLIGHT = {"color": "orangered", "penwidth": "2"}
 
 
 def pprint_program_codes(program_desc: Program) -> str:
-    """All blocks of a program, without what belongs to gradients.
+    """The text of all blocks of a program, without gradients and their operators.
 
     Args:
         program_desc: the program.
@@ -41,7 +41,7 @@ def pprint_block_codes(block_desc: Block, show_backward: bool = False) -> str:
 
     Args:
         block_desc: the block.
-        show_backward: whether gradients, and operators that read or write some, are shown, too.
+        show_backward: whether to include gradients, and operators that read or write them.
 
     Returns:
         The text.
@@ -97,13 +97,13 @@ def _names(names: Sequence[str]) -> str:
 def draw_block_graphviz(
     block: Block, highlights: Sequence[str] | None = None, path: str = "./temp.dot"
 ) -> None:
-    """Write the graph of a block: operators as boxes, variables round, persistable ones filled.
+    """Write a block's graph: operators as boxes, variables as ellipses, persistable ones filled.
 
     Args:
         block: the block.
-        highlights: regular expressions; names of variables and operators that begin so stand out,
-            with the edges at them.
-        path: of the DOT file, for Graphviz.
+        highlights: regular expressions; variables and operators whose names match from the start
+            are highlighted, with their edges.
+        path: the DOT file to write, for Graphviz.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""``fluid.default_scope_funcs``: scopes in scopes; each thread has its own."""
+"""``fluid.default_scope_funcs``: nested scopes; each thread has its own stack of them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def enter_local_scope() -> None:
 
 
 def leave_local_scope() -> None:
-    """Forget the current scope, and go back to the one around it.
+    """Drop the current scope; its parent becomes the current one.
 
     Raises:
-        IndexError: there is none around it.
+        IndexError: the current scope has no parent.
     """
     if len(_stack.scopes) == 1:
         raise IndexError("there is no scope around the current one")
@@ -49,17 +49,17 @@ def leave_local_scope() -> None:
 
 
 def var(name: str) -> ScopeVariable:
-    """The variable with this name of the current scope, made if it is not there."""
+    """The variable of this name in the current scope, created if missing."""
     return get_cur_scope().var(name)
 
 
 def find_var(name: str) -> ScopeVariable | None:
-    """The variable with this name of the current scope or one around it; None if there is none."""
+    """The variable of this name in the current scope or its parents; None if there is none."""
     return get_cur_scope().find_var(name)
 
 
 def scoped_function(func: Callable[[], Any]) -> None:
-    """Call a function in a scope of its own."""
+    """Call a function inside a new local scope."""
     enter_local_scope()
     try:
         func()

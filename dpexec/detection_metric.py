@@ -1,4 +1,4 @@
-"""``fluid.metrics.DetectionMAP``: how precise a detector is, over all batches of a data set."""
+"""``fluid.metrics.DetectionMAP``: the mean average precision of a detector over a data set."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["DetectionMAP"]
 
 
 class DetectionMAP:
-    """The mean average precision of a detector, of a batch and of all since :meth:`reset`.
+    """A detector's mean average precision: of each batch, and of all batches since :meth:`reset`.
 
     Args:
-        input: detections as rows of label, score and box, ``(found, 6)``; the images are their
-            sequences, as ``layers.detection_output`` gives them.
-        gt_label: labels of the true objects, ``(objects, 1)``, likewise.
+        input: detections as rows of label, score and box, ``(found, 6)``, one sequence per image,
+            as ``layers.detection_output`` returns them.
+        gt_label: labels of the true objects, ``(objects, 1)``, one sequence per image.
         gt_box: their boxes, ``(objects, 4)``.
-        gt_difficult: whether they are difficult, ``(objects, 1)``; None: none is.
+        gt_difficult: 1 for difficult objects, ``(objects, 1)``; None if no object is difficult.
         class_num: number of classes.
-        background_label: accepted for fluid's sake: classes without objects do not count.
-        overlap_threshold: shared by covered area above which a detection is right.
+        background_label: ignored; accepted for compatibility. Classes without objects do not count.
+        overlap_threshold: intersection over union above which a detection is right.
         evaluate_difficult: whether difficult objects count.
         ap_version: ``"integral"`` or ``"11point"``.
 
-    The program adds up in persistable variables, which the startup program empties; each device
+    The program accumulates in persistable variables, which the startup program resets; each device
     has its own. Source: ``fluid.metrics.DetectionMAP``; Everingham et al. 2010.
     """
 
@@ -80,7 +80,7 @@ class DetectionMAP:
         layers.fill_constant([1], "int32", 1, out=self.has_state)
 
     def _state(self, suffix: str, dtype: str, shape: list[int]) -> Variable:
-        """A variable to add up in: 0 at first, or without rows where their number is open."""
+        """A variable to accumulate in: initially 0, or empty if the number of rows varies."""
         name = f"{unique_name.generate(self.helper.name)}_{suffix}"
         kept: dict[str, Any] = {"name": name, "dtype": dtype, "persistable": True}
         first = {**kept, "shape": [max(size, 0) for size in shape]}
@@ -90,15 +90,15 @@ class DetectionMAP:
         return self.helper.create_variable(shape=shape, **kept)
 
     def get_map_var(self) -> tuple[Variable, Variable]:
-        """The figure of a batch and that of all batches; both ``(1,)``, to be fetched."""
+        """The mAP of the batch and of all batches, both ``(1,)``, to be fetched."""
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
-        """Forget all batches; also enough before the first one.
+        """Reset the accumulated state; may be called before the first batch.
 
         Args:
-            executor: runs a program that does it.
-            reset_program: the program to add this to; a new one by default.
+            executor: runs the program that resets the variables.
+            reset_program: the program to add the operators to; a new one by default.
         """
         program = Program() if reset_program is None else reset_program
         with program_guard(program):
@@ -109,7 +109,7 @@ class DetectionMAP:
 
 
 def _starts(rows: Variable) -> Variable:
-    """Where the sequences of rows ``(n, 2)`` begin and end, int32: variables keep none of a run."""
+    """Start and end of each sequence, int32 ``(n, 2)``: variables keep no LoD between runs."""
     ones = layers.scale(rows, scale=0.0, bias=1.0)
     lengths = layers.reduce_max(layers.sequence_pool(ones, "sum"), dim=1)
     ends = layers.cumsum(lengths)

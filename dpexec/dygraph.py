@@ -1,7 +1,7 @@
 """``fluid.dygraph``: eager execution. dpexec has none: it runs programs.
 
 Packages that can do both import names from here and derive their classes from ``Layer``. That
-works; whoever calls one of them is told.
+works; calling one of these names raises an error.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ __path__: list[str] = []  # imports look for them
 
 
 def enabled() -> bool:
-    """Always False: there is no eager mode to be in."""
+    """Always False: there is no eager mode."""
     return False
 
 
 def enable_dygraph(place: Any = None) -> NoReturn:
-    """Refuse the eager mode.
+    """Raise an error: there is no eager mode.
 
     Args:
-        place: as in fluid.
+        place: ignored; accepted for compatibility.
 
     Raises:
         RuntimeError: always.
@@ -68,7 +68,7 @@ def enable_dygraph(place: Any = None) -> NoReturn:
 
 
 def disable_dygraph() -> None:
-    """Leave the eager mode, which nobody is in."""
+    """Do nothing: there is no eager mode to leave."""
 
 
 enable_imperative, disable_imperative = enable_dygraph, disable_dygraph  # older names

@@ -1,4 +1,4 @@
-"""The errors that programs may want to catch. ``fluid.core`` has the first two, too."""
+"""Error classes for programs to catch. The first two are in ``fluid.core``, too."""
 
 from dpexec.engine.core.errors import (
     ClusterError,

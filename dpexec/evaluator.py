@@ -1,4 +1,4 @@
-"""``fluid.evaluator``: figures of a whole data set that programs add up themselves.
+"""``fluid.evaluator``: metrics of a whole data set that the program accumulates itself.
 
 Deprecated in fluid: ``fluid.metrics`` does the same outside of the program.
 """
@@ -22,18 +22,18 @@ Numbers = np.ndarray[Any, Any]
 
 
 class Evaluator:
-    """Persistable variables that add up what the batches of a program give.
+    """Base class: accumulates metrics of batches in persistable variables of the program.
 
     Args:
-        name: what the variables are named after.
+        name: prefix of the variables' names.
         kwargs: ``main_program`` and ``startup_program``, if not the default ones.
 
     Attributes:
         states: the variables.
-        metrics: the figures of a batch, to be fetched.
+        metrics: the batch's metrics, to be fetched.
 
     Raises:
-        ValueError: the program is in a block of a loop or branch.
+        ValueError: the current block is that of a loop or branch.
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -45,11 +45,11 @@ class Evaluator:
             raise ValueError("an evaluator must be made outside of loops and branches")
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
-        """Set the variables to 0; also needed before the first batch.
+        """Set the variables to 0; required before the first batch.
 
         Args:
-            executor: runs a program that does it.
-            reset_program: the program to add this to; a new one by default.
+            executor: runs the program that resets the variables.
+            reset_program: the program to add the operators to; a new one by default.
         """
         program = Program() if reset_program is None else reset_program
         with program_guard(program):
@@ -59,16 +59,16 @@ class Evaluator:
         executor.run(program)
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> tuple[Numbers, ...]:
-        """The figures of all batches since :meth:`reset`.
+        """The metrics over all batches since :meth:`reset`.
 
         Args:
             executor: fetches the variables.
-            eval_program: the program to add this to; a new one by default.
+            eval_program: the program to add the operators to; a new one by default.
         """
         raise NotImplementedError(f"{type(self).__name__}.eval")
 
     def _create_state(self, suffix: str, dtype: Any, shape: Sequence[int]) -> Variable:
-        """A variable to add up in."""
+        """A variable to accumulate in."""
         name = f"{unique_name.generate(self.helper.name)}_{suffix}"
         state = self.helper.create_variable(name=name, persistable=True, dtype=dtype, shape=shape)
         self.states.append(state)
@@ -104,11 +104,11 @@ class ChunkEvaluator(Evaluator):
     """Precision, recall and F1 score of chunks of words, such as names.
 
     Args:
-        input: tags that were found, as ``layers.chunk_eval`` takes them.
+        input: predicted tags, as for ``layers.chunk_eval``.
         label: the right tags.
         chunk_scheme: ``IOB``, ``IOE``, ``IOBES`` or ``plain``.
         num_chunk_types: kinds of chunks.
-        excluded_chunk_types: kinds that do not count.
+        excluded_chunk_types: kinds of chunks that are not counted.
 
     Source: ``fluid.evaluator.ChunkEvaluator``.
     """
@@ -133,11 +133,11 @@ class ChunkEvaluator(Evaluator):
         self.metrics.extend(figures)
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> tuple[Numbers, ...]:
-        """Precision, recall and F1 score of all batches, float32 ``(1,)``.
+        """Precision, recall and F1 score over all batches, float32 ``(1,)`` each.
 
         Args:
             executor: fetches the variables.
-            eval_program: the program to add this to; a new one by default.
+            eval_program: the program to add the operators to; a new one by default.
         """
         found, there, right = self._totals(executor, eval_program)
         precision = right / found if found else 0.0
@@ -147,12 +147,12 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """Mean edit distance of sequences, and the share of those that are not right.
+    """Mean edit distance of sequences, and the share of sequences with errors.
 
     Args:
-        input: sequences that were found, as ``layers.edit_distance`` takes them.
-        label: the right ones.
-        ignored_tokens: tokens that do not count.
+        input: predicted sequences, as for ``layers.edit_distance``.
+        label: the right sequences.
+        ignored_tokens: tokens that are removed before comparing.
         kwargs: as for :class:`Evaluator`.
 
     Source: ``fluid.evaluator.EditDistance``.
@@ -181,11 +181,11 @@ class EditDistance(Evaluator):
         self.metrics.extend([total, wrong])
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> tuple[Numbers, ...]:
-        """Mean distance, and share of wrong sequences, of all batches, float32 ``(1,)``.
+        """Mean distance and share of sequences with errors over all batches, float32 ``(1,)`` each.
 
         Args:
             executor: fetches the variables.
-            eval_program: the program to add this to; a new one by default.
+            eval_program: the program to add the operators to; a new one by default.
         """
         total, count, wrong = self._totals(executor, eval_program)
         with np.errstate(invalid="ignore"):  # without sequences there is no mean

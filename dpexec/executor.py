@@ -18,7 +18,7 @@ __all__ = ["Executor", "FetchHandler", "as_numpy", "global_scope", "scope_guard"
 
 
 def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
-    """An array as a tensor; a bare number needs its ``dtype``."""
+    """An array as a tensor; for a Python number ``dtype`` is required."""
     if isinstance(data, list):
         raise RuntimeError(
             "Some of your feed data hold LoD information. They can not be completely cast from a "
@@ -35,7 +35,7 @@ def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
 
 
 def as_numpy(tensor: Any) -> Any:
-    """A tensor as an array, a list of tensors as a list of arrays; None stays None.
+    """Convert a tensor to an array, and a list of tensors to a list of arrays; None stays None.
 
     Raises:
         RuntimeError: a tensor holds sequences.
@@ -52,7 +52,7 @@ def as_numpy(tensor: Any) -> Any:
 
 
 def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
-    """The value of a variable of a scope."""
+    """The value of a variable in a scope."""
     if not isinstance(name, str):
         raise AssertionError(f"name must be a str, not {name!r}")
     holder = (global_scope() if scope is None else scope).find_var(name)

@@ -1,6 +1,6 @@
-"""The door for what people add: operators, passes, collectives, machine code.
+"""The interface for extensions: operators, passes, collectives, kernels in machine code.
 
-Everything below ``dpexec.engine`` may change from one version to the next; what is here stays.
+Names in this module are stable; those below ``dpexec.engine`` may change with every version.
 
 An operator is declared by its shapes, its kernel and its gradient::
 
@@ -14,8 +14,8 @@ An operator is declared by its shapes, its kernel and its gradient::
     def squared_relu_grad(xp, x, d_out):
         return d_out * 2 * xp.maximum(x, 0)
 
-A faster kernel of an operator enters the table of implementations, for processors (``host``) or
-GPUs (``gpu``); for arrays that it does not take it returns None, and the declared one does it::
+A faster kernel of an operator is registered for CPUs (``host``) or GPUs (``gpu``). For arrays that
+it does not support it returns None, and the operator's declared kernel runs::
 
     from dpexec.extend import implementation
 
@@ -23,8 +23,8 @@ GPUs (``gpu``); for arrays that it does not take it returns None, and the declar
     def squared_relu_on_gpu(cupy, x):
         return square_of_positive(x) if x.dtype == "float32" else None
 
-A lowering says how an operator becomes calls of kernels in machine code; these are typed functions
-that numba compiles. For values that it does not take it returns False::
+A lowering translates an operator into calls of kernels, typed functions that numba compiles to
+machine code. For values that it does not support it returns False::
 
     from dpexec.extend import Count, Floats, kernel, lowering
 
@@ -44,7 +44,7 @@ A pass has a name and one method, ``rewrite(operators)`` before replication or
 ``apply(graph)`` after it; ``BuildStrategy.append_pass`` takes it.
 ``notebooks/06_your_own_op_and_your_own_pass.ipynb`` shows an operator and a pass at work.
 
-A kind of collective is declared by what it does; a pass puts it into the graph, and it runs on
+A collective is declared by its properties and put into the graph by a pass; it then runs on
 threads, clusters, trainers and GPUs::
 
     from dpexec.extend import Kind, Reduction

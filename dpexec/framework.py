@@ -1,4 +1,4 @@
-"""``fluid.framework``: programs and what belongs to them."""
+"""``fluid.framework``: programs, variables, parameters and operators."""
 
 from __future__ import annotations
 
@@ -78,38 +78,38 @@ def dtype_is_floating(dtype: Any) -> bool:
 
 
 def _dygraph_tracer() -> None:
-    """None: programs are not traced."""
+    """Always None: programs are not traced."""
 
 
 def _current_expected_place() -> None:
-    """None: programs run where their executor says."""
+    """Always None: the executor determines where programs run."""
 
 
 def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
     """The tensor data type of a NumPy dtype.
 
     Raises:
-        TypeError: there is none.
+        TypeError: there is no such type.
     """
     return as_dtype(np_dtype)
 
 
 def _get_var(name: str, program: Program | None = None) -> Variable:
-    """The variable of that name in a program, or else in the default main program.
+    """The variable of this name in a program, by default in the default main program.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such variable.
     """
     return (program or default_main_program()).global_block().var(name)
 
 
 def in_dygraph_mode() -> bool:
-    """Always False: dpexec has programs, no eager mode."""
+    """Always False: dpexec has no eager mode."""
     return False
 
 
 def require_version(min_version: str, max_version: str | None = None) -> None:
-    """Check that the fluid version that dpexec follows, 1.8.5, lies in a range.
+    """Check that 1.8.5, the fluid version that dpexec implements, lies in a range.
 
     Raises:
         TypeError: a version is not a string.

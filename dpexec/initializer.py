@@ -1,8 +1,8 @@
-"""How parameters start: ``fluid.initializer``.
+"""``fluid.initializer``: initial values of parameters.
 
-An initializer is called with a variable of the startup program and its block, and puts the op that
-fills the variable there. As in fluid these ops are put *in front*, so a startup program reads in
-reverse order of creation; random ones take the seed of their program at that moment.
+An initializer is called with a variable of the startup program and its block, and inserts the op
+that fills the variable. As in fluid these ops are inserted *in front*, so a startup program lists
+them in reverse order of creation. Random initializers read their program's seed when called.
 
 Example:
     >>> import dpexec as fluid
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Numbers of inputs and outputs that one weight of this shape connects.
+    """Fan-in and fan-out of a weight of this shape.
 
     A matrix is ``(in, out)``, a filter ``(out, in, height, width)``.
     """
@@ -64,7 +64,7 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 class Initializer:
-    """Base of all initializers; subclasses say which op fills a variable.
+    """Base class of all initializers; subclasses define the op that fills a variable.
 
     A float16 variable is filled in float32 and cast.
     """
@@ -121,7 +121,7 @@ class ConstantInitializer(Initializer):
 
     Args:
         value: a number.
-        force_cpu: accepted for fluid's sake; values are filled where the program runs.
+        force_cpu: ignored; values are filled where the program runs.
     """
 
     prefix = "constant_init"
@@ -205,7 +205,7 @@ class NormalInitializer(Initializer):
 
 
 class TruncatedNormalInitializer(NormalInitializer):
-    """Normal numbers within two standard deviations of the mean; arguments as for Normal."""
+    """Normal numbers within two standard deviations of the mean; arguments as for ``Normal``."""
 
     prefix = "truncated_gaussian_random"
     _type = "truncated_gaussian_random"
@@ -237,9 +237,9 @@ class XavierInitializer(_Scaled):
     """Variance ``2 / (fan_in + fan_out)``. Source: Glorot, Bengio, 2010.
 
     Args:
-        uniform: uniform numbers, else normal ones.
-        fan_in: instead of the shape's.
-        fan_out: instead of the shape's.
+        uniform: draw uniform numbers instead of normal ones.
+        fan_in: number of inputs; None derives it from the shape.
+        fan_out: number of outputs; None derives it from the shape.
         seed: 0 takes the seed of the program.
     """
 
@@ -263,8 +263,8 @@ class MSRAInitializer(_Scaled):
     """Variance ``2 / fan_in``. Source: He, Zhang, Ren, Sun, 2015.
 
     Args:
-        uniform: uniform numbers, else normal ones.
-        fan_in: instead of the shape's.
+        uniform: draw uniform numbers instead of normal ones.
+        fan_in: number of inputs; None derives it from the shape.
         seed: 0 takes the seed of the program.
     """
 
@@ -278,10 +278,10 @@ class MSRAInitializer(_Scaled):
 
 
 class BilinearInitializer(Initializer):
-    """The filter with which ``conv2d_transpose`` enlarges images by bilinear interpolation.
+    """The filter that makes ``conv2d_transpose`` enlarge images by bilinear interpolation.
 
-    The row coordinate is not rounded down to a whole row: fluid 1.8 computes it so under
-    Python 3, and models start from the same numbers here.
+    The row coordinate is not rounded down to an integer: fluid 1.8 does not do so under Python 3,
+    and the initial values here are the same.
     """
 
     prefix = "bilinear_init"
@@ -311,7 +311,7 @@ class NumpyArrayInitializer(Initializer):
     """The elements of an array.
 
     Args:
-        value: of the shape of the variable; float32 or int32 after conversion.
+        value: an array in the variable's shape; converted to float32 or int32.
     """
 
     prefix = "numpy_array_init"

@@ -46,9 +46,9 @@ def embedding(
     Args:
         input: int64 ids of any shape.
         size: ``[rows, width]`` of the table.
-        is_sparse: let the gradient hold only the rows that were read.
-        is_distributed: with parameter servers, no trainer holds the table; needs is_sparse.
-        padding_idx: this id (counted from the end if negative) reads zeros and gets no gradient.
+        is_sparse: make the gradient sparse: it holds only the rows that were read.
+        is_distributed: keep the table on parameter servers only, not on trainers; needs is_sparse.
+        padding_idx: this id (counted from the end if negative) gives zeros and gets no gradient.
         param_attr: attributes of the table.
         dtype: element type of the table.
 

@@ -1,4 +1,4 @@
-"""``fluid.install_check``: whether dpexec works here, in a second."""
+"""``fluid.install_check``: a quick check that dpexec works on this machine."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ROWS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 
 
 def run_check() -> None:
-    """Run a layer on one device and train it on all GPUs, or on two CPU devices; print how it went.
+    """Run a layer on one device and train it on all GPUs, or on two CPU devices; print the result.
 
     Raises:
-        Exception: whatever keeps programs from running.
+        Exception: any error that keeps programs from running.
 
     Source: ``fluid.install_check.run_check``.
     """

@@ -1,4 +1,4 @@
-"""What every layer needs to build itself: ``fluid.layer_helper.LayerHelper``."""
+"""``fluid.layer_helper.LayerHelper``: builds the variables, parameters and operators of a layer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LayerHelper:
     """Creates the variables, parameters and operators of one call of a layer.
 
     Args:
-        layer_type: what names are made from, as in ``fc_0.w_0``.
+        layer_type: prefix of generated names, as in ``fc_0.w_0``.
         kwargs: the arguments of the layer: ``input``, ``param_attr``, ``bias_attr``, ``act``,
             ``name`` and ``use_cudnn`` have a meaning here.
 
@@ -66,10 +66,10 @@ class LayerHelper:
     # ---- arguments of the layer
 
     def multiple_input(self, input_param_name: str = "input") -> list[Variable]:
-        """The variables in an argument that takes one or several.
+        """The variables in an argument that accepts one or several.
 
         Raises:
-            TypeError: something else is among them.
+            TypeError: one of them is no variable.
         """
         given = self.kwargs.get(input_param_name, [])
         inputs = list(given) if isinstance(given, (list, tuple)) else [given]
@@ -82,7 +82,7 @@ class LayerHelper:
         return inputs
 
     def input(self, input_param_name: str = "input") -> Variable:
-        """The variable in an argument that takes one.
+        """The variable in an argument that accepts exactly one.
 
         Raises:
             ValueError: there are several, or none.
@@ -123,7 +123,7 @@ class LayerHelper:
         """One parameter attribute per input.
 
         Raises:
-            ValueError: there are several, but not ``length``.
+            ValueError: there are several, but their number is not ``length``.
         """
         given = self.param_attr
         attrs = list(given) if isinstance(given, list) else [given]
@@ -138,7 +138,7 @@ class LayerHelper:
     def iter_inputs_and_params(
         self, input_param_name: str = "input"
     ) -> Iterator[tuple[Variable, Any]]:
-        """Pairs of an input and the attribute of its parameter."""
+        """Pairs of an input and the ParamAttr of its parameter."""
         inputs = self.multiple_input(input_param_name)
         yield from zip(inputs, self.multiple_param_attr(len(inputs)), strict=True)
 
@@ -146,7 +146,7 @@ class LayerHelper:
         """Check the type of an argument.
 
         Raises:
-            TypeError: it has another one.
+            TypeError: it has another type.
         """
         if not isinstance(self.kwargs.get(param_name), cls):
             raise TypeError(f"'{param_name}' of {self.layer_type} must be {cls.__name__}")
@@ -166,13 +166,14 @@ class LayerHelper:
         """Make a parameter in both programs, initialised in the startup program.
 
         Args:
-            attr: a ParamAttr, or what can be made one; False for no parameter.
+            attr: a ParamAttr, or a value that converts to one; False for no parameter.
             shape: dimensions, all known.
             dtype: element type.
-            is_bias: named ``b`` and zero by default, else ``w`` and Xavier.
+            is_bias: a bias is named ``b`` and starts at zero by default; a weight is named ``w``
+                and starts with Xavier.
             default_initializer: used where ``attr`` has none.
             stop_gradient: accepted for fluid's sake: use ``ParamAttr(trainable=False)``.
-            type: what the variable holds.
+            type: the kind of variable, such as ``LOD_TENSOR``.
 
         Returns:
             The parameter of the main program, None if ``attr`` is False; for a
@@ -216,7 +217,7 @@ class LayerHelper:
     def create_variable_for_type_inference(
         self, dtype: Any, stop_gradient: bool = False
     ) -> Variable:
-        """A temporary for an output; its shape follows when the operator is added."""
+        """A temporary variable for an output; its shape is inferred when the operator is added."""
         return self.main_program.current_block().create_var(
             name=unique_name.generate(f"{self.name}.tmp"),
             dtype=dtype,
@@ -239,12 +240,12 @@ class LayerHelper:
         """A variable that is fed.
 
         Args:
-            name: under which it is fed.
+            name: the key in feeds.
             kwargs: as for ``Block.create_var``.
 
         Warns:
-            UserWarning: in an interactive session, it is the program's first feed, and operators
-                read it already: a cell that runs again adds its layers to those of its first run.
+            UserWarning: in an interactive session, the variable is the program's first feed and
+                operators read it already: running a cell again adds its layers a second time.
         """
         block = self.main_program.global_block()
         first = next((var.name for var in block.vars.values() if var.is_data), None)
@@ -261,14 +262,14 @@ class LayerHelper:
     def create_or_get_global_variable(
         self, name: str, *args: Any, **kwargs: Any
     ) -> tuple[Variable, bool]:
-        """A variable of the global block, and whether this call made it."""
+        """A variable of the global block, and whether this call created it."""
         block = self.main_program.global_block()
         if block.has_var(name):
             return block.var(name), False
         return self.create_global_variable(*args, name=name, **kwargs), True
 
     def set_variable_initializer(self, var: Variable, initializer: Initializer) -> None:
-        """Let the startup program fill a variable of the main program."""
+        """Make the startup program initialise a variable of the main program."""
         self.startup_program.global_block().create_var(
             name=var.name,
             type=var.type,

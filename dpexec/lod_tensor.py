@@ -1,4 +1,4 @@
-"""Tensors of sequences: made of arrays and lengths."""
+"""Tensors of sequences, built from arrays and sequence lengths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 def create_lod_tensor(
     data: Any, recursive_seq_lens: Sequence[Sequence[int]], place: Place
 ) -> LoDTensor:
-    """A tensor of sequences that lie one after another.
+    """A tensor of sequences, stored one after another.
 
     Args:
         data: an array, or a LoDTensor, with the rows of all sequences; or a list with a list for
@@ -26,12 +26,12 @@ def create_lod_tensor(
         place: where the tensor lives.
 
     Returns:
-        The tensor; of lists of numbers it is int64 or float64, of shape ``(numbers, 1)``, of
-        deeper ones ``(elements, their length, 1)``.
+        The tensor. Lists of numbers give int64 or float64 of shape ``(numbers, 1)``, lists of lists
+        of numbers ``(elements, their length, 1)``.
 
     Raises:
-        TypeError: data is none of these.
-        AssertionError: the lengths are not those of the lists.
+        TypeError: data has another type.
+        AssertionError: the lengths differ from those of the lists.
         EnforceNotMet: the lengths do not add up to the number of rows.
 
     Example:
@@ -72,7 +72,7 @@ def create_random_int_lodtensor(
 
     Args:
         recursive_seq_lens: lengths of the sequences, per level, coarse levels first.
-        base_shape: of an element of a sequence.
+        base_shape: shape of one element of a sequence.
         place: where the tensor lives.
         low: the smallest number.
         high: the greatest number.
@@ -82,7 +82,7 @@ def create_random_int_lodtensor(
 
     Raises:
         AssertionError: base_shape is no list.
-        EnforceNotMet: lengths of the levels do not fit together.
+        EnforceNotMet: the lengths of different levels are inconsistent.
 
     Source: ``fluid.create_random_int_lodtensor``.
     """

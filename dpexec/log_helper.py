@@ -8,12 +8,12 @@ __all__ = ["get_logger"]
 
 
 def get_logger(name: str, level: int, fmt: str | None = None) -> logging.Logger:
-    """A logger that writes to the standard error output by itself.
+    """A logger with its own handler, which writes to stderr.
 
     Args:
-        name: of the logger; every call gives it one more handler.
-        level: what is less important is not written.
-        fmt: of the messages, as ``logging.Formatter`` takes it.
+        name: name of the logger; every call adds one more handler.
+        level: lowest level that is written.
+        fmt: format of the messages, as for ``logging.Formatter``.
     """
     logger, handler = logging.getLogger(name), logging.StreamHandler()
     logger.setLevel(level)

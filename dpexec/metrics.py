@@ -1,4 +1,4 @@
-"""``fluid.metrics``: what adds up over batches to a figure for a whole data set."""
+"""``fluid.metrics``: metrics of a whole data set, accumulated over batches."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _require_numbers(**arguments: Any) -> None:
 
 
 class MetricBase:
-    """What all metrics share: a name, and states, which are the attributes without underscore.
+    """Base class: a name, and states (all attributes whose names begin without underscore).
 
     Args:
         name: None takes the name of the class.
@@ -83,16 +83,16 @@ class MetricBase:
         return {"name": self._name, "states": copy.deepcopy(self._states())}
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Add a batch; a subclass says how."""
+        """Add a batch; defined by subclasses."""
         raise NotImplementedError(f"{type(self).__name__} must define update(preds, labels)")
 
     def eval(self) -> Any:
-        """Return the figure for all batches so far; a subclass says how."""
+        """Return the metric over all batches so far; defined by subclasses."""
         raise NotImplementedError(f"{type(self).__name__} must define eval()")
 
 
 class CompositeMetric(MetricBase):
-    """Several metrics that take the same arguments.
+    """Several metrics updated with the same arguments.
 
     Args:
         name: None takes the name of the class.
@@ -106,7 +106,7 @@ class CompositeMetric(MetricBase):
         """Add a metric.
 
         Raises:
-            ValueError: it is no metric.
+            ValueError: the argument is no metric.
         """
         if not isinstance(metric, MetricBase):
             raise ValueError("SubMetric should be inherit from MetricBase.")
@@ -118,19 +118,19 @@ class CompositeMetric(MetricBase):
             metric.update(preds, labels)
 
     def eval(self) -> list[Any]:
-        """Return the figures in the order in which the metrics were added."""
+        """Return the metrics' values in the order in which the metrics were added."""
         return [metric.eval() for metric in self._metrics]
 
 
 def _binary(preds: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rounded predictions and labels, flat, as many as there are labels."""
+    """Rounded predictions and labels, flattened, cut to the number of labels."""
     count = labels.shape[0]
     rounded = np.rint(preds[:count]).astype("int32").reshape(count)
     return rounded, labels.reshape(count)
 
 
 class Precision(MetricBase):
-    """Of the samples predicted to be positive, the share that is.
+    """The share of samples predicted as positive that are positive.
 
     Args:
         name: None takes the name of the class.
@@ -166,7 +166,7 @@ class Precision(MetricBase):
 
 
 class Recall(MetricBase):
-    """Of the positive samples, the share that was predicted to be so.
+    """The share of positive samples that are predicted as positive.
 
     Args:
         name: None takes the name of the class.
@@ -194,7 +194,7 @@ class Recall(MetricBase):
 
 
 class Accuracy(MetricBase):
-    """The mean of the accuracies of batches, by weight.
+    """The weighted mean of the batches' accuracies.
 
     Args:
         name: None takes the name of the class.
@@ -211,7 +211,7 @@ class Accuracy(MetricBase):
         """Add a batch.
 
         Args:
-            value: its accuracy, a number or an array.
+            value: the batch's accuracy, a number or an array.
             weight: a number, usually the size of the batch.
 
         Raises:
@@ -240,7 +240,7 @@ class Accuracy(MetricBase):
 
 
 class ChunkEvaluator(MetricBase):
-    """Precision, recall and F1 score of chunks, from what ``layers.chunk_eval`` counts.
+    """Precision, recall and F1 score of chunks, from the counts of ``layers.chunk_eval``.
 
     Args:
         name: None takes the name of the class.
@@ -282,7 +282,7 @@ class ChunkEvaluator(MetricBase):
 
 
 class EditDistance(MetricBase):
-    """The mean edit distance, and the share of sequences that are not right.
+    """The mean edit distance, and the share of sequences with errors.
 
     Args:
         name: None takes the name of the class.
@@ -301,10 +301,10 @@ class EditDistance(MetricBase):
 
         Args:
             distances: an array of shape ``(batch, 1)``.
-            seq_num: how many sequences, a number.
+            seq_num: number of sequences in the batch.
 
         Raises:
-            ValueError: an argument is of another type.
+            ValueError: an argument has the wrong type.
         """
         _require_arrays(distances=distances)
         if not is_number(seq_num):
@@ -333,7 +333,7 @@ class Auc(MetricBase):
     Args:
         name: None takes the name of the class.
         curve: "ROC"; as in fluid, other values change nothing here.
-        num_thresholds: the histogram has one bucket more.
+        num_thresholds: number of thresholds; the histogram has one bucket more.
 
     Source: ``fluid.metrics.Auc``. As in fluid, ``reset`` does not empty the histogram.
     """

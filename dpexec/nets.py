@@ -49,7 +49,7 @@ def simple_img_conv_pool(
     act: str | None = None,
     use_cudnn: bool = True,
 ) -> Variable:
-    """A convolution and a pooling.
+    """A convolution followed by a pooling.
 
     Args:
         input: images ``(N, C, H, W)``.
@@ -67,7 +67,7 @@ def simple_img_conv_pool(
         param_attr: attributes of the filters.
         bias_attr: attributes of the bias; False for none.
         act: activation after the convolution.
-        use_cudnn: accepted for fluid's sake.
+        use_cudnn: ignored; accepted for compatibility.
 
     Returns:
         ``(N, num_filters, H', W')``.
@@ -111,7 +111,7 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Several convolutions, each with batch norm and dropout if wanted, and a pooling (VGG).
+    """Several convolutions, each optionally with batch norm and dropout, then a pooling (VGG).
 
     Args:
         input: images ``(N, C, H, W)``.
@@ -125,13 +125,13 @@ def img_conv_group(
         conv_batchnorm_drop_rate: dropout after batch norm; one, or one per convolution.
         pool_stride: of the pooling.
         pool_type: ``"max"`` or ``"avg"``.
-        use_cudnn: accepted for fluid's sake.
+        use_cudnn: ignored; accepted for compatibility.
 
     Returns:
         ``(N, conv_num_filter[-1], H', W')``. Source: Simonyan, Zisserman, 2014.
 
     Raises:
-        AssertionError: a list has not one entry per convolution.
+        AssertionError: a list does not have one entry per convolution.
     """
     if not isinstance(conv_num_filter, (list, tuple)):
         raise AssertionError("conv_num_filter must be a list or tuple")
@@ -185,15 +185,15 @@ def sequence_conv_pool(
     pool_type: str = "max",
     bias_attr: Any = None,
 ) -> Variable:
-    """A convolution along every sequence, and one row for each.
+    """A convolution along every sequence, then a pooling of each sequence to one row.
 
     Args:
         input: float32 or float64 ``(rows, width)`` with one level of sequences.
         num_filters: width of the result.
-        filter_size: how many rows are taken together.
+        filter_size: number of rows in the convolution's window.
         param_attr: attributes of the weight.
         act: activation of the convolution.
-        pool_type: how rows become one, as in ``layers.sequence_pool``.
+        pool_type: how rows are reduced to one, as for ``layers.sequence_pool``.
         bias_attr: attributes of the bias; False for none.
 
     Returns:
@@ -211,7 +211,7 @@ def glu(input: Variable, dim: int = -1) -> Variable:
     """A gated linear unit: the first half times the sigmoid of the second.
 
     Args:
-        input: the size of dimension ``dim`` is even.
+        input: float32 or float64; the size of dimension ``dim`` must be even.
         dim: the dimension that is halved.
 
     Returns:
@@ -230,7 +230,7 @@ def scaled_dot_product_attention(
     num_heads: int = 1,
     dropout_rate: float = 0.0,
 ) -> Variable:
-    """Attention: means of ``values``, weighted by how well ``keys`` fit ``queries``.
+    """Attention: means of ``values``, weighted by the similarity of ``keys`` and ``queries``.
 
     Args:
         queries: ``(N, M, D)``.

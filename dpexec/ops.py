@@ -1,7 +1,7 @@
-"""``python -m dpexec.ops``: which operators there are, and what is not as in Paddle 1.8.5.
+"""``python -m dpexec.ops``: the table of operators, and their differences from Paddle 1.8.5.
 
-``coverage`` prints which there are, and which of Paddle's are missing and why; ``differences
-docs/differences.md`` writes the table of operators in that guide anew.
+``coverage`` prints the operators, and which of Paddle's are missing and why; ``differences
+docs/differences.md`` regenerates the table of operators in that guide.
 
 ``tier1.txt`` lists the operator types that dense, convolutional and sparse-embedding programs for
 fluid use, the most frequent first.
@@ -30,12 +30,12 @@ def tier1() -> list[str]:
 
 
 def missing(types: Iterable[str]) -> list[str]:
-    """Those of the types that dpexec has no operator for."""
+    """The operator types that dpexec does not have."""
     return [t for t in types if t not in opdef.registered()]
 
 
 def coverage() -> str:
-    """The table of all operators, and what is missing of Paddle's and ``tier1.txt``, as text."""
+    """The table of all operators as text, with those missing of Paddle's and of ``tier1.txt``."""
     known = opdef.registered()
     width = max(map(len, known)) + 2
     wanted, theirs = tier1(), set(paddle_types())
@@ -62,7 +62,7 @@ def coverage() -> str:
 
 
 def _compared() -> list[str]:
-    """What Paddle 1.8.5 registers on CPUs, what of it is here, and why the rest is not."""
+    """Paddle 1.8.5's operators on CPUs: how many are here, and why the others are missing."""
     theirs, shared = paddle_types(), here()
     absent = missing(theirs)
     width = max(map(len, absent), default=0) + 2

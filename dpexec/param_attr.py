@@ -1,4 +1,4 @@
-"""What a user can say about a parameter when a layer makes it: ``fluid.ParamAttr``."""
+"""``fluid.ParamAttr``: attributes of the parameters that layers create."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class ParamAttr:
     """Attributes of a parameter.
 
     Args:
-        name: its name; made up if None. Two layers that give the same name share the parameter.
-        initializer: how it starts; None takes the layer's default.
+        name: its name; None generates one. Two layers that give the same name share the parameter.
+        initializer: its initial value; None takes the layer's default.
         learning_rate: factor on the optimizer's learning rate.
         regularizer: weight decay of this parameter instead of the optimizer's.
-        trainable: whether optimizers update it.
-        do_model_average: whether ModelAverage takes it in.
+        trainable: whether optimizers update the parameter.
+        do_model_average: whether ModelAverage includes the parameter.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -73,7 +73,7 @@ class ParamAttr:
 
     @staticmethod
     def _to_attr(arg: Any) -> Any:
-        """A ParamAttr from what layers accept for one; False stays False, lists stay lists."""
+        """Convert an argument of a layer to a ParamAttr; False stays False, lists stay lists."""
         if isinstance(arg, ParamAttr):
             return arg
         if isinstance(arg, (list, tuple)):
@@ -116,11 +116,11 @@ class WeightNormParamAttr(ParamAttr):
         dim: the dimension of the weight along which each slice has a length of its own; None for
             one length of the whole weight.
         name: as for :class:`ParamAttr`, as all that follow.
-        initializer: of the weight.
+        initializer: initial value of the weight.
         learning_rate: factor on the optimizer's learning rate.
         regularizer: weight decay of both parameters.
-        trainable: whether optimizers update them.
-        do_model_average: whether ModelAverage takes them in.
+        trainable: whether optimizers update both parameters.
+        do_model_average: whether ModelAverage includes both parameters.
 
     Example:
         >>> import dpexec as fluid

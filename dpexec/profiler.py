@@ -1,9 +1,9 @@
 """``fluid.profiler``: how often operators ran and how long they took, as a table and as a trace.
 
-What runs between start and stop is recorded, by every executor of the process. The table counts
-operators (by type; joined with ``+`` where one kernel does the work of several), collectives,
-``Feed`` and ``Fetch``: what it took to bring a batch to the operators, and results back. The trace
-holds the graph of what took the most time, so that all views of dpexec.viz can be made of it.
+Everything that executors of the process run between start and stop is recorded. The table counts
+operators (by type, joined with ``+`` if one kernel computes several), collectives, ``Feed``
+(bringing batches to the operators) and ``Fetch`` (bringing results back). The trace includes the
+graph of the program that took the most time, so all views of dpexec.viz can be made from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIGITS = 6  # of milliseconds: clocks count nanoseconds
 
 @dataclass
 class _Row:
-    """What the table says of one event, in milliseconds."""
+    """One row of the table: an event's times, in milliseconds."""
 
     name: str
     times: list[float]
@@ -53,14 +53,15 @@ _place = "CPU"
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:
-    """Start recording; without effect while a profile is being recorded.
+    """Start recording; does nothing if a profile is being recorded already.
 
     Args:
-        state: "CPU", "GPU" or "All"; goes into the report, everything is recorded always.
-        tracer_option: "Default", "OpDetail" or "AllOpDetail"; the detail is always the same.
+        state: "CPU", "GPU" or "All"; shown in the report only, since everything is always recorded.
+        tracer_option: "Default", "OpDetail" or "AllOpDetail"; the level of detail is always the
+            same.
 
     Raises:
-        ValueError: an argument is something else.
+        ValueError: an argument has another value.
     """
     global _place
     if profile.active() is not None:
@@ -76,14 +77,14 @@ def start_profiler(state: str, tracer_option: str = "Default") -> None:
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = _PROFILE_PATH) -> None:
-    """Stop recording, print the report, and write the trace; nothing if nothing was started.
+    """Stop recording, print the report and write the trace; does nothing if nothing was started.
 
     Args:
         sorted_key: "calls", "total", "max", "min" or "ave"; None for the order of appearance.
         profile_path: file for the trace, in the JSON format of Chrome's tracing and Perfetto.
 
     Raises:
-        ValueError: sorted_key is something else; recording goes on.
+        ValueError: sorted_key has another value; recording continues.
     """
     recorder = profile.active()
     if recorder is None:
@@ -101,7 +102,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = _PROFILE_PA
 
 
 def reset_profiler() -> None:
-    """Forget what was recorded so far; recording goes on."""
+    """Discard all records so far; recording continues."""
     recorder = profile.active()
     if recorder is not None:
         recorder.clear()
@@ -136,11 +137,11 @@ def profiler(
 def cuda_profiler(
     output_file: str, output_mode: str | None = None, config: list[str] | None = None
 ) -> NoReturn:
-    """Not available: fluid steers NVIDIA's nvprof with it.
+    """Not supported: in fluid it controls NVIDIA's nvprof.
 
     Raises:
         ValueError: output_mode is neither "kvp" nor "csv".
-        NotImplementedError: always else.
+        NotImplementedError: in all other cases.
     """
     if output_mode not in (None, "kvp", "csv"):
         raise ValueError(f"The output mode must be 'kvp' or 'csv', but received {output_mode!r}.")
@@ -154,7 +155,7 @@ def cuda_profiler(
 
 
 def _rows(events: Iterable[Event], prefix: str = "") -> list[_Row]:
-    """A row per name, in the order of the first end."""
+    """One row per name, in the order in which the first events ended."""
     found: dict[str, _Row] = {}
     for event in sorted(events, key=lambda event: event.stop):
         row = found.setdefault(event.name, _Row(prefix + event.name, []))
@@ -168,9 +169,9 @@ def _sorted(rows: list[_Row], key: str) -> list[_Row]:
 
 
 def _report(trace: Trace, key: str, place: str) -> str:
-    """Both reports: of all threads together, and of each by itself.
+    """Both reports: one of all threads together, one per thread.
 
-    What one thread ran on one device is reported once, as the original does for an Executor.
+    Events of a single thread on a single device are reported once, as fluid does for an Executor.
     """
     counted = [event for event in trace if event.kind not in ("task", "transfer")]
     computed = (event.duration for event in counted if event.kind in ("op", "collective"))

@@ -1,4 +1,4 @@
-"""``fluid.io.DataLoader`` and ``fluid.io.PyReader``: batches read ahead in a thread."""
+"""``fluid.io.DataLoader`` and ``fluid.io.PyReader``: loaders that prefetch batches in a thread."""
 
 from __future__ import annotations
 
@@ -22,28 +22,27 @@ __all__ = ["DataLoader", "GeneratorLoader", "ProgramReader", "PyReader", "defaul
 
 
 class DataLoader:
-    """Iterates over feeds made of the samples of a data set; makes loaders of other kinds.
+    """Iterates over batches of a data set as feeds; its methods create other kinds of loaders.
 
     Args:
-        dataset: the samples.
+        dataset: the data set that holds the samples.
         feed_list: the variables that are fed.
-        places: the devices.
+        places: the devices that are fed.
         return_list: yield lists of tensors instead of dicts.
-        batch_sampler: says which samples are together; None takes one with the next three options.
-        batch_size: samples in a batch.
-        shuffle: in another order each time, which ``np.random`` draws.
-        drop_last: leave out a last batch that is shorter.
-        collate_fn: makes a batch, an array for each variable, of a list of samples; None stacks
-            them.
-        num_workers: processes that take samples; 0 takes them in a thread of this one. The order
-            of batches does not depend on it.
-        use_buffer_reader: copy batches to GPUs ahead.
-        use_shared_memory: accepted for fluid's sake.
-        timeout: seconds that a process is waited for; 0 for as long as it takes.
-        worker_init_fn: called in each process, with its number, when it begins.
+        batch_sampler: yields the indices of each batch; None makes one from the next three options.
+        batch_size: number of samples per batch.
+        shuffle: draw a new order with ``np.random`` for every iteration.
+        drop_last: drop the last batch if it is smaller.
+        collate_fn: turns a list of samples into one array per variable; None stacks the samples.
+        num_workers: number of processes that load samples; 0 loads them in a thread of this
+            process. The order of batches does not depend on it.
+        use_buffer_reader: copy batches to GPUs in advance.
+        use_shared_memory: ignored; accepted for compatibility.
+        timeout: seconds to wait for a batch of a process; 0 waits without limit.
+        worker_init_fn: called with the worker's number at the start of each process.
 
     Raises:
-        AssertionError: an argument is not what it should be.
+        AssertionError: an argument has a wrong type or value.
     """
 
     def __init__(
@@ -83,13 +82,13 @@ class DataLoader:
         ).set_batch_generator(partial(batches_of, dataset, self.batch_sampler, *how), places)
 
     def __len__(self) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[list[Any]]:
         """Iterate over feeds: each a list with a dict (or a list of tensors) per device.
 
-        As in fluid, lists that processes make for one device are not in a list again.
+        As in fluid, with worker processes and one device the list of tensors is not nested.
         """
         feeds = iter(self._loader)
         if self.return_list and self.num_workers and self._alone:
@@ -110,18 +109,18 @@ class DataLoader:
         use_multiprocess: bool = False,
         drop_last: bool = True,
     ) -> GeneratorLoader:
-        """A loader that a generator in Python gives its data.
+        """A loader whose data comes from a Python generator.
 
         Args:
             feed_list: the variables that are fed.
             capacity: number of batches to read ahead.
-            use_double_buffer: copy batches to GPUs ahead too; on CPUs there is nothing to copy.
-            iterable: iterate over feeds; else the default main program takes its data from here,
-                between ``start()`` and ``reset()``, when it is run without feed.
+            use_double_buffer: also copy batches to GPUs in advance; no effect on CPUs.
+            iterable: the loader is iterated over. If False, the default main program reads from the
+                loader between ``start()`` and ``reset()`` when it is run without a feed.
             return_list: yield lists of tensors instead of dicts.
-            use_multiprocess: run the generator in a process of its own (in fluid: only in eager
-                mode); what it is made of and what it yields must be picklable.
-            drop_last: leave out last batches that do not suffice for all devices.
+            use_multiprocess: run the generator in its own process (in fluid only in eager mode);
+                the generator's function and the values it yields must be picklable.
+            drop_last: drop the last batches if there are fewer than devices.
 
         Raises:
             ValueError: no capacity, or no feed_list.
@@ -141,7 +140,7 @@ class DataLoader:
     def from_dataset(
         dataset: DatasetBase, places: Sequence[Place], drop_last: bool = True
     ) -> DatasetLoader:
-        """A loader of a data set of files; see :class:`DatasetLoader`."""
+        """A loader for a data set of files; see :class:`DatasetLoader`."""
         return DatasetLoader(dataset, places, drop_last)
 
 
@@ -191,10 +190,10 @@ class PyReader(GeneratorLoader):
 
 
 class ProgramReader(PyReader):
-    """What ``layers.py_reader`` makes: a :class:`PyReader` that belongs to a program.
+    """The reader of ``layers.py_reader``: a :class:`PyReader` that belongs to a program.
 
     Args:
-        reader: the variable of the program that stands for it.
+        reader: the program's variable that represents the reader.
         capacity: number of batches to read ahead.
     """
 
@@ -206,14 +205,14 @@ class ProgramReader(PyReader):
 
     @property
     def name(self) -> str:
-        """Name of the variable that stands for it."""
+        """Name of the variable that represents the reader."""
         return self.reader.name
 
     def read_into(self, variables: Sequence[Variable]) -> None:
         """Let the program read a batch into variables.
 
         Raises:
-            EnforceNotMet: it does so already, into others.
+            EnforceNotMet: the program already reads it into other variables.
         """
         if self._feed_list:
             raise EnforceNotMet(f"{self._described} is read already: a batch goes to one place")

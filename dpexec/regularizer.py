@@ -98,11 +98,11 @@ def append_regularization_ops(
 
     Args:
         parameters_and_grads: pairs of parameter and gradient; a gradient of None stays None.
-        regularization: for the parameters that have no regularizer of their own.
+        regularization: the regularizer of parameters that do not have their own.
 
     Returns:
-        Pairs of parameter and new gradient: the same variable, or for a sparse gradient, which
-        becomes dense, one with the suffix ``@NEWGRAD@``.
+        Pairs of parameter and new gradient. That is the same variable, except for sparse gradients:
+        they become dense, in a variable with the suffix ``@NEWGRAD@``.
     """
     decayed = []
     with name_scope("regularization"):

@@ -12,7 +12,7 @@ generate_with_ignorable_key = generate  # the key is ignored in fluid's eager mo
 
 
 def __getattr__(name: str) -> Any:
-    """The generator in force, which changes."""
+    """The current generator; looked up on every access, because it changes."""
     if name == "generator":
         return unique_name._generator
     raise missing_name(__name__, name, __all__)

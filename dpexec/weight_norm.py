@@ -1,4 +1,4 @@
-"""Weight normalisation: a weight as its direction and its length (Salimans, Kingma, 2016)."""
+"""Weight normalisation: a weight split into direction and length (Salimans, Kingma, 2016)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def create_normalized_weight(
 ) -> Variable:
     """Make the parameters ``<name>_g`` and ``<name>_v`` and, from them, the weight of a layer.
 
-    The startup program initialises v as the weight would be, and g with its norm.
+    The startup program initialises v like the weight, and g with the norm of v.
 
     Args:
         layer: name of the layer.
         programs: startup program and main program.
-        attr: with a name and an initializer.
-        shape: of the weight.
-        dtype: of the weight.
+        attr: attributes of the weight, with a name and an initializer.
+        shape: shape of the weight.
+        dtype: element type of the weight.
 
     Returns:
         ``g * v / norm(v)``, where the norm is over all dimensions but ``attr.dim``.
@@ -83,7 +83,7 @@ class _Norm:
         return out
 
     def norm(self, x: Variable, dim: int | None, out: Variable) -> Variable:
-        """The norm over all dimensions but ``dim``, whose rank is kept."""
+        """The norm over all dimensions but ``dim``, with the reduced dimensions kept as 1."""
         if dim is None:
             return self.total(x, None, out)
         rank = len(x.shape)

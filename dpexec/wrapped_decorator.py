@@ -1,4 +1,4 @@
-"""``fluid.wrapped_decorator``: decorators that leave names and documentation alone."""
+"""``fluid.wrapped_decorator``: decorators that keep functions' names and documentation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ signature_safe_contextmanager = contextlib.contextmanager
 
 
 def wrap_decorator(decorator_func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator that applies another one at every call.
+    """Make a decorator keep names and documentation; it is applied anew at every call.
 
     Args:
-        decorator_func: the other one.
+        decorator_func: the decorator to apply.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Checkpoints of training: written beside it, whole or not at all, resumed bit by bit."""
+"""Checkpoints of training: written atomically in the background, resumed with the same bits."""
 
 from dpexec.checkpoint.checkpoints import Checkpoints, Resumed
 

@@ -1,4 +1,4 @@
-"""``Checkpoints``: when the state of training is saved, and how training goes on from it."""
+"""``Checkpoints``: saves the state of training regularly, and resumes from it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Checkpoints", "Resumed"]
 
 
 class Resumed(NamedTuple):
-    """Where training goes on.
+    """The position from which training resumes.
 
     Args:
-        step: how many steps were done.
-        extra: what was saved with them; None at the start.
+        step: number of completed steps.
+        extra: the ``extra`` value saved with the state; None at the start.
     """
 
     step: int
@@ -33,22 +33,23 @@ class Resumed(NamedTuple):
 
 
 class Checkpoints:
-    """Saves the state of training every few steps, and continues from it bit by bit.
+    """Saves the state of training every few steps; training resumed from it gives the same bits.
 
     The training thread only copies the state; another thread writes it. A process that is killed
     leaves complete checkpoints only. Use it in a ``with`` statement, which waits for the last one.
 
     Args:
         executor: runs the program; a ParallelExecutor has program and scope of its own.
-        dirname: where to; a path, or a URL of fsspec such as ``s3://bucket/runs/1``.
-        main_program: a Program, a CompiledProgram, or several that are trained together; None
-            takes the default main program.
-        every: save after so many steps.
-        keep: how many checkpoints are kept, the latest ones.
-        scope: where variables live; None takes the global scope.
+        dirname: directory of the checkpoints: a path, or a URL of fsspec such as
+            ``s3://bucket/runs/1``.
+        main_program: a Program, a CompiledProgram, or several that are trained together; None takes
+            the default main program.
+        every: number of steps between checkpoints.
+        keep: number of latest checkpoints to keep.
+        scope: scope of the variables; None takes the global scope.
 
     Raises:
-        TypeError: neither executor nor program.
+        TypeError: an executor or program has the wrong type.
         ValueError: ``every`` or ``keep`` is less than one.
 
     Example:
@@ -94,19 +95,19 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, in order."""
+        """The steps with checkpoints, in order."""
         return self._folder.steps()
 
     def resume(self) -> Resumed:
         """Continue from the latest checkpoint; from the start if there is none.
 
-        The startup program may have been run or not: values of all persistable variables are
+        The startup program need not have been run: the values of all persistable variables are
         replaced.
 
         Raises:
             EnforceNotMet: the checkpoint is damaged, of a newer version, or of another program or
-                number of replicas, or its file has another name; nothing has changed then.
-            OSError: it cannot be read; nothing has changed then.
+                number of replicas, or its file was renamed; nothing has changed then.
+            OSError: the checkpoint cannot be read; nothing has changed then.
         """
         self._wait()
         self._begun = True
@@ -123,12 +124,12 @@ class Checkpoints:
         """Count a step, and save the state if it is due.
 
         Args:
-            extra: what else it takes to go on, such as the epoch and the position of a reader:
-                anything that JSON can hold.
+            extra: further values needed to resume, such as the epoch and a reader's position;
+                anything that JSON can represent.
 
         Raises:
             EnforceNotMet: the directory has checkpoints of an earlier run that was not resumed.
-            TypeError: ``extra`` is nothing for JSON.
+            TypeError: JSON cannot represent ``extra``.
             OSError: an earlier checkpoint could not be written.
         """
         if not self._begun:
@@ -172,7 +173,7 @@ class Checkpoints:
         """Wait until the last checkpoint is written.
 
         Raises:
-            OSError: it could not be written.
+            OSError: the checkpoint could not be written.
         """
         try:
             self._wait()

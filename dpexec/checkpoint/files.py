@@ -1,9 +1,9 @@
-"""Files of checkpoints: arrays and a manifest in one ``.npz``, on disk or where fsspec reaches.
+"""Files of checkpoints: arrays and a manifest in one ``.npz``, on disk or at an fsspec URL.
 
-``step-0000000100.npz`` holds ``manifest.json`` (what the arrays are) and the arrays ``0.npy``,
-``1.npy`` ...; ``numpy.load`` opens it. It ends in the SHA-256 of all bytes before. A file is
-written under another name and gets its own when it is complete, so that a killed process leaves it
-whole or not at all.
+``step-0000000100.npz`` holds ``manifest.json`` (a description of the arrays) and the arrays
+``0.npy``, ``1.npy`` ...; ``numpy.load`` opens it. It ends with the SHA-256 of all previous bytes. A
+file is written under a temporary name and renamed when it is complete, so a killed process never
+leaves a partial checkpoint.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _PART = ".part"
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file holds.
+    """The content of a checkpoint's file.
 
     Args:
-        about: facts about the whole, as JSON can hold them.
-        arrays: facts about each array, and the array.
+        about: metadata of the checkpoint, in types that JSON can represent.
+        arrays: pairs of an array's metadata and the array.
     """
 
     about: dict[str, Any]
     arrays: list[tuple[dict[str, Any], Array]]
 
     def values(self) -> dict[tuple[str, int, int], Any]:
-        """The values by variable, program and replica, which is 0 for those of all.
+        """The values by variable, program and replica; replica 0 stands for values shared by all.
 
         Raises:
-            ValueError: arrays are no value.
+            ValueError: the arrays do not form a value.
         """
         found: dict[tuple[str, int, int], Flat] = {}
         for entry, array in self.arrays:
@@ -71,7 +71,7 @@ class Folder:
         self._local = isinstance(self._files, LocalFileSystem)
 
     def path(self, step: int) -> str:
-        """The file of a step."""
+        """The path of a step's file."""
         return f"{self._home}/step-{step:010d}.npz"
 
     def steps(self) -> list[int]:
@@ -80,10 +80,10 @@ class Folder:
         return sorted(int(match[1]) for match in found if match)
 
     def check_empty(self) -> None:
-        """Check that there are no files that were checkpoints under another name.
+        """Check that there are no renamed checkpoint files.
 
         Raises:
-            EnforceNotMet: there are.
+            EnforceNotMet: there is such a file.
         """
         for name in sorted(self._names()):
             if name.startswith("step-") and not name.endswith(_PART):
@@ -102,17 +102,17 @@ class Folder:
         return [str(path).rstrip("/").rpartition("/")[2] for path in paths]
 
     def keep(self, count: int) -> None:
-        """Remove all but the last checkpoints."""
+        """Remove all but the latest checkpoints."""
         for step in self.steps()[:-count]:
             self._files.rm_file(self.path(step))
 
     # ---- writing
 
     def write(self, step: int, content: Stored) -> None:
-        """Write the checkpoint of a step; half of it is never seen under its name.
+        """Write the checkpoint of a step; a partial file never has the final name.
 
         Raises:
-            OSError: it cannot be written; the file is named.
+            OSError: the file cannot be written; the error names it.
         """
         target = self.path(step)
         with naming(target):
@@ -153,8 +153,8 @@ class Folder:
         """Read the checkpoint of a step.
 
         Raises:
-            EnforceNotMet: it is damaged, of a newer version, or of another step.
-            OSError: it cannot be read; the file is named.
+            EnforceNotMet: the file is damaged, of a newer version, or of another step.
+            OSError: the file cannot be read; the error names it.
         """
         path = self.path(step)
         with naming(path), self._files.open(path, "rb") as file:
@@ -201,7 +201,7 @@ def _read(file: BinaryIO, step: int, seal: seals.Seal) -> Stored:
 
 
 def _read_array(archive: zipfile.ZipFile, number: int, entry: dict[str, Any]) -> Array:
-    """An array; takes no more memory than its file, whatever shape that claims to have."""
+    """Read an array, using no more memory than its file's size, whatever shape the file claims."""
     with archive.open(f"{number}.npy") as member:
         if np.lib.format.read_magic(member) != (1, 0):
             raise ValueError(f"{number}.npy is of another version of NumPy's format")

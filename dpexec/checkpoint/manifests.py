@@ -1,8 +1,8 @@
-"""The manifest of a checkpoint: which variables its arrays are, and what else there is to know.
+"""The manifest of a checkpoint: the variables that its arrays belong to, and other metadata.
 
-Version 3 of the format knows values of several arrays, such as SelectedRows: entries one after
-another, with "kind" and "part". Version 2 is a file with a digest over all its bytes. Version 1 had
-a digest for each array alone. Files of all versions are read.
+Version 3 of the format supports values of several arrays, such as SelectedRows: consecutive entries
+with "kind" and "part". Version 2 introduced a digest over all bytes of the file. Version 1 has a
+digest for each array only. Files of all versions can be read.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _PART: dict[str, type] = {"kind": str, "part": int}
 
 
 class NewerError(Exception):
-    """The file has a version of the format that this dpexec does not know."""
+    """The file's format is newer than this version of dpexec."""
 
 
 def made(about: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A manifest.
+    """Make a manifest.
 
     Args:
-        about: facts about the whole.
-        entries: facts about each array.
+        about: metadata of the checkpoint.
+        entries: metadata of each array.
     """
     return {"format": _FORMAT, "version": _VERSION, **about, "arrays": list(entries)}
 
 
 def description(array: Array) -> dict[str, Any]:
-    """What a manifest says of an array itself."""
+    """A manifest's description of an array."""
     return {"shape": list(array.shape), "dtype": array.dtype.name}
 
 
@@ -59,17 +59,17 @@ def description(array: Array) -> dict[str, Any]:
 
 
 def check(manifest: Any, step: int, members: Sequence[str], whole: bool) -> None:
-    """Check that a manifest says all that resuming needs, and only of arrays that there are.
+    """Check that a manifest is complete, and refers to existing arrays only.
 
     Args:
-        manifest: what JSON gave.
-        step: of the file's name.
-        members: names in the archive.
-        whole: whether the file has a digest, and it is right.
+        manifest: the parsed JSON.
+        step: the step in the file's name.
+        members: names of the archive's members.
+        whole: whether the file has a correct digest.
 
     Raises:
-        NewerError: the version of the format is not known.
-        ValueError: something is missing, or is something else.
+        NewerError: the version of the format is unknown.
+        ValueError: a value is missing or has the wrong type.
     """
     _fields(manifest, "the manifest", {"format": str, "version": int})
     if manifest["format"] != _FORMAT:
@@ -111,7 +111,7 @@ def _fields(found: Any, what: str, kinds: Mapping[str, type], more: bool = True)
 
 
 def _check_entries(manifest: dict[str, Any]) -> None:
-    """Every array is of a declared variable and of a replica that there is, once."""
+    """Check that every array belongs to a declared variable and an existing replica, just once."""
     seen: dict[tuple[Any, ...], tuple[str, int]] = {}  # kind and number of parts
     for number, entry in enumerate(manifest["arrays"]):
         what = f"array {number}"
@@ -140,10 +140,10 @@ def _check_entries(manifest: dict[str, Any]) -> None:
 
 
 def check_array(entry: Mapping[str, Any], array: Array) -> None:
-    """Check that an array is what its entry says.
+    """Check that an array matches its entry.
 
     Raises:
-        ValueError: it is not, or tensors have no such elements.
+        ValueError: it does not match, or tensors do not support its type.
     """
     try:
         as_var_type(array.dtype)

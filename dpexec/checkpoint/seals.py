@@ -1,6 +1,6 @@
-"""The SHA-256 that ends a checkpoint's file: it is of all bytes before, and shows every change.
+"""The SHA-256 at the end of a checkpoint's file, over all previous bytes; detects every change.
 
-It is the comment of a zip archive, so any tool opens the file.
+It is stored as the comment of the zip archive, so that any tool can open the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMMENT = _MARK + b"0" * _DIGITS
 
 
 class Seal(enum.Enum):
-    """What the end of a file says."""
+    """The result of checking a file's digest."""
 
     NONE = "it has no digest, as the first version of the format"
     WHOLE = "every byte is as it was written"
@@ -30,7 +30,7 @@ class Seal(enum.Enum):
 
 
 class _Hashing:
-    """Hands on what is written but for the last digits. Cannot seek: nothing is written twice."""
+    """Hashes all written bytes but the digest. It cannot seek, so nothing is overwritten."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -47,15 +47,15 @@ class _Hashing:
         return len(block)
 
     def flush(self) -> None:
-        """The file is flushed by whoever opened it."""
+        """Do nothing: the owner of the file flushes it."""
 
 
 @contextmanager
 def sealing(file: BinaryIO) -> Iterator[BinaryIO]:
-    """A file to write an archive to that has the comment ``COMMENT``.
+    """A file object to write an archive with the comment ``COMMENT`` to.
 
     Args:
-        file: gets the bytes, with the digest in the comment.
+        file: receives the bytes, with the digest in the comment.
     """
     hashing = _Hashing(file)
     yield hashing  # type: ignore[misc]  # what zipfile needs of a file
@@ -63,7 +63,7 @@ def sealing(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def check(file: BinaryIO) -> Seal:
-    """Compare the digest at the end of a file with its bytes; goes back to the beginning."""
+    """Compare the digest at the end of a file with its bytes; rewinds the file."""
     digest, last = hashlib.sha256(), b""
     file.seek(0)
     while block := file.read(_BLOCK):

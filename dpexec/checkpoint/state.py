@@ -1,8 +1,8 @@
-"""The state of training: what its next step depends on, taken from executors and given back.
+"""The state of training: everything that the next step depends on, saved and restored.
 
-That is the persistable variables (parameters, accumulators, rates, step counters) with the values
-of single replicas where these differ, and how often each program ran, which is where random
-operators with a seed stand in their streams.
+It consists of the persistable variables (parameters, accumulators, rates, step counters), with
+separate values of replicas where these differ, and of each program's number of runs, which
+determines the position of seeded random operators in their streams.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class _Facts:
-    """How a program was run."""
+    """How a program was run: its number of runs and replicas."""
 
     runs: int
     replicas: int
@@ -50,15 +50,16 @@ class _Facts:
 
 
 class Training:
-    """What is trained: programs, the executor that runs them, and the scope.
+    """A training: programs, the executor that runs them, and the scope.
 
     Args:
         executor: an Executor or ParallelExecutor.
-        programs: what the Executor runs; None takes the default main program.
+        programs: the programs that the Executor runs; None takes the default main program.
         scope: where variables live; None takes the global scope.
 
     Raises:
-        TypeError: something else, or programs beside a ParallelExecutor, which has its own.
+        TypeError: an argument has the wrong type, or programs are given for a ParallelExecutor,
+            which has its own.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Training:
     # ---- taking
 
     def take(self) -> Stored:
-        """A copy of the state."""
+        """Return a copy of the state."""
         variables, engines = self._variables(), self._engines()
         held = [_held(engine, variables) for engine in engines]
         values = {name: _copied(flat(value)) for name, value in self._values(variables)}
@@ -128,7 +129,7 @@ class Training:
         return facts
 
     def _variables(self) -> dict[str, str]:
-        """Type and shape of all persistable variables, as declared."""
+        """The declared types and shapes of all persistable variables."""
         programs = [p._program if isinstance(p, CompiledProgram) else p for p in self._programs]
         return {
             var.name: _declared(var)
@@ -138,7 +139,7 @@ class Training:
         }
 
     def _values(self, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """What the scope holds of variables, those without values left out."""
+        """The scope's values of variables, without those that have no value."""
         for name in names:
             value = with_sequences(self._scope.find_var(name))
             if value is not None:
@@ -147,11 +148,11 @@ class Training:
     # ---- giving back
 
     def give(self, stored: Stored, path: str) -> None:
-        """Continue from a state.
+        """Restore a state.
 
         Raises:
-            EnforceNotMet: it is that of other programs, of replicas that these programs do not
-                have, or has no value for a variable that has one here; nothing has changed then.
+            EnforceNotMet: the state belongs to other programs or to other replicas, or lacks a
+                value for a variable that has one here; nothing has changed then.
         """
         engines = self._engines()
         facts = [_Facts(**program) for program in stored.about["programs"]]
@@ -189,7 +190,7 @@ class Training:
             raise see("a-checkpoint-of-another-program", EnforceNotMet(problem))
 
     def _check_values(self, stored: Stored, path: str) -> None:
-        """What had no value has none: else this would be a state that never was."""
+        """Check that variables without a value in the state have none here, either."""
         saved = {entry["variable"] for entry, _ in stored.arrays}
         for name, _ in self._values(name for name in self._variables() if name not in saved):
             raise EnforceNotMet(
@@ -225,7 +226,7 @@ def _label(program: Trained) -> Program:
 
 
 def _held(engine: Engine | None, names: Iterable[str]) -> list[dict[str, Any]]:
-    """What every replica but the first has of its own; tensors of the scope are brought along."""
+    """The own values of replicas other than the first; also updates the scope's tensors."""
     if engine is None:
         return []
     replicas = engine.replicas
@@ -243,7 +244,7 @@ def _held(engine: Engine | None, names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _declared(var: Variable) -> str:
-    """Type and shape of a variable, as declared."""
+    """A variable's declared type and shape."""
     if var.type == VarType.LOD_RANK_TABLE:
         return "LOD_RANK_TABLE"
     kind = "" if var.type == VarType.LOD_TENSOR else f"{var.type.name} of "
@@ -255,7 +256,7 @@ def _copied(value: Flat) -> Flat:
 
 
 def _entries(facts: dict[str, Any], value: Flat) -> list[tuple[dict[str, Any], Array]]:
-    """The arrays of a value, with what a manifest says of each."""
+    """The arrays of a value, with the manifest's entry for each."""
     if value.kind == "tensor":
         return [(facts, value.arrays[0])]
     parts = enumerate(value.arrays)

@@ -1,4 +1,4 @@
-"""The longer commands of the command line, a module each."""
+"""The longer commands of the command line, one module each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OTHER_FAILED = 75
 
 
 class CommandError(Exception):
-    """What the user asked for cannot be done; shown as one line."""
+    """The user's request cannot be fulfilled; shown as one line."""
 
 
 def count(text: str) -> int:
-    """A number of at least one, for argparse."""
+    """Parse a number of at least 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)

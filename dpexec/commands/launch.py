@@ -1,10 +1,10 @@
 """``dpexec run --trainers N [--servers M]``: the same script in several processes.
 
-Every process is told who it is as ``paddle.distributed.launch`` and ``launch_ps`` do it:
-PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ENDPOINTS; with
-parameter servers TRAINING_ROLE, PADDLE_PSERVERS_IP_PORT_LIST, POD_IP and PADDLE_PORT, too. They
-share a secret that nobody else knows. When one fails, all are ended, and with ``--restarts`` they
-all start again.
+Every process gets its role in environment variables, as ``paddle.distributed.launch`` and
+``launch_ps`` set them: PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_CURRENT_ENDPOINT and
+PADDLE_TRAINER_ENDPOINTS; with parameter servers TRAINING_ROLE, PADDLE_PSERVERS_IP_PORT_LIST, POD_IP
+and PADDLE_PORT, too. The processes share a secret. When one fails, all are ended, and with
+``--restarts`` all start again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["Job", "free_endpoints", "launch"]
 
 @dataclass(frozen=True)
 class Job:
-    """Who the processes of a job are.
+    """The processes of a job.
 
     Args:
-        trainers: endpoints of all trainers, also of those on other machines.
-        here: ranks of the trainers that this machine runs.
-        servers: endpoints of parameter servers, which all run here.
-        gpus: for each trainer of this machine, what it finds in FLAGS_selected_gpus.
-        logs: where each process writes a file instead of what is shown; None: nowhere.
+        trainers: endpoints of all trainers, including those on other machines.
+        here: ranks of the trainers on this machine.
+        servers: endpoints of the parameter servers, all on this machine.
+        gpus: value of FLAGS_selected_gpus for each trainer of this machine.
+        logs: directory of log files, one per process; None shows the output instead.
     """
 
     trainers: Sequence[str]
@@ -45,19 +45,19 @@ class Job:
 
     @classmethod
     def local(cls, trainers: int, servers: int) -> Job:
-        """A job of this machine alone, which meets at ports that nobody uses."""
+        """A job on this machine only, with free ports."""
         endpoints = free_endpoints(trainers + servers)
         return cls(endpoints[:trainers], range(trainers), endpoints[trainers:])
 
 
 @dataclass(frozen=True)
 class _Role:
-    """One of the processes.
+    """One process of a job.
 
     Args:
         kind: ``"trainer"`` or ``"server"``.
-        rank: its number among those of its kind.
-        variables: what tells it who it is.
+        rank: number of the process among those of its kind.
+        variables: environment variables that tell the process its role.
     """
 
     kind: str
@@ -66,11 +66,11 @@ class _Role:
 
 
 def launch(options: argparse.Namespace, job: Job | None = None) -> int:
-    """Run a script in several processes; when one fails, all are ended, or started again.
+    """Run a script in several processes; when one fails, all are ended or restarted.
 
     Args:
-        options: what the user asked for.
-        job: the processes; None takes as many as the options say, at new ports for each start.
+        options: the command line's options.
+        job: the processes; None derives them from the options, with new ports for each start.
 
     Returns:
         0, or the exit code of the first process that failed.
@@ -97,7 +97,7 @@ def launch(options: argparse.Namespace, job: Job | None = None) -> int:
 
 
 def _starts(options: argparse.Namespace, job: Job) -> list[Start]:
-    """How all processes of this machine are started, servers first."""
+    """The start of every process of this machine, servers first."""
     common = {
         **os.environ,
         "PADDLE_TRAINERS_NUM": str(len(job.trainers)),
@@ -141,7 +141,7 @@ def _role_variables(role: str) -> dict[str, str]:
 
 
 def free_endpoints(number: int) -> list[str]:
-    """Ports of the loopback interface that nobody uses."""
+    """Free ports of the loopback interface."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for sock in sockets:
@@ -150,7 +150,7 @@ def free_endpoints(number: int) -> list[str]:
 
 
 def _devices(options: argparse.Namespace, trainers: int) -> int:
-    """Replicas of a process: as asked for, else an equal share of the processors."""
+    """The number of replicas per process: the option, or else an equal share of the processors."""
     from dpexec.engine.core.places import available_cpus
 
     given: int | str | None = options.devices or os.environ.get("CPU_NUM")
@@ -158,7 +158,7 @@ def _devices(options: argparse.Namespace, trainers: int) -> int:
 
 
 def _command(options: argparse.Namespace, role: _Role) -> list[str]:
-    """How a process is started; what is written is written by the first trainer."""
+    """The command of a process; only the first trainer writes reports and traces."""
     passed = {"--mode": options.mode, "--scheduler": options.scheduler}
     if role.kind == "trainer" and role.rank == 0:
         passed |= {"--report": options.report, "--trace": options.trace}

@@ -1,7 +1,7 @@
-"""Answers ``import paddle.fluid`` with dpexec, so that a script runs unchanged.
+"""Makes ``import paddle.fluid`` import dpexec, so that scripts run unchanged.
 
-``paddle.fluid`` is `dpexec`, ``paddle.fluid.x`` is ``dpexec.x``, ``paddle`` itself and what else it
-holds is `dpexec.paddle`.
+``paddle.fluid`` is `dpexec`, ``paddle.fluid.x`` is ``dpexec.x``, ``paddle`` itself and its other
+modules are `dpexec.paddle`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpexec.compat.absent import KNOWN, explain_in
 
 
 def target_of(name: str) -> str:
-    """Return the module that stands for one of Paddle's.
+    """Return the module that replaces one of Paddle's.
 
     Example:
         >>> target_of("paddle.fluid.layers")
@@ -33,10 +33,10 @@ def target_of(name: str) -> str:
 
 
 def _resolve(name: str) -> ModuleType:
-    """Import the module that stands for one of Paddle's.
+    """Import the module that replaces one of Paddle's.
 
     Raises:
-        ModuleNotFoundError: dpexec has nothing of that name.
+        ModuleNotFoundError: dpexec has no module for this name.
     """
     target = target_of(name)
     try:
@@ -52,7 +52,7 @@ def _resolve(name: str) -> ModuleType:
 
 
 def _missing(name: str) -> ModuleNotFoundError:
-    """The error about a module that dpexec does not have: what it is, or what there is instead."""
+    """The error for a module that dpexec does not have; names the reason or a replacement."""
     parts = name.split(".")
     why = next((text for part in reversed(parts) if (text := KNOWN.get(part))), None)
     if why is None and parts[1] == "fluid":
@@ -67,7 +67,7 @@ def _missing(name: str) -> ModuleNotFoundError:
 
 
 class _Loader(importlib.abc.Loader):
-    """Hands out a module that exists already."""
+    """A loader that returns a module which exists already."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = _resolve(spec.name)
@@ -85,9 +85,9 @@ class _Loader(importlib.abc.Loader):
 
 
 def _keep_hidden(module: ModuleType, alias: str) -> None:
-    """Answer imports of modules whose names stand for something else in their package.
+    """Resolve imports of modules whose name is bound to something else in their package.
 
-    Importing one anew would bind its name in the package: ``layers.rnn`` is a module and a layer.
+    Importing such a module would rebind the name: ``layers.rnn`` is both a module and a layer.
     """
     package = module.__name__ + "."
     for name, child in list(sys.modules.items()):
@@ -97,7 +97,7 @@ def _keep_hidden(module: ModuleType, alias: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Claims paddle and everything below it."""
+    """A finder for ``paddle`` and all its submodules."""
 
     def find_spec(
         self,

@@ -1,4 +1,4 @@
-"""Processes that work together: what they print, which failed first, and that none is left."""
+"""Groups of processes: showing their output, finding the first failure, ending all of them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _LINES = 8  # that are kept of what a process wrote last
 
 @dataclass(frozen=True)
 class Start:
-    """How one of the processes is started.
+    """The start of one of the processes.
 
     Args:
-        name: what people call it.
-        mark: what its lines begin with.
-        is_server: whether it ends when those have ended that are none.
+        name: name of the process, for messages.
+        mark: prefix of its output lines.
+        is_server: whether the process is expected to end when all non-servers have ended.
         command: its program and arguments.
         environment: its variables.
-        log: the file that what it writes is added to; None: it is shown, with the mark.
+        log: file that its output is appended to; None shows the output, with the mark.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Failure:
     """A process that failed.
 
     Args:
-        name: what people call it.
-        status: its exit code; negative: the number of the signal that ended it.
-        lines: what it wrote last to its standard error.
+        name: name of the process, for messages.
+        status: its exit code; negative for the signal that ended it.
+        lines: its last lines on stderr.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Failure:
 
     @property
     def code(self) -> int:
-        """The exit code that a shell would give."""
+        """The exit code as a shell reports it."""
         return self.status if self.status > 0 else 128 - self.status
 
     def __str__(self) -> str:
@@ -76,12 +76,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class _Running:
-    """A process that was started.
+    """A running process.
 
     Args:
-        start: how.
-        process: of the operating system.
-        last: what it wrote last to its standard error.
+        start: the process's start.
+        process: the process of the operating system.
+        last: its last lines on stderr.
     """
 
     start: Start
@@ -90,17 +90,17 @@ class _Running:
 
 
 def run_together(starts: Sequence[Start]) -> Failure | None:
-    """Run processes until all have ended, or one has failed, which ends all.
+    """Run processes until all have ended, or one has failed; then the others are ended.
 
-    Their lines are written with their marks. Servers that go on when all others have ended get
-    some time to end, too.
+    Output lines are shown with the processes' marks. When all other processes have ended, servers
+    get some time to end.
 
     Args:
-        starts: how they are started, in order.
+        starts: the processes to start, in order.
 
     Returns:
-        What failed first. Processes that exit with ``OTHER_FAILED`` say that they failed because
-        of another one: then that one is what failed. None: nothing failed.
+        The first failure, or None. Processes that exit with ``OTHER_FAILED`` failed because of
+        another process, and that one is reported.
     """
     running: list[_Running] = []
     readers: list[threading.Thread] = []
@@ -139,7 +139,7 @@ def _last_lines(one: _Running) -> Sequence[str]:
 
 
 def _echo(running: _Running) -> list[threading.Thread]:
-    """Write what a process writes, each line with its mark, and keep its last errors."""
+    """Copy a process's output, each line with its mark, and keep its last lines on stderr."""
     if running.start.log is not None:
         return []
     out, err = running.process.stdout, running.process.stderr
@@ -171,7 +171,7 @@ def _await(running: _Running, ends: queue.SimpleQueue[tuple[_Running, int]]) -> 
 def _first_failed(
     running: Sequence[_Running], ends: queue.SimpleQueue[tuple[_Running, int]]
 ) -> tuple[_Running, int] | None:
-    """Wait until all have ended, or one has failed and it is known which was the first."""
+    """Wait until all have ended, or until one has failed and the first failure is known."""
     failed: tuple[_Running, int] | None = None
     left = list(running)
     deadline: float | None = None
@@ -193,7 +193,7 @@ def _first_failed(
 
 @contextlib.contextmanager
 def _ending(running: Sequence[_Running]) -> Iterator[None]:
-    """Leave no process behind, also when this one is interrupted or terminated."""
+    """End all processes on exit, also when this one is interrupted or terminated."""
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
         yield

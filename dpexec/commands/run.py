@@ -1,4 +1,4 @@
-"""``dpexec run``: an unmodified fluid script, recorded if somebody wants to see what it did."""
+"""``dpexec run``: runs an unmodified fluid script, optionally recording it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OURS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what only this command knows."""
+    """Add the command's own options."""
     parser.usage = (
         "dpexec run SCRIPT [ARGS] [--devices N] [--mode M] [--scheduler S] [--report PAGE] "
         "[--trace FILE] [--trainers N [--servers M] [--restarts R]]"
@@ -89,14 +89,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def separate(arguments: Sequence[str], ours: Set[str]) -> tuple[list[str], list[str]]:
     """Split the arguments of a command into dpexec's own (with the script) and the script's.
 
-    argparse alone cannot: it would take unknown options out of their order.
+    argparse cannot do this, since it would reorder unknown options.
 
     Args:
-        arguments: what follows its name.
-        ours: options of dpexec that have a value.
+        arguments: the arguments after the command's name.
+        ours: dpexec's options that take a value.
 
     Returns:
-        dpexec's own arguments, then those of the script.
+        dpexec's own arguments, and the script's arguments.
     """
     own: list[str] = []
     script: list[str] = []
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the script; returns the exit code.
 
     Args:
-        options: what the user asked for.
+        options: the command line's options.
     """
     check(options.script, options.report, options.trace)
     if options.report is None and options.trace is None:
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run a script as if Paddle were there; returns the exit code.
+    """Run a script as if Paddle were installed; returns the exit code.
 
     Args:
         options: the script and its arguments.
@@ -170,15 +170,15 @@ def _execute(script: str) -> None:
 
 
 def check(script: str, report: Path | None, trace: Path | None = None) -> None:
-    """Find out before a script runs whether it is there, and whether what it does can be written.
+    """Check before a run that the script exists, and that report and trace can be written.
 
     Args:
         script: a Python file.
-        report: a page.
-        trace: a file.
+        report: path of the HTML report.
+        trace: path of the trace.
 
     Raises:
-        CommandError: there is something wrong.
+        CommandError: one of the checks fails.
     """
     if not Path(script).is_file():
         raise CommandError(f"there is no script {script}")
@@ -195,7 +195,7 @@ def check(script: str, report: Path | None, trace: Path | None = None) -> None:
 
 
 def _print_traceback(error: Exception, script: str) -> None:
-    """Print the traceback as Python would have for the script alone."""
+    """Print the traceback as Python would for the script alone."""
     from dpexec.compat.old_numbers import explain_numbers
 
     if isinstance(error, ImportError):
@@ -208,7 +208,7 @@ def _print_traceback(error: Exception, script: str) -> None:
 
 
 class _Recorders:
-    """Records every engine of the process by itself."""
+    """Records every engine of the process separately."""
 
     def __init__(self) -> None:
         self.found: dict[Any, Any] = {}
@@ -225,9 +225,9 @@ class _Recorders:
 
 @contextlib.contextmanager
 def _recording(options: argparse.Namespace) -> Iterator[list[str]]:
-    """Record what a block runs, and write what was asked for, even if the script fails.
+    """Record the runs inside the block, and write the requested files even if the script fails.
 
-    What it gives lists the files at the end.
+    The yielded list contains the files at the end.
     """
     from dpexec.engine.trace import live
 
@@ -242,7 +242,7 @@ def _recording(options: argparse.Namespace) -> Iterator[list[str]]:
 
 
 def _write(recorders: _Recorders, options: argparse.Namespace) -> list[str]:
-    """Write the program with the most steps, the one that was trained; returns the files."""
+    """Write the files of the program with the most steps (the trained one); returns their paths."""
     from dpexec.engine.dispatch.traces import trace_of
     from dpexec.engine.trace import save
 

@@ -1,4 +1,4 @@
-"""``dpexec tune``: runs a script until it trains, and tries strategies for that program."""
+"""``dpexec tune``: runs a script until it trains, and tries strategies for its program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OURS = {"--devices", "--mode", "--scheduler", "--report", "--step", "--seconds"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what only this command knows."""
+    """Add the command's own options."""
     parser.usage = (
         "dpexec tune [--json] [--rounding] SCRIPT [ARGS] [--devices N] [--mode M] [--scheduler S] "
         "[--report PAGE] [--step K] [--seconds T]"
@@ -58,10 +58,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _Reached(BaseException):
-    """A script came to the step at which it is tuned.
+    """Raised when a script reaches the step at which it is tuned.
 
     Args:
-        call: what it was about to run: program, feed, fetches and scope.
+        call: the call that it was about to make: program, feed, fetches and scope.
     """
 
     def __init__(self, *call: Any) -> None:
@@ -72,7 +72,7 @@ def tune(options: argparse.Namespace) -> int:
     """Run the script up to a step, and tune it there; returns the exit code.
 
     Args:
-        options: what the user asked for.
+        options: the command line's options.
     """
     check(options.script, options.report)
     try:
@@ -91,7 +91,7 @@ def tune(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _stopping(step: int) -> Iterator[None]:
-    """End what a block runs at a step of a data-parallel program that has gradients."""
+    """End the block's code at a given step of a data-parallel program with gradients."""
     from dpexec.engine.executors.compiled_program import CompiledProgram
     from dpexec.engine.executors.executor import Executor
 

@@ -1,4 +1,4 @@
-"""``dpexec viz``: the figures of a trace or graph as text or JSON, and its pages."""
+"""``dpexec viz``: figures of a trace or graph as text or JSON, and its pages."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def _percent(text: str) -> float:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print or write what was asked for; returns the exit code: 1 if a gate was not passed.
+    """Print or write the requested views; returns the exit code: 1 if a gate was not passed.
 
     Args:
-        options: what the user asked for.
+        options: the command line's options.
     """
     if options.compare and options.simulate:
         raise CommandError("choose one of --compare and --simulate")
@@ -123,7 +123,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _view(options: argparse.Namespace) -> Any:
-    """What to save or print: a view, or figures that are printed alone."""
+    """The object to save or print: a view, or figures, which can only be printed."""
     from dpexec import viz
 
     source = _load(options.file)
@@ -156,13 +156,13 @@ def _view(options: argparse.Namespace) -> Any:
 
 
 def _names(*paths: Path) -> list[str]:
-    """What runs are called: as their files, with the folder if these have one name."""
+    """The runs' names: their file names, with the folder if file names are equal."""
     names = [path.name for path in paths]
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
 def _load(path: Path) -> Any:
-    """A trace, or the content of a graph file."""
+    """Load a trace, or the content of a graph file."""
     from dpexec.engine.core.errors import EnforceNotMet
     from dpexec.engine.graph.describe import FORMAT
     from dpexec.engine.ir.program import Program
@@ -195,7 +195,7 @@ def _load(path: Path) -> Any:
 
 
 def _only(trace: Trace, step: int) -> Trace:
-    """One step of a trace; the memory is kept, it builds up over all steps."""
+    """One step of a trace; memory is kept for all steps, since it builds up over them."""
     from dataclasses import replace
 
     from dpexec.viz.measured.schedule import Schedule
@@ -205,7 +205,7 @@ def _only(trace: Trace, step: int) -> Trace:
 
 
 class _TraceFigures:
-    """What is printed of a trace."""
+    """The printable figures of a trace."""
 
     def __init__(self, trace: Trace, by: Any) -> None:
         from dpexec import viz
@@ -237,7 +237,7 @@ class _TraceFigures:
 
 
 class _GraphFigures:
-    """What is printed of a graph."""
+    """The printable figures of a graph."""
 
     def __init__(self, graph: dict[str, Any]) -> None:
         from dpexec.viz.measured.graph_facts import GraphFacts

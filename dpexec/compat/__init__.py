@@ -1,1 +1,1 @@
-"""For old programs: names and habits of old NumPy, and why some names of fluid are absent."""
+"""Compatibility with old programs: old NumPy's behaviour, and explanations of absent names."""

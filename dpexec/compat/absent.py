@@ -1,4 +1,4 @@
-"""Names of fluid 1.8 that dpexec does not have: a program learns why, and what to use."""
+"""Names of fluid 1.8 that dpexec does not have, with the reason and a replacement."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ KNOWN = {name.rpartition(".")[2]: why for why, names in _WHY.items() for name in
 
 
 def explain_missing_names(package: str, parts: Collection[str]) -> None:
-    """Let modules that are imported now say why a name is missing.
+    """Make the modules imported so far explain missing names.
 
     Args:
         package: ``dpexec``, or ``dpexec.paddle``.
-        parts: the names of its modules.
+        parts: names of its modules.
     """
     wanted = {package, *(f"{package}.{part}" for part in parts)}
     inside = tuple(f"{part}." for part in wanted - {package})
@@ -132,7 +132,7 @@ def explain_missing_names(package: str, parts: Collection[str]) -> None:
 
 
 def explain_in(module: ModuleType) -> None:
-    """Let a module say why a name is missing, unless it does so already."""
+    """Make a module explain missing names, unless it does so already."""
     vars(module).setdefault("__getattr__", functools.partial(_raise, module))
 
 
@@ -141,12 +141,12 @@ def _raise(module: ModuleType, name: str) -> NoReturn:
 
 
 def missing_name(own: str, name: str, known: Iterable[str]) -> AttributeError:
-    """The error about a name that a module does not have.
+    """The error for a name that a module does not have.
 
     Args:
-        own: the module.
-        name: that was asked for.
-        known: names that may have been meant.
+        own: name of the module.
+        name: the missing name.
+        known: candidates for suggestions.
     """
     if name in KNOWN:
         fluid = "paddle" if own.startswith("dpexec.paddle") else "fluid"
@@ -159,7 +159,7 @@ def missing_name(own: str, name: str, known: Iterable[str]) -> AttributeError:
 
 
 def explain_import(error: ImportError) -> None:
-    """Add to an error about a name that cannot be imported why it is missing."""
+    """Add the reason to an error about a name that cannot be imported."""
     found = re.match(r"cannot import name '(\w+)'", str(error))
     if found and found[1] in KNOWN:
         error.add_note(f"{found[1]} is not supported by dpexec: {KNOWN[found[1]]}")

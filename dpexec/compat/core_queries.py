@@ -1,4 +1,4 @@
-"""Small questions that tools ask ``fluid.core``."""
+"""Small query functions of ``fluid.core``."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = [
 
 
 def is_compiled_with_brpc() -> bool:
-    """False: parameter servers have a protocol of their own."""
+    """False: parameter servers use dpexec's own protocol."""
     return False
 
 
 def is_compiled_with_dist() -> bool:
-    """True: there are trainers and parameter servers."""
+    """True: trainers and parameter servers are supported."""
     return True
 
 
 def is_compiled_with_mkldnn() -> bool:
-    """False: ``use_mkldnn`` has no effect; which kernels run follows from measurements."""
+    """False: ``use_mkldnn`` has no effect; kernels are chosen by measurements."""
     return False
 
 
 def size_of_dtype(dtype: object) -> int:
-    """Bytes of an element of a data type."""
+    """The size of an element of a data type, in bytes."""
     return to_numpy(as_var_type(dtype)).itemsize
 
 

@@ -1,9 +1,9 @@
-"""Scripts that take arrays with one element for numbers, as NumPy allowed before version 2.4.
+"""Support for scripts that use one-element arrays as numbers, as NumPy allowed before 2.4.
 
-``"%f" % np.exp([x])``, ``float(np.array([1.0]))``, ``int(...)``, ``math.sqrt(...)`` and
-``row[i] = np.array([1.0])`` were correct when fluid programs were written. Arrays cannot be taught
-that, so `dpexec run` compiles these places of a script, and of modules beside it, to calls of the
-functions here. Everything else of a script stays what it is, its lines included.
+``"%f" % np.exp([x])``, ``float(np.array([1.0]))``, ``int(...)``, ``math.sqrt(...)`` and ``row[i] =
+np.array([1.0])`` were correct when fluid programs were written. As arrays cannot be patched,
+`dpexec run` compiles these expressions of a script, and of modules beside it, to calls of the
+functions here. Everything else, including line numbers, stays unchanged.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _REFUSALS = (
 
 
 def _number(value: Any) -> Any:
-    """A value; if it is an array with one element, then one that converts to a number."""
+    """Return a value, but a one-element array as an object that converts to a number."""
     return value.view(array) if type(value) is np.ndarray and value.size == 1 else value
 
 
 def formatted(left: Any, right: Any) -> Any:
-    """``left % right``, where arrays with one element are numbers for the format.
+    """``left % right``, with one-element arrays formatted as numbers.
 
     Example:
         >>> formatted("loss %.2f, all %s", (np.array([0.5]), np.array([0.5])))
@@ -63,7 +63,7 @@ def formatted(left: Any, right: Any) -> Any:
 
 
 def numbered(function: Any, *arguments: Any, **named: Any) -> Any:
-    """``function(...)``; a function that makes numbers of its arguments takes arrays for numbers.
+    """``function(...)``; functions that convert to numbers accept one-element arrays.
 
     Example:
         >>> numbered(float, np.array([[0.5]]))
@@ -86,7 +86,7 @@ def _makes_numbers(function: Any) -> bool:
 
 
 def stored(value: Any, holder: Any) -> Any:
-    """What ``holder[...] = value`` stores: an array with one element is a number for an array."""
+    """The value that ``holder[...] = value`` stores; in arrays, a one-element array is a number."""
     return _number(value) if isinstance(holder, np.ndarray) else value
 
 
@@ -94,7 +94,7 @@ def stored(value: Any, holder: Any) -> Any:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Replaces formats, conversions and stored elements by calls."""
+    """Replaces formats, conversions and element assignments by calls."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.names = {kind.__name__ for kind in _CONVERTERS} | {"map"}
@@ -162,21 +162,21 @@ def _at(node: ast.AST, made: Any) -> Any:
 
 
 def _is_plain(node: ast.AST) -> bool:
-    """Whether it is a name, or an attribute of one: looking at it twice changes nothing."""
+    """Whether a node is a name or an attribute of one, which can safely be evaluated twice."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name)
 
 
 def compiled(source: bytes, path: str) -> CodeType:
-    """The code of a script; with an old NumPy just that, else with arrays as numbers.
+    """Compile a script; with a new NumPy, one-element arrays work as numbers.
 
     Args:
-        source: of the script.
-        path: its file.
+        source: the script's source.
+        path: the script's file.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: the source is not valid Python.
     """
     if not NEEDED:
         return compile(source, path, "exec", dont_inherit=True)
@@ -191,7 +191,7 @@ def compiled(source: bytes, path: str) -> CodeType:
 
 
 def _after_head(tree: ast.Module) -> int:
-    """Where statements may begin: after the documentation and the imports from the future."""
+    """The position of the first statement after the docstring and imports from ``__future__``."""
     place = 1 if ast.get_docstring(tree, clean=False) is not None else 0
     for node in tree.body[place:]:
         if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
@@ -204,7 +204,7 @@ def _after_head(tree: ast.Module) -> int:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles anew every time: what lies on disk is the code without changes."""
+    """A loader that always compiles, since cached bytecode lacks the changes."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -212,10 +212,10 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules of a folder, but no installed ones that lie below it.
+    """Finds modules of a folder, except installed packages below it.
 
     Args:
-        folder: of the script.
+        folder: the script's folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -241,7 +241,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 @contextmanager
 def local_modules(folder: Path) -> Iterator[None]:
-    """Compile modules of a script's folder as the script, inside the with block.
+    """Inside the with block, compile modules of a script's folder like the script.
 
     Args:
         folder: an absolute path.
@@ -260,7 +260,7 @@ def local_modules(folder: Path) -> Iterator[None]:
 
 
 def explain_numbers(error: BaseException) -> None:
-    """Let an error of NumPy about an array that is no number name the line and the remedy."""
+    """Add line and remedy to NumPy's error about an array that does not convert to a number."""
     cause: BaseException | None = error
     while cause is not None:
         refused = isinstance(cause, TypeError | ValueError)

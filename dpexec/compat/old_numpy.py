@@ -1,4 +1,4 @@
-"""NumPy as it was when fluid programs were written, for `dpexec run`."""
+"""Old NumPy's names and behaviour, for `dpexec run`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _array, _fromstring, _reshape = np.array, np.fromstring, np.reshape
 
 
 def _array_of_anything(object: Any, dtype: Any = None, **options: Any) -> Any:
-    """``np.array``; rows of different lengths, as of texts, become an array of lists.
+    """``np.array``; rows of different lengths, such as texts, become an array of lists.
 
-    ``copy=False`` copies where it has to.
+    ``copy=False`` copies if necessary.
     """
     if options.get("copy") is False:
         options["copy"] = None
@@ -59,14 +59,14 @@ def _array_of_anything(object: Any, dtype: Any = None, **options: Any) -> Any:
 
 
 def _numbers_in(string: Any, dtype: Any = float, count: int = -1, sep: str = "") -> Any:
-    """``np.fromstring``, also of bytes, as readers of images do."""
+    """``np.fromstring``, which also accepts bytes, as readers of images use it."""
     if sep:
         return _fromstring(string, dtype, count, sep=sep)
     return np.frombuffer(string, dtype, count).copy()
 
 
 def _reshaped(a: Any, newshape: Any = None, order: Any = "C", **options: Any) -> Any:
-    """``np.reshape``, whose second argument was called ``newshape``."""
+    """``np.reshape`` with the old argument name ``newshape``."""
     return _reshape(a, options.pop("shape", newshape), order, **options)
 
 
@@ -80,7 +80,7 @@ CHANGED: dict[str, Any] = {
 
 @contextmanager
 def old_numpy_names() -> Iterator[None]:
-    """Give NumPy, inside the with block, what it lacks of `REMOVED`, and what is in `CHANGED`.
+    """Inside the with block, add names of `REMOVED` to NumPy, and replace those in `CHANGED`.
 
     Example:
         >>> with old_numpy_names():

@@ -1,4 +1,4 @@
-"""``fluid.contrib``: helpers beside the main interface."""
+"""``fluid.contrib``: additional layers, optimizers and tools."""
 
 from dpexec.contrib import decoder, layers, mixed_precision, model_stat, reader, slim
 from dpexec.contrib.decoder import BeamSearchDecoder, InitState, StateCell, TrainingDecoder

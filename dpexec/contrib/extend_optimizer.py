@@ -1,4 +1,4 @@
-"""``fluid.contrib.extend_with_decoupled_weight_decay``: AdamW and its like."""
+"""``fluid.contrib.extend_with_decoupled_weight_decay``: AdamW and similar optimizers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["extend_with_decoupled_weight_decay"]
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type[Any]) -> type[Any]:
-    """An optimizer class that takes a share of each parameter off it, beside the update.
+    """Extend an optimizer class by weight decay that is separate from the update (AdamW).
 
     The class takes ``weight_decay`` (a float, or a variable of one element), then
-    ``apply_decay_param_fun`` (which parameters shrink, by name; None means all), then keyword
-    arguments for ``base_optimizer``.
+    ``apply_decay_param_fun`` (function of a parameter's name: whether it decays; None means all),
+    then keyword arguments for ``base_optimizer``.
 
     Args:
         base_optimizer: a class of optimizers.
 
     Raises:
-        TypeError: it is none.
+        TypeError: ``base_optimizer`` is not such a class.
 
     Example:
         >>> import dpexec as fluid
@@ -41,7 +41,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Any]) -> type[Any]:
         raise TypeError("The input(base_optimizer) should be a derived class of Optimizer.")
 
     class OptimizerWithDecoupledWeightDecay(base_optimizer):
-        """``base_optimizer`` with a decay of weights that does not go through the gradients."""
+        """``base_optimizer`` with weight decay that bypasses the gradients."""
 
         def __init__(
             self,

@@ -1,4 +1,4 @@
-"""``fluid.contrib.memory_usage``: an estimate of what a program's variables take."""
+"""``fluid.contrib.memory_usage``: an estimate of the memory of a program's variables."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["memory_usage"]
 
 
 def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
-    """Estimate the memory of everything that the operators of a program write.
+    """Estimate the memory of all variables that a program's operators write.
 
-    Nothing is taken off for temporaries that are freed during a run: the executors need less.
+    Executors need less, since they free temporaries during a run.
 
     Args:
         program: only its global block counts.
-        batch_size: what an unknown dimension stands for; more than 0.
+        batch_size: value of unknown dimensions; more than 0.
 
     Returns:
         A lower and an upper estimate (the sum plus 5 and 10 percent), and their unit: "B", "KB"

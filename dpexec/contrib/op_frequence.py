@@ -1,4 +1,4 @@
-"""``fluid.contrib.op_freq_statistic``: how often which operators, and pairs of them, come."""
+"""``fluid.contrib.op_freq_statistic``: frequencies of operators and of pairs of operators."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["op_freq_statistic"]
 def op_freq_statistic(
     program: Program,
 ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Count the operators of a program, and which type reads what which type wrote.
+    """Count the operators of a program, and pairs of operators connected by a variable.
 
     Args:
         program: only its global block counts.
 
     Returns:
         ``(type, count)``, and ``("mul->relu", count)``, both with the most frequent first.
-        Operators that write parameters alone are left out of the first list.
+        Operators that write only parameters are left out of the first list.
 
     Raises:
         TypeError: ``program`` is no program.

@@ -14,19 +14,19 @@ __all__ = ["distributed_batch_reader"]
 def distributed_batch_reader(
     batch_reader: Callable[[], Iterator[Any]],
 ) -> Callable[[], Iterator[Any]]:
-    """Give every trainer batches of its own: of as many as there are trainers, the one it gets.
+    """Distribute batches over the trainers: each gets one of every ``trainers`` batches.
 
-    PADDLE_TRAINERS_NUM (1) and PADDLE_TRAINER_ID (0) say which trainer this is, as ``dpexec run
-    --trainers N`` sets them. Batches at the end that do not suffice for all are left out.
+    PADDLE_TRAINERS_NUM (1) and PADDLE_TRAINER_ID (0) identify the trainer, as set by ``dpexec run
+    --trainers N``. The last batches are dropped if there are fewer than trainers.
 
     Args:
-        batch_reader: gives all batches.
+        batch_reader: reader of all batches.
 
     Returns:
         A reader of the batches of this trainer.
 
     Raises:
-        ValueError: there are not as many trainers.
+        ValueError: the trainer's id is not below the number of trainers.
     """
     trainers = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
     trainer = int(os.environ.get("PADDLE_TRAINER_ID", "0"))

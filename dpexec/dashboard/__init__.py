@@ -1,11 +1,11 @@
-"""The live view of training: a page on dask's dashboard, or on a small server of one's own.
+"""The live view of training: a page on dask's dashboard, or on a small local server.
 
-On a cluster nothing has to be done: with ``ExecutionStrategy.scheduler = client`` the scheduler's
+On a cluster no setup is needed: with ``ExecutionStrategy.scheduler = client`` the scheduler's
 dashboard gets the page ``/dpexec``, JupyterLab's dask extension its panels, ``/metrics`` the
-counters, and ``distributed.performance_report`` a summary of training. All dask tasks are named
-after what they do and where, ``forward_dev0`` or ``all_reduce``, so that dask's own pages group
-them; members of gangs tell of theirs. ``dask scheduler --preload dpexec.dashboard`` has the page
-from the start.
+counters, and ``distributed.performance_report`` a summary of training. Dask tasks are named after
+their kind and device, such as ``forward_dev0`` or ``all_reduce``, so that dask's own pages group
+them; members of gangs report their tasks. With ``dask scheduler --preload dpexec.dashboard`` the
+page exists from the start.
 
 On threads, serve the page from the training process::
 
@@ -15,13 +15,13 @@ On threads, serve the page from the training process::
 
 In a notebook, ``dpexec.viz.live(executor)`` shows the same panels below the cell.
 
-Both are drawn by a process of their own. It asks the one that trains for what is new, uses only the
-processors that training leaves, and ends with it.
+A separate process draws both. It asks the training process for news, uses only processors that
+training leaves idle, and ends with the training process.
 
-The page shows at most twice a second: the tasks of a step with what runs, what is done and what
-takes longer than usual; what steps consist of; what each device did in the latest recorded step;
-loss, samples and bytes per second; memory per process. Recording costs a few counters a step; only
-while a page is open about one step a second is recorded operator by operator.
+The page is updated at most twice a second. It shows the tasks of a step (running, done, or slower
+than usual), the groups of tasks in steps, each device's operators in the latest recorded step,
+loss, samples and bytes per second, and memory per process. Recording costs a few counters per step;
+only while a page is open, about one step per second is recorded operator by operator.
 
 Pages need bokeh and metrics need prometheus_client: ``pip install 'dpexec[dashboard]'``.
 """
@@ -36,15 +36,15 @@ __all__ = ["LiveServer", "attach", "dask_setup", "serve"]
 
 
 def attach(client: Any, engine: Any, token: str) -> Any:
-    """Show an engine that trains on a cluster on the scheduler's dashboard.
+    """Show an engine's training on a cluster on the scheduler's dashboard.
 
     Args:
         client: a connected ``distributed.Client``.
-        engine: what trains.
-        token: what the tags of its tasks begin with.
+        engine: the engine that trains.
+        token: prefix of its tasks' tags.
 
     Returns:
-        What sends the reports; closing it ends them.
+        The publisher of reports; close it to end them.
     """
     from dpexec.dashboard.cluster import Publisher
 

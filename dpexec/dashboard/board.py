@@ -1,4 +1,4 @@
-"""What a page shows: the reports of a training, put together, never more than fits on it."""
+"""The content of a page: the reports of a training, merged, with bounded size."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NOTABLE = 0.02  # of the step: what is shorter is not called slow
 
 
 class Series:
-    """Points of a curve; when there are too many, every other one goes.
+    """Points of a curve; when there are too many, every other point is dropped.
 
     Args:
-        most: how many are kept.
+        most: largest number of points.
 
     Example:
         >>> series = Series(4)
@@ -45,21 +45,21 @@ class Series:
 
 
 class Board:
-    """The state of one training, as far as reports tell.
+    """The state of one training, according to its reports.
 
     Attributes:
-        run: name of the run that the reports are about.
-        devices: the places.
+        run: name of the reported run.
+        devices: the places that train.
         boxes: the tasks of a step.
         loss: points (step, loss), of the fetched variable ``loss_name``.
         steps_a_second: points (seconds since the first report, rate); likewise
             ``samples_a_second`` and ``bytes_a_second``.
-        step_seconds: what a step took of those that the latest report added; the first steps, in
-            which kernels are made, are not in it for ever.
-        sample: the latest step that was recorded, and at ``sampled`` it came.
-        current: the step that runs, if it takes long.
-        memory: (bytes, limit or None) by process; it is set by who shows the board.
-        members: what each worker's steps consist of, by address; it is set by who knows.
+        step_seconds: mean duration of the steps in the latest report; not of all steps, since the
+            first ones are slow because kernels are compiled.
+        sample: the latest recorded step; it arrived at ``sampled``.
+        current: the running step, if it takes long.
+        memory: (bytes, limit or None) by process; set by the code that shows the board.
+        members: groups of tasks in each worker's steps, by address; set from outside.
     """
 
     def __init__(self) -> None:
@@ -85,10 +85,10 @@ class Board:
         self.first = self.updated = self.last_step = self.sampled = 0.0
 
     def apply(self, report: Report) -> None:
-        """Take a report in; one of another run starts afresh.
+        """Merge a report; a report of another run resets the board.
 
         Args:
-            report: what a monitor says.
+            report: a monitor's report.
         """
         if report["run"] != self.run:
             self._clear()
@@ -129,7 +129,7 @@ class Board:
 
         Args:
             sample: the step; durations of its tasks count for medians.
-            instead: whether it is shown in the place of the one before.
+            instead: whether it replaces the previous sample.
         """
         if instead:
             self.sample, self.sampled = sample, time.time()
@@ -142,14 +142,14 @@ class Board:
         """The tasks of the plan that a dask task runs.
 
         Args:
-            name: of the dask task, which ends with their numbers.
+            name: name of the dask task, which ends with the tasks' numbers.
         """
         numbers = name.split("-")[1:]
         keys = {key.rpartition("-")[2]: key for box in self.boxes for key in box["keys"]}
         return [keys[number] for number in numbers if number in keys] or [name]
 
     def state(self, box: Box) -> str:
-        """What a box does now: ``"waiting"``, ``"running"``, ``"done"`` or ``"unknown"``.
+        """The current state of a box: ``"waiting"``, ``"running"``, ``"done"`` or ``"unknown"``.
 
         Args:
             box: one of :attr:`boxes`.
@@ -169,25 +169,25 @@ class Board:
         return "running" if any(key in running for key in box["keys"]) else "waiting"
 
     def seconds_of(self, box: Box) -> float | None:
-        """How long the tasks of a box took in the latest sample.
+        """The duration of a box's tasks in the latest sample.
 
         Args:
             box: one of :attr:`boxes`.
 
         Returns:
-            Seconds; None if none of its tasks was recorded yet.
+            Seconds; None if none of its tasks has been recorded.
         """
         found = [self.durations[key][-1] for key in box["keys"] if key in self.durations]
         return sum(found) if found else None
 
     def slowdown(self, box: Box) -> float | None:
-        """How many times its median a box took, if that is remarkable.
+        """The ratio of a box's duration to its median, if it is remarkably slow.
 
         Args:
             box: one of :attr:`boxes`.
 
         Returns:
-            The factor; None if it took about as long as ever, or is too short to matter.
+            The ratio; None if the duration is normal, or too short to matter.
         """
         known = [self.durations[key] for key in box["keys"] if len(self.durations.get(key, ())) > 4]
         if not known or self.sample is None:
@@ -198,18 +198,18 @@ class Board:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no step ended for some seconds and none runs."""
+        """Whether no step is running and none has ended for some seconds."""
         return self.current is None and time.time() - self.last_step > 3.0
 
 
 class Boards(OrderedDict[str, Board]):
-    """The boards of the trainings that reported, by run; the last is the one that did so last."""
+    """The boards of all reporting trainings, by run; the one with the latest report is last."""
 
     def take(self, report: Report) -> Board:
-        """Take a report in; when there are too many boards, the oldest goes.
+        """Merge a report; if there are too many boards, the oldest is dropped.
 
         Args:
-            report: what a monitor says.
+            report: a monitor's report.
 
         Returns:
             The board of its run.
@@ -223,12 +223,12 @@ class Boards(OrderedDict[str, Board]):
 
     @property
     def latest(self) -> Board:
-        """The board of the run that reported last; an empty one before the first report."""
+        """The board of the run with the latest report; an empty board before the first report."""
         return next(reversed(self.values()), None) or Board()
 
 
 def _keys(boxes: Sequence[Box]) -> list[list[str]]:
-    """What tells the tasks of a plan from those of others."""
+    """The keys that distinguish the tasks of a plan from those of other plans."""
     return [box["keys"] for box in boxes]
 
 

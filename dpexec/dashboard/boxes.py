@@ -1,4 +1,4 @@
-"""What the live graph shows of a plan: a box per task, or per phase when there are many."""
+"""The boxes of the live graph: one per task of a plan, or per phase if there are many tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_BOXES = 80
 
 
 def boxes(binding: Any) -> list[Box]:
-    """The boxes of what runs, in an order in which they can run.
+    """The boxes of a binding, in an order in which they can run.
 
     Args:
         binding: a ``Binding``.
@@ -35,7 +35,7 @@ def boxes(binding: Any) -> list[Box]:
 
 
 def _kind(task: Any) -> tuple[Any, ...]:
-    """What tasks have in common that may be drawn as one."""
+    """The properties that tasks must share to be drawn as one box."""
     return task.device, task.is_collective, *_roles(task)
 
 
@@ -64,11 +64,11 @@ def _box(tasks: list[Any], row: int, binding: Any) -> Box:
 
 
 def collective_bytes(nodes: Sequence[Any], binding: Any) -> tuple[int, int]:
-    """How many bytes collectives read: of dense values, and of sparse ones at most.
+    """The bytes that collectives read: of dense values, and at most of sparse values.
 
     Args:
-        nodes: of a plan.
-        binding: what runs.
+        nodes: nodes of a plan.
+        binding: the binding that runs.
     """
     dense = sparse = 0
     for node in nodes:
@@ -85,7 +85,7 @@ def loss_names(plan: Any) -> set[str]:
     """The names of the losses whose gradients a plan starts from.
 
     Args:
-        plan: a ``Plan``; without gradients it has none.
+        plan: a ``Plan``; a plan without gradients has no losses.
     """
     seeds = (node for node in plan.graph.ops if node.does.seeds)
     return {var.name.removesuffix("@GRAD") for node in seeds for var in node.outputs}

@@ -1,8 +1,8 @@
-"""A process that shows training, and the one that trains: both ends of what they say.
+"""The connection between the training process and the process that shows training.
 
-Whoever draws and serves pages in the process that trains keeps it from Python meanwhile. So that
-is done in a process of its own, which imports dpexec afresh and knows what it is sent, no more.
-Its standard input is one end of a connection. It lives as long as the process that started it.
+Drawing and serving pages in the training process would hold Python's lock and slow training down.
+So a separate process does this: it imports dpexec afresh and knows only the data sent to it. Its
+standard input is one end of a connection. It ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LOOK = 1.0  # seconds between looks at whether the parent lives
 
 
 class Child:
-    """A process that was started to show training.
+    """The child process that shows training.
 
     Args:
-        module: what it runs.
-        arguments: what it finds in ``sys.argv``, behind the number of this process.
+        module: the module that it runs.
+        arguments: its ``sys.argv``, after the id of this process.
     """
 
     def __init__(self, module: str, *arguments: str) -> None:
@@ -46,11 +46,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     def send(self, message: Any) -> None:
-        """Send something.
+        """Send a message.
 
         Raises:
             ChildProcessError: the process has ended.
@@ -61,7 +61,7 @@ class Child:
             raise self._ended() from error
 
     def receive(self) -> Any:
-        """Wait for what the process sends.
+        """Wait for a message from the process.
 
         Raises:
             ChildProcessError: the process has ended.
@@ -80,13 +80,13 @@ class Child:
         return ChildProcessError(f"the process of the live view ended with {how}")
 
     def end(self) -> None:
-        """End the process; who waits for what it sends learns that."""
+        """End the process; pending ``receive`` calls raise an error."""
         self._process.kill()  # it has nothing to lose, and may be stopped
         self._process.wait()
 
 
 class Parent:
-    """The process that started this one, which ends with it."""
+    """The process that started this one; this process ends with it."""
 
     def __init__(self) -> None:
         self._process = psutil.Process(int(sys.argv[1]))
@@ -96,22 +96,22 @@ class Parent:
 
     @property
     def memory(self) -> dict[str, tuple[int, int | None]]:
-        """What it uses, and what the machine has."""
+        """The process's memory, and the machine's."""
         return {f"process {self._process.pid}": (self._process.memory_info().rss, self._total)}
 
     def fileno(self) -> int:
-        """Readable when something has arrived, or the other process has ended."""
+        """File descriptor: readable if a message has arrived or the other process has ended."""
         return self._connection.fileno()
 
     def send(self, message: Any) -> None:
-        """Send something; if nobody is left, end."""
+        """Send a message; ends this process if the parent has ended."""
         try:
             self._connection.send(message)
         except OSError:
             end()
 
     def receive(self) -> Any:
-        """Wait for what is sent; if nobody is left, end."""
+        """Wait for a message; ends this process if the parent has ended."""
         try:
             return self._connection.recv()
         except (EOFError, OSError):
@@ -119,9 +119,9 @@ class Parent:
 
 
 def stand_back() -> None:
-    """Work only while nobody else wants the processor: training goes first.
+    """Run only on idle processors, so that training goes first.
 
-    Where the system knows no such policy, or allows it to nobody, low priority has to do.
+    Where the system has no such policy or forbids it, use a low priority instead.
     """
     os.nice(19)
     if hasattr(os, "SCHED_IDLE"):
@@ -130,12 +130,12 @@ def stand_back() -> None:
 
 
 def end(*_: object) -> NoReturn:
-    """End this process at once, whatever else it does."""
+    """End this process immediately, without cleaning up."""
     os._exit(0)
 
 
 def _end_with(parent: int) -> None:
-    """End when another process does, even if its own children keep the connection open."""
+    """End when another process ends, even if its children keep the connection open."""
     while os.getppid() == parent:
         time.sleep(_LOOK)
     end()

@@ -1,4 +1,4 @@
-"""From the trainer to the scheduler: the plugin is installed, then reports follow."""
+"""Sends reports from the trainer to the scheduler, after installing the plugin there."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Publisher"]
 
 
 class Publisher:
-    """Sends what a monitor says to the scheduler: two messages a second at most.
+    """Sends a monitor's reports to the scheduler, at most twice a second.
 
-    They go out from the client's own event loop, so that training waits for none.
+    The client's event loop sends them, so that training does not wait.
 
     Args:
         client: a connected ``distributed.Client``.
-        engine: what trains.
-        token: what the tags of the tasks begin with.
+        engine: the engine that trains.
+        token: prefix of the tasks' tags.
     """
 
     def __init__(self, client: Any, engine: Any, token: str) -> None:

@@ -1,7 +1,7 @@
-"""What steps consist of, by worker: groups of tasks, how often they ran and how long they took.
+"""Groups of tasks in the steps of each worker: how often they ran and how long they took.
 
-Tasks that dask's scheduler knows are counted one by one. Of the steps of a gang it knows nothing:
-their members tell (:mod:`dpexec.engine.cluster.worker.step_groups`).
+Tasks known to dask's scheduler are counted one by one. It does not see the steps of a gang, so the
+gang's members report them (:mod:`dpexec.engine.cluster.worker.step_groups`).
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ class Group:
     """Tasks of one name.
 
     Args:
-        runs: how many ran.
-        seconds: how long all of them took.
+        runs: number of tasks that ran.
+        seconds: total duration of these tasks.
     """
 
     runs: float = 0.0
     seconds: float = 0.0
 
     def add(self, runs: float, seconds: float) -> None:
-        """So many more ran."""
+        """Add runs and seconds."""
         self.runs += runs
         self.seconds += seconds
 
 
 @dataclass(slots=True)
 class Member:
-    """What is known of the steps on one worker.
+    """The steps on one worker.
 
     Args:
-        name: of the worker.
-        steps: how many it made.
-        every: one in so many was measured; 1: all.
-        at: when it was last heard of, in seconds since 1970.
-        left: when it left the cluster; None: it is there.
-        groups: what ran in all steps, by name, in the order in which it was first seen.
-        running: number of the step that takes long and since how many seconds; None: none does.
-        latest: number of the latest step of which dask's scheduler knew a task.
+        name: name of the worker.
+        steps: number of steps.
+        every: one of ``every`` steps was measured.
+        at: time of its last report, in seconds since 1970.
+        left: time when it left the cluster; None while it is there.
+        groups: groups of tasks of all steps, by name, in order of first appearance.
+        running: number of a step that takes long, and its seconds so far; None if there is none.
+        latest: number of the latest step with a task known to dask's scheduler.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Member:
     _marks: deque[tuple[float, int, dict[str, Group]]] = field(default_factory=deque)
 
     def add(self, steps: int, groups: Mapping[str, Sequence[float]], now: float) -> None:
-        """So many more steps were made, or begun.
+        """Add completed or started steps.
 
         Args:
-            steps: how many.
-            groups: seconds and runs in them, by name.
-            now: in seconds since 1970.
+            steps: number of steps to add.
+            groups: seconds and runs in these steps, by name.
+            now: current time, in seconds since 1970.
         """
         self.steps += steps
         for name, (seconds, runs) in groups.items():
@@ -91,7 +91,7 @@ class Member:
             self._marks.append((now, self.steps, known))
 
     def lately(self) -> tuple[int, float, dict[str, Group]]:
-        """The last steps: how many, in how many seconds, and what ran in them."""
+        """The latest steps: their number, their seconds, and their groups of tasks."""
         if not self._marks:
             return 0, 0.0, {}
         since, steps, before = self._marks[0]
@@ -104,10 +104,10 @@ class Member:
 
 
 class Members:
-    """The workers of trainings, by the beginning of a run's token and by address.
+    """The workers of trainings, by the prefix of a run's tags and by address.
 
     Args:
-        scheduler: that of dask.
+        scheduler: dask's scheduler.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -116,10 +116,10 @@ class Members:
         self._measured: LimitedCache[str, _MeasuredSteps] = LimitedCache(_TRAININGS)
 
     def of(self, tag: str) -> dict[str, Member]:
-        """The workers of a training; what is known of them changes.
+        """The workers of a training; the returned objects are updated later.
 
         Args:
-            tag: what keys of its tasks begin with.
+            tag: prefix of its tasks' keys.
         """
         return self._known.setdefault(tag, {})
 
@@ -131,11 +131,11 @@ class Members:
         return members[worker]
 
     def count(self, key: tuple[Any, ...], facts: Mapping[str, Any]) -> None:
-        """Count a task that dask's scheduler knows, if it is of a step.
+        """Count a task known to dask's scheduler, if it belongs to a step.
 
         Args:
-            key: of the task.
-            facts: what dask tells plugins of its end.
+            key: key of the task.
+            facts: what dask reports to plugins when it ends.
         """
         found = _STEP.fullmatch(str(key[-1]))
         if found is None:
@@ -147,11 +147,11 @@ class Members:
         member.latest, member.every = max(number, member.latest), 1
 
     def take(self, worker: str, told: Mapping[str, Any]) -> list[Sample]:
-        """Take in what a member of a gang tells; returns steps of which now all have told.
+        """Store the report of a gang's member; returns the steps that all members have reported.
 
         Args:
-            worker: its address.
-            told: see :meth:`StepGroups.take`.
+            worker: address of the worker.
+            told: the report, see :meth:`StepGroups.take`.
         """
         member = self._member(told["tag"], worker)
         member.left, member.running = None, told["running"]
@@ -161,10 +161,10 @@ class Members:
         return list(measured.take(worker, told["spans"], told["members"]))
 
     def leave(self, worker: str) -> None:
-        """A worker has left the cluster.
+        """Note that a worker has left the cluster.
 
         Args:
-            worker: its address.
+            worker: address of the worker.
         """
         for members in self._known.values():
             if worker in members:
@@ -175,21 +175,21 @@ class Members:
 
 
 class _MeasuredSteps:
-    """The spans of steps that members measured, until all of them have told theirs."""
+    """Spans of measured steps, kept until all members have reported."""
 
     def __init__(self) -> None:
         self._steps: OrderedDict[int, dict[str, list[Any]]] = OrderedDict()
 
     def take(self, address: str, spans: Sequence[Sequence[Any]], of: int) -> Iterator[Sample]:
-        """Take in what a member measured.
+        """Store a member's measurements.
 
         Args:
-            address: of its worker.
+            address: address of its worker.
             spans: see :meth:`StepGroups.take`.
-            of: how many members there are.
+            of: number of members.
 
         Yields:
-            Steps that all of them measured.
+            Steps that all members have measured.
         """
         for span in spans:
             parts = self._steps.setdefault(span[2], {})
@@ -202,7 +202,7 @@ class _MeasuredSteps:
 
 
 def _sample(step: int, spans: Sequence[Sequence[Any]]) -> Sample:
-    """A step in the form of a report's sample."""
+    """A step as a sample of a report."""
     first = min(span[4] for span in spans)
     last = max(span[5] for span in spans)
     slices: list[Slice] = [
@@ -216,12 +216,12 @@ def _sample(step: int, spans: Sequence[Sequence[Any]]) -> Sample:
 
 
 def show_in_task_stream(scheduler: Any, worker: str, told: Mapping[str, Any]) -> None:
-    """Show measured steps in dask's task stream, if it is kept; each replica has a row.
+    """Show measured steps in dask's task stream, if there is one; each replica has a row.
 
     Args:
-        scheduler: that of dask.
-        worker: address of who told.
-        told: see :meth:`StepGroups.take`.
+        scheduler: dask's scheduler.
+        worker: address of the reporting worker.
+        told: the report, see :meth:`StepGroups.take`.
     """
     stream = scheduler.plugins.get("task-stream")
     if stream is None:
@@ -242,10 +242,10 @@ def show_in_task_stream(scheduler: Any, worker: str, told: Mapping[str, Any]) ->
 
 
 def show_time_by_prefix(scheduler: Any, groups: Mapping[str, Sequence[float]]) -> None:
-    """Count the time of groups where dask counts that of its tasks, which it shows by prefix.
+    """Add the groups' times to dask's times of tasks, which it shows by prefix.
 
     Args:
-        scheduler: that of dask.
+        scheduler: dask's scheduler.
         groups: seconds and runs, by name.
     """
     from distributed.scheduler import TaskPrefix

@@ -1,4 +1,4 @@
-"""Who watches this process: pages, servers and clusters join, engines get monitors."""
+"""The watchers of this process: pages, servers and clusters join, engines get monitors."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ __all__ = ["HUB", "Hub"]
 
 
 class Hub:
-    """Has a monitor for every engine, while somebody watches this process."""
+    """Keeps a monitor for every engine while there are watchers."""
 
     def __init__(self) -> None:
         self._joined: set[int] = set()
         self._numbers = itertools.count()
 
     def join(self) -> int:
-        """Somebody watches from now on; returns the number to leave with."""
+        """Add a watcher; returns its number for :meth:`leave`."""
         number = next(self._numbers)
         self._joined.add(number)
         live.add(self)
         return number
 
     def leave(self, number: int) -> None:
-        """That one watches no more; with the last one, counting ends.
+        """Remove a watcher; counting ends with the last one.
 
         Args:
-            number: what :meth:`join` returned.
+            number: the result of :meth:`join`.
         """
         self._joined.discard(number)
         if not self._joined:
             live.remove(self)
 
     def latest(self) -> Monitor | None:
-        """The monitor of what trains, or else of what ran last."""
+        """The monitor of the engine that trains, or else of the one that ran last."""
         found = (engine.observers.counter for engine in live.engines())
         ran = [monitor for monitor in found if monitor is not None and monitor.has_run]
         return max(ran, key=lambda monitor: (monitor.trains, monitor.ended), default=None)

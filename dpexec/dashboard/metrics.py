@@ -14,17 +14,17 @@ __all__ = ["Collector", "publish", "text"]
 class _Plugin(Protocol):
     @property
     def boards(self) -> Mapping[str, Board]:
-        """The trainings that reported."""
+        """The boards of all reporting trainings."""
 
 
 _plugins: WeakSet[_Plugin] = WeakSet()
 
 
 class Collector:
-    """What ``prometheus_client`` asks at every scrape.
+    """The collector that ``prometheus_client`` queries at every scrape.
 
     Args:
-        boards: gives the trainings that are known now.
+        boards: function that returns the boards of the current trainings.
     """
 
     def __init__(self, boards: Callable[[], Iterable[Board]]) -> None:
@@ -63,7 +63,7 @@ class Collector:
 
 
 def _groups(boards: Iterable[Board]) -> Iterator[Any]:
-    """The groups of tasks that steps consist of, by worker."""
+    """The metrics of groups of tasks, by worker."""
     from prometheus_client.core import CounterMetricFamily
 
     labels = ["run", "worker", "group"]
@@ -82,11 +82,11 @@ def _groups(boards: Iterable[Board]) -> Iterator[Any]:
 def publish(plugin: _Plugin) -> None:
     """Add the boards of a scheduler's plugin to the metrics of this process.
 
-    All schedulers of a process share what prometheus_client has to say; without it they have no
-    metrics at all, and ``/metrics`` says so.
+    All schedulers of a process share the registry of prometheus_client. Without that package there
+    are no metrics, and ``/metrics`` says so.
 
     Args:
-        plugin: of the scheduler; its boards are asked for at every scrape.
+        plugin: the scheduler's plugin; its boards are read at every scrape.
     """
     try:
         from prometheus_client import REGISTRY
@@ -105,7 +105,7 @@ def text(boards: Iterable[Board]) -> str:
     """The metrics of some trainings in Prometheus' text format.
 
     Args:
-        boards: what is known of them.
+        boards: boards of the trainings.
 
     Raises:
         RuntimeError: ``prometheus_client`` is not installed.

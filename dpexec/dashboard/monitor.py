@@ -1,10 +1,10 @@
-"""What is kept of training while somebody watches: counters, some losses, now and then a sample.
+"""Monitoring of training while there are watchers: counters, some losses, occasional samples.
 
-A step costs a few additions; it leaves nothing in memory, which would have to come into the caches
-of the processor: of its losses a fast training keeps a part. About once a second, and only if who
-asks for reports shows them on a page, a step is recorded operator by operator. Reports are made for
-who asks, on their thread, which keeps training from Python for as long as that takes: so they hold
-little, and whoever asks does it twice a second at most.
+A step costs a few additions and stores no data, which would compete for the processor's caches: of
+many fast steps only some losses are kept. About once a second, and only if a page shows the
+reports, a step is recorded operator by operator. Reports are made on the thread of the caller,
+which blocks training's Python code meanwhile; so they are small, and requested at most twice a
+second.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _SMALL = 64  # elements: a larger fetch is no loss
 
 @dataclass(slots=True)
 class Told:
-    """What somebody who asks for reports knows already.
+    """The data that a reader of reports has already received.
 
     Args:
-        binding: whose tasks.
-        losses: number of the step whose loss is the latest.
-        sample: number of the latest step that was recorded.
+        binding: the binding whose tasks were sent.
+        losses: number of the step with the latest loss sent.
+        sample: number of the latest recorded step sent.
     """
 
     binding: Any = None
@@ -56,14 +56,14 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What steps add up to while each adds the same.
+    """Running sums over steps while all steps add the same amounts.
 
     Args:
-        steps: how many there were before.
-        samples: how many those had.
-        bytes: that collectives read in those.
-        batch: samples of each step since.
-        dense: bytes of each step since.
+        steps: number of earlier steps.
+        samples: number of samples in earlier steps.
+        bytes: bytes that collectives read in earlier steps.
+        batch: samples per step since then.
+        dense: bytes per step since then.
     """
 
     steps: int = 0
@@ -73,12 +73,12 @@ class _Sums:
     dense: int = 0
 
     def after(self, steps: int, batch: int, dense: int) -> _Sums:
-        """The sums after so many steps, of which more will come.
+        """The sums after a number of steps, as a base for further equal steps.
 
         Args:
-            steps: how many there are now.
-            batch: samples of each that comes.
-            dense: bytes of each that comes.
+            steps: number of steps so far.
+            batch: samples per further step.
+            dense: bytes per further step.
         """
         more = steps - self.steps
         samples, read = self.samples + more * self.batch, self.bytes + more * self.dense
@@ -86,15 +86,15 @@ class _Sums:
 
 
 class Monitor:
-    """What is known of the training of one engine.
+    """Monitors the training of one engine.
 
     Args:
-        engine: which.
+        engine: the engine to monitor.
 
     Attributes:
         listener: called after each step.
-        began: when the step began that runs, or ran last.
-        ended: when the latest one was over.
+        began: start time of the running or latest step.
+        ended: end time of the latest step.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -149,7 +149,7 @@ class Monitor:
             self._look(results, ended)
 
     def _look(self, results: Sequence[Any], now: float) -> None:
-        """Do what need not be done after each of many short steps."""
+        """Do the work that is not needed after each of many short steps."""
         loss = None if self._loss_at is None else results[self._loss_at]
         if loss is not None:
             self._losses.append((self._steps, loss))
@@ -169,10 +169,10 @@ class Monitor:
         return self._following
 
     def keep(self, notes: Notes) -> None:
-        """The step that ends is a sample.
+        """Store the ending step as a sample.
 
         Args:
-            notes: what it noted, as the latest one.
+            notes: its notes, as the latest ones.
         """
         began, now = self.began, time.perf_counter()
         number = self._steps + (began > self.ended)  # it may be counted already
@@ -186,18 +186,18 @@ class Monitor:
             self._observers.add(self)
 
     def _count(self, samples: Sequence[int]) -> None:
-        """Steps have other samples from now on; those of equal batches come in the same list."""
+        """Update the number of samples per step; equal batches come in the same list object."""
         self._samples = samples
         counted = samples if self._all_count else [samples[device] for device in self._replicas]
         self._sums = self._sums.after(self._steps, sum(counted), self._sums.dense)
 
     def _read_sparse(self) -> int:
-        """The bytes of sparse values that the step added up; where nobody knows, at most."""
+        """The bytes of sparse values that the step reduced; an upper bound if unknown."""
         found: int | None = self._runner.joined_bytes
         return self._most_sparse if found is None else found
 
     def _take(self, binding: Any) -> None:
-        """Find out what every step of a binding has in common."""
+        """Store the properties shared by all steps of a binding."""
         home = binding.opened or binding
         found = self._facts.get(home) or self._facts.get(binding)
         if found is None:
@@ -225,15 +225,15 @@ class Monitor:
 
     @property
     def has_run(self) -> bool:
-        """Whether a step ended."""
+        """Whether any step has ended."""
         return self._steps > 0
 
     def report(self, told: Told, samples: bool) -> Report:
-        """The state, and what is new to somebody.
+        """The state, and the news since a reader's last report.
 
         Args:
-            told: what that one knows; it is brought up to date.
-            samples: whether a step is to be recorded for the next report, if that is due.
+            told: the data that the reader has; updated here.
+            samples: whether to record a step for the next report, if one is due.
         """
         with self._lock:
             report = self._report(told)
@@ -272,7 +272,7 @@ class Monitor:
         return "" if at is None or binding is None else binding.plan.fetch[at]
 
     def _new_losses(self, told: Told) -> list[list[float]]:
-        """Some of the new losses, evenly chosen."""
+        """Some of the new losses, evenly spaced."""
         points = [point for point in list(self._losses) if point[0] > told.losses]
         if points:
             told.losses = points[-1][0]
@@ -292,14 +292,14 @@ class Monitor:
         return self._sample
 
     def _ask(self) -> None:
-        """Let a step be recorded, if that is due."""
+        """Request the recording of a step if one is due."""
         self._asked = now = time.perf_counter()
         if now >= self._due and self._recorded_from is None:
             self._observers.add(self)
             self._recorded_from = time.perf_counter()
 
     def _current(self) -> Current | None:
-        """The step that runs, if it has run for long enough to be looked at."""
+        """The running step, if it has run long enough to be shown."""
         began, since, now = self.began, self._recorded_from, time.perf_counter()
         if began <= self.ended or now - began < INTERVAL / 2:
             return None

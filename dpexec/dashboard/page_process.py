@@ -1,4 +1,4 @@
-"""The process of a page: a server, which asks the process that trains for what it shows.
+"""The process of a page: a server that gets its data from the training process.
 
 ``dpexec.dashboard.serve`` starts it: ``python -m dpexec.dashboard.page_process PID ADDRESS PORT``.
 """
@@ -22,10 +22,10 @@ __all__: list[str] = []
 
 
 class ParentSource:
-    """What the process does that started this one; it is asked when somebody wants to know.
+    """The state of the training in the parent process, requested when needed.
 
     Args:
-        parent: that process.
+        parent: the parent process.
     """
 
     def __init__(self, parent: Parent) -> None:
@@ -42,17 +42,17 @@ class ParentSource:
         return board
 
     def opened(self) -> None:
-        """Somebody opened a page."""
+        """Count an opened page."""
         self._viewers += 1
 
     def closed(self) -> None:
-        """Somebody closed a page; what only pages need is not recorded for nobody."""
+        """Count a closed page; without pages, data for pages only is not recorded."""
         self._viewers -= 1
         self.refresh()
 
 
 def main() -> None:
-    """Serve until the process that trains has ended."""
+    """Serve until the training process has ended."""
     parent = Parent()
     source = ParentSource(parent)
     try:
@@ -79,7 +79,7 @@ def _application(page: Any) -> Application:
 
 
 def _routes(source: ParentSource) -> list[tuple[str, type[RequestHandler]]]:
-    """The routes that are no bokeh pages."""
+    """The routes that are not bokeh pages."""
 
     class Metrics(RequestHandler):
         def get(self) -> None:

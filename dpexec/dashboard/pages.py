@@ -1,7 +1,7 @@
 """The pages on a bokeh server: ``/dpexec`` with everything, and a page for every panel.
 
-The pages of single panels are called ``/individual-dpexec-...``: dask-labextension lists what is
-called so and opens it as a panel of JupyterLab.
+The pages of single panels are called ``/individual-dpexec-...``: dask-labextension lists pages with
+this prefix and opens them as panels of JupyterLab.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _BODY = """<style>
 
 
 class Source(Protocol):
-    """Where pages get what they show."""
+    """A source of the data that pages show."""
 
     def refresh(self) -> Board:
-        """The present state."""
+        """The current state."""
 
     def opened(self) -> None:
-        """Somebody opened a page."""
+        """Count an opened page."""
 
     def closed(self) -> None:
-        """Somebody closed a page."""
+        """Count a closed page."""
 
 
 class Drawings:
-    """The panels, drawn twice a second at most however many pages show them.
+    """The panels, drawn at most twice a second for any number of pages.
 
     Args:
-        source: where pages get what they show.
+        source: source of the pages' data.
     """
 
     def __init__(self, source: Source) -> None:
@@ -63,7 +63,7 @@ class Drawings:
         """A panel as HTML.
 
         Args:
-            name: of the panel.
+            name: name of the panel.
         """
         now = time.perf_counter()
         if now - self._since > 0.9 * INTERVAL:
@@ -78,7 +78,7 @@ def applications(source: Source) -> dict[str, Callable[..., None]]:
     """The pages by path: functions of (server, template variables, document).
 
     Args:
-        source: where they get what they show.
+        source: source of the pages' data.
     """
     drawings = Drawings(source)
     pages = {path: partial(_plot, drawings, name.split()[1]) for name, path in PLOTS.items()}
@@ -112,7 +112,7 @@ def _page(drawings: Drawings, _server: Any, extra: dict[str, Any], doc: Any) -> 
 
 
 def _panels(drawings: Drawings, doc: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Panels that follow the source until the page is closed; only what changed is sent."""
+    """Panels that are updated until the page is closed; only changes are sent."""
     from bokeh.models.css import InlineStyleSheet
     from bokeh.models.widgets import Div
 

@@ -1,4 +1,4 @@
-"""The plugin of dask's scheduler: it takes reports and shows them on the scheduler's dashboard."""
+"""The plugin of dask's scheduler, which shows reports on the scheduler's dashboard."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COUNT = re.compile(r"-\d+$")
 
 
 class _Steps:
-    """What the scheduler itself sees of a run's steps: its tasks."""
+    """The steps of a run as the scheduler sees them: as tasks."""
 
     def __init__(self) -> None:
         self.tag = ""
@@ -50,7 +50,7 @@ class _Steps:
         self.rows, self.done = [], []
 
     def sample(self) -> Sample | None:
-        """The step so far, in the form of a report's sample."""
+        """The step so far, as a sample of a report."""
         if not self.rows:
             return None
         first = min(start for _, start, _ in self.rows)
@@ -68,15 +68,15 @@ class _Steps:
 class DashboardPlugin(SchedulerPlugin):
     """Adds the page ``/dpexec``, panels for JupyterLab, metrics, and a part of performance reports.
 
-    ``ExecutionStrategy.scheduler = client`` registers it. For a page before the first training
-    start the scheduler with ``dask scheduler --preload dpexec.dashboard``.
+    ``ExecutionStrategy.scheduler = client`` registers it. To have the page before the first
+    training, start the scheduler with ``dask scheduler --preload dpexec.dashboard``.
     """
 
     name = NAME
     idempotent = True
 
     async def start(self, scheduler: Any) -> None:
-        """Put everything where it is found."""
+        """Register pages, panels, metrics and event handlers."""
         self.scheduler = scheduler
         self.viewers = 0
         self.boards = Boards()
@@ -94,11 +94,11 @@ class DashboardPlugin(SchedulerPlugin):
     # ---- what comes in
 
     def report(self, report: Report, token: str) -> dict[str, int]:
-        """Take the report of a trainer in; returns how many pages are open.
+        """Store a trainer's report; returns the number of open pages.
 
         Args:
-            report: what its monitor says.
-            token: what the tags of its tasks begin with.
+            report: the report of its monitor.
+            token: prefix of its tasks' tags.
         """
         run = report["run"]
         self._tokens[token] = run
@@ -110,14 +110,14 @@ class DashboardPlugin(SchedulerPlugin):
         return {"viewers": self.viewers}
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Note when tasks of training ran.
+        """Note the times of training's tasks.
 
         Args:
-            key: of the task; others than those of training are passed over.
+            key: key of the task; tasks other than training's are ignored.
             start: its state before.
             finish: its state now.
-            args: nothing that matters here.
-            kwargs: among others ``startstops``, when it was computed.
+            args: ignored.
+            kwargs: ``startstops`` holds the times of its computation; others are ignored.
         """
         ended = finish == "memory" and start == "processing"
         if ended and isinstance(key, tuple):
@@ -138,11 +138,11 @@ class DashboardPlugin(SchedulerPlugin):
     # ---- what members of gangs tell
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Take in what a member of a gang tells.
+        """Store the report of a gang's member.
 
         Args:
-            topic: of the event; others are passed over.
-            msg: see :meth:`StepGroups.take`, and who tells.
+            topic: topic of the event; other topics are ignored.
+            msg: the report, see :meth:`StepGroups.take`, and its sender.
         """
         if topic != TOPIC:
             return
@@ -162,17 +162,17 @@ class DashboardPlugin(SchedulerPlugin):
                 self.boards[run].take_sample(sample, instead=not self._has_operators(run))
 
     def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
-        """Called by the scheduler when a worker has left it, or was lost.
+        """Called by the scheduler when a worker has left or was lost.
 
         Args:
-            scheduler: who calls.
-            worker: its address.
-            kwargs: nothing that matters here.
+            scheduler: dask's scheduler.
+            worker: address of the worker.
+            kwargs: ignored.
         """
         self._members.leave(worker)
 
     async def _hear_all(self) -> None:
-        """Let members tell what they have not told yet."""
+        """Ask members for reports that they have not sent yet."""
         message = {"op": "run", "function": dumps(tell_all), "args": dumps(()), "wait": True}
         message["kwargs"] = dumps({})
         self._unheard = set(self.scheduler.workers)
@@ -192,7 +192,7 @@ class DashboardPlugin(SchedulerPlugin):
         return self._tokens.get(key[1].partition("-")[0])
 
     def _finish_step(self, run: str) -> None:
-        """Show what the scheduler saw of a step, unless the trainer sends steps with operators."""
+        """Show a step as the scheduler saw it, unless the trainer sends steps with operators."""
         steps = self._steps[run]
         sample = None if self._has_operators(run) or steps.shown else steps.sample()
         steps.shown = True
@@ -200,7 +200,7 @@ class DashboardPlugin(SchedulerPlugin):
             self.boards[run].take_sample(sample)
 
     def _has_operators(self, run: str) -> bool:
-        """Whether the latest recorded step of a run has operators, and is no old one."""
+        """Whether the latest recorded step of a run has operators and is recent."""
         board = self.boards[run]
         if board.sample is None or time.time() - board.sampled > _FRESH:
             return False
@@ -209,15 +209,15 @@ class DashboardPlugin(SchedulerPlugin):
     # ---- what pages show
 
     def opened(self) -> None:
-        """Somebody opened a page."""
+        """Count an opened page."""
         self.viewers += 1
 
     def closed(self) -> None:
-        """Somebody closed a page."""
+        """Count a closed page."""
         self.viewers -= 1
 
     def refresh(self) -> Board:
-        """The training that reported last."""
+        """The board of the training with the latest report."""
         board = self.boards.latest
         if not board.run:
             return board
@@ -288,7 +288,7 @@ class DashboardPlugin(SchedulerPlugin):
         application.add_handlers(".*$", [route])
 
     async def performance_report(self, **options: Any) -> str:
-        """The report of dask, with a summary of training."""
+        """Dask's performance report, with a summary of training."""
         assert self._report is not None
         if self.boards:
             await self._hear_all()
@@ -311,14 +311,14 @@ class DashboardPlugin(SchedulerPlugin):
 
 
 class _MissingBokeh(web.RequestHandler):
-    """Says what is missing."""
+    """Serves a message that bokeh is missing."""
 
     def get(self) -> None:
         self.write(f"<p>No live view of training: {pages.REQUIREMENT}</p>")
 
 
 def _plots_handler() -> type[Any]:
-    """Dask's list of panels with ours."""
+    """Dask's list of panels, extended by dpexec's."""
     from distributed.http.scheduler.info import IndividualPlots
 
     class Plots(IndividualPlots):

@@ -1,4 +1,4 @@
-"""What a trainer tells of itself: plain values, as they also go to the scheduler of a cluster."""
+"""A trainer's reports: plain values, which can also be sent to a cluster's scheduler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ task, begin and end in seconds since the step began."""
 
 
 class Box(TypedDict):
-    """A task of the live graph, or several that are drawn as one."""
+    """One box of the live graph: a task, or several tasks drawn as one."""
 
     keys: list[str]
     """Of the tasks."""
@@ -31,7 +31,7 @@ class Box(TypedDict):
 
 
 class Sample(TypedDict):
-    """A step that was recorded."""
+    """A recorded step."""
 
     step: int
     """Its number, from 1."""
@@ -43,7 +43,7 @@ class Sample(TypedDict):
 
 
 class Current(TypedDict):
-    """The step that runs."""
+    """The running step."""
 
     step: int
     """Its number, from 1."""
@@ -56,7 +56,7 @@ class Current(TypedDict):
 
 
 class Report(TypedDict):
-    """The state of a training, and what is new since the last report."""
+    """The state of a training, and the news since the last report."""
 
     run: str
     """Its identity."""

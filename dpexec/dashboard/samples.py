@@ -1,4 +1,4 @@
-"""Steps that were recorded operator by operator, as reports tell of them."""
+"""Steps recorded operator by operator, converted for reports."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SLICES = 500  # of a sample: the longest are kept
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A step that was recorded.
+    """A recorded step.
 
     Args:
-        step: its number, from 1.
-        began: when, by ``time.perf_counter``.
-        ended: when.
-        notes: where it noted what.
-        row: which of the steps there it is.
+        step: number of the step, from 1.
+        began: start time, by ``time.perf_counter``.
+        ended: end time, by ``time.perf_counter``.
+        notes: the recorder's notes.
+        row: index of the step in the notes.
     """
 
     step: int
@@ -31,9 +31,9 @@ class Taken:
     row: int
 
     def read(self) -> Sample:
-        """What a report tells of it.
+        """Convert to the sample of a report.
 
-        It takes as long as some steps: whoever trains waits for who reads.
+        This takes as long as several steps, and training waits meanwhile.
         """
         noted = self.notes.record(self.row).rows()
         rows = sorted(noted, key=lambda row: (row[1] != "task", row[4] - row[5]))

@@ -1,4 +1,4 @@
-"""The page for training without a cluster: served by a process of its own."""
+"""The page for training without a cluster, served by a separate process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["LiveServer", "serve"]
 class LiveServer:
     """A running server; close it, or leave its ``with`` block, to stop it.
 
-    A thread of this process answers what the page's process asks: twice a second while a page is
-    open, else when metrics are read.
+    A thread of this process answers the requests of the page's process: twice a second while a page
+    is open, otherwise when metrics are read.
 
     Args:
-        source: what is shown.
-        address: where to listen.
-        port: 0 takes a free one.
+        source: source of the data to show.
+        address: address to listen on.
+        port: port to listen on; 0 takes a free one.
 
     Attributes:
-        url: of the page.
+        url: address of the page.
 
     Raises:
         OSError: the port is taken, or the process cannot be started.
@@ -63,7 +63,7 @@ class LiveServer:
         self._source.close()
 
     def close(self) -> None:
-        """Stop serving; training goes on."""
+        """Stop serving; training continues."""
         self._closing = True
         self._process.end()
         self._thread.join()
@@ -82,12 +82,12 @@ class LiveServer:
 
 
 def serve(executor: Any = None, port: int = 0, address: str = "127.0.0.1") -> LiveServer:
-    """Serve the live view of training in this process, from another one that draws it.
+    """Serve the live view of this process's training, drawn by a separate process.
 
     Args:
-        executor: a ``ParallelExecutor`` or ``CompiledProgram``; None shows whatever trains.
-        port: 0 takes a free one.
-        address: where to listen; the default is reached from this machine alone.
+        executor: a ``ParallelExecutor`` or ``CompiledProgram``; None shows any training.
+        port: port to listen on; 0 takes a free one.
+        address: address to listen on; by default reachable from this machine only.
 
     Returns:
         The server, with its ``url``; Prometheus finds ``/metrics`` beside the page, and
@@ -96,8 +96,8 @@ def serve(executor: Any = None, port: int = 0, address: str = "127.0.0.1") -> Li
     Raises:
         RuntimeError: bokeh is not installed.
         OSError: the port is taken, or the server's process did not start.
-        TypeError: an executor of another kind.
-        ValueError: it trains on a cluster, whose dashboard has the page.
+        TypeError: the executor is of another kind.
+        ValueError: the executor trains on a cluster, whose dashboard has the page.
     """
     if importlib.util.find_spec("bokeh") is None:
         raise RuntimeError(f"the live view cannot be served: {pages.REQUIREMENT}")

@@ -1,4 +1,4 @@
-"""What pages of training on threads show: the executor of a user, or whatever trains."""
+"""The data of pages for training on threads: of a given executor, or of any training."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["LocalSource"]
 
 
 class LocalSource:
-    """What an executor of this process does, or whatever trains in it.
+    """The state of an executor of this process, or of any training in it.
 
     Args:
-        executor: a ``ParallelExecutor`` or ``CompiledProgram``, which is watched, but not kept;
-            None follows what trains.
+        executor: a ``ParallelExecutor`` or ``CompiledProgram``, referenced weakly; None follows any
+            training.
 
     Raises:
-        TypeError: an executor of another kind.
-        ValueError: it trains on a cluster, whose scheduler has the page.
+        TypeError: the executor is of another kind.
+        ValueError: the executor trains on a cluster, whose scheduler has the page.
     """
 
     def __init__(self, executor: Any = None) -> None:
@@ -42,7 +42,7 @@ class LocalSource:
         self.close = weakref.finalize(self, HUB.leave, HUB.join())
 
     def report(self) -> Report | None:
-        """The state, and what is new since the last call; None if nothing has run."""
+        """The state, and the news since the last call; None if nothing has run."""
         monitor = self._monitor()
         if monitor is None:
             return None
@@ -57,13 +57,13 @@ class LocalSource:
 
     @property
     def gone(self) -> bool:
-        """Whether there will be nothing new: nobody has the executor any more."""
+        """Whether the executor no longer exists, so that no news will come."""
         return self._compiled is not None and self._compiled() is None
 
     def show(self, pages: int) -> None:
-        """Training is shown on some pages from now on, which may ask for what steps cost to record.
+        """Set the number of pages that show training; with pages, steps are recorded in detail.
 
         Args:
-            pages: how many are open.
+            pages: number of open pages.
         """
         self._pages = pages

@@ -17,28 +17,28 @@ Sample = Sequence[tuple[str, Sequence[Any]]]
 
 
 class DataGenerator:
-    """What generators have in common; override :meth:`generate_sample`."""
+    """Base class of generators; override :meth:`generate_sample`."""
 
     def __init__(self) -> None:
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """Say how many samples :meth:`generate_batch` gets."""
+        """Set the number of samples that :meth:`generate_batch` gets."""
         self.batch_size_ = batch_size
 
     def run_from_memory(self) -> None:
-        """Write the samples that :meth:`generate_sample` makes of None."""
+        """Write the samples that :meth:`generate_sample` yields for None."""
         self._write([None])
 
     def run_from_stdin(self) -> None:
-        """Write the samples that :meth:`generate_sample` makes of the lines of stdin."""
+        """Write the samples that :meth:`generate_sample` yields for the lines of stdin."""
         self._write(sys.stdin)
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[Sample | None]]:
-        """What to make of a line: a function that yields samples; None is left out.
+        """Convert a line: return a function that yields samples; None is skipped.
 
         Raises:
-            NotImplementedError: it was not overridden.
+            NotImplementedError: the method is not overridden.
         """
         raise NotImplementedError(
             "Please rewrite this function to return a list or tuple: "
@@ -46,7 +46,7 @@ class DataGenerator:
         )
 
     def generate_batch(self, samples: list[Sample]) -> Callable[[], Iterable[Sample]]:
-        """What to make of a batch of samples, such as padding: they stay as they are."""
+        """Convert a batch of samples, for example by padding; by default they stay unchanged."""
         return lambda: samples
 
     def _gen_str(self, line: Sample) -> str:
@@ -72,7 +72,7 @@ class DataGenerator:
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Writes values that are strings already, without looking at them."""
+    """Writes values that are strings already, without checking them."""
 
     def _gen_str(self, line: Sample) -> str:
         _check_is_sample(line)
@@ -80,9 +80,9 @@ class MultiSlotStringDataGenerator(DataGenerator):
 
 
 class MultiSlotDataGenerator(DataGenerator):
-    """Writes numbers, and sees that all samples have the same slots.
+    """Writes numbers, and checks that all samples have the same slots.
 
-    A slot is of floats from its first float on.
+    A slot becomes a float slot with its first float.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Prediction with saved models, as fluid's C++ binding has it: names of ``fluid.core``."""
+"""Prediction with saved models: the predictor interface of ``fluid.core``."""
 
 from dpexec.inference.config import AnalysisConfig, NativeConfig
 from dpexec.inference.predictors import (

@@ -17,16 +17,16 @@ def _refuse(what: str) -> NoReturn:
 
 
 class NativeConfig:
-    """The older configuration, of plain attributes.
+    """The older configuration, with plain attributes.
 
     Attributes:
         model_dir: a directory with ``__model__`` and a file for each parameter.
         prog_file: the file of the program, if there is no ``model_dir``.
         param_file: the file of all parameters, if there is no ``model_dir``.
-        use_gpu: run on a GPU.
-        device: which GPU.
-        fraction_of_gpu_memory: kept; memory is taken as it is needed.
-        specify_input_name: inputs are told apart by their names, not by their order.
+        use_gpu: whether to run on a GPU.
+        device: index of the GPU.
+        fraction_of_gpu_memory: stored, but without effect: memory is allocated as needed.
+        specify_input_name: identify inputs by name instead of order.
     """
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class NativeConfig:
         self._threads = 1
 
     def set_cpu_math_library_num_threads(self, number: int) -> None:
-        """Kept; the numbers of threads come from the environment (``OMP_NUM_THREADS``)."""
+        """Stored only; the environment (``OMP_NUM_THREADS``) sets the numbers of threads."""
         self._threads = number
 
     def cpu_math_library_num_threads(self) -> int:
-        """What was set, 1 by default."""
+        """The stored number, 1 by default."""
         return self._threads
 
     def _place(self) -> Place:
@@ -57,10 +57,10 @@ class NativeConfig:
 class AnalysisConfig:
     """Which model a predictor runs, and where.
 
-    ``AnalysisConfig(model_dir)``, ``AnalysisConfig(prog_file, params_file)``, a copy of another
-    one, or nothing: then :meth:`set_model` or :meth:`set_model_buffer` follows. A ``model_dir``
-    comes before files. What steers the passes, memory and kernels of the original's predictor is
-    kept and told, and changes no result.
+    Created from a ``model_dir``, from a ``prog_file`` and ``params_file``, as a copy of another
+    config, or empty; then call :meth:`set_model` or :meth:`set_model_buffer`. A ``model_dir`` takes
+    precedence over files. Options for the passes, memory and kernels of the original's predictor
+    are stored and can be queried, but do not change results.
 
     Args:
         model: a directory, the file of a program, or another config.
@@ -71,7 +71,7 @@ class AnalysisConfig:
     """
 
     class Precision(enum.IntEnum):
-        """What engines compute with; dpexec computes with the model's own types."""
+        """Precisions of engines; dpexec always computes with the model's own types."""
 
         Float32 = 0
         Int8 = 1
@@ -100,10 +100,10 @@ class AnalysisConfig:
     # ---- the model
 
     def set_model(self, model: str, params_file: str | None = None) -> None:
-        """Name the directory; or the file of the program, and that of all parameters.
+        """Set the model's directory, or the program's file and the parameters' file.
 
         Raises:
-            TypeError: what is given is no path.
+            TypeError: an argument is no path.
         """
         for path in (model, params_file):
             if path is not None and not isinstance(path, str):
@@ -116,16 +116,16 @@ class AnalysisConfig:
     def set_model_buffer(
         self, program: bytes | str, program_size: int, params: bytes | str, params_size: int
     ) -> None:
-        """Give the contents of both files with their lengths."""
+        """Set the contents of both files, with their lengths."""
         self._prog_file, self._params_file = program[:program_size], params[:params_size]
         self._from_memory = True
 
     def set_prog_file(self, path: str) -> None:
-        """Name the file of the program."""
+        """Set the file of the program."""
         self._prog_file = path
 
     def set_params_file(self, path: str) -> None:
-        """Name the file of all parameters."""
+        """Set the file of all parameters."""
         self._params_file = path
 
     def model_dir(self) -> str:
@@ -141,7 +141,7 @@ class AnalysisConfig:
         return self._params_file
 
     def model_from_memory(self) -> bool:
-        """Whether contents were given, not files."""
+        """Whether the model was given as contents instead of files."""
         return self._from_memory
 
     def _load(self) -> Model:
@@ -153,8 +153,8 @@ class AnalysisConfig:
         """Run on a GPU.
 
         Args:
-            memory_pool_init_size_mb: kept; memory is taken as it is needed.
-            device_id: which GPU.
+            memory_pool_init_size_mb: stored, but without effect: memory is allocated as needed.
+            device_id: index of the GPU.
 
         Raises:
             RuntimeError: there is no such GPU.
@@ -171,15 +171,15 @@ class AnalysisConfig:
         return self._gpu is not None
 
     def gpu_device_id(self) -> int:
-        """Which GPU."""
+        """The index of the GPU."""
         return self._gpu or 0
 
     def memory_pool_init_size_mb(self) -> int:
-        """What was set, 100 by default."""
+        """The stored size, 100 by default."""
         return self._pool_mb
 
     def fraction_of_gpu_memory_for_pool(self) -> float:
-        """The share of the GPU's memory that the pool would have; 0 on the CPU."""
+        """The share of GPU memory that corresponds to the pool's size; 0 on the CPU."""
         if self._gpu is None:
             return 0.0
         _, total = array_module(self._place()).cuda.Device(self._gpu).mem_info
@@ -191,48 +191,48 @@ class AnalysisConfig:
     # ---- inputs and outputs
 
     def switch_use_feed_fetch_ops(self, x: bool = True) -> None:
-        """True for ``run``, False for ``zero_copy_run``."""
+        """Select the interface: True for ``run``, False for ``zero_copy_run``."""
         self._feeds_and_fetches = bool(x)
 
     def use_feed_fetch_ops_enabled(self) -> bool:
-        """Whether the predictor is for ``run``."""
+        """Whether the predictor uses ``run``."""
         return self._feeds_and_fetches
 
     def switch_specify_input_names(self, x: bool = True) -> None:
-        """Tell the inputs of ``run`` apart by their names, not by their order."""
+        """Identify the inputs of ``run`` by name instead of order."""
         self._by_name = bool(x)
 
     def specify_input_name(self) -> bool:
-        """Whether inputs are told apart by their names."""
+        """Whether inputs are identified by name."""
         return self._by_name
 
     # ---- kept for fluid's sake
 
     def switch_ir_optim(self, x: bool = True) -> None:
-        """Kept: the program runs as it was saved."""
+        """Stored only: the program runs as it was saved."""
         self._ir_optim = bool(x)
 
     def ir_optim(self) -> bool:
-        """What was set, True by default."""
+        """The stored value, True by default."""
         return self._ir_optim
 
     def switch_ir_debug(self, x: bool = True) -> None:
-        """Accepted: there are no passes whose programs could be written."""
+        """Ignored: there are no passes whose programs could be written."""
 
     def delete_pass(self, name: str) -> None:
-        """Accepted: none of the original's passes runs."""
+        """Ignored: none of the original's passes runs."""
 
     def set_optim_cache_dir(self, path: str) -> None:
-        """Accepted: nothing is stored."""
+        """Ignored: nothing is cached on disk."""
 
     def enable_memory_optim(self) -> None:
-        """Accepted: memory is always used again."""
+        """Ignored: memory is always reused."""
 
     def enable_profile(self) -> None:
-        """Accepted: ``fluid.profiler`` and ``fluid.dashboard`` see what predictors run."""
+        """Ignored: use ``fluid.profiler`` and ``fluid.dashboard``, which include predictors."""
 
     def disable_glog_info(self) -> None:
-        """Kept: predictors write nothing."""
+        """Stored only: predictors do not log anything."""
         self._silent = True
 
     def glog_info_disabled(self) -> bool:
@@ -240,26 +240,26 @@ class AnalysisConfig:
         return self._silent
 
     def set_cpu_math_library_num_threads(self, number: int) -> None:
-        """Kept; the numbers of threads come from the environment (``OMP_NUM_THREADS``)."""
+        """Stored only; the environment (``OMP_NUM_THREADS``) sets the numbers of threads."""
         self._threads = number
 
     def cpu_math_library_num_threads(self) -> int:
-        """What was set, 1 by default."""
+        """The stored number, 1 by default."""
         return self._threads
 
     def enable_mkldnn(self) -> None:
-        """Kept: oneDNN is used where it is installed and faster."""
+        """Stored only: oneDNN is used where it is installed and faster."""
         self._mkldnn = True
 
     def mkldnn_enabled(self) -> bool:
-        """Whether it was asked for."""
+        """Whether it was enabled."""
         return self._mkldnn
 
     def set_mkldnn_op(self, types: Iterable[str]) -> None:
-        """Accepted: each operator takes its fastest kernel."""
+        """Ignored: each operator uses its fastest kernel."""
 
     def set_mkldnn_cache_capacity(self, capacity: int = 0) -> None:
-        """Accepted: kernels are made for all sizes."""
+        """Ignored: kernels are made for all sizes."""
 
     def tensorrt_engine_enabled(self) -> bool:
         """False: there is no TensorRT."""
@@ -292,11 +292,11 @@ class AnalysisConfig:
         _refuse("quantizer of MKL-DNN")
 
     def pass_builder(self) -> NoReturn:
-        """Raise NotImplementedError: passes that users put together."""
+        """Raise NotImplementedError: users cannot compose passes."""
         _refuse("passes of the original's analysis")
 
     def to_native_config(self) -> NativeConfig:
-        """The same as a :class:`NativeConfig`."""
+        """Convert to a :class:`NativeConfig`."""
         made = NativeConfig()
         made.model_dir = self._model_dir
         made.prog_file, made.param_file = self._prog_file, self._params_file

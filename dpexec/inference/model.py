@@ -1,4 +1,4 @@
-"""A saved model in a scope of its own, and what runs it."""
+"""A saved model in its own scope, and its runner."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Model", "Runner", "load_model"]
 
 @dataclass(frozen=True)
 class Model:
-    """A program with its parameters, which all that run it share.
+    """A program with its parameters, shared by all its runners.
 
     Attributes:
-        program: it.
+        program: the model's program.
         feeds: names of the inputs.
         fetches: names of the outputs.
-        parameters: the scope with its persistable variables.
+        parameters: the scope with the persistable variables.
     """
 
     program: Program
@@ -37,10 +37,10 @@ class Model:
 
 
 class Runner:
-    """Runs a model on one device. Several may run the same one at the same time.
+    """Runs a model on one device. Several runners may use the same model concurrently.
 
     Args:
-        model: what to run.
+        model: the model to run.
         place: the device.
     """
 
@@ -56,7 +56,8 @@ class Runner:
             feed: arrays, or tensors with sequences, by name.
 
         Raises:
-            EnforceNotMet: an input is missing or does not fit, or an operator refuses it.
+            EnforceNotMet: an input is missing, has a wrong shape or type, or makes an operator
+                fail.
         """
         model, scope = self.model, self.scope
         try:
@@ -76,16 +77,16 @@ class Runner:
 
 
 def load_model(model_dir: str, prog_file: Any, params_file: Any, from_memory: bool) -> Model:
-    """Load what ``save_inference_model`` saved.
+    """Load a model saved by ``save_inference_model``.
 
     Args:
         model_dir: a directory with ``__model__`` and a file for each parameter, or empty.
-        prog_file: else the file of the program, or its content.
-        params_file: and the file of all parameters, or its content.
-        from_memory: whether these are contents.
+        prog_file: without ``model_dir``, the file of the program or its content.
+        params_file: without ``model_dir``, the file of all parameters or its content.
+        from_memory: whether the two are contents instead of files.
 
     Raises:
-        EnforceNotMet: no model is named, or a file is missing or damaged.
+        EnforceNotMet: no model is given, or a file is missing or damaged.
     """
     folder: str | None
     values: str | bytes | None

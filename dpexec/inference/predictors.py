@@ -1,4 +1,4 @@
-"""Predictors: a saved model, ready to be run again and again."""
+"""Predictors, which run a saved model repeatedly."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = [
 
 
 class PaddlePredictor(ABC):
-    """What all predictors have. :func:`create_paddle_predictor` makes them.
+    """Base class of predictors; :func:`create_paddle_predictor` creates them.
 
-    A predictor runs one batch at a time. Clones share the parameters, have inputs and outputs of
-    their own, and may run in threads at once.
+    A predictor runs one batch at a time. Clones share the parameters, but have their own inputs and
+    outputs, and may run concurrently in threads.
 
     Args:
-        model: what to run.
+        model: the model to run.
         place: the device.
-        by_name: inputs of :meth:`run` are told apart by their names, not by their order.
+        by_name: identify inputs of :meth:`run` by name instead of order.
     """
 
     def __init__(self, model: Model, place: Place, by_name: bool) -> None:
@@ -43,16 +43,16 @@ class PaddlePredictor(ABC):
         """Run the model.
 
         Args:
-            inputs: in the model's order; in any order if the config says that names tell them
-                apart.
+            inputs: tensors in the model's order, or in any order if the config identifies them by
+                name.
 
         Returns:
             The outputs, with their names and sequences.
 
         Raises:
-            TypeError: these are no PaddleTensors.
-            EnforceNotMet: inputs are missing, unknown or do not fit. (The original writes a line
-                about wrong numbers and names, and returns nothing, or something random.)
+            TypeError: an input is no PaddleTensor.
+            EnforceNotMet: inputs are missing or unknown, or have wrong shapes or types. (For wrong
+                numbers and names the original logs a line and returns nothing or random data.)
         """
         if not isinstance(inputs, (list, tuple)):
             raise TypeError(f"run takes a list of PaddleTensor, not {type(inputs).__name__}")
@@ -84,26 +84,26 @@ class PaddlePredictor(ABC):
 
     @abstractmethod
     def clone(self) -> PaddlePredictor:
-        """A predictor with the same parameters, and inputs and outputs of its own."""
+        """A predictor with the same parameters, but its own inputs and outputs."""
 
     def get_input_names(self) -> list[str]:
-        """Names of the inputs; an :class:`AnalysisPredictor` knows them."""
+        """Names of the inputs; only for :class:`AnalysisPredictor`."""
         return []
 
     def get_output_names(self) -> list[str]:
-        """Names of the outputs; an :class:`AnalysisPredictor` knows them."""
+        """Names of the outputs; only for :class:`AnalysisPredictor`."""
         return []
 
     def get_input_tensor(self, name: str) -> ZeroCopyTensor | None:
-        """An input that stays; an :class:`AnalysisPredictor` has them."""
+        """A persistent input; only for :class:`AnalysisPredictor`."""
         return None
 
     def get_output_tensor(self, name: str) -> ZeroCopyTensor | None:
-        """An output that stays; an :class:`AnalysisPredictor` has them."""
+        """A persistent output; only for :class:`AnalysisPredictor`."""
         return None
 
     def zero_copy_run(self) -> bool:
-        """Run without copies; an :class:`AnalysisPredictor` can."""
+        """Run without copies; only for :class:`AnalysisPredictor`."""
         return False
 
     def get_serialized_program(self) -> bytes:
@@ -120,11 +120,11 @@ class PaddlePredictor(ABC):
 
 
 class NativePaddlePredictor(PaddlePredictor):
-    """Runs a model on what it is given, and nothing else.
+    """A predictor with :meth:`run` only.
 
     Args:
-        config: which model, and where.
-        model: one that is loaded already.
+        config: the model and the device.
+        model: a loaded model to use instead of loading the config's.
     """
 
     def __init__(self, config: NativeConfig, model: Model | None = None) -> None:
@@ -137,11 +137,11 @@ class NativePaddlePredictor(PaddlePredictor):
 
 
 class AnalysisPredictor(PaddlePredictor):
-    """Runs a model on what it is given, or on inputs and outputs that stay.
+    """A predictor with :meth:`run`, or :meth:`zero_copy_run` on persistent inputs and outputs.
 
     Args:
-        config: which model, and where.
-        model: one that is loaded already.
+        config: the model and the device.
+        model: a loaded model to use instead of loading the config's.
     """
 
     def __init__(self, config: AnalysisConfig, model: Model | None = None) -> None:
@@ -151,27 +151,28 @@ class AnalysisPredictor(PaddlePredictor):
         self._outputs = {name: ZeroCopyTensor(name, True) for name in self._model.fetches}
 
     def clone(self) -> AnalysisPredictor:
-        """A predictor with the same parameters, and inputs and outputs of its own."""
+        """A predictor with the same parameters, but its own inputs and outputs."""
         return AnalysisPredictor(self._config, self._model)
 
     def run(self, inputs: Sequence[PaddleTensor]) -> list[PaddleTensor]:
         """Run the model: see :meth:`PaddlePredictor.run`.
 
         Raises:
-            EnforceNotMet: the config is for ``zero_copy_run``.
+            EnforceNotMet: the config selects ``zero_copy_run``.
         """
         if not self._config.use_feed_fetch_ops_enabled():
             raise EnforceNotMet("run needs config.switch_use_feed_fetch_ops(True)")
         return super().run(inputs)
 
     def zero_copy_run(self) -> bool:
-        """Run the model on what was copied to its inputs; outputs keep what comes out.
+        """Run the model on the values of its inputs; its outputs hold the results.
 
         Returns:
             True.
 
         Raises:
-            EnforceNotMet: the config is for ``run``, or inputs are missing or do not fit.
+            EnforceNotMet: the config selects ``run``, or inputs are missing or have wrong shapes or
+                types.
         """
         if self._config.use_feed_fetch_ops_enabled():
             raise EnforceNotMet("zero_copy_run needs config.switch_use_feed_fetch_ops(False)")
@@ -189,12 +190,12 @@ class AnalysisPredictor(PaddlePredictor):
         return list(self._model.fetches)
 
     def get_input_tensor_shape(self) -> dict[str, list[int]]:
-        """Shapes of the inputs as the program declares them, -1 for what is open."""
+        """Shapes of the inputs as declared in the program, with -1 for unknown dimensions."""
         block = self._model.program.global_block()
         return {name: list(block.var(name).shape) for name in self._model.feeds}
 
     def get_input_tensor(self, name: str) -> ZeroCopyTensor:
-        """An input.
+        """The persistent input of a name.
 
         Raises:
             EnforceNotMet: there is none of this name.
@@ -202,7 +203,7 @@ class AnalysisPredictor(PaddlePredictor):
         return _found(self._inputs, name, "input")
 
     def get_output_tensor(self, name: str) -> ZeroCopyTensor:
-        """An output.
+        """The persistent output of a name.
 
         Raises:
             EnforceNotMet: there is none of this name.
@@ -232,14 +233,14 @@ def _fed(array: Array, lod: Levels) -> Array | LoDTensor:
 
 
 def create_paddle_predictor(config: AnalysisConfig | NativeConfig) -> PaddlePredictor:
-    """Load a model and make a predictor for it.
+    """Load a model and create a predictor for it.
 
     Args:
-        config: which model, and where.
+        config: the model and the device.
 
     Raises:
-        TypeError: it is no config.
-        EnforceNotMet: it names no model, or a file is missing or damaged.
+        TypeError: the argument is no config.
+        EnforceNotMet: the config names no model, or a file is missing or damaged.
 
     Example:
         config = fluid.core.AnalysisConfig("model")

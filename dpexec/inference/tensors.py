@@ -1,4 +1,4 @@
-"""What goes into predictors and comes out of them."""
+"""Inputs and outputs of predictors."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def _kind(array: Array, name: str) -> PaddleDType:
 
 
 def _accepted(data: Any) -> Array:
-    """An array of one of the three types; whole numbers of other types become int32, as in fluid.
+    """Convert to one of the three supported types; other integers become int32, as in fluid.
 
-    Fluid also cuts off the fractions of float64. That is refused here.
+    Fluid also truncates float64 to integers. That is an error here.
     """
     array = np.asarray(data)
     if array.dtype == np.int64 and not isinstance(data, np.ndarray):
@@ -67,13 +67,13 @@ def _accepted(data: Any) -> Array:
 
 
 class PaddleBuf:
-    """Bytes that are read as numbers of one type or another.
+    """A buffer of bytes, readable as numbers of several types.
 
     Args:
-        data: how many bytes, or an array or list that is copied; lists become float32.
+        data: number of bytes, or an array or list to copy; lists become float32.
 
     Raises:
-        TypeError: the array has a type that predictors do not take.
+        TypeError: the array has a type that predictors do not support.
     """
 
     def __init__(self, data: Any) -> None:
@@ -88,14 +88,14 @@ class PaddleBuf:
         return made
 
     def resize(self, length: int) -> None:
-        """Have room for at least so many bytes."""
+        """Make room for at least ``length`` bytes."""
         if length > self._bytes.size:
             self._bytes = np.concatenate(
                 [self._bytes, np.zeros(length - self._bytes.size, np.uint8)]
             )
 
     def reset(self, data: Any) -> None:
-        """Copy an array or a list to the beginning; the buffer does not shrink."""
+        """Copy an array or a list to the start of the buffer, which does not shrink."""
         array = _accepted(np.array(data, np.float32) if isinstance(data, list) else data)
         found = array.reshape(-1).view(np.uint8)
         self.resize(found.size)
@@ -125,7 +125,7 @@ class PaddleBuf:
         """All bytes as ``"float32"``, ``"int32"`` or ``"int64"``.
 
         Raises:
-            ValueError: another type is asked for.
+            ValueError: the type is another one.
         """
         for kind, known in _TO_NUMPY.items():
             if dtype == known.name:
@@ -141,20 +141,20 @@ class PaddleTensor:
     """An input or output of :meth:`PaddlePredictor.run`.
 
     Attributes:
-        name: of the variable; used for inputs with ``switch_specify_input_names``.
+        name: name of the variable; used for inputs with ``switch_specify_input_names``.
         shape: the dimensions.
         dtype: the element type.
         lod: offsets of sequences, per level.
         data: the ``PaddleBuf`` with the elements.
 
     Args:
-        data: float32, int32 or int64; None for a tensor that is put together later.
-        name: of the variable.
+        data: float32, int32 or int64; None for a tensor that is filled later.
+        name: name of the variable.
         lod: offsets of sequences, per level.
         copy: False shares the array's memory, if it is contiguous.
 
     Raises:
-        TypeError: the array has another type.
+        TypeError: the array has an unsupported type.
     """
 
     def __init__(
@@ -172,16 +172,16 @@ class PaddleTensor:
 
     @classmethod
     def _of(cls, value: LoDTensor, name: str) -> PaddleTensor:
-        """An output of a run."""
+        """Make an output of a run."""
         array = value.numpy()
         _kind(array, name)
         return cls(array, name, value.lod(), copy=False)
 
     def as_ndarray(self) -> Array:
-        """A copy as an array of this shape.
+        """A copy as an array of the tensor's shape.
 
         Raises:
-            EnforceNotMet: there are fewer elements than the shape says.
+            EnforceNotMet: there are fewer elements than the shape requires.
         """
         count, found = math.prod(self.shape), self.data._read(self.dtype)
         if count > found.size:
@@ -194,7 +194,7 @@ class PaddleTensor:
 
 
 class ZeroCopyTensor:
-    """An input or output of a predictor that stays between runs: ``zero_copy_run``."""
+    """An input or output of a predictor that persists between runs, for ``zero_copy_run``."""
 
     def __init__(self, name: str, output: bool) -> None:
         self._name, self._output = name, output
@@ -203,10 +203,10 @@ class ZeroCopyTensor:
         self._lod: list[list[int]] = []
 
     def reshape(self, shape: Sequence[int]) -> None:
-        """Say the shape of an input; what is copied to it then brings its own.
+        """Set the shape of an input; arrays copied later replace it.
 
         Raises:
-            EnforceNotMet: it is an output.
+            EnforceNotMet: the tensor is an output.
         """
         if self._output:
             raise EnforceNotMet(f"output {self._name} cannot be reshaped, it is read-only")
@@ -233,7 +233,7 @@ class ZeroCopyTensor:
         return self._value().copy()
 
     def set_lod(self, lod: Levels) -> None:
-        """Set the offsets of sequences per level; they are checked when the predictor runs."""
+        """Set the offsets of sequences, per level; checked when the predictor runs."""
         self._lod = [list(level) for level in lod]
 
     def lod(self) -> list[list[int]]:
@@ -241,7 +241,7 @@ class ZeroCopyTensor:
         return [list(level) for level in self._lod]
 
     def shape(self) -> list[int]:
-        """The dimensions; ``[0]`` as long as nothing is known."""
+        """The dimensions; ``[0]`` while unknown."""
         return list(self._dims)
 
     def type(self) -> PaddleDType:
@@ -258,7 +258,7 @@ class ZeroCopyTensor:
         return self._array
 
     def _store(self, value: LoDTensor) -> None:
-        """Take what a run made."""
+        """Store the result of a run."""
         self._array, self._lod = value.numpy(), value.lod()
         self._dims = list(self._array.shape)
 
@@ -269,10 +269,10 @@ def paddle_dtype_size(dtype: PaddleDType) -> int:
 
 
 def paddle_tensor_to_bytes(tensor: PaddleTensor) -> bytes:
-    """A tensor in the format of Paddle's ``PaddleTensor`` files.
+    """Serialise a tensor in the format of Paddle's ``PaddleTensor`` files.
 
-    Version, name, levels of offsets, dimensions, type and elements; what varies in length has its
-    length before it. Source: ``SerializePDTensorToBytes`` of Paddle 1.8.
+    The format: version, name, levels of offsets, dimensions, type and elements; fields of variable
+    length are preceded by their length. Source: ``SerializePDTensorToBytes`` of Paddle 1.8.
     """
     name = tensor.name.encode()
     parts = [struct.pack("<iQ", 0, len(name)), name, struct.pack("<Q", len(tensor.lod))]

@@ -1,4 +1,4 @@
-"""``fluid.io``: where data come from, and saving and loading in Paddle 1.x's formats."""
+"""``fluid.io``: readers of data, and saving and loading in Paddle 1.x's formats."""
 
 from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops  # noqa: F401  fluid's
 from dpexec.io.checkpoint import load, load_program_state, save, set_program_state

@@ -1,9 +1,9 @@
-"""Writing files so that a process killed at any moment leaves the old ones or the new ones.
+"""Atomic writing of several files: a process killed at any moment leaves all old or all new ones.
 
-All files of a save are written and synced in a hidden folder of the target directory. Renaming
-that folder to ``.dpexec-saved`` is the moment from which the new files count; then they are moved
-to their places. Who reads looks into ``.dpexec-saved`` first, so an interrupted move shows nothing
-old; the next save ends it. One process at a time saves to a directory.
+All files of a save are written and synced in a hidden folder of the target directory. Renaming that
+folder to ``.dpexec-saved`` makes the new files valid; then they are moved to their places. Readers
+look into ``.dpexec-saved`` first, so they find the new files even if the move was interrupted; the
+next save completes it. Only one process at a time may save to a directory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _UNFINISHED, _SAVED = ".dpexec-unfinished", ".dpexec-saved"
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors of the system name a file, as those of ``open`` do but not those of ``write``.
+    """Add a file's name to system errors, such as those of ``write``, which do not name it.
 
     Raises:
-        OSError: of the same class and number, with the file's name.
+        OSError: an error of the same class and number, with the file's name.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def stored(directory: str | os.PathLike[str], name: str) -> Path:
-    """Where the latest completely saved file with this name is."""
+    """The path of the latest completely saved file with this name."""
     moved = Path(directory, _SAVED, name)
     return moved if moved.exists() else Path(directory, name)
 
@@ -49,11 +49,11 @@ def write_files(
     """Write files into a directory, all of them or none.
 
     Args:
-        directory: made if it is not there.
-        writers: by file name relative to the directory, what writes the content.
+        directory: the directory; created if missing.
+        writers: functions that write the contents, by file name relative to the directory.
 
     Raises:
-        OSError: a file cannot be written; it is named.
+        OSError: a file cannot be written; the error names it.
     """
     home = Path(directory)
     home.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def write_files(
 
 
 def _move(home: Path) -> None:
-    """Move saved files to their places; where a killed process stopped, this goes on."""
+    """Move saved files to their places; continues a move that a killed process began."""
     saved = home / _SAVED
     for folder, _, names in os.walk(saved):
         target = home / Path(folder).relative_to(saved)

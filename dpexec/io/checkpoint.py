@@ -1,7 +1,7 @@
-"""``fluid.save`` and ``fluid.load``: parameters, optimizer state and program beside each other.
+"""``fluid.save`` and ``fluid.load``: parameters, optimizer state and program in separate files.
 
 ``.pdparams`` and ``.pdopt`` are pickles of dicts of arrays, as Paddle 1.8 writes them. Only arrays
-and plain containers are unpickled: a file cannot make the reader run code.
+and plain containers are unpickled, so a file cannot make the reader run code.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _of_bytes(shape: Any, dtype: Any, data: Any) -> np.ndarray[Any, Any]:
 
 
 def _empty(*_: Any) -> np.ndarray[Any, Any]:
-    """What NumPy makes of an array before it gets its state, whatever shape a file asks for."""
+    """An empty array, whatever shape a file asks for; its state follows."""
     return np.ndarray((0,), np.int8)
 
 
@@ -73,7 +73,7 @@ for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
 
 
 class _ArrayPickler(pickle.Pickler):
-    """Names nothing that moved between NumPy's versions, so that Paddle's NumPy can read it."""
+    """A pickler that avoids names which differ between NumPy versions, so that Paddle can read."""
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is np.ndarray:
@@ -96,7 +96,7 @@ def _dump(file: BinaryIO, arrays: Arrays) -> None:
 
 
 def _check_memo(file: BinaryIO) -> None:
-    """Refuse numbers of remembered objects that a file cannot have: pickle makes room for them."""
+    """Reject memo indices beyond the file's size, since pickle would allocate memory for them."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     for code, argument, _ in pickletools.genops(file):
@@ -123,7 +123,7 @@ def _load_arrays(path: Any) -> Arrays:
 
 
 def _of_tensors(array: np.ndarray[Any, Any], name: str, path: Any) -> np.ndarray[Any, Any]:
-    """An array in the order of bytes of this machine, if a tensor can have its elements."""
+    """An array in native byte order; an error if tensors do not support its type."""
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     try:
         as_var_type(array.dtype)
@@ -145,11 +145,11 @@ def save(program: Program, model_path: str) -> None:
     A killed process leaves the three old files or the three new ones.
 
     Args:
-        program: whose variables; their values are those of the global scope.
-        model_path: directory and beginning of the file names.
+        program: the program to save; values are taken from the global scope.
+        model_path: directory and common prefix of the file names.
 
     Raises:
-        AssertionError: the path names a directory, not the beginning of file names.
+        AssertionError: the path is a directory without a prefix of file names.
         EnforceNotMet: a variable has no value.
     """
     directory, base = os.path.split(model_path)
@@ -188,20 +188,20 @@ def load(
     executor: Executor | None = None,
     var_list: Iterable[Variable] | None = None,
 ) -> None:
-    """Load what :func:`save` or one of the ``fluid.io.save_*`` functions saved, here or in Paddle.
+    """Load files written by :func:`save` or a ``fluid.io.save_*`` function, here or in Paddle.
 
     Args:
-        program: its variables are loaded into the global scope; all or none.
-        model_path: as given to :func:`save`, or a directory or file of ``fluid.io.save_*``.
+        program: the program whose variables are loaded into the global scope; all or none.
+        model_path: the path given to :func:`save`, or a directory or file of ``fluid.io.save_*``.
         executor: needed for files of ``fluid.io.save_*``, as in fluid.
         var_list: the variables in one file of ``fluid.io.save_*``.
 
     Raises:
-        AssertionError: a variable, or the file of the optimizer, is missing.
+        AssertionError: a variable or the optimizer's file is missing.
         EnforceNotMet: a file is damaged.
-        FileNotFoundError: nothing was saved there.
-        RuntimeError: a parameter has another shape than in the file.
-        ValueError: ``executor`` or ``var_list`` is needed.
+        FileNotFoundError: there are no saved files at this path.
+        RuntimeError: a parameter's shape differs from the file's.
+        ValueError: ``executor`` or ``var_list`` is required but missing.
     """
     if executor is not None and not isinstance(executor, Executor):
         raise AssertionError(f"executor must be an Executor, not {executor!r}")
@@ -282,16 +282,16 @@ def _files(directory: str) -> list[str]:
 
 
 def load_program_state(model_path: str, var_list: Iterable[Variable] | None = None) -> Arrays:
-    """The arrays that were saved, by name; nothing is written to a scope.
+    """Read saved arrays as a dict by name, without writing to a scope.
 
     Args:
         model_path: as for :func:`load`.
-        var_list: the variables in one file of ``fluid.io.save_*``; else all that were saved.
+        var_list: the variables in one file of ``fluid.io.save_*``; by default all saved variables.
 
     Raises:
         EnforceNotMet: a file is missing or damaged.
-        FileNotFoundError: nothing was saved there.
-        ValueError: ``var_list`` is needed.
+        FileNotFoundError: there are no saved files at this path.
+        ValueError: ``var_list`` is required but missing.
     """
     prefix = _prefix(model_path)
     if _file(prefix, ".pdparams").exists():
@@ -324,7 +324,7 @@ def set_program_state(program: Program, state_dict: Arrays) -> None:
     """Write arrays into the persistable variables of a program, in the global scope.
 
     Args:
-        program: its startup program has been run.
+        program: the program; its startup program must have been run.
         state_dict: arrays by name; names that the program does not have give a warning.
 
     Raises:

@@ -38,27 +38,27 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Save what computes ``target_vars`` from what is fed, with its parameters, as Paddle does.
+    """Save the program that computes ``target_vars``, with its parameters, in Paddle's format.
 
-    A killed process leaves the old model with its parameters or the new one.
+    A killed process leaves either the complete old model or the complete new one.
 
     Args:
-        dirname: the directory.
-        feeded_var_names: what will be fed.
-        target_vars: what will be fetched.
-        executor: accepted for fluid's sake.
+        dirname: directory to write to.
+        feeded_var_names: names of the variables to feed.
+        target_vars: variables to fetch.
+        executor: ignored; accepted for compatibility.
         main_program: None takes the default main program; it is not changed.
-        model_filename: of the program, ``__model__`` by default.
+        model_filename: file of the program, ``__model__`` by default.
         params_filename: one file for all parameters; None writes a file for each.
-        export_for_deployment: prune the program; else it is saved whole, as
+        export_for_deployment: prune the program. False saves the whole program as
             ``<model_filename>.main_program``.
-        program_only: leave out the parameters.
+        program_only: do not save the parameters.
 
     Returns:
-        The names under which the targets are fetched from the saved program.
+        The targets' names in the saved program.
 
     Raises:
-        ValueError: names or targets are not what they should be.
+        ValueError: names or targets have the wrong type, or are not in the program.
         EnforceNotMet: a parameter has no value.
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
@@ -108,7 +108,7 @@ def _parameter_writers(program: Program, filename: str | None) -> dict[str, Any]
 
 
 def _name_targets(program: Program, targets: list[Variable]) -> list[str]:
-    """Let each target end in a variable of its own, which the saved program fetches."""
+    """Give each target its own output variable for the saved program to fetch."""
     block = program.global_block()
     names = []
     for index, target in enumerate(targets):
@@ -123,7 +123,7 @@ def _name_targets(program: Program, targets: list[Variable]) -> list[str]:
 
 
 def _prune(program: Program, feeds: list[str], targets: list[str]) -> Program:
-    """What computes the targets from the feeds, in test mode."""
+    """The part of the program that computes the targets from the feeds, in test mode."""
     found: list[Any] = [program.global_block().var(name) for name in feeds]
     made = without_feed_and_fetch(program)._prune_with_input(feeds, targets)._inference_optimize()
     block = made.global_block()
@@ -145,18 +145,19 @@ def load_inference_model(
     params_filename: str | bytes | None = None,
     pserver_endpoints: Sequence[str] | None = None,
 ) -> list[Any]:
-    """Load what :func:`save_inference_model` or Paddle 1.x saved.
+    """Load a model saved by :func:`save_inference_model` or Paddle 1.x.
 
     Args:
-        dirname: the directory; None if program and parameters are given as bytes.
-        executor: accepted for fluid's sake.
-        model_filename: of the program, ``__model__`` by default, or its bytes.
+        dirname: the model's directory; None if program and parameters are given as bytes.
+        executor: ignored; accepted for compatibility.
+        model_filename: file of the program, ``__model__`` by default, or its bytes.
         params_filename: the file with all parameters, or its bytes; None for a file for each.
-        pserver_endpoints: where rows of tables that parameter servers hold are looked up; None
-            leaves what the program says.
+        pserver_endpoints: parameter servers in which to look up rows of distributed tables; None
+            keeps the program's.
 
     Returns:
-        The program, the names to feed, the variables to fetch. Parameters are in the global scope.
+        The program, the names to feed, and the variables to fetch. Parameters go to the global
+        scope.
 
     Raises:
         EnforceNotMet: a file is missing or damaged.
@@ -187,12 +188,12 @@ def load_inference_model(
 
 
 def read_program(directory: str, name: str) -> Program:
-    """The program in a file.
+    """Read a program from a file.
 
-    Attributes that no operator has are ignored, and warned of.
+    Unknown attributes of operators are ignored with a warning.
 
     Raises:
-        EnforceNotMet: it cannot be read, or is damaged.
+        EnforceNotMet: the file cannot be read, or is damaged.
     """
     path = stored(directory, name)
     try:

@@ -1,4 +1,4 @@
-"""Saving and loading the variables of a program: a file each, or one for all."""
+"""Saving and loading the variables of a program, in one file or in a file for each."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def is_parameter(var: Variable) -> bool:
 
 
 def is_persistable(var: Variable) -> bool:
-    """Whether the value of a variable outlives a run and can be saved."""
+    """Whether a variable's value is kept after a run and can be saved."""
     return var.type not in _NOT_SAVED and var.persistable
 
 
 def is_belong_to_optimizer(var: Variable) -> bool:
-    """Whether a variable is state besides the parameters: accumulators, counters, rates."""
+    """Whether a variable is state other than parameters: accumulators, counters, rates."""
     return is_persistable(var) and not is_parameter(var) and not var.need_check_feed
 
 
@@ -71,10 +71,10 @@ def get_program_persistable_vars(program: Program) -> list[Variable]:
 
 
 def valid_program(program: Any) -> Program:
-    """The program that is meant: None is the default one, a compiled one is unwrapped.
+    """Resolve a program argument: None is the default program, a compiled one is unwrapped.
 
     Raises:
-        TypeError: it is no program.
+        TypeError: the argument is no program.
     """
     if program is None:
         return default_main_program()
@@ -96,7 +96,7 @@ def value_of(name: str) -> LoDTensor | SelectedRows:
     """The value of a variable in the global scope.
 
     Raises:
-        EnforceNotMet: there is none, or one that files have no place for.
+        EnforceNotMet: there is no value, or one of a type that files cannot store.
     """
     holder = global_scope().find_var(name)
     value = None if holder is None else holder.value
@@ -111,7 +111,7 @@ def value_of(name: str) -> LoDTensor | SelectedRows:
 
 
 def put(name: str, value: LoDTensor | SelectedRows, scope: Scope | None = None) -> None:
-    """Store a value in a scope, by default the global one, where all devices notice it."""
+    """Store a value in a scope, by default the global one, so that all devices see it."""
     scope = global_scope() if scope is None else scope
     holder = scope.find_var(name) or scope.var(name)
     if isinstance(value, SelectedRows):
@@ -130,10 +130,10 @@ def get_parameter_value(para: Variable, executor: Any) -> np.ndarray[Any, Any]:
 
     Args:
         para: the parameter.
-        executor: accepted for fluid's sake.
+        executor: ignored; accepted for compatibility.
 
     Raises:
-        AssertionError: it is no parameter.
+        AssertionError: the variable is no parameter.
     """
     if not is_parameter(para):
         raise AssertionError("The input variable is not parameter.")
@@ -161,18 +161,18 @@ def save_vars(
     """Save variables in Paddle 1.x's format; a killed process leaves the old or the new files.
 
     Args:
-        executor: accepted for fluid's sake.
+        executor: ignored; accepted for compatibility.
         dirname: the directory; None, with ``filename`` None too, returns the bytes instead.
-        main_program: whose variables; None takes the default main program.
-        vars: which ones; None takes those for which ``predicate`` is true.
+        main_program: program of the variables; None takes the default main program.
+        vars: the variables; None takes all for which ``predicate`` is true.
         predicate: function of a variable.
         filename: one file for all, sorted by name; None writes a file per variable.
 
     Returns:
-        The content of the file if nothing is written, else None.
+        The file's content if ``dirname`` is None, else None.
 
     Raises:
-        TypeError: ``filename`` is no name.
+        TypeError: ``filename`` is no string.
         EnforceNotMet: a variable has no value.
     """
     if filename is not None and not (isinstance(filename, str) and filename):
@@ -233,18 +233,18 @@ def load_vars(
     predicate: Callable[[Variable], bool] | None = None,
     filename: str | bytes | None = None,
 ) -> None:
-    """Load what :func:`save_vars` or Paddle 1.x saved, on all devices; all variables or none.
+    """Load variables saved by :func:`save_vars` or Paddle 1.x, on all devices; all or none.
 
     Args:
-        executor: accepted for fluid's sake.
+        executor: ignored; accepted for compatibility.
         dirname: the directory; None if ``filename`` is the content itself.
-        main_program: whose variables; None takes the default main program.
-        vars: which ones; None takes those for which ``predicate`` is true.
+        main_program: program of the variables; None takes the default main program.
+        vars: the variables; None takes all for which ``predicate`` is true.
         predicate: function of a variable.
-        filename: the file that holds all, None for a file per variable.
+        filename: the file with all variables; None for a file per variable.
 
     Raises:
-        EnforceNotMet: a file is missing or damaged; the file and the variable are named.
+        EnforceNotMet: a file is missing or damaged; the error names file and variable.
         RuntimeError: a parameter has another shape than in the file.
         ValueError: neither a directory nor content is given.
     """
@@ -280,11 +280,11 @@ def check_shape(var: Variable, shape: tuple[int, ...] | None, path: Any) -> None
 
     Args:
         var: the parameter.
-        shape: of the value; None for what is no tensor.
-        path: the file that it is from.
+        shape: shape of the loaded value; None if it is no tensor.
+        path: the file that it was loaded from.
 
     Raises:
-        RuntimeError: it has another shape.
+        RuntimeError: the shapes differ.
     """
     if isinstance(var, Parameter) and shape is not None and shape != var.shape:
         problem = (

@@ -1,7 +1,7 @@
-"""``fluid.layers``: what programs are made of.
+"""``fluid.layers``: the layers that programs are built from.
 
-A layer adds operators to the default main program, and the operators that initialise its
-parameters to the default startup program. It returns the variable that it computes.
+A layer adds operators to the default main program, and the operators that initialise its parameters
+to the default startup program. It returns its output variable.
 
 Example:
     >>> import dpexec as fluid
@@ -112,7 +112,7 @@ metric_op = metric  # fluid's name of the module
 
 
 def _elsewhere(name: str) -> Any:
-    """A layer asked of a module that has it in fluid, as ``layers.nn.conv2d``."""
+    """A layer accessed through its module in fluid, such as ``layers.nn.conv2d``."""
     if name not in __all__:
         raise _missing_name("dpexec.layers", name, __all__)
     return globals()[name]

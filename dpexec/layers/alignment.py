@@ -1,4 +1,4 @@
-"""Sequences against others of different length: temporal classification, edit distances."""
+"""Comparing sequences of different lengths: temporal classification, edit distances."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def warpctc(
     input_length: Variable | None = None,
     label_length: Variable | None = None,
 ) -> Variable:
-    """The loss of connectionist temporal classification: tags in order, at any steps.
+    """The loss of connectionist temporal classification (CTC).
 
     Args:
         input: unnormalised scores of all classes for each step, float32 ``(rows, classes)`` with
             one level of sequences, or ``(T, N, classes)`` with lengths.
         label: the tags, int32 ``(tags, 1)`` with one level of sequences, or ``(N, most tags)`` with
             lengths.
-        blank: the class that stands for no tag.
+        blank: the class that means "no tag".
         norm_by_times: divide gradients by the number of steps.
         input_length: lengths of padded sequences of steps, int64 ``(N,)``.
         label_length: lengths of padded sequences of tags, int64 ``(N,)``.
 
     Returns:
-        The negative logarithm of how likely the tags are, ``(sequences, 1)``; 0 where there are
-        fewer steps than the tags take. Source: Paddle op ``warpctc``; Graves et al., 2006.
+        The negative log likelihood of the tags, ``(sequences, 1)``; 0 for sequences with fewer
+        steps than their tags need. Source: Paddle op ``warpctc``; Graves et al., 2006.
 
     Example:
         >>> import dpexec as fluid
@@ -73,14 +73,14 @@ def ctc_greedy_decoder(
     Args:
         input: probabilities or scores of all classes, ``(rows, classes)`` with one level of
             sequences, or ``(N, T, classes)`` with ``input_length``.
-        blank: the class that stands for no tag.
+        blank: the class that means "no tag".
         input_length: lengths of padded sequences, int64 ``(N, 1)``.
-        padding_value: what follows the tags of padded sequences.
+        padding_value: fills padded sequences after their tags.
         name: prefix of names.
 
     Returns:
         Tags, int64 ``(tags, 1)`` with one level of sequences, ``[[-1]]`` if there are none at all;
-        of padded sequences ``(N, T)``, and how many tags each has, int64 ``(N, 1)``. Source:
+        for padded sequences ``(N, T)``, and the number of tags of each, int64 ``(N, 1)``. Source:
         Paddle op ``ctc_align``.
     """
     helper = LayerHelper("ctc_greedy_decoder", name=name)
@@ -104,13 +104,13 @@ def edit_distance(
     input_length: Variable | None = None,
     label_length: Variable | None = None,
 ) -> tuple[Variable, Variable]:
-    """How many insertions, deletions and replacements make sequences their labels.
+    """The number of insertions, deletions and substitutions that turn sequences into their labels.
 
     Args:
         input: tokens, int64 ``(rows, 1)`` with one level of sequences, or ``(N, T)`` with lengths.
-        label: what they should be, likewise.
+        label: the right tokens, in the same form.
         normalized: divide by the lengths of the labels.
-        ignored_tokens: are taken out of both before; not of padded sequences.
+        ignored_tokens: tokens to remove from both before comparing; not for padded sequences.
         input_length: lengths of ``input``, int64 ``(N,)``.
         label_length: lengths of ``label``, int64 ``(N,)``.
 
@@ -134,7 +134,7 @@ def edit_distance(
 
 
 def _without(helper: LayerHelper, tokens: Sequence[int], *inputs: Variable) -> list[Variable]:
-    """The sequences of variables without some tokens."""
+    """Variables' sequences with some tokens removed."""
     dtypes, attrs = {"Out": "int64"}, {"tokens": list(tokens)}
     return [
         add_outputs(helper, {"X": ids}, dtypes, attrs, op_type="sequence_erase")["Out"]

@@ -1,4 +1,4 @@
-"""What the anchors of detectors are to predict, beside what they do predict."""
+"""Training targets for the anchors of detectors, paired with their predictions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rpn_target_assign(
     rpn_negative_overlap: float = 0.3,
     use_random: bool = True,
 ) -> tuple[Variable, ...]:
-    """Pick anchors of a region proposal network, with what they predict and what they should.
+    """Sample anchors of a region proposal network, with their predictions and targets.
 
     Args:
         bbox_pred: predicted shifts, ``(N, anchors, 4)``.
@@ -37,14 +37,14 @@ def rpn_target_assign(
         anchor_box: ``(anchors, 4)``, or more dimensions before the last.
         anchor_var: not used, as in fluid.
         gt_boxes: true boxes, ``(boxes, 4)``, a sequence for every image.
-        is_crowd: 1 where one holds a crowd, int32 ``(boxes, 1)``, likewise.
+        is_crowd: 1 for boxes that hold a crowd, int32 ``(boxes, 1)``, a sequence for every image.
         im_info: height, width and scale of the images, ``(N, 3)``.
-        rpn_batch_size_per_im: how many anchors of an image are picked.
-        rpn_straddle_thresh: by how many pixels they may leave the image; negative: by any.
-        rpn_fg_fraction: share of them that may be positive.
-        rpn_positive_overlap: overlap with a true box from which on an anchor is positive.
-        rpn_negative_overlap: overlap below which it is negative.
-        use_random: whether to pick at random, or the first ones.
+        rpn_batch_size_per_im: number of anchors to sample per image.
+        rpn_straddle_thresh: pixels by which an anchor may exceed the image; negative for no limit.
+        rpn_fg_fraction: largest share of positive anchors among those sampled.
+        rpn_positive_overlap: least overlap with a true box that makes an anchor positive.
+        rpn_negative_overlap: anchors whose overlaps are all below this are negative.
+        use_random: whether to sample at random, or to take the first anchors.
 
     Returns:
         Predicted logits ``(picked, 1)``, predicted shifts ``(positive, 4)``, labels 1 and 0
@@ -80,7 +80,7 @@ def retinanet_target_assign(
     positive_overlap: float = 0.5,
     negative_overlap: float = 0.4,
 ) -> tuple[Variable, ...]:
-    """The anchors of a RetinaNet, with what they predict and what they should.
+    """The anchors of a RetinaNet, with their predictions and targets.
 
     Args:
         bbox_pred: predicted shifts, ``(N, anchors, 4)``.
@@ -88,18 +88,18 @@ def retinanet_target_assign(
         anchor_box: ``(anchors, 4)``.
         anchor_var: not used, as in fluid.
         gt_boxes: true boxes, ``(boxes, 4)``, a sequence for every image.
-        gt_labels: their classes, int32 ``(boxes, 1)``, likewise.
-        is_crowd: 1 where one holds a crowd, int32 ``(boxes, 1)``, likewise.
+        gt_labels: classes of the true boxes, int32 ``(boxes, 1)``, a sequence for every image.
+        is_crowd: 1 for boxes that hold a crowd, int32 ``(boxes, 1)``, a sequence for every image.
         im_info: height, width and scale of the images, ``(N, 3)``.
         num_classes: number of classes, without the background.
-        positive_overlap: overlap with a true box from which on an anchor is positive.
-        negative_overlap: overlap below which it is negative.
+        positive_overlap: least overlap with a true box that makes an anchor positive.
+        negative_overlap: anchors whose overlaps are all below this are negative.
 
     Returns:
         Predicted logits ``(picked, num_classes)``, predicted shifts ``(positive, 4)``, classes
-        ``(picked, 1)``, shifts to predict ``(positive, 4)``, their weights, and one more than the
-        positive anchors of every image, ``(N, 1)``, for ``sigmoid_focal_loss``. Source: Paddle op
-        ``retinanet_target_assign``.
+        ``(picked, 1)``, shifts to predict ``(positive, 4)``, their weights, and per image the
+        number of positive anchors plus one, ``(N, 1)``, for ``sigmoid_focal_loss``. Source: Paddle
+        op ``retinanet_target_assign``.
     """
     floats = {"bbox_pred": bbox_pred, "cls_logits": cls_logits, "anchor_box": anchor_box}
     floats |= {"anchor_var": anchor_var, "gt_boxes": gt_boxes, "im_info": im_info}
@@ -123,7 +123,7 @@ def _check(layer: str, floats: dict[str, Variable], integers: dict[str, Variable
 def _assign(
     op_type: str, inputs: dict[str, Variable], attrs: dict[str, Any], counts: bool = False
 ) -> dict[str, Variable]:
-    """Add the operator; its outputs by slot."""
+    """Add the operator; returns its outputs by slot."""
     dtype = inputs["Anchor"].dtype
     dtypes: dict[str, Any] = dict.fromkeys(("LocationIndex", "ScoreIndex", "TargetLabel"), "int32")
     dtypes |= {"TargetBBox": dtype, "BBoxInsideWeight": dtype}
@@ -135,7 +135,7 @@ def _assign(
 def _beside_predictions(
     made: dict[str, Variable], bbox_pred: Variable, cls_logits: Variable, classes: int
 ) -> tuple[Variable, ...]:
-    """What was predicted for the picked anchors, and what should have been."""
+    """Predictions and targets of the sampled anchors."""
     logits = reshape(x=cls_logits, shape=(-1, classes))
     shifts = reshape(x=bbox_pred, shape=(-1, 4))
     return (

@@ -1,4 +1,4 @@
-"""Arrays of tensors: lists that loops read and write by a number that the program computes."""
+"""Arrays of tensors: lists that loops read and write by an index that the program computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def create_array(dtype: Any) -> Variable:
-    """An array of tensors without entries.
+    """An empty array of tensors.
 
     Args:
         dtype: element type of the tensors.
@@ -35,18 +35,18 @@ def create_array(dtype: Any) -> Variable:
 
 
 def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Variable:
-    """Make a tensor the entry of an array; the array grows as far as it must.
+    """Write a tensor to an array; the array grows as needed.
 
     Args:
-        x: the tensor, any shape.
-        i: number of the entry: int64, one element.
-        array: the array; a new one by default.
+        x: a tensor of any shape.
+        i: index of the entry: int64, one element.
+        array: array to write to; a new one by default.
 
     Returns:
         The array.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
 
     Example:
         >>> import dpexec as fluid
@@ -72,17 +72,17 @@ def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Vari
 
 
 def array_read(array: Variable, i: Variable) -> Variable:
-    """The entry of an array.
+    """Read an entry of an array.
 
     Args:
         array: the array.
-        i: number of the entry: int64, one element.
+        i: index of the entry: int64, one element.
 
     Returns:
-        The tensor that was written there.
+        The tensor at this index.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
 
     Source: Paddle op ``read_from_array``.
     """
@@ -118,13 +118,13 @@ def tensor_array_to_tensor(
 
     Args:
         input: the array.
-        axis: along which they are put together.
-        name: first part of the names of the results.
-        use_stack: whether the axis is a new one: then all entries have the same shape.
+        axis: axis along which to join the entries.
+        name: prefix of the results' names.
+        use_stack: whether to stack entries of equal shapes along a new axis.
 
     Returns:
         The tensor, and the size of each entry along the axis, int32 ``(entries,)``; with
-        ``use_stack`` the size that it has there in the entry.
+        ``use_stack`` the size of the entry's own dimension of that number.
 
     Raises:
         TypeError: not an array.

@@ -1,4 +1,4 @@
-"""Positions in sequences of fixed length, and similarities between them."""
+"""Position encodings, and a similarity mask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["add_position_encoding", "similarity_focus"]
 def add_position_encoding(
     input: Variable, alpha: float, beta: float, name: str | None = None
 ) -> Variable:
-    """``alpha * input + beta * encoding`` of positions by sines and cosines.
+    """``alpha * input + beta * encoding``, with sinusoidal position encodings.
 
     Args:
         input: ``(N, positions, width)``, or sequences of ``(rows, width)``; the width even.
@@ -31,12 +31,12 @@ def add_position_encoding(
 def similarity_focus(
     input: Variable, axis: int, indexes: list[int], name: str | None = None
 ) -> Variable:
-    """Ones at the largest elements of sections, so that none share a row or a column.
+    """A mask of the largest elements of slices, at most one for each row and column.
 
     Args:
         input: ``(N, A, B, C)``.
-        axis: along which sections are taken: 1, 2 or 3.
-        indexes: which sections.
+        axis: axis to slice along: 1, 2 or 3.
+        indexes: numbers of the slices.
         name: prefix of names.
 
     Returns:
@@ -44,7 +44,7 @@ def similarity_focus(
         ``similarity_focus``; He and Lin, 2016.
 
     Raises:
-        ValueError: ``axis`` or ``indexes`` cannot be.
+        ValueError: ``axis`` or ``indexes`` are out of range.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "similarity_focus")
     check_type(axis, "axis", int, "similarity_focus")

@@ -36,7 +36,7 @@ def batch_norm(
         input: ``(N, C, ...)``, or ``(N, ..., C)`` as ``data_layout`` says.
         act: name of an activation.
         is_test: use the moving mean and variance.
-        momentum: share of the old moving mean and variance that stays in a training step.
+        momentum: weight of the old moving mean and variance in each update.
         epsilon: added to the variance.
         param_attr: attributes of the scale, which starts at 1.
         bias_attr: attributes of the shift, which starts at 0.
@@ -45,7 +45,7 @@ def batch_norm(
         name: prefix of names.
         moving_mean_name: name of the moving mean.
         moving_variance_name: name of the moving variance.
-        do_model_average_for_mean_and_var: whether ModelAverage takes them in.
+        do_model_average_for_mean_and_var: whether ModelAverage includes both.
         use_global_stats: use the moving mean and variance while training, too.
 
     Returns:
@@ -85,13 +85,13 @@ def inplace_abn(
     use_global_stats: bool = False,
     act_alpha: float = 1.0,
 ) -> Variable:
-    """Batch normalisation and an activation that overwrite what they normalise.
+    """Batch normalisation and an activation, computed in place of the input.
 
     Args:
-        input: as for :func:`batch_norm`, like all that is not here; the result lies in it.
+        input: as for :func:`batch_norm`; overwritten with the result.
         act: None or ``"identity"``, ``"leaky_relu"``, ``"elu"``.
         is_test: use the moving mean and variance.
-        momentum: share of the old moving mean and variance that stays in a training step.
+        momentum: weight of the old moving mean and variance in each update.
         epsilon: added to the variance.
         param_attr: attributes of the scale, which starts at 1.
         bias_attr: attributes of the shift, which starts at 0.
@@ -99,9 +99,9 @@ def inplace_abn(
         name: prefix of names.
         moving_mean_name: name of the moving mean.
         moving_variance_name: name of the moving variance.
-        do_model_average_for_mean_and_var: whether ModelAverage takes them in.
+        do_model_average_for_mean_and_var: whether ModelAverage includes both.
         use_global_stats: use the moving mean and variance while training, too.
-        act_alpha: slope of ``leaky_relu`` below 0; factor of ``elu`` there.
+        act_alpha: slope of ``leaky_relu`` below 0; factor of ``elu`` below 0.
 
     Returns:
         ``input``. Source: Paddle op ``inplace_abn``; Rota Bulò and others, 2018.
@@ -134,15 +134,15 @@ def _normalized(
     momentum: float | Variable,
     attrs: dict[str, Any],
 ) -> Variable:
-    """Add the operator that a layer is named after, and its parameters; the result.
+    """Add the layer's operator and parameters; returns the result.
 
     Args:
-        helper: of the layer.
-        input: see the layers, like what follows.
+        helper: the layer's helper.
+        input: as for the layers.
         in_place: whether the result lies in ``input``.
-        moving_names: of the moving mean and the moving variance.
-        averaged: whether ModelAverage takes these in.
-        momentum: see the layers.
+        moving_names: names of the moving mean and the moving variance.
+        averaged: whether ModelAverage includes the moving statistics.
+        momentum: as for the layers.
         attrs: all other attributes.
     """
     dtype = VarType.FP32 if input.dtype == VarType.FP16 else input.dtype
@@ -176,7 +176,7 @@ def _moving(
     start: float,
     averaged: bool,
 ) -> Variable:
-    """A statistic that every training step moves towards that of its batch."""
+    """A moving statistic: every training step moves it towards the batch's."""
     attr = ParamAttr(
         name=name, initializer=Constant(start), trainable=False, do_model_average=averaged
     )

@@ -1,4 +1,4 @@
-"""``BeamSearchDecoder``: a decoder that follows the best few sequences of every row."""
+"""``BeamSearchDecoder``: a decoder that performs beam search."""
 
 from __future__ import annotations
 
@@ -39,20 +39,19 @@ _LOWEST = 1e9
 
 
 class BeamSearchDecoder(Decoder):
-    """Follow the best few sequences of every row; the results are ids, the best sequence first.
+    """Beam search: keeps the best sequences of every row; the results are ids, best sequence first.
 
-    The cell sees the sequences of all rows as rows, ``(rows * beam_size, ...)``. What else it reads
-    must be repeated accordingly: :meth:`tile_beam_merge_with_batch`.
+    The cell gets the beams of all rows as one batch, ``(rows * beam_size, ...)``. Other variables
+    that it reads must be repeated with :meth:`tile_beam_merge_with_batch`.
 
     Args:
         cell: computes scores and states.
-        start_token: the id that goes in first.
+        start_token: the id that begins every sequence.
         end_token: the id that ends a sequence.
-        beam_size: how many sequences of a row are followed.
-        embedding_fn: makes inputs of ids ``(rows, beam_size)``, such as ``fluid.embedding``; by
-            default the ids go in.
-        output_fn: applied to what the cell gives, ``(rows, beam_size, ...)``, to get the scores of
-            all ids.
+        beam_size: number of sequences kept per row.
+        embedding_fn: turns ids ``(rows, beam_size)`` into inputs, such as ``fluid.embedding``; by
+            default the ids are the inputs.
+        output_fn: turns the cell's outputs, ``(rows, beam_size, ...)``, into scores of all ids.
 
     Source: ``fluid.layers.BeamSearchDecoder``.
     """
@@ -65,7 +64,7 @@ class BeamSearchDecoder(Decoder):
         parent_ids: Any
 
     class StateWrapper(NamedTuple):
-        """What is known of the sequences after a step, ``(rows, beam_size, ...)``."""
+        """The state of the sequences after a step, ``(rows, beam_size, ...)``."""
 
         cell_states: Any
         log_probs: Any
@@ -90,11 +89,11 @@ class BeamSearchDecoder(Decoder):
 
     @staticmethod
     def tile_beam_merge_with_batch(x: Variable, beam_size: int) -> Variable:
-        """Every row ``beam_size`` times, one after another: ``(rows * beam_size, ...)``.
+        """Repeat every row ``beam_size`` times: ``(rows * beam_size, ...)``.
 
         Args:
             x: ``(rows, ...)``.
-            beam_size: how often.
+            beam_size: number of repetitions.
 
         Raises:
             TypeError: ``x`` is no variable.
@@ -107,12 +106,12 @@ class BeamSearchDecoder(Decoder):
         return transpose(x, [rank - 2, *range(rank - 2)])
 
     def initialize(self, initial_cell_states: Any) -> tuple[Any, StateWrapper, Variable]:
-        """The start token as inputs; the states; no sequence is done, bool ``(rows, beam_size)``.
+        """Inputs (start tokens), states, and which sequences are done, bool ``(rows, beam_size)``.
 
-        At first only one sequence of every row counts: all are equal.
+        Only one sequence per row counts at first, since all are equal.
 
         Args:
-            initial_cell_states: what the cell begins with, ``(rows, ...)`` each.
+            initial_cell_states: initial states of the cell, ``(rows, ...)`` each.
         """
         state = flat(initial_cell_states)[0]
         self.batch_size = shape_of(state)[0]
@@ -137,7 +136,7 @@ class BeamSearchDecoder(Decoder):
         Args:
             time: number of the step, int64 ``(1,)``.
             inputs: ``(rows, beam_size, ...)``.
-            states: of the sequences.
+            states: states of the sequences.
             kwargs: passed to the cell.
         """
         inputs = mapped(_merged, inputs)
@@ -155,9 +154,9 @@ class BeamSearchDecoder(Decoder):
         """The ids of the sequences, int64 ``(steps, rows, beam_size)``; the states as they are.
 
         Args:
-            outputs: of all steps.
-            final_states: after the last step.
-            sequence_lengths: of all sequences.
+            outputs: outputs of all steps.
+            final_states: states after the last step.
+            sequence_lengths: lengths of all sequences.
         """
         return gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
@@ -188,7 +187,7 @@ class BeamSearchDecoder(Decoder):
     def _masked(
         self, scores: Variable, finished: Variable, end_scores: Variable, vocabulary: int
     ) -> Variable:
-        """Scores of what comes next: after the end of a sequence that is the end again."""
+        """Scores of the next ids; finished sequences can only continue with the end token."""
         finished = cast(finished, dtype=scores.dtype)
         repeated = expand(unsqueeze(finished, [2]), [1, 1, vocabulary])
         ended = elementwise_mul(repeated, end_scores, axis=-1)

@@ -1,4 +1,4 @@
-"""Beam search on sentences that lie one after another: a step of it, and what it found."""
+"""Beam search on sentences stored as LoD sequences: one step, and collecting the results."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ def beam_search(
     name: str | None = None,
     return_parent_idx: bool = False,
 ) -> tuple[Variable, ...]:
-    """The best ways to go on with each sentence; a step of a beam search.
+    """One step of a beam search: the best continuations of each sentence.
 
     Args:
-        pre_ids: tokens that the step before chose, int64 ``(beams, 1)``. Those that are ``end_id``
-            end their beam.
-        pre_scores: their scores, ``(beams, 1)``.
+        pre_ids: tokens chosen by the previous step, int64 ``(beams, 1)``. A beam ends with
+            ``end_id``.
+        pre_scores: scores of ``pre_ids``, ``(beams, 1)``.
         ids: candidates of each beam, int64 ``(beams, K)``; None: 0 to K - 1.
-        scores: of the candidates, ``(beams, K)``, sequences of two levels: the beams of each
-            sentence, and (as :func:`beam_search` gives them) what each beam was chosen from.
-        beam_size: how many beams a sentence may have.
-        end_id: the token that ends a sentence. One of which all beams have ended is dropped.
-        level: of the sequences, the one with the beams of each sentence.
-        is_accumulated: whether ``scores`` are those of whole beams; otherwise they are
-            probabilities, whose logarithms are added to ``pre_scores``.
+        scores: scores of the candidates, ``(beams, K)``, with two levels of sequences: the beams of
+            each sentence, and (as :func:`beam_search` returns them) the beams chosen from each
+            beam.
+        beam_size: largest number of beams per sentence.
+        end_id: the token that ends a beam. A sentence is dropped when all its beams have ended.
+        level: level of sequences that holds the beams of each sentence.
+        is_accumulated: whether ``scores`` are scores of whole beams. Otherwise they are
+            probabilities, and their logarithms are added to ``pre_scores``.
         name: prefix of names.
-        return_parent_idx: also return the beam that each token goes on from.
+        return_parent_idx: also return the beam that each token continues.
 
     Returns:
         Chosen tokens and their scores, ``(n, 1)``, both sequences of two levels: the beams of each
@@ -72,9 +73,9 @@ def beam_search_decode(
     """Whole sentences from the steps of a beam search.
 
     Args:
-        ids: array of what :func:`beam_search` chose in every step.
-        scores: array of the scores that go with it.
-        beam_size: how many sentences a source may have.
+        ids: array of the tokens that :func:`beam_search` chose in every step.
+        scores: array of their scores.
+        beam_size: largest number of sentences per source.
         end_id: the token that ends a sentence.
         name: prefix of names.
 

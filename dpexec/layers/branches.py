@@ -26,16 +26,17 @@ def cond(
     false_fn: Callable[[], Any] | None = None,
     name: str | None = None,
 ) -> Any:
-    """What one of two functions returns; only the layers of that one run.
+    """The results of one of two functions; only the layers of that function run.
 
     Args:
         pred: bool, one element.
-        true_fn: adds layers, and returns a variable, several in lists, tuples and dicts, or None.
-        false_fn: returns as many, arranged alike; they may have other shapes.
-        name: accepted for fluid's sake.
+        true_fn: adds layers; returns a variable, a structure of variables (lists, tuples, dicts),
+            or None.
+        false_fn: returns variables in the same structure; their shapes may differ.
+        name: ignored; accepted for compatibility.
 
     Returns:
-        What the functions return; gradients flow through the one that ran.
+        The functions' results; gradients flow through the function that ran.
 
     Raises:
         TypeError: ``pred`` is no bool variable, or a function cannot be called.
@@ -78,7 +79,7 @@ def cond(
 
 
 def _branch(pred: Variable, function: Callable[[], Any]) -> Any:
-    """What ``function`` returns, copied to the block around it if ``pred`` holds."""
+    """The results of ``function``, copied to the enclosing block if ``pred`` is true."""
     block = ConditionalBlock([pred], is_scalar_condition=True)
     with block.block() as body:
         parent = body.program.block(body.parent_idx)
@@ -96,18 +97,19 @@ def case(
     default: Callable[[], Any] | None = None,
     name: str | None = None,
 ) -> Any:
-    """What the function of the first condition that holds returns; only its layers run.
+    """The results of the function with the first true condition; only its layers run.
 
     Args:
         pred_fn_pairs: conditions (bool, one element) with functions as for :func:`cond`.
-        default: if no condition holds; by default the last function of the pairs.
-        name: accepted for fluid's sake.
+        default: function for the case that no condition is true; by default the pairs' last
+            function.
+        name: ignored; accepted for compatibility.
 
     Returns:
-        What the functions return.
+        The functions' results.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
 
     Source: ``fluid.layers.case``.
     """
@@ -142,21 +144,21 @@ def switch_case(
     default: Callable[[], Any] | None = None,
     name: str | None = None,
 ) -> Any:
-    """What the function with a number returns; only its layers run.
+    """The results of the function selected by an index; only its layers run.
 
     Args:
-        branch_index: the number: int32, int64 or uint8, one element.
-        branch_fns: functions as for :func:`cond`: a list, numbered from 0, or a dict or pairs with
-            their numbers.
-        default: for other numbers; by default the function with the largest one.
-        name: accepted for fluid's sake.
+        branch_index: the index: int32, int64 or uint8, one element.
+        branch_fns: functions as for :func:`cond`: a list, counted from 0, or a dict or pairs with
+            indices.
+        default: function for other indices; by default the function with the largest index.
+        name: ignored; accepted for compatibility.
 
     Returns:
-        What the functions return.
+        The functions' results.
 
     Raises:
-        TypeError: an argument is of a wrong type.
-        ValueError: a number appears twice.
+        TypeError: an argument has the wrong type.
+        ValueError: an index appears twice.
 
     Source: ``fluid.layers.switch_case``.
     """

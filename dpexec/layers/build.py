@@ -1,4 +1,4 @@
-"""How layers add operators, and layers that are made from an operator's definition alone."""
+"""Helpers that add a layer's operators, and layers generated from an operator's definition."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def add_op(
 
     Args:
         op_type: type of the operator.
-        inputs: variables by slot; None for those that are not given.
+        inputs: variables by slot; None for inputs that are not given.
         dtype: element type of the output.
         attrs: attributes that differ from the operator's defaults.
         slot: output slot.
-        layer: what the output is named after, if not the operator.
-        name: what the user wants it to be named after.
+        layer: name that the output's name begins with, if not the operator's.
+        name: the user's prefix for the output's name.
         out: existing variable to write to instead.
         act: activation to apply.
         stop_gradient: whether gradients stop at the output.
@@ -91,15 +91,15 @@ def add_outputs(
     """Add an operator, with a new variable for each of its outputs.
 
     Args:
-        helper: of the layer; names the variables.
-        inputs: variables by slot; None for those that are not given.
-        dtypes: element types of the outputs by slot, in the order in which they get names.
+        helper: the layer's helper; names the variables.
+        inputs: variables by slot; None for inputs that are not given.
+        dtypes: element types of the outputs by slot, in the order in which the outputs are named.
         attrs: attributes that differ from the operator's defaults.
-        op_type: type of the operator, if it is not called as the layer.
+        op_type: type of the operator, if it differs from the layer's name.
         stop_gradient: whether gradients stop at the outputs.
 
     Returns:
-        The outputs by slot, in that order.
+        The outputs by slot, in the order of ``dtypes``.
     """
     made = {slot: helper.create_variable_for_type_inference(of) for slot, of in dtypes.items()}
     helper.append_op(
@@ -117,11 +117,11 @@ def _given(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seed_variable(helper: LayerHelper, seed: int) -> Variable:
-    """A persistable variable that the startup program seeds; its operator leaves the next seed.
+    """A persistable seed: the startup program sets it, and its operator advances it in every run.
 
     Args:
-        helper: of the layer.
-        seed: what random numbers start from.
+        helper: the layer's helper.
+        seed: the first seed.
     """
     name = unique_name.generate(f"{helper.layer_type}_seed")
     made = helper.create_global_variable(name=name, dtype="int64", shape=[1], persistable=True)
@@ -130,7 +130,7 @@ def seed_variable(helper: LayerHelper, seed: int) -> Variable:
 
 
 def block_around() -> Block:
-    """The block around the current one of the main program."""
+    """The block that encloses the main program's current block."""
     program = default_main_program()
     return program.block(program.current_block().parent_idx)
 
@@ -150,7 +150,7 @@ def number_or_tensor(
 
 
 def mixed(values: Any) -> bool:
-    """Whether a sequence has variables among its numbers."""
+    """Whether a sequence contains variables."""
     return isinstance(values, (list, tuple)) and any(isinstance(v, Variable) for v in values)
 
 
@@ -166,13 +166,13 @@ def numbers_or_tensors(
     """Put integers into an attribute, and variables into input slots.
 
     Args:
-        helper: of the layer.
+        helper: the layer's helper.
         values: integers, or a variable that holds them, or a mixture.
-        slots: of the one variable, and of the mixture (numbers in it become constants).
-        attr: takes the integers, -1 for those that are variables.
-        inputs: filled in here.
-        attrs: filled in here.
-        dtype: of the constants.
+        slots: slot for a single variable, and slot for a mixture (its numbers become constants).
+        attr: attribute for the integers; -1 stands for variables.
+        inputs: dict to fill.
+        attrs: dict to fill.
+        dtype: element type of the constants.
     """
     if isinstance(values, Variable):
         values.stop_gradient = True
@@ -184,17 +184,17 @@ def numbers_or_tensors(
 
 
 def check_shape(shape: Any, layer: str) -> None:
-    """Check that a shape of numbers, or of numbers and variables, has dimensions.
+    """Check that a shape (numbers, possibly with variables) is not empty.
 
     Raises:
-        AssertionError: it has none.
+        AssertionError: it is empty.
     """
     if not isinstance(shape, Variable) and not len(shape):
         raise AssertionError(f"The size of 'shape' in {layer} can't be zero.")
 
 
 def check_shape_dtype(shape: Any, layer: str) -> None:
-    """Check that a variable which is a shape, or is among its numbers, holds integers.
+    """Check that a variable used as a shape, or as one of its dimensions, holds integers.
 
     Raises:
         TypeError: it does not.
@@ -210,10 +210,10 @@ def check_parts(input: Variable, dim: Any, count: int) -> None:
     Args:
         input: the variable.
         dim: the dimension, or a variable with its number.
-        count: of the parts.
+        count: number of parts.
 
     Raises:
-        AssertionError: it cannot.
+        AssertionError: the size is not divisible.
     """
     if count <= 1:
         raise AssertionError(f"split makes at least 2 parts, not {count}")
@@ -226,10 +226,10 @@ def check_parts(input: Variable, dim: Any, count: int) -> None:
 
 
 def check_positive(values: Any, name: str, layer: str) -> None:
-    """Check the numbers of a sequence, or of a mixture of numbers and variables.
+    """Check that all numbers of a sequence are positive; variables in it are skipped.
 
     Raises:
-        AssertionError: one is not positive.
+        AssertionError: a number is not positive.
     """
     numbers = [] if isinstance(values, Variable) else values
     for value in numbers:
@@ -253,7 +253,7 @@ def _as_tensor(helper: LayerHelper, value: Any, dtype: str) -> Variable:
 
 
 def is_unary(definition: opdef.OpDef) -> bool:
-    """Whether an operator maps one float tensor to one like it: then its layer needs no code."""
+    """Whether an operator maps one float tensor to one of the same shape and type."""
     return (
         definition.inputs == (opdef.Slot("X"),)
         and definition.outputs == (opdef.Slot("Out"),)
@@ -276,7 +276,7 @@ _OF_INTEGERS = {"abs", "exp", "square"}
 
 
 def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
-    """The layer of an operator that maps one tensor to one like it.
+    """The layer of an operator that maps one tensor to one of the same shape and type.
 
     Its arguments are ``x``, the attributes of the operator in the order of its kernel, and
     ``name``.
@@ -312,7 +312,7 @@ def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
 
 
 def _argument(name: str, default: Any) -> inspect.Parameter:
-    """A keyword argument; attributes without a default must be given."""
+    """A keyword argument for an attribute; required if the attribute has no default."""
     missing = inspect.Parameter.empty if default is None else default
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=missing)
 
@@ -320,7 +320,7 @@ def _argument(name: str, default: Any) -> inspect.Parameter:
 def document(
     layer: Callable[..., Variable], name: str, op_type: str, arguments: Mapping[str, str]
 ) -> Callable[..., Variable]:
-    """Give a made layer its name, and the documentation of its operator and its arguments."""
+    """Give a generated layer its name, and documentation of its operator and arguments."""
     lines = [f"    {argument}: {meaning}" for argument, meaning in arguments.items()]
     layer.__name__ = layer.__qualname__ = name
     layer.__doc__ = "\n".join([opdef.get(op_type).doc, "", "Args:", *lines])

@@ -25,23 +25,23 @@ def py_func(
 ) -> Any:
     """A Python function as an operator.
 
-    With several devices, each calls the function with its part of the batch, at the same time as
-    the others. On a cluster the function travels with the program: one that is not importable
-    there is sent itself.
+    With several devices, the function is called concurrently, once per device with the device's
+    part of the batch. On a cluster the function is sent with the program; functions that workers
+    cannot import are sent by value.
 
     Args:
         func: takes the inputs as ``LoDTensor`` (``np.array(x)`` is the value) and returns arrays.
         x: the inputs: a variable, several, or None.
-        out: the outputs, created by the user, with shapes: a variable, several, or None.
+        out: the outputs, variables with shapes that the user has created: one, several, or None.
         backward_func: takes inputs, outputs and gradients of the outputs, and returns the
             gradients of the inputs, None where there is none; None: gradients stop here.
-        skip_vars_in_backward_input: inputs and outputs that ``backward_func`` does not take.
+        skip_vars_in_backward_input: inputs and outputs that are not passed to ``backward_func``.
 
     Returns:
         ``out``.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
         ValueError: an output has no shape, or a variable to skip is neither input nor output.
 
     Example:
@@ -100,7 +100,7 @@ def _variables(value: _Variables, argument: str) -> list[Variable]:
 
 
 def _registered_func(index: int) -> Callable[..., Any]:
-    """The function that an operator's attribute names."""
+    """The function that an operator's attribute refers to."""
     return registered_callables[index]
 
 
@@ -119,23 +119,23 @@ def Print(
     print_tensor_lod: bool = True,
     print_phase: str = "both",
 ) -> Variable:
-    """``input``, written to the standard output whenever it is computed.
+    """Print ``input`` to stdout whenever it is computed.
 
-    On a cluster that is the output of the worker.
+    On a cluster it appears in the worker's output.
 
     Args:
         input: float, int or bool.
-        first_n: print only so many times on each device; -1 always.
-        message: stands before it.
-        summarize: print so many elements; -1 all.
+        first_n: number of times to print on each device; -1 for always.
+        message: text to print first.
+        summarize: number of elements to print; -1 for all.
         print_tensor_name: print the name.
         print_tensor_type: print the element type.
         print_tensor_shape: print the shape.
-        print_tensor_lod: print the offsets of its sequences, if it has any.
+        print_tensor_lod: print the offsets of the sequences, if there are any.
         print_phase: ``"forward"`` prints the value, ``"backward"`` its gradient, ``"both"`` both.
 
     Returns:
-        A variable with the same value; what shall print must use it.
+        A variable with the same value. Use it in later layers, or nothing is printed.
 
     Source: ``fluid.layers.Print``.
     """

@@ -1,4 +1,4 @@
-"""Cells of recurrent networks, and ``rnn``, which goes through sequences with one of them."""
+"""Cells of recurrent networks, and ``rnn``, which runs a cell over sequences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["GRUCell", "LSTMCell", "RNNCell", "rnn"]
 
 
 class RNNCell:
-    """What a recurrent network computes in a step: subclasses define :meth:`call`.
+    """One step of a recurrent network; subclasses define :meth:`call`.
 
     Source: ``fluid.layers.RNNCell``.
     """
@@ -29,12 +29,12 @@ class RNNCell:
         """The outputs of a step and the new states.
 
         Args:
-            inputs: of the step, a variable or a structure of variables.
-            states: as the step before left them, alike.
-            kwargs: what else the cell takes.
+            inputs: inputs of the step, a variable or a structure of variables.
+            states: states after the previous step, a variable or a structure of variables.
+            kwargs: further arguments of the cell.
 
         Returns:
-            Outputs, and states in a structure like that of ``states``.
+            Outputs, and new states in the structure of ``states``.
 
         Raises:
             NotImplementedError: the subclass does not define it.
@@ -53,21 +53,22 @@ class RNNCell:
         init_value: float = 0,
         batch_dim_idx: int = 0,
     ) -> Any:
-        """States to begin with, filled with one value.
+        """Initial states, filled with one value.
 
         Args:
             batch_ref: a variable, or a structure whose first variable has the number of rows.
-            shape: of the states, without the number of rows (or with -1 for it): a list of
+            shape: shape of the states, without the number of rows (or with -1 for it): a list of
                 numbers, or a structure of such lists; by default :attr:`state_shape`.
-            dtype: of all states, or a structure with one for each; None for :attr:`state_dtype`.
-            init_value: the value.
+            dtype: one type for all states, or a structure with one for each; None for
+                :attr:`state_dtype`.
+            init_value: the value of all elements.
             batch_dim_idx: the axis of the rows in ``batch_ref``.
 
         Returns:
-            A variable ``(rows, ...)`` for each shape, in a structure like theirs.
+            A variable ``(rows, ...)`` for each shape, in the structure of the shapes.
 
         Raises:
-            NotImplementedError: there is no shape, and the cell does not say one.
+            NotImplementedError: no shape is given, and the cell does not define one.
         """
         like = flat(batch_ref)[0]
         shapes = self.state_shape if shape is None else shape
@@ -90,7 +91,7 @@ class RNNCell:
 
     @property
     def state_shape(self) -> Any:
-        """Shapes of the states without the number of rows, in a structure like theirs.
+        """Shapes of the states, without the number of rows, in the states' structure.
 
         Raises:
             NotImplementedError: the subclass does not define it.
@@ -99,7 +100,7 @@ class RNNCell:
 
     @property
     def state_dtype(self) -> Any:
-        """Types of the states, in a structure like theirs; or one for all.
+        """Types of the states, in the states' structure; or one type for all.
 
         Raises:
             NotImplementedError: the subclass does not define it.
@@ -108,7 +109,7 @@ class RNNCell:
 
 
 def _with_shapes(function: Callable[[Any, Any], Variable], shapes: Any, dtypes: Any) -> Any:
-    """``function`` of shapes and types in structures, where a list of numbers is a shape."""
+    """Map ``function`` over structures of shapes and types; a list of numbers is a shape."""
     if isinstance(shapes, Mapping):
         keys = sorted(shapes)
         return {key: _with_shapes(function, shapes[key], _part(dtypes, key)) for key in keys}
@@ -127,16 +128,16 @@ class GRUCell(RNNCell):
     """A gated recurrent unit: :class:`fluid.contrib.layers.BasicGRUUnit` as a cell.
 
     Args:
-        hidden_size: of the state, a variable ``(rows, hidden_size)``, which is the output, too.
-        param_attr: of the weights.
-        bias_attr: of the biases.
-        gate_activation: of the gates; the sigmoid by default.
-        activation: of the candidate; tanh by default.
+        hidden_size: width of the state ``(rows, hidden_size)``, which is also the output.
+        param_attr: attributes of the weights.
+        bias_attr: attributes of the biases.
+        gate_activation: activation of the gates; sigmoid by default.
+        activation: activation of the candidate; tanh by default.
         dtype: float32 or float64.
-        name: first part of the names of the parameters.
+        name: prefix of the parameters' names.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
 
     Source: ``fluid.layers.GRUCell``.
     """
@@ -163,7 +164,7 @@ class GRUCell(RNNCell):
 
         Args:
             inputs: ``(rows, width)``.
-            states: the state before.
+            states: the previous state.
         """
         check_variable_and_dtype(inputs, "inputs", SINGLE_DOUBLE, "GRUCell")
         check_variable_and_dtype(states, "states", SINGLE_DOUBLE, "GRUCell")
@@ -180,17 +181,18 @@ class LSTMCell(RNNCell):
     """A long short-term memory: :class:`fluid.contrib.layers.BasicLSTMUnit` as a cell.
 
     Args:
-        hidden_size: of the states, a list of hidden state and cell, ``(rows, hidden_size)`` each.
-        param_attr: of the weight.
-        bias_attr: of the bias.
-        gate_activation: accepted for fluid's sake, which computes sigmoids all the same.
-        activation: alike, with tanh.
-        forget_bias: added to what opens the forget gate.
+        hidden_size: width of the states: a list of hidden state and cell, ``(rows, hidden_size)``
+            each.
+        param_attr: attributes of the weight.
+        bias_attr: attributes of the bias.
+        gate_activation: ignored, as in fluid, which always uses the sigmoid.
+        activation: ignored, as in fluid, which always uses tanh.
+        forget_bias: added to the forget gate before its activation.
         dtype: float32 or float64.
-        name: first part of the names of the parameters.
+        name: prefix of the parameters' names.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
 
     Source: ``fluid.layers.LSTMCell``.
     """
@@ -215,11 +217,11 @@ class LSTMCell(RNNCell):
     def call(  # type: ignore[override]
         self, inputs: Variable, states: list[Variable]
     ) -> tuple[Variable, list[Variable]]:
-        """The new hidden state, and the list of it and the new cell.
+        """The new hidden state, and the list of new hidden state and new cell.
 
         Args:
             inputs: ``(rows, width)``.
-            states: the states before.
+            states: the previous states.
         """
         check_variable_and_dtype(inputs, "inputs", SINGLE_DOUBLE, "LSTMCell")
         check_type(states, "states", list, "LSTMCell")
@@ -243,24 +245,24 @@ def rnn(
     is_reverse: bool = False,
     **kwargs: Any,
 ) -> tuple[Any, Any]:
-    """Go through sequences with a cell.
+    """Run a cell over sequences.
 
     Args:
-        cell: what is computed in a step.
+        cell: computes one step.
         inputs: a variable ``(rows, steps, ...)``, or a structure of such variables.
-        initial_states: what the cell begins with; by default ``cell.get_initial_states``.
-        sequence_length: ``(rows,)``: how many steps of each row count; states stay as they are
-            after these. All by default.
-        time_major: whether inputs and outputs are ``(steps, rows, ...)``.
-        is_reverse: whether the last step comes first.
+        initial_states: initial states of the cell; by default ``cell.get_initial_states``.
+        sequence_length: ``(rows,)``: length of each row; states do not change after it. By default
+            all steps count.
+        time_major: whether inputs and outputs have the layout ``(steps, rows, ...)``.
+        is_reverse: whether to run from the last step to the first.
         kwargs: passed to the cell.
 
     Returns:
         The outputs of all steps, ``(rows, steps, ...)`` each, and the states after the last one.
 
     Raises:
-        TypeError: an argument is of a wrong type.
-        ValueError: the states that the cell gives are arranged differently from those it takes.
+        TypeError: an argument has the wrong type.
+        ValueError: the cell's new states differ in structure from its old states.
 
     Source: ``fluid.layers.rnn``.
     """
@@ -296,7 +298,7 @@ def _reversed(x: Variable) -> Variable:
 
 
 def _mask(lengths: Variable, inputs: Any, states: Any) -> Variable:
-    """``(steps, rows)``: 1 where a step of a row counts, else 0."""
+    """Mask ``(steps, rows)``: 1 for steps within a row's length, else 0."""
     steps = shape_of(flat(inputs)[0])[0]
     return transpose(sequence_mask(lengths, maxlen=steps, dtype=flat(states)[0].dtype), [1, 0])
 
@@ -308,7 +310,7 @@ def _steps(
     mask: Variable | None,
     kwargs: Mapping[str, Any],
 ) -> tuple[Any, Any, list[Variable]]:
-    """The network: outputs and states of a step, and what they are stacked to in all steps."""
+    """The network: outputs and states of one step, and both stacked over all steps."""
     network = StaticRNN()
     with network.step():
         inputs = mapped(network.step_input, inputs)

@@ -1,4 +1,4 @@
-"""``fluid.layers.collective``: values of several trainers put together."""
+"""``fluid.layers.collective``: collectives between several trainers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _check_reduction(reduce_type: str) -> None:
 def _allreduce(
     x: Variable, out: Variable | None = None, reduce_type: str = "sum", sync_mode: bool = False
 ) -> Variable:
-    """``x`` over the trainers of ring 0.
+    """All-reduce ``x`` over the trainers of ring 0.
 
     Args:
         x: the value of this trainer.
         out: takes the result; None makes a variable.
         reduce_type: ``"sum"``, ``"prod"``, ``"max"`` or ``"min"``.
-        sync_mode: accepted for fluid's sake.
+        sync_mode: ignored; accepted for compatibility.
 
     Raises:
         TypeError: there is no such reduction.
@@ -52,7 +52,7 @@ def _allreduce(
 
 
 def _broadcast(x: Variable, root: int, sync_mode: bool = False) -> Variable:
-    """Overwrite ``x`` with that of trainer ``root`` of ring 0."""
+    """Overwrite ``x`` with the value of trainer ``root`` of ring 0."""
     return _append("broadcast", x, x, sync_mode=sync_mode, root=root)
 
 
@@ -63,14 +63,14 @@ def _c_allreduce(
     ring_id: int = 0,
     use_calc_stream: bool = False,
 ) -> Variable:
-    """``x`` over the trainers of a ring.
+    """All-reduce ``x`` over the trainers of a ring.
 
     Args:
         x: the value of this trainer.
         out: takes the result; None makes a variable.
         reduce_type: ``"sum"``, ``"prod"``, ``"max"`` or ``"min"``.
         ring_id: the ring.
-        use_calc_stream: accepted for fluid's sake.
+        use_calc_stream: ignored; accepted for compatibility.
 
     Raises:
         TypeError: there is no such reduction.
@@ -84,7 +84,7 @@ def _c_allreduce(
 def _c_broadcast(
     x: Variable, root: int = 0, ring_id: int = 0, use_calc_stream: bool = False
 ) -> Variable:
-    """Overwrite ``x`` with that of trainer ``root`` of a ring."""
+    """Overwrite ``x`` with the value of trainer ``root`` of a ring."""
     attrs = {"root": root, "ring_id": ring_id, "use_calc_stream": use_calc_stream}
     return _append("c_broadcast", x, x, **attrs)
 
@@ -92,7 +92,7 @@ def _c_broadcast(
 def _c_allgather(
     x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bool = False
 ) -> Variable:
-    """The rows of all ``nranks`` trainers of a ring, one below the other."""
+    """The rows of all ``nranks`` trainers of a ring, concatenated."""
     rows = x.shape[0] * nranks if x.shape[0] > 0 else x.shape[0]
     out = _output(x, "c_allgather", shape=(rows, *x.shape[1:]))
     attrs = {"nranks": nranks, "ring_id": ring_id, "use_calc_stream": use_calc_stream}
@@ -102,11 +102,11 @@ def _c_allgather(
 def _c_reducescatter(
     x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bool = False
 ) -> Variable:
-    """The rows of this trainer of the sum of ``x`` over the ``nranks`` trainers of a ring.
+    """This trainer's rows of the sum of ``x`` over the ``nranks`` trainers of a ring.
 
     Raises:
         TypeError: ``x`` is no Variable.
-        ValueError: the rows cannot be divided.
+        ValueError: the number of rows is not divisible by ``nranks``.
     """
     if not isinstance(x, Variable):
         raise TypeError("x must be a Variable")
@@ -120,10 +120,10 @@ def _c_reducescatter(
 
 
 def _c_sync_calc_stream(x: Variable) -> Variable:
-    """``x``: nothing is to be waited for."""
+    """Return ``x``: there are no streams to wait for."""
     return _append("c_sync_calc_stream", x, x)
 
 
 def _c_sync_comm_stream(x: Variable, ring_id: int) -> Variable:
-    """``x``: nothing is to be waited for."""
+    """Return ``x``: there are no streams to wait for."""
     return _append("c_sync_comm_stream", x, x, ring_id=ring_id)

@@ -59,10 +59,10 @@ def fill_constant(
     """A tensor whose elements are all ``value``.
 
     Args:
-        shape: dimensions; numbers, variables with one, or a variable with all.
+        shape: dimensions: numbers, one-element variables, or a variable with all dimensions.
         dtype: element type.
-        value: a number, or a variable with one.
-        force_cpu: accepted for fluid's sake.
+        value: a number, or a one-element variable.
+        force_cpu: ignored; accepted for compatibility.
         out: variable that takes the result.
 
     Returns:
@@ -94,7 +94,7 @@ def fill_constant(
 
 
 def _written(value: float, dtype: Any) -> dict[str, Any]:
-    """The two ways in which operators hold a constant: the text keeps large integers exact."""
+    """Both forms in which operators store a constant; the text form keeps large integers exact."""
     whole = convert_dtype(dtype) in ("int32", "int64")
     number = as_number(value)
     exact = int(np.asarray(value).item()) if whole else number
@@ -113,13 +113,13 @@ def fill_constant_batch_size_like(
     """A constant tensor with the batch size of ``input``.
 
     Args:
-        input: has the batch size.
-        shape: dimensions; the one at ``output_dim_idx`` is replaced.
+        input: the variable whose batch size is used.
+        shape: dimensions; the one at ``output_dim_idx`` is replaced by the batch size.
         dtype: element type.
         value: the constant.
         input_dim_idx: which dimension of ``input`` is its batch.
-        output_dim_idx: which dimension of the result is.
-        force_cpu: accepted for fluid's sake.
+        output_dim_idx: which dimension of the result is the batch.
+        force_cpu: ignored; accepted for compatibility.
 
     Returns:
         The tensor. Source: Paddle op ``fill_constant_batch_size_like``.
@@ -140,12 +140,12 @@ def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
     """A tensor of zeros.
 
     Args:
-        shape: numbers, or variables with one each.
+        shape: numbers, or one-element variables.
         dtype: bool, float16, float32, float64, int32 or int64.
-        force_cpu: whether it lies on the processor.
+        force_cpu: whether the tensor stays in CPU memory.
 
     Returns:
-        Of that shape and type. Source: Paddle op ``fill_constant``.
+        A tensor of this shape and type. Source: Paddle op ``fill_constant``.
     """
     check_type(shape, "shape", (list, tuple), "zeros")
     check_dtype(dtype, "dtype", _FILLABLE, "zeros")
@@ -156,12 +156,12 @@ def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
     """A tensor of ones.
 
     Args:
-        shape: numbers, or variables with one each.
+        shape: numbers, or one-element variables.
         dtype: bool, float16, float32, float64, int32 or int64.
-        force_cpu: whether it lies on the processor.
+        force_cpu: whether the tensor stays in CPU memory.
 
     Returns:
-        Of that shape and type. Source: Paddle op ``fill_constant``.
+        A tensor of this shape and type. Source: Paddle op ``fill_constant``.
     """
     check_type(shape, "shape", (list, tuple), "ones")
     check_dtype(dtype, "dtype", _FILLABLE, "ones")
@@ -211,11 +211,11 @@ def full_like(
     """A constant in the shape of ``input``.
 
     Args:
-        input: has the shape.
+        input: the variable whose shape is used.
         fill_value: the constant.
         out: variable that takes the result.
         dtype: element type; None for that of ``input``.
-        device: noted as by :func:`~dpexec.device_guard`; None notes none.
+        device: where to run, recorded as :func:`~dpexec.device_guard` does; None records nothing.
         stop_gradient: whether gradients stop here.
         name: prefix of names.
 
@@ -236,10 +236,10 @@ def full_like(
 
 
 def range(start: Any, end: Any, step: Any, dtype: Any) -> Variable:
-    """Numbers from ``start`` up to but without ``end``.
+    """Numbers from ``start`` up to, but not including, ``end``.
 
     Args:
-        start: a number, or a variable with one.
+        start: a number, or a one-element variable.
         end: likewise.
         step: likewise.
         dtype: element type.
@@ -259,7 +259,7 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Variable:
     """``num`` evenly spaced numbers from ``start`` to ``stop``, both included.
 
     Args:
-        start: a number, or a variable with one.
+        start: a number, or a one-element variable.
         stop: likewise.
         num: likewise, int32.
         dtype: float32 or float64.
@@ -291,16 +291,16 @@ def eye(
     """A matrix with ones on the diagonal.
 
     Args:
-        num_rows: its rows.
-        num_columns: its columns; None for as many.
-        batch_shape: dimensions in front, over which the matrix is repeated.
+        num_rows: number of rows.
+        num_columns: number of columns; None for ``num_rows``.
+        batch_shape: leading dimensions, over which the matrix is repeated.
         dtype: element type.
 
     Returns:
         ``batch_shape + (num_rows, num_columns)``. Source: Paddle op ``eye``.
 
     Raises:
-        TypeError: sizes are not integers, or negative.
+        TypeError: a size is not an integer, or is negative.
     """
     columns = num_rows if num_columns is None else num_columns
     for name, number in (("num_rows", num_rows), ("num_columns", columns)):
@@ -319,7 +319,7 @@ def eye(
 
 
 def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
-    """A square matrix with a vector on its diagonal, else zeros. Source: Paddle op ``diag``."""
+    """A square matrix of zeros with a vector on its diagonal. Source: Paddle op ``diag``."""
     check_type(diagonal, "diagonal", (Variable, np.ndarray), "diag")
     check_dtype(diagonal.dtype, "diagonal", NO_HALF, "diag")
     vector = diagonal if isinstance(diagonal, Variable) else assign(diagonal)
@@ -329,10 +329,10 @@ def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
 def arange(
     start: Any, end: Any, step: Any = 1, dtype: Any = None, name: str | None = None
 ) -> Variable:
-    """``start``, ``start + step`` ... as far as they lie before ``end``.
+    """Numbers from ``start`` in steps of ``step``, up to, but not including, ``end``.
 
     Args:
-        start: a number, or a variable with one.
+        start: a number, or a one-element variable.
         end: likewise.
         step: likewise.
         dtype: element type; None for float32.
@@ -361,12 +361,12 @@ def full(
     """A tensor whose elements are all ``fill_value``; see :func:`fill_constant`.
 
     Args:
-        shape: dimensions; numbers, variables with one, or a variable with all.
-        fill_value: a number, or a variable with one.
+        shape: dimensions: numbers, one-element variables, or a variable with all dimensions.
+        fill_value: a number, or a one-element variable.
         out: variable that takes the result.
         dtype: element type; None for float32.
-        device: noted as by :func:`~dpexec.device_guard`; None notes none.
-        stop_gradient: whether gradients stop at it.
+        device: where to run, recorded as :func:`~dpexec.device_guard` does; None records nothing.
+        stop_gradient: whether gradients stop here.
         name: prefix of names.
 
     Returns:

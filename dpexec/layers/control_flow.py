@@ -1,4 +1,4 @@
-"""Layers that decide, when the program runs, which operators run."""
+"""Layers that decide at run time which operators run."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ __all__ = ["Switch", "While", "while_loop"]
 
 @contextlib.contextmanager
 def new_body(helper: LayerHelper, trains: bool = False) -> Iterator[Block]:
-    """A new block, which layers are added to inside a ``with`` block.
+    """A new block; layers created inside the ``with`` statement are added to it.
 
     Args:
-        helper: of the layer that runs it.
-        trains: whether losses may be minimized inside.
+        helper: helper of the layer that runs the block.
+        trains: whether losses may be minimized inside the block.
 
     Raises:
-        NotImplementedError: one was, and may not.
+        NotImplementedError: a loss was minimized inside although ``trains`` is False.
     """
     program = helper.main_program
     body = program._create_block()
@@ -62,15 +62,16 @@ def new_body(helper: LayerHelper, trains: bool = False) -> Iterator[Block]:
 
 
 class ConditionalBlock:
-    """Operators that run if a condition holds: those that layers add inside ``with x.block():``.
+    """Runs the layers created inside ``with x.block():`` if a condition is true.
 
-    They may write variables of the blocks around, which otherwise keep their values.
+    The layers may write variables of enclosing blocks; these keep their values if the condition is
+    false.
 
     Args:
-        inputs: the condition: a bool variable with one element, if ``is_scalar_condition``; else
-            variables, and the operators run if none of them is empty.
-        is_scalar_condition: which kind of condition.
-        name: accepted for fluid's sake.
+        inputs: with ``is_scalar_condition`` a bool variable with one element; else variables, and
+            the layers run if none of them is empty.
+        is_scalar_condition: selects the kind of condition, see ``inputs``.
+        name: ignored; accepted for compatibility.
 
     Raises:
         TypeError: an input is no variable.
@@ -90,7 +91,7 @@ class ConditionalBlock:
 
     @whole_block
     def block(self) -> Iterator[Block]:
-        """Build into the block; if the block raises, the program is as before it."""
+        """Add layers to the block; if an exception is raised inside, the program is restored."""
         with new_body(self.helper, trains=True) as body:
             yield body
         parent = body.program.current_block()
@@ -106,7 +107,7 @@ class ConditionalBlock:
 
 
 def _append_training(forward: Operator, body: Block) -> None:
-    """Let the gradients and updates of a branch, in which a loss is minimized, run after it."""
+    """Append the gradients and updates of a loss minimized in a branch to run after the branch."""
     program, outputs = body.program, forward.outputs["Out"]
     block = program.block(body.backward_block_idx)
     with program._backward_role_guard():
@@ -124,10 +125,10 @@ def _append_training(forward: Operator, body: Block) -> None:
 
 
 class Switch:
-    """Of several blocks of layers, run the first whose condition holds.
+    """Of several blocks of layers, runs the first whose condition is true.
 
     Args:
-        name: accepted for fluid's sake.
+        name: ignored; accepted for compatibility.
 
     Example:
         >>> import dpexec as fluid
@@ -172,7 +173,7 @@ class Switch:
             self.inside_scope = False
 
     def case(self, condition: Variable) -> contextlib.AbstractContextManager[Block]:
-        """The layers of a ``with`` block run if ``condition`` is the first that holds.
+        """The layers created in this ``with`` block run if ``condition`` is the first true one.
 
         Args:
             condition: bool, one element.
@@ -194,10 +195,10 @@ class Switch:
         return ConditionalBlock([taken], is_scalar_condition=True).block()
 
     def default(self) -> contextlib.AbstractContextManager[Block]:
-        """The layers of a ``with`` block run if no condition holds.
+        """The layers created in this ``with`` block run if no condition is true.
 
         Raises:
-            ValueError: there is no case before.
+            ValueError: there is no earlier case.
         """
         if not self.pre_not_conditions:
             raise ValueError("there should be at least one condition")
@@ -208,16 +209,16 @@ class Switch:
 
 
 class While:
-    """Repeat the layers that are added inside ``with loop.block():`` while a condition holds.
+    """Repeats the layers created inside ``with loop.block():`` while a condition is true.
 
-    They may write variables of the blocks around, and must write the condition. Gradients flow
-    through all rounds; afterwards, counters that ``increment`` changes in place have the values
-    from before the loop, as in the real Paddle.
+    The layers may write variables of enclosing blocks, and must write the condition. Gradients flow
+    through all iterations. After the backward pass, counters that ``increment`` changes in place
+    have their values from before the loop again, as in the real Paddle.
 
     Args:
-        cond: bool, one element; evaluated before every round.
-        is_test: accepted for fluid's sake.
-        name: accepted for fluid's sake.
+        cond: bool, one element; evaluated before every iteration.
+        is_test: ignored; accepted for compatibility.
+        name: ignored; accepted for compatibility.
 
     Raises:
         TypeError: ``cond`` is no bool variable with one element.
@@ -245,7 +246,7 @@ class While:
 
     @whole_block
     def block(self) -> Iterator[Block]:
-        """Build into the loop; if the block raises, the program is as before it.
+        """Add layers to the loop; if an exception is raised inside, the program is restored.
 
         Raises:
             EnforceNotMet: nothing inside writes the condition, so that the loop would never end.
@@ -287,23 +288,24 @@ def while_loop(
     is_test: bool = False,
     name: str | None = None,
 ) -> Sequence[Any]:
-    """Repeat ``loop_vars = body(*loop_vars)`` while ``cond(*loop_vars)`` holds.
+    """Repeat ``loop_vars = body(*loop_vars)`` while ``cond(*loop_vars)`` is true.
 
-    Gradients flow through all rounds, as with :class:`While`.
+    Gradients flow through all iterations, as with :class:`While`.
 
     Args:
-        cond: gives a bool variable with one element.
-        body: gives as many variables as there are, arranged alike: one, or several in a list.
-        loop_vars: variables, or lists, tuples and dicts of them; they take the values.
-        is_test: accepted for fluid's sake.
-        name: accepted for fluid's sake.
+        cond: function that returns a bool variable with one element.
+        body: function that returns new values in the structure of ``loop_vars``: one variable, or a
+            list.
+        loop_vars: variables, or lists, tuples and dicts of them; overwritten in every iteration.
+        is_test: ignored; accepted for compatibility.
+        name: ignored; accepted for compatibility.
 
     Returns:
         ``loop_vars``.
 
     Raises:
-        TypeError: an argument, or what ``cond`` gives, is of a wrong type.
-        ValueError: there are no ``loop_vars``, or ``body`` gives something else.
+        TypeError: an argument or the result of ``cond`` has the wrong type.
+        ValueError: there are no ``loop_vars``, or the results of ``body`` have another structure.
 
     Source: ``fluid.layers.while_loop``.
     """

@@ -22,12 +22,12 @@ def crop(
     offsets: Sequence[int] | Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The section of a tensor that begins at ``offsets`` and has a shape.
+    """The section of a tensor with a given shape that begins at ``offsets``.
 
     Args:
         x: float32.
-        shape: numbers, or a variable of this shape.
-        offsets: numbers, or a variable that holds them; 0 by default.
+        shape: numbers, or a variable whose shape is used.
+        offsets: numbers, or a variable with all offsets; 0 by default.
         name: prefix of names.
 
     Returns:
@@ -54,11 +54,11 @@ def crop_tensor(
     offsets: Numbers | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The section of a tensor that begins at ``offsets`` and has a shape.
+    """The section of a tensor with a given shape that begins at ``offsets``.
 
     Args:
         x: float32, float64, int32 or int64.
-        shape: numbers, variables with one, or a variable with all; -1 for what is left.
+        shape: numbers, one-element variables, or a variable with all sizes; -1 for the rest.
         offsets: likewise, without -1; 0 by default.
         name: prefix of names.
 
@@ -67,7 +67,7 @@ def crop_tensor(
 
     Raises:
         TypeError: a number is not an integer.
-        ValueError: a number cannot be.
+        ValueError: a number is out of range.
     """
     check_variable_and_dtype(x, "x", NO_HALF, "crop_tensor")
     check_type(shape, "shape", (list, tuple, Variable), "crop_tensor")
@@ -99,18 +99,18 @@ def _check_numbers(values: Any, name: str, allowed: Any) -> None:
 def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
     """A section of every sample, at a random place.
 
-    The seed goes on from run to run in a persistable variable, which the startup program makes.
+    The seed advances from run to run in a persistable variable, which the startup program sets.
 
     Args:
         x: float32, float64, uint8, int16 or int32; any shape.
         shape: the size of the section in the last dimensions.
-        seed: where random numbers start; or an int64 variable to use instead.
+        seed: the first seed, or an int64 variable to use instead.
 
     Returns:
         The last dimensions replaced by ``shape``. Source: Paddle op ``random_crop``.
 
     Raises:
-        ValueError: the seed is neither.
+        ValueError: the seed is neither a number nor a variable.
     """
     numbers = ("float32", "float64", "uint8", "int16", "int32")
     check_variable_and_dtype(x, "x", numbers, "random_crop")

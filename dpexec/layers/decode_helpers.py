@@ -1,4 +1,4 @@
-"""Helpers of ``BasicDecoder``: how ids are chosen in a step, and what goes into the next one."""
+"""Helpers of ``BasicDecoder``: they choose the ids of a step and the inputs of the next step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class DecodeHelper:
-    """What chooses ids, and the inputs of the next step: subclasses define it.
+    """Base class: chooses the ids of a step and the inputs of the next step.
 
     Source: ``fluid.layers.DecodeHelper``.
     """
@@ -38,31 +38,31 @@ class DecodeHelper:
         raise NotImplementedError
 
     def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
-        """The ids that are chosen in a step, int64 ``(rows,)``.
+        """Choose the ids of a step, int64 ``(rows,)``.
 
         Args:
             time: number of the step, int64 ``(1,)``.
             outputs: scores of all ids, ``(rows, ids)``.
-            states: of the cell.
+            states: states of the cell.
         """
         raise NotImplementedError
 
     def next_inputs(
         self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
-        """Which rows are done, bool ``(rows,)``; the inputs and states of the next step.
+        """Which rows are done, bool ``(rows,)``, and the inputs and states of the next step.
 
         Args:
             time: number of the step, int64 ``(1,)``.
             outputs: scores of all ids, ``(rows, ids)``.
-            states: of the cell.
+            states: states of the cell.
             sample_ids: from :meth:`sample`.
         """
         raise NotImplementedError
 
 
 class _HighestScore(DecodeHelper):
-    """What chooses the id with the highest score."""
+    """Chooses the id with the highest score."""
 
     def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
         """The ids of the highest scores, int64 ``(rows,)``.
@@ -70,18 +70,18 @@ class _HighestScore(DecodeHelper):
         Args:
             time: number of the step, int64 ``(1,)``.
             outputs: scores of all ids, ``(rows, ids)``.
-            states: of the cell.
+            states: states of the cell.
         """
         return argmax(outputs, axis=-1)
 
 
 class TrainingHelper(_HighestScore):
-    """The inputs of all steps are known: those of the sequences to learn.
+    """Teacher forcing: the inputs of all steps are the sequences to learn.
 
     Args:
         inputs: ``(rows, steps, ...)``, or a structure of such variables.
-        sequence_length: ``(rows,)``: how many steps of each row there are.
-        time_major: whether the inputs are ``(steps, rows, ...)``.
+        sequence_length: ``(rows,)``: number of steps of each row.
+        time_major: whether the inputs have the layout ``(steps, rows, ...)``.
 
     Source: ``fluid.layers.TrainingHelper``.
     """
@@ -99,7 +99,7 @@ class TrainingHelper(_HighestScore):
         return pad(x, paddings=[*before, 0, 1, *behind])
 
     def initialize(self) -> tuple[Any, Variable]:
-        """Inputs of the first step, and which rows have none, bool ``(rows,)``."""
+        """Inputs of the first step, and which rows have no steps, bool ``(rows,)``."""
         none = fill_constant(shape=[1], dtype=self.sequence_length.dtype, value=0)
         finished = equal(self.sequence_length, none)
         return mapped(lambda x: x[0] if self.time_major else x[:, 0], self.inputs), finished
@@ -107,12 +107,12 @@ class TrainingHelper(_HighestScore):
     def next_inputs(
         self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
-        """Which rows are done, bool ``(rows,)``; the inputs of the next step; the states.
+        """Which rows are done, bool ``(rows,)``, the inputs of the next step, and the states.
 
         Args:
             time: number of the step, int64 ``(1,)``.
             outputs: scores of all ids, ``(rows, ids)``.
-            states: of the cell.
+            states: states of the cell.
             sample_ids: from :meth:`sample`.
         """
         if time.dtype != VarType.INT32:
@@ -131,11 +131,11 @@ class TrainingHelper(_HighestScore):
 
 
 class GreedyEmbeddingHelper(_HighestScore):
-    """The id with the highest score goes in next, looked up in a table.
+    """Greedy decoding: the next input is the embedding of the id with the highest score.
 
     Args:
-        embedding_fn: makes inputs of ids ``(rows,)``, such as ``fluid.embedding``.
-        start_tokens: ids that go in first, int64 ``(rows,)``.
+        embedding_fn: turns ids ``(rows,)`` into inputs, such as ``fluid.embedding``.
+        start_tokens: the first ids, int64 ``(rows,)``.
         end_token: the id that ends a row.
 
     Raises:
@@ -156,7 +156,7 @@ class GreedyEmbeddingHelper(_HighestScore):
         self.end_token = fill_constant(shape=[1], dtype="int64", value=end_token)
 
     def initialize(self) -> tuple[Any, Variable]:
-        """Inputs of the first step; no row is done, bool ``(rows,)``."""
+        """Inputs of the first step, and which rows are done (none), bool ``(rows,)``."""
         finished = fill_constant_batch_size_like(
             input=self.start_tokens, shape=[-1], dtype="bool", value=False, force_cpu=True
         )
@@ -165,26 +165,26 @@ class GreedyEmbeddingHelper(_HighestScore):
     def next_inputs(
         self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
-        """Which rows are done, bool ``(rows,)``; the ids as inputs; the states.
+        """Which rows are done, bool ``(rows,)``, the embedded ids as inputs, and the states.
 
         Args:
             time: number of the step, int64 ``(1,)``.
             outputs: scores of all ids, ``(rows, ids)``.
-            states: of the cell.
+            states: states of the cell.
             sample_ids: from :meth:`sample`.
         """
         return equal(sample_ids, self.end_token), self.embedding_fn(sample_ids), states
 
 
 class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-    """An id goes in next that is drawn with the probabilities ``softmax(scores / temperature)``.
+    """Sampling: the next id is drawn with the probabilities ``softmax(scores / temperature)``.
 
     Args:
-        embedding_fn: makes inputs of ids ``(rows,)``, such as ``fluid.embedding``.
-        start_tokens: ids that go in first, int64 ``(rows,)``.
+        embedding_fn: turns ids ``(rows,)`` into inputs, such as ``fluid.embedding``.
+        start_tokens: the first ids, int64 ``(rows,)``.
         end_token: the id that ends a row.
-        softmax_temperature: above 0: the higher, the more random; 1 by default.
-        seed: the same numbers in every run; others each time by default.
+        softmax_temperature: above 0; higher values are more random. 1 by default.
+        seed: makes every run draw the same numbers; by default each run draws new ones.
 
     Source: ``fluid.layers.SampleEmbeddingHelper``.
     """
@@ -206,12 +206,12 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         self.seed = seed
 
     def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
-        """Ids that are drawn, int64 ``(rows,)``.
+        """Draw the ids of a step, int64 ``(rows,)``.
 
         Args:
             time: number of the step, int64 ``(1,)``.
             outputs: scores of all ids, ``(rows, ids)``.
-            states: of the cell.
+            states: states of the cell.
         """
         scores = outputs
         if self.softmax_temperature is not None:

@@ -1,4 +1,4 @@
-"""Decoders, which make sequences step by step, and the loop that runs them until all are done."""
+"""Decoders, which generate sequences step by step, and the loop that runs them."""
 
 from __future__ import annotations
 
@@ -30,58 +30,58 @@ __all__ = ["BasicDecoder", "Decoder", "dynamic_decode"]
 
 
 class Decoder:
-    """What is done in every step of :func:`dynamic_decode`: subclasses define it.
+    """Base class: one step of :func:`dynamic_decode`.
 
     Source: ``fluid.layers.Decoder``.
     """
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
-        """Inputs and states of the first step, and which rows are done before it (bool).
+        """Inputs and states of the first step, and which rows are done already (bool).
 
         Args:
-            inits: what was passed to :func:`dynamic_decode`.
+            inits: the argument of :func:`dynamic_decode`.
         """
         raise NotImplementedError
 
     def step(
         self, time: Variable, inputs: Any, states: Any, **kwargs: Any
     ) -> tuple[Any, Any, Any, Variable]:
-        """Outputs of a step; states and inputs of the next one; which rows are done (bool).
+        """Outputs of a step, states and inputs of the next step, and which rows are done (bool).
 
         Args:
             time: number of the step, int64 ``(1,)``.
-            inputs: of the step.
-            states: as the step before left them.
-            kwargs: what else was passed to :func:`dynamic_decode`.
+            inputs: inputs of the step.
+            states: states after the previous step.
+            kwargs: further arguments of :func:`dynamic_decode`.
         """
         raise NotImplementedError
 
     def finalize(
         self, outputs: Any, final_states: Any, sequence_lengths: Variable
     ) -> tuple[Any, Any]:
-        """What becomes of the outputs and of the last states; as they are if it is not defined.
+        """Convert the outputs and the last states; without this method they stay as they are.
 
         Args:
-            outputs: of all steps, ``(steps, rows, ...)``.
-            final_states: after the last step.
-            sequence_lengths: of all rows, int64.
+            outputs: outputs of all steps, ``(steps, rows, ...)``.
+            final_states: states after the last step.
+            sequence_lengths: lengths of all rows, int64.
         """
         raise NotImplementedError
 
 
 class BasicDecoder(Decoder):
-    """A cell, whose outputs a helper makes the next inputs of.
+    """Runs a cell; a helper turns its outputs into the next inputs.
 
     Args:
         cell: computes outputs and states.
-        helper: chooses ids by the outputs, and says what goes in next.
-        output_fn: applied to what the cell gives.
+        helper: chooses ids from the outputs, and the next inputs.
+        output_fn: applied to the cell's outputs.
 
     Source: ``fluid.layers.BasicDecoder``.
     """
 
     class OutputWrapper(NamedTuple):
-        """Outputs of a step: of the cell, and the ids that were chosen by them."""
+        """Outputs of a step: the cell's outputs, and the ids chosen from them."""
 
         cell_outputs: Any
         sample_ids: Any
@@ -92,10 +92,10 @@ class BasicDecoder(Decoder):
         self.output_fn = output_fn
 
     def initialize(self, initial_cell_states: Any) -> tuple[Any, Any, Variable]:
-        """Inputs of the first step, the states, and which rows are done before it (bool).
+        """Inputs of the first step, the states, and which rows are done already (bool).
 
         Args:
-            initial_cell_states: what the cell begins with.
+            initial_cell_states: initial states of the cell.
         """
         initial_inputs, initial_finished = self.helper.initialize()
         return initial_inputs, initial_cell_states, initial_finished
@@ -103,12 +103,12 @@ class BasicDecoder(Decoder):
     def step(
         self, time: Variable, inputs: Any, states: Any, **kwargs: Any
     ) -> tuple[Any, Any, Any, Variable]:
-        """Outputs of a step; states and inputs of the next one; which rows are done (bool).
+        """Outputs of a step, states and inputs of the next step, and which rows are done (bool).
 
         Args:
             time: number of the step, int64 ``(1,)``.
-            inputs: of the step.
-            states: of the cell.
+            inputs: inputs of the step.
+            states: states of the cell.
             kwargs: passed to the cell.
         """
         outputs, states = self.cell(inputs, states, **kwargs)
@@ -134,18 +134,19 @@ def dynamic_decode(
     """Repeat the step of a decoder until all rows are done.
 
     Args:
-        decoder: what is repeated.
+        decoder: the decoder to run.
         inits: passed to ``decoder.initialize``.
-        max_step_num: end after one step more than this, whatever is done.
-        output_time_major: whether the outputs are ``(steps, rows, ...)``.
-        impute_finished: whether states of rows that are done stay as they are.
-        is_test: keep nothing for gradients.
-        return_length: whether the lengths are returned, too.
+        max_step_num: end after ``max_step_num + 1`` steps at the latest.
+        output_time_major: whether the outputs have the layout ``(steps, rows, ...)``.
+        impute_finished: whether to keep the states of finished rows unchanged.
+        is_test: save memory by keeping no values for gradients.
+        return_length: whether to return the lengths, too.
         kwargs: passed to ``decoder.step``.
 
     Returns:
-        The outputs of all steps, ``(rows, steps, ...)`` each, or what ``decoder.finalize`` makes of
-        them; the last states; with ``return_length`` the lengths of all rows, int64.
+        The outputs of all steps, ``(rows, steps, ...)`` each, or the outputs that
+        ``decoder.finalize`` returns; the last states; with ``return_length`` the rows' lengths,
+        int64.
 
     Source: ``fluid.layers.dynamic_decode``.
     """
@@ -163,14 +164,14 @@ def dynamic_decode(
 class _Loop:
     """The loop of :func:`dynamic_decode`.
 
-    For gradients the inputs and states of every step are entries of arrays; for a test they are
-    overwritten.
+    For gradients, the inputs and states of every step are stored in arrays; with ``is_test`` they
+    are overwritten.
 
     Args:
-        decoder: what is repeated.
+        decoder: the decoder to run.
         inits: passed to ``decoder.initialize``.
-        most: number of the last step at most.
-        is_test: keep nothing for gradients.
+        most: largest possible number of the last step.
+        is_test: save memory by keeping no values for gradients.
     """
 
     def __init__(self, decoder: Decoder, inits: Any, most: int | None, is_test: bool) -> None:
@@ -189,7 +190,7 @@ class _Loop:
             self._inputs, self._states = mapped(self._written, [self._inputs, self._states])
 
     def step(self, impute_finished: bool, kwargs: dict[str, Any]) -> None:
-        """A round, built in the block of the loop."""
+        """One iteration, built in the block of the loop."""
         inputs, states = mapped(self._now, [self._inputs, self._states])
         outputs, next_states, next_inputs, finished = self._decoder.step(
             self._time, inputs, states, **kwargs
@@ -227,7 +228,7 @@ class _Loop:
             array_write(value, i=self._time, array=target)
 
     def _decide(self) -> None:
-        """Whether there is another round."""
+        """Compute whether there is another iteration."""
         all_done = reduce_all(self._finished)
         if self._most is None:
             logical_not(all_done, self._going)
@@ -236,7 +237,7 @@ class _Loop:
             logical_and(some_left, less_equal(self._time, self._most), self._going)
 
     def _kept(self, state: Variable, new_state: Variable) -> Variable:
-        """The new state of rows that go on, the old one of those that are done."""
+        """The new state of unfinished rows, and the old state of finished ones."""
         kind, mask = state.dtype, self._finished
         if kind == VarType.BOOL:
             state, new_state = cast(state, "float32"), cast(new_state, "float32")
@@ -249,7 +250,7 @@ class _Loop:
 
 
 def _array_around(dtype: Any) -> Variable:
-    """An array in the block around the current one."""
+    """An array in the block that encloses the current one."""
     program = default_main_program()
     inside = program.current_block_idx
     program._rollback()

@@ -1,6 +1,6 @@
-"""Single-shot detection: predictions at every prior box, their loss, and what is found.
+"""Single-shot detection: predictions at prior boxes, their loss, and the detected objects.
 
-Also fluid's name of the module for all layers of object detection.
+In fluid this module holds all layers of object detection.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ def detection_output(
     nms_eta: float = 1.0,
     return_index: bool = False,
 ) -> Variable | tuple[Variable, Variable]:
-    """The objects that a single-shot detector found.
+    """The objects detected by a single-shot detector.
 
     Args:
         loc: predicted boxes relative to prior boxes, ``(N, M, 4)``.
         scores: predictions of classes before softmax, ``(N, M, classes)``.
         prior_box: ``(M, 4)``.
-        prior_box_var: variances of them, ``(M, 4)``.
-        background_label: the class of what is no object. The original always takes 0.
-        nms_threshold: shared by covered area above which a box covers another.
-        nms_top_k: boxes of a class that come into question; -1 for all.
-        keep_top_k: boxes of an image that are kept; -1 for all.
+        prior_box_var: variances of the prior boxes, ``(M, 4)``.
+        background_label: the background class. The original always uses 0.
+        nms_threshold: intersection over union above which a box covers another.
+        nms_top_k: number of best boxes per class to consider; -1 for all.
+        keep_top_k: number of boxes to keep per image; -1 for all.
         score_threshold: boxes with this score or less are left out.
-        nms_eta: as for :func:`multiclass_nms`. The original always takes 1.
-        return_index: whether to return numbers of boxes, too.
+        nms_eta: as for :func:`multiclass_nms`. The original always uses 1.
+        return_index: whether to return the boxes' indices, too.
 
     Returns:
-        Rows of label, score and box, ``(found, 6)``, whose sequences are the images; one row of
-        one number, -1, if nothing is found. With ``return_index`` also the numbers of the boxes,
-        int32 ``(found, 1)``, and no row if nothing is found. Source: Paddle ops ``box_coder``,
-        ``multiclass_nms``, ``multiclass_nms2``; Liu and others, 2016 (SSD).
+        Rows of label, score and box, ``(found, 6)``, one sequence per image; one row with the
+        single number -1 if nothing is found. With ``return_index`` also the boxes' indices, int32
+        ``(found, 1)``; then there are no rows if nothing is found. Source: Paddle ops
+        ``box_coder``, ``multiclass_nms``, ``multiclass_nms2``; Liu and others, 2016 (SSD).
     """
     boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
     likely = transpose(softmax(scores), [0, 2, 1])
@@ -90,19 +90,19 @@ def detection_map(
     out_states: Sequence[Variable] | None = None,
     ap_version: str = "integral",
 ) -> Variable:
-    """Mean average precision; like the original, in ``layers.detection`` alone.
+    """Mean average precision; only in ``layers.detection``, as in fluid.
 
     Args:
-        detect_res: rows of label, score and box, ``(found, 6)``; the images are its sequences.
-        label: rows of label, whether it is difficult (or not at all), and box, ``(objects, 6)``
-            or ``(objects, 5)``, likewise.
+        detect_res: rows of label, score and box, ``(found, 6)``, one sequence per image.
+        label: rows of label, optionally 1 for difficult objects, and box: ``(objects, 6)`` or
+            ``(objects, 5)``, one sequence per image.
         class_num: number of classes.
-        background_label: accepted for fluid's sake: classes without objects do not count.
-        overlap_threshold: shared by covered area above which a detection is right.
+        background_label: ignored; accepted for compatibility. Classes without objects do not count.
+        overlap_threshold: intersection over union above which a detection is right.
         evaluate_difficult: whether difficult objects count.
-        has_state: int32 ``(1,)``: whether ``input_states`` count; 0 for no.
-        input_states: what earlier batches gave: objects per class, right and wrong detections.
-        out_states: variables that get the same after this batch.
+        has_state: int32 ``(1,)``: 0 to ignore ``input_states``.
+        input_states: counts of earlier batches: objects per class, right and wrong detections.
+        out_states: variables for the same counts after this batch.
         ap_version: ``"integral"`` or ``"11point"``.
 
     Returns:
@@ -151,31 +151,32 @@ def ssd_loss(
     normalize: bool = True,
     sample_size: int | None = None,
 ) -> Variable:
-    """The loss of a single-shot detector: of boxes where there are objects, and of classes.
+    """The loss of a single-shot detector: of boxes matched with objects, and of classes.
 
     Args:
         location: predicted boxes relative to prior boxes, ``(N, M, 4)``.
         confidence: predictions of classes before softmax, ``(N, M, classes)``.
-        gt_box: the objects' boxes, ``(objects, 4)``, one level of sequences: the images.
-        gt_label: their classes, ``(objects, 1)`` with the same sequences.
+        gt_box: the objects' boxes, ``(objects, 4)``, one sequence per image.
+        gt_label: the objects' classes, ``(objects, 1)`` with the same sequences.
         prior_box: ``(M, 4)``.
-        prior_box_var: variances of them, ``(M, 4)``; must be given, though fluid has a default.
-        background_label: the class of what is no object.
-        overlap_threshold: shared by covered area from which a prior box is an object's.
-        neg_pos_ratio: how many predictions without object count, by those with one.
-        neg_overlap: shared by covered area below which they count.
-        loc_loss_weight: of the loss of boxes.
-        conf_loss_weight: of the loss of classes.
+        prior_box_var: variances of the prior boxes, ``(M, 4)``; required, although optional in
+            fluid.
+        background_label: the background class.
+        overlap_threshold: least intersection over union that matches a prior box with an object.
+        neg_pos_ratio: number of negative predictions that count, per positive one.
+        neg_overlap: intersection over union below which a prediction can be negative.
+        loc_loss_weight: weight of the loss of boxes.
+        conf_loss_weight: weight of the loss of classes.
         match_type: as for :func:`bipartite_match`.
-        mining_type: ``"max_negative"``, those of greatest loss count, is all there is.
+        mining_type: only ``"max_negative"``: the negative predictions with the greatest loss count.
         normalize: whether to divide by the number of predictions with an object.
-        sample_size: accepted for fluid's sake: of another way to choose.
+        sample_size: ignored; it belongs to a mining type that is not supported.
 
     Returns:
         ``(N, 1)``. Source: Liu and others, 2016 (SSD).
 
     Raises:
-        ValueError: ``mining_type`` is another one.
+        ValueError: ``mining_type`` has another value.
     """
     if mining_type != "max_negative":
         raise ValueError(f"mining_type must be 'max_negative', but is {mining_type!r}")
@@ -213,7 +214,7 @@ def ssd_loss(
 
 
 def _constant(variable: Variable) -> Variable:
-    """The same variable, at which gradients stop."""
+    """The same variable; gradients stop there."""
     variable.stop_gradient = True
     return variable
 
@@ -221,7 +222,7 @@ def _constant(variable: Variable) -> Variable:
 def _mined(
     losses: Variable, matches: Variable, scores: Variable, attrs: dict[str, Any]
 ) -> tuple[Variable, Variable]:
-    """Predictions without object that are to count, and matches that still do."""
+    """Negative predictions that count, and the updated matches."""
     inputs = {"ClsLoss": losses, "MatchIndices": matches, "MatchDist": scores}
     dtypes = {"NegIndices": "int32", "UpdatedMatchIndices": "int32"}
     helper = LayerHelper("ssd_loss")
@@ -252,30 +253,31 @@ def multi_box_head(
     name: str | None = None,
     min_max_aspect_ratios_order: bool = False,
 ) -> tuple[Variable, Variable, Variable, Variable]:
-    """Boxes and classes predicted by convolutions on several maps of features.
+    """Boxes and classes predicted by convolutions on several feature maps.
 
     Args:
-        inputs: maps, ``(N, C, H, W)`` each.
+        inputs: feature maps, ``(N, C, H, W)`` each.
         image: ``(N, C, H', W')``; only its size counts.
-        base_size: of the image; sizes follow from it and from ratios where none are given.
-        num_classes: background included.
-        aspect_ratios: for each map one ratio or several, width by height.
+        base_size: size of the image; box sizes that are not given are derived from it and the
+            ratios.
+        num_classes: number of classes, with the background.
+        aspect_ratios: one or several ratios for each map, width by height.
         min_ratio: size of boxes on the second map, in percent of ``base_size``.
-        max_ratio: likewise, on the last one.
-        min_sizes: for each map one size or several, in pixels.
+        max_ratio: size of boxes on the last map, in percent of ``base_size``.
+        min_sizes: one or several sizes for each map, in pixels.
         max_sizes: likewise.
-        steps: for each map the pixels between positions.
-        step_w: likewise, across alone.
-        step_h: likewise, down alone.
-        offset: as for :func:`prior_box`, like what follows.
-        variance: of the four numbers of a box.
-        flip: whether the inverses are ratios, too.
-        clip: whether boxes end where the image ends.
-        kernel_size: of the convolutions.
-        pad: of the convolutions.
-        stride: of the convolutions.
-        name: accepted for fluid's sake.
-        min_max_aspect_ratios_order: whether the squares come first.
+        steps: pixels between positions, for each map.
+        step_w: horizontal pixels between positions, for each map.
+        step_h: vertical pixels between positions, for each map.
+        offset: as for :func:`prior_box`.
+        variance: variances of the four coordinates of a box.
+        flip: whether to use the inverse of each ratio, too.
+        clip: whether to clip boxes to the image.
+        kernel_size: kernel size of the convolutions.
+        pad: padding of the convolutions.
+        stride: stride of the convolutions.
+        name: ignored; accepted for compatibility.
+        min_max_aspect_ratios_order: whether square boxes come first.
 
     Returns:
         Boxes ``(N, M, 4)``, classes ``(N, M, num_classes)``, prior boxes and their variances
@@ -326,7 +328,7 @@ def multi_box_head(
 def _sizes(
     maps: int, base_size: float, min_ratio: int | None, max_ratio: int | None
 ) -> tuple[list[float], list[float]]:
-    """Sizes of boxes that grow from map to map, and of the next greater ones."""
+    """Minimum and maximum box sizes per map, growing from map to map."""
     if min_ratio is None or max_ratio is None:
         raise ValueError("multi_box_head needs min_sizes and max_sizes, or min_ratio and max_ratio")
     step = math.floor((max_ratio - min_ratio) / (maps - 2))

@@ -1,4 +1,4 @@
-"""``fluid.layers.device``: the devices that a ParallelDo runs on."""
+"""``fluid.layers.device``: the devices of a ParallelDo."""
 
 from dpexec.layers.parallel_do import get_places
 

@@ -28,10 +28,10 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 def _are_variables(*values: Any) -> bool:
-    """Whether all are variables.
+    """Whether all values are variables.
 
     Raises:
-        ValueError: some are and some are not.
+        ValueError: some values are variables and some are not.
     """
     found = [isinstance(value, Variable) for value in values]
     if any(found) and not all(found):
@@ -40,7 +40,7 @@ def _are_variables(*values: Any) -> bool:
 
 
 def _constants(*values: Any) -> list[Variable]:
-    """Numbers as float32 variables of one shape."""
+    """Numbers as float32 constants of one common shape."""
     arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, "float32")) for v in values))
     made = []
     for array in arrays:
@@ -59,7 +59,7 @@ class Distribution:
     """Base class of distributions."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Variable:
-        """Values that are drawn."""
+        """Random samples."""
         raise NotImplementedError(f"{type(self).__name__} has no sample")
 
     def entropy(self) -> Variable:
@@ -76,7 +76,7 @@ class Distribution:
 
 
 class _TwoParameters(Distribution):
-    """Takes two parameters: numbers, arrays, lists, or variables."""
+    """A distribution with two parameters: numbers, arrays, lists, or variables."""
 
     def _take(self, first: Any, second: Any, names: tuple[str, str]) -> tuple[Variable, Variable]:
         for value, name in zip((first, second), names, strict=True):
@@ -91,11 +91,11 @@ class _TwoParameters(Distribution):
 class Uniform(_TwoParameters):
     """Uniform numbers in ``[low, high)``.
 
-    The original's samples for constant bounds begin at ``2 * low - high``.
+    In the original, samples for constant bounds are drawn from ``2 * low - high`` on.
 
     Args:
         low: lower end; float, array, list or variable.
-        high: upper end, of the same kind.
+        high: upper end, of the same type as ``low``.
 
     Source: ``fluid.layers.Uniform``.
     """
@@ -107,8 +107,8 @@ class Uniform(_TwoParameters):
         """Random numbers.
 
         Args:
-            shape: put in front of the shape of the bounds.
-            seed: the same numbers in every run; 0 for others each time.
+            shape: leading dimensions, in front of the shape of the bounds.
+            seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
         """
         _check_sample(shape, seed)
         batch = list((self.low + self.high).shape)
@@ -142,7 +142,7 @@ class Normal(_TwoParameters):
 
     Args:
         loc: mean; float, array, list or variable.
-        scale: standard deviation, of the same kind.
+        scale: standard deviation, of the same type as ``loc``.
 
     Source: ``fluid.layers.Normal``.
     """
@@ -154,8 +154,8 @@ class Normal(_TwoParameters):
         """Random numbers.
 
         Args:
-            shape: put in front of the shape of the parameters.
-            seed: the same numbers in every run; 0 for others each time.
+            shape: leading dimensions, in front of the shape of the parameters.
+            seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
         """
         _check_sample(shape, seed)
         batch = list((self.loc + self.scale).shape)
@@ -185,7 +185,7 @@ class Normal(_TwoParameters):
         return -1.0 * square / (2.0 * variance) - log_scale - _HALF_LOG_TWO_PI
 
     def kl_divergence(self, other: Normal) -> Variable:
-        """The divergence of Kullback and Leibler from another normal distribution."""
+        """The Kullback-Leibler divergence from another normal distribution."""
         check_type(other, "other", Normal, "kl_divergence")
         ratio = self.scale / other.scale
         ratio = ratio * ratio
@@ -211,7 +211,7 @@ class Categorical(Distribution):
         return self.logits - reduce_max(self.logits, dim=-1, keep_dim=True)
 
     def kl_divergence(self, other: Categorical) -> Variable:
-        """The divergence of Kullback and Leibler from another one, ``(..., 1)``."""
+        """The Kullback-Leibler divergence from another distribution, ``(..., 1)``."""
         check_type(other, "other", Categorical, "kl_divergence")
         logits, others = self._centred(), other._centred()
         weights, other_weights = _exp(logits), _exp(others)
@@ -235,7 +235,8 @@ class MultivariateNormalDiag(Distribution):
 
     Args:
         loc: means ``(k,)``; array, list or variable.
-        scale: the covariance matrix ``(k, k)``, zero outside its diagonal; of the same kind.
+        scale: the covariance matrix ``(k, k)``, zero outside its diagonal; of the same type as
+            ``loc``.
 
     Source: ``fluid.layers.MultivariateNormalDiag``.
     """
@@ -266,7 +267,7 @@ class MultivariateNormalDiag(Distribution):
         return 0.5 * (size + _log(self._determinant(self.scale)))
 
     def kl_divergence(self, other: MultivariateNormalDiag) -> Variable:
-        """The divergence of Kullback and Leibler from another one."""
+        """The Kullback-Leibler divergence from another distribution."""
         check_type(other, "other", MultivariateNormalDiag, "kl_divergence")
         trace = reduce_sum(self._inverse(other.scale) * self.scale)
         scaled = matmul(other.loc - self.loc, self._inverse(other.scale))

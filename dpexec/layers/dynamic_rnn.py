@@ -1,4 +1,4 @@
-"""``DynamicRNN``: layers that run once per time step, over sequences of different lengths."""
+"""``DynamicRNN``: layers repeated for every time step of sequences of different lengths."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class _Status(Enum):
 class DynamicRNN:
     """A recurrent net: layers that run once per time step of all sequences of a batch.
 
-    The longest sequences come first, so that in every step those that still run are the first
-    rows. Layers are added inside ``with rnn.block():``; calling the object afterwards gives what
-    :meth:`output` marked, as sequences.
+    Sequences are sorted by length, longest first, so that the unfinished sequences of a step are
+    its first rows. Layers are added inside ``with rnn.block():``; calling the object afterwards
+    returns the variables passed to :meth:`output` as sequences.
 
     Args:
-        name: what its variables are named after.
+        name: prefix of its variables' names.
 
     Example:
         >>> import dpexec as fluid
@@ -82,10 +82,10 @@ class DynamicRNN:
 
     @whole_block
     def block(self) -> Iterator[Block]:
-        """Build into the block of a time step.
+        """Add layers to the block of a time step.
 
         Raises:
-            ValueError: there is one already.
+            ValueError: the block exists already.
         """
         if self._status != _Status.BEFORE:
             raise ValueError("rnn.block() can only be invoke once")
@@ -103,10 +103,10 @@ class DynamicRNN:
         self.outputs += [array_to_lod_tensor(array, table) for array in self._output_arrays]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What :meth:`output` marked: a tensor with sequences, or a list of them.
+        """The variables passed to :meth:`output`: a tensor with sequences, or a list of them.
 
         Raises:
-            ValueError: called inside the block, or before it.
+            ValueError: called inside or before the block.
         """
         if self._status != _Status.AFTER:
             raise ValueError("Output of the dynamic RNN can only be visited outside the rnn block.")
@@ -115,14 +115,14 @@ class DynamicRNN:
     # ---- what goes into a step
 
     def step_input(self, x: Variable, level: int = 0) -> Variable:
-        """The time step of sequences that is this step's.
+        """The current time step of sequences.
 
         Args:
-            x: a tensor with sequences; the first input says how many steps there are.
-            level: which level of sequences to step through; what is below comes as sequences.
+            x: a tensor with sequences; the first input determines the number of steps.
+            level: the level of sequences to step through; finer levels stay sequences.
 
         Returns:
-            ``(sequences that still run, ...)``.
+            ``(unfinished sequences, ...)``.
 
         Raises:
             ValueError: called outside the block.
@@ -142,7 +142,7 @@ class DynamicRNN:
         return array_read(array, self.step_idx)
 
     def _rank(self, parent: Block, x: Variable, level: int) -> None:
-        """Let the sequences of ``x`` say how many steps there are, and who runs in each."""
+        """Let ``x`` determine the number of steps, and the sequences of each step."""
         table = self._outer("lod_rank_table", VarType.LOD_RANK_TABLE)
         table.stop_gradient = True
         parent.append_op("lod_rank_table", {"X": x}, {"Out": table}, {"level": level})
@@ -154,18 +154,18 @@ class DynamicRNN:
         self.lod_rank_table, self.max_seq_len = table, steps
 
     def static_input(self, x: Variable) -> Variable:
-        """What is the same in every step: one row, or sequence, for every sequence.
+        """A value that is the same in every step: one row, or sequence, for every sequence.
 
         Args:
-            x: a tensor with as many rows, or sequences, as there are sequences.
+            x: a tensor with one row, or sequence, for each sequence of the step inputs.
 
         Returns:
-            Those of the sequences that still run, the longest first.
+            The rows, or sequences, of the unfinished sequences, the longest first.
 
         Raises:
             ValueError: called outside the block.
             TypeError: not a variable.
-            RuntimeError: there is no :meth:`step_input` before.
+            RuntimeError: called before the first :meth:`step_input`.
         """
         self._require_inside("static_input")
         if not isinstance(x, Variable):
@@ -191,20 +191,20 @@ class DynamicRNN:
         need_reorder: bool = False,
         dtype: Any = "float32",
     ) -> Variable:
-        """A value that goes from step to step; :meth:`update_memory` says which one is next.
+        """A value carried from step to step; :meth:`update_memory` sets its next value.
 
         Args:
-            init: its value in the first step, a row per sequence.
-            shape: of a row, if there is no ``init``: then all numbers are ``value``.
-            value: those numbers.
-            need_reorder: ``init`` has the order of the batch, not that of the lengths.
+            init: the value in the first step, one row per sequence.
+            shape: shape of a row, if there is no ``init``: then all elements start as ``value``.
+            value: initial value of all elements, if there is no ``init``.
+            need_reorder: ``init`` is in the order of the batch, not sorted by length.
             dtype: element type, if there is no ``init``.
 
         Returns:
-            Its value in this step, ``(sequences that still run, ...)``.
+            The value in this step, ``(unfinished sequences, ...)``.
 
         Raises:
-            ValueError: called outside the block, or before a :meth:`step_input` that it needs.
+            ValueError: called outside the block, or before the :meth:`step_input` that it requires.
             TypeError: ``init`` is no variable.
         """
         self._require_inside("memory")
@@ -228,7 +228,7 @@ class DynamicRNN:
         return now
 
     def _constant(self, shape: Sequence[int], value: float, dtype: Any) -> Variable:
-        """A row of a number for every sequence."""
+        """A row filled with a number for every sequence."""
         if not self._inputs:
             raise ValueError("step_input should be invoked before memory(shape=..., value=...)")
         parent = block_around()
@@ -241,10 +241,10 @@ class DynamicRNN:
         return init
 
     def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
-        """Say what a memory is in the next step.
+        """Set a memory's value for the next step.
 
         Args:
-            ex_mem: what :meth:`memory` returned.
+            ex_mem: the memory, as returned by :meth:`memory`.
             new_mem: its next value, the same shape.
 
         Raises:
@@ -266,10 +266,10 @@ class DynamicRNN:
     # ---- what comes out of a step
 
     def output(self, *outputs: Variable) -> None:
-        """Mark what the net gives, as sequences of the values of all steps.
+        """Mark outputs of the net: their values in all steps become sequences.
 
         Args:
-            outputs: ``(sequences that still run, ...)`` each.
+            outputs: ``(unfinished sequences, ...)`` each.
 
         Raises:
             ValueError: called outside the block.
@@ -288,7 +288,7 @@ class DynamicRNN:
         return block_around().create_var(name=name, type=type, dtype=dtype)
 
     def _zero(self) -> Variable:
-        """The number of the first step."""
+        """The index of the first step."""
         if self.zero_idx is None:
             self.zero_idx = self._outer("zero_idx", dtype="int64")
             attrs = {"shape": [1], "dtype": self.zero_idx.dtype, "value": 0.0, "force_cpu": True}

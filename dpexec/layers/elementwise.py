@@ -1,4 +1,4 @@
-"""Element by element: arithmetic of two tensors, comparisons, logic."""
+"""Elementwise arithmetic of two tensors, comparisons and logic."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def less_than(
 
     Args:
         x: numbers.
-        y: numbers of a shape that fits.
-        force_cpu: accepted for fluid's sake: the result is where the program runs.
+        y: numbers; its shape must be broadcastable to that of ``x``.
+        force_cpu: ignored; the result stays on the device that the program runs on.
         cond: variable that takes the result.
 
     Returns:
@@ -231,7 +231,7 @@ def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Vari
         name: prefix of names.
 
     Returns:
-        Booleans; gradients stop at them. Source: Paddle op ``equal``.
+        Booleans; gradients stop here. Source: Paddle op ``equal``.
     """
     check_type(x, "x", Variable, "elementwise_equal")
     check_type(y, "y", Variable, "elementwise_equal")
@@ -253,10 +253,10 @@ def addcmul(
     Args:
         input: numbers.
         tensor1: numbers of the same data type.
-        tensor2: likewise.
+        tensor2: numbers of the same data type.
         value: a factor; an int for integers.
         out: variable that takes the result.
-        name: accepted for fluid's sake.
+        name: ignored; accepted for compatibility.
 
     Returns:
         The sum. Source: Paddle ops ``elementwise_mul``, ``scale``, ``elementwise_add``.
@@ -280,8 +280,8 @@ def clamp(
 
     Args:
         input: numbers.
-        min: a number, or a variable with one; None for about 0, as in fluid.
-        max: a number, or a variable with one; None for no limit.
+        min: a number, or a one-element variable; None for about 0, as in fluid.
+        max: a number, or a one-element variable; None for no limit.
         output: variable that takes the result.
         name: prefix of names.
 
@@ -305,7 +305,7 @@ def mish(x: Variable, threshold: float = 20, name: str | None = None) -> Variabl
 
     Args:
         x: float32 or float64.
-        threshold: above it ``log(1 + exp(x))`` is taken as ``x``.
+        threshold: above it ``log(1 + exp(x))`` is approximated by ``x``.
         name: prefix of names.
 
     Returns:

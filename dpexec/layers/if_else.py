@@ -1,4 +1,4 @@
-"""``IfElse``: layers for the rows of a batch for which a condition holds, others for the rest."""
+"""``IfElse``: layers for the rows of a batch where a condition is true, others for the rest."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["IfElse"]
 
 
 class IfElse:
-    """Two blocks of layers, each for its rows, or sequences, of a batch.
+    """Two blocks of layers, each for a part of a batch's rows or sequences.
 
     Args:
-        cond: bool ``(n, 1)``: which rows belong to ``true_block``.
-        name: what its variables are named after.
+        cond: bool ``(n, 1)``: True for the rows of ``true_block``.
+        name: prefix of its variables' names.
 
     Raises:
         TypeError: ``cond`` is no variable.
@@ -60,18 +60,18 @@ class IfElse:
         self._outputs: dict[bool, list[Variable]] = {True: [], False: []}
 
     def true_block(self) -> contextlib.AbstractContextManager[Block]:
-        """The layers of a ``with`` block work on the rows for which the condition holds.
+        """The layers of a ``with`` block work on the rows where the condition is true.
 
         Raises:
-            ValueError: called inside a block, or the block marks no output.
+            ValueError: called inside a block, or the block has no output.
         """
         return self._block(True)
 
     def false_block(self) -> contextlib.AbstractContextManager[Block]:
-        """The layers of a ``with`` block work on the rows for which the condition does not hold.
+        """The layers of a ``with`` block work on the rows where the condition is false.
 
         Raises:
-            ValueError: called inside a block, or the block marks no output.
+            ValueError: called inside a block, or the block has no output.
         """
         return self._block(False)
 
@@ -92,7 +92,7 @@ class IfElse:
         """The rows, or sequences, of ``x`` that the block works on.
 
         Args:
-            x: as many rows, or sequences, as the condition has.
+            x: one row, or sequence, for each row of the condition.
 
         Raises:
             ValueError: called outside the blocks.
@@ -110,10 +110,10 @@ class IfElse:
         return true if self._inside else false
 
     def output(self, *outs: Variable) -> None:
-        """Mark results of the block; both blocks mark as many.
+        """Mark results of the block; both blocks must mark the same number.
 
         Args:
-            outs: a row, or sequence, for each that the block works on.
+            outs: variables with one row, or sequence, for each that the block works on.
 
         Raises:
             ValueError: called outside the blocks.
@@ -128,10 +128,10 @@ class IfElse:
             assign(out, outside)
 
     def __call__(self) -> list[Variable]:
-        """What the blocks marked, every row where it was in the batch.
+        """The results of both blocks, merged in the order of the batch's rows.
 
         Raises:
-            ValueError: called inside a block; there is no block; they mark different numbers.
+            ValueError: called inside a block, a block is missing, or the numbers of outputs differ.
         """
         if self._inside is not None:
             raise ValueError("IfElse::__call__ must be out of sub-block")

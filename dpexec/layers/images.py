@@ -54,10 +54,10 @@ def conv2d(
         padding: zeros around the image: one number, ``[height, width]``,
             ``[top, bottom, left, right]``, a pair per dimension, ``"SAME"`` or ``"VALID"``.
         dilation: distance between the points of a filter.
-        groups: channels are split into so many independent convolutions.
+        groups: number of independent convolutions that the channels are split into.
         param_attr: attributes of the filters; by default normal with variance 2 / inputs.
         bias_attr: attributes of the bias; False for none.
-        use_cudnn: accepted for fluid's sake; False selects the depthwise operator where it fits.
+        use_cudnn: False selects the depthwise operator if it applies; otherwise ignored.
         act: name of an activation.
         name: prefix of names.
         data_format: ``"NCHW"`` or ``"NHWC"``.
@@ -95,20 +95,20 @@ def conv2d_transpose(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Transposed convolution: the gradient of a convolution as a layer, to enlarge images.
+    """Transposed convolution (the gradient of a convolution as a layer), to enlarge images.
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
         num_filters: channels of the result.
         output_size: height and width of the result; with it ``filter_size`` can be left out.
         filter_size: height and width of the filters, or one number for both.
-        padding: as for :func:`conv2d`; cut off the result.
+        padding: as for :func:`conv2d`; cut off from the result.
         stride: steps between positions in the result.
         dilation: distance between the points of a filter.
-        groups: channels are split into so many independent convolutions.
+        groups: number of independent convolutions that the channels are split into.
         param_attr: attributes of the filters.
         bias_attr: attributes of the bias; False for none.
-        use_cudnn: accepted for fluid's sake; False selects the depthwise operator where it fits.
+        use_cudnn: False selects the depthwise operator if it applies; otherwise ignored.
         act: name of an activation.
         name: prefix of names.
         data_format: ``"NCHW"`` or ``"NHWC"``.
@@ -142,7 +142,7 @@ def pool2d(
     exclusive: bool = True,
     data_format: str = "NCHW",
 ) -> Variable:
-    """The greatest or the mean element of every window.
+    """Pooling: the maximum or the mean of every window.
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
@@ -151,10 +151,10 @@ def pool2d(
         pool_stride: steps between windows.
         pool_padding: as for :func:`conv2d`.
         global_pooling: one window that covers the image.
-        use_cudnn: accepted for fluid's sake.
-        ceil_mode: let windows begin that do not fit.
+        use_cudnn: ignored; accepted for compatibility.
+        ceil_mode: round the result's size up, so that the last windows may reach beyond the input.
         name: prefix of names.
-        exclusive: leave the padding out of means.
+        exclusive: exclude the padding from means.
         data_format: ``"NCHW"`` or ``"NHWC"``.
 
     Returns:
@@ -177,33 +177,33 @@ def adaptive_pool2d(
     require_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Pooling to a given size of the result.
+    """Pooling with windows chosen to give a result of a given size.
 
     Args:
         input: ``(N, C, H, W)``.
         pool_size: height and width of the result, or one number for both.
         pool_type: ``"max"`` or ``"avg"``.
-        require_index: give the places of the greatest, counted through each image, too.
+        require_index: also return positions of the maxima, counted row by row through each image.
         name: prefix of names.
 
     Returns:
-        ``(N, C, height, width)``, and int32 places. Source: Paddle ops ``pool2d``,
+        ``(N, C, height, width)``, and int32 positions if required. Source: Paddle ops ``pool2d``,
         ``max_pool2d_with_index``.
 
     Raises:
-        ValueError: positions of means are asked for, or the pool type is unknown.
+        ValueError: positions are required of means, or the pool type is unknown.
     """
     return adaptive_pooling(2, input, pool_size, pool_type, require_index, name)
 
 
 def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> Variable:
-    """The greatest of every ``groups`` neighbouring channels.
+    """The maximum of every ``groups`` neighbouring channels.
 
     Args:
         x: ``(N, C, H, W)``, or ``(N, H, W, C)`` with ``axis`` 3 or -1.
-        groups: divides C.
+        groups: number of channels per maximum; must divide C.
         name: prefix of names.
-        axis: where the channels are.
+        axis: axis of the channels.
 
     Returns:
         C divided by ``groups``. Source: Paddle op ``maxout``; Goodfellow and others, 2013.
@@ -231,23 +231,23 @@ def deformable_conv(
     modulated: bool = True,
     name: str | None = None,
 ) -> Variable:
-    """Convolution of images whose window elements are moved, each by itself.
+    """Convolution of images in which every element of a window has its own offset.
 
     Args:
         input: float32 or float64 ``(N, C, H, W)``.
-        offset: ``(N, deformable_groups * kernel elements * 2, H', W')``: rows and columns.
+        offset: ``(N, deformable_groups * kernel elements * 2, H', W')``: rows and columns to move.
         mask: weights ``(N, deformable_groups * kernel elements, H', W')``, if ``modulated``.
         num_filters: channels of the result.
         filter_size: height and width of the filters, or one number for both.
         stride: steps between positions.
         padding: zeros around the image: one number or ``[height, width]``.
         dilation: distance between the points of a filter.
-        groups: channels are split into so many independent convolutions.
-        deformable_groups: groups of channels that have offsets of their own.
-        im2col_step: without effect; the real Paddle is right only where it is 1.
+        groups: number of independent convolutions that the channels are split into.
+        deformable_groups: number of groups of channels with separate offsets.
+        im2col_step: ignored; the real Paddle computes correct results only with 1.
         param_attr: attributes of the filters; by default normal with variance 2 / inputs.
         bias_attr: attributes of the bias; False for none.
-        modulated: whether there is a ``mask``.
+        modulated: whether ``mask`` is used.
         name: prefix of names.
 
     Returns:

@@ -29,12 +29,12 @@ __all__ = [
 
 
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
-    """Rows of ``input`` by number.
+    """Rows of ``input`` by index.
 
     Args:
         input: ``(N, ...)``.
         index: int32 or int64 ``(M,)`` or ``(M, 1)``.
-        overwrite: how the gradient treats repeated rows: the last wins, instead of the sum.
+        overwrite: the gradient of repeated rows is the last one's instead of the sum.
 
     Returns:
         ``(M, ...)``. Source: Paddle op ``gather``.
@@ -48,7 +48,7 @@ def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Vari
 
     Args:
         input: any shape.
-        index: int32 or int64 ``(..., k)``: every last row holds ``k`` coordinates.
+        index: int32 or int64 ``(..., k)``: ``k`` coordinates for each slice.
         name: prefix of names.
 
     Returns:
@@ -65,14 +65,14 @@ def scatter(
     name: str | None = None,
     overwrite: bool = True,
 ) -> Variable:
-    """A copy of ``input`` in which some rows are others.
+    """A copy of ``input`` with some rows replaced.
 
     Args:
         input: ``(N, ...)``.
-        index: numbers of the rows, int32 or int64 ``(M,)`` or ``(M, 1)``.
-        updates: the rows ``(M, ...)``.
+        index: indices of the rows, int32 or int64 ``(M,)`` or ``(M, 1)``.
+        updates: the new rows ``(M, ...)``.
         name: prefix of names.
-        overwrite: of repeated rows the last wins; False for the sum, on rows set to 0.
+        overwrite: the last update of a repeated row wins; False sums the updates of each row.
 
     Returns:
         ``(N, ...)``. Source: Paddle op ``scatter``.
@@ -85,12 +85,12 @@ def scatter(
 def scatter_nd_add(
     ref: Variable, index: Variable, updates: Variable, name: str | None = None
 ) -> Variable:
-    """A copy of ``ref`` with something added to some slices.
+    """A copy of ``ref`` with updates added to some slices.
 
     Args:
         ref: any shape.
-        index: int32 or int64 ``(..., k)``: every last row holds ``k`` coordinates.
-        updates: what is added, ``index.shape[:-1] + ref.shape[k:]``.
+        index: int32 or int64 ``(..., k)``: ``k`` coordinates for each slice.
+        updates: values to add, ``index.shape[:-1] + ref.shape[k:]``.
         name: prefix of names.
 
     Returns:
@@ -109,16 +109,16 @@ def scatter_nd_add(
 def scatter_nd(
     index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None
 ) -> Variable:
-    """Zeros of a shape with something added to some slices.
+    """A tensor of zeros with updates added to some slices.
 
     Args:
-        index: int32 or int64 ``(..., k)``: every last row holds ``k`` coordinates.
-        updates: what is added, ``index.shape[:-1] + shape[k:]``.
-        shape: of the result.
+        index: int32 or int64 ``(..., k)``: ``k`` coordinates for each slice.
+        updates: values to add, ``index.shape[:-1] + shape[k:]``.
+        shape: shape of the result.
         name: prefix of names.
 
     Returns:
-        Of that shape, in the type of ``updates``. Source: Paddle op ``scatter_nd_add``.
+        A tensor of this shape and the type of ``updates``. Source: Paddle op ``scatter_nd_add``.
     """
     return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
@@ -128,7 +128,7 @@ def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Varia
 
     Args:
         input: any shape.
-        axes: which axes.
+        axes: the axes to slice.
         starts: first position per axis; negative counts from the end.
         ends: position after the last, per axis.
 
@@ -148,7 +148,7 @@ def strided_slice(
 
     Args:
         input: any shape.
-        axes: which axes.
+        axes: the axes to slice.
         starts: first position per axis; negative counts from the end.
         ends: position after the last, per axis.
         strides: step per axis, possibly negative.
@@ -187,7 +187,7 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
     Args:
         input: int32 or int64 ids ``(..., 1)``.
         depth: width of the rows.
-        allow_out_of_range: give zeros for ids outside ``[0, depth)`` instead of an error.
+        allow_out_of_range: return zeros for ids outside ``[0, depth)`` instead of raising an error.
 
     Returns:
         float32 ``(..., depth)``. Source: Paddle op ``one_hot``.
@@ -205,7 +205,7 @@ def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[V
 
     Args:
         input: ``(..., n)``.
-        k: how many.
+        k: number of elements to return.
         name: prefix of names.
 
     Returns:
@@ -240,8 +240,8 @@ def argsort(
 
     Args:
         input: any shape.
-        axis: along which.
-        descending: greatest first.
+        axis: axis to sort along.
+        descending: sort the greatest elements first.
         name: prefix of names.
 
     Returns:

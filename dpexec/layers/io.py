@@ -1,4 +1,4 @@
-"""Where data enters a program: ``fluid.layers.data`` and the readers of ``fluid.layers``."""
+"""Inputs of a program: ``fluid.layers.data`` and the readers of ``fluid.layers``."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def data(
     """Declare a variable that is fed, without its batch dimension.
 
     Args:
-        name: under which it is fed.
-        shape: dimensions of one sample; with an unknown one (-1 or None) among them, all of them.
-        append_batch_size: put an unknown batch dimension in front.
+        name: the key in feeds.
+        shape: dimensions of one sample; if one is unknown (-1 or None), all dimensions.
+        append_batch_size: prepend an unknown batch dimension.
         dtype: element type.
         lod_level: nesting depth of sequences.
-        type: what it holds.
+        type: the kind of variable.
         stop_gradient: whether gradients stop here.
 
     Raises:
@@ -70,17 +70,17 @@ def py_reader(
 
     Args:
         capacity: number of batches to read ahead.
-        shapes: of each field of a batch.
+        shapes: shape of each field of a batch.
         dtypes: element type of each field.
-        lod_levels: of each field: the nesting depth of its sequences; 0 by default.
+        lod_levels: nesting depth of sequences of each field; 0 by default.
         name: prefix of the names in the program.
-        use_double_buffer: read ahead onto the device too.
+        use_double_buffer: also copy batches to the device in advance.
 
     Returns:
-        The reader; :func:`read_file` gives its variables.
+        The reader; :func:`read_file` returns its variables.
 
     Raises:
-        ValueError: not as many shapes as dtypes and lod_levels.
+        ValueError: the numbers of shapes, dtypes and lod_levels differ.
     """
     levels = [0] * len(shapes) if lod_levels is None else lod_levels
     if not len(shapes) == len(dtypes) == len(levels):
@@ -101,16 +101,16 @@ def create_py_reader_by_data(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> ProgramReader:
-    """As :func:`py_reader`, with fields like some variables.
+    """As :func:`py_reader`, with the fields' shapes and types taken from variables.
 
     Args:
         capacity: number of batches to read ahead.
         feed_list: variables with the shapes and element types of the fields.
         name: prefix of the names in the program.
-        use_double_buffer: read ahead onto the device too.
+        use_double_buffer: also copy batches to the device in advance.
 
     Returns:
-        The reader; the batches are in the variables that :func:`read_file` gives.
+        The reader; :func:`read_file` returns the variables that hold the batches.
 
     Raises:
         TypeError: feed_list is not a list.
@@ -136,12 +136,12 @@ def _py_reader(
 def double_buffer(
     reader: ProgramReader, place: Any = None, name: str | None = None
 ) -> ProgramReader:
-    """Let a reader read ahead onto a device.
+    """Let a reader copy batches to a device in advance.
 
     Args:
-        reader: of :func:`py_reader`.
-        place: the device; None takes that of the executor.
-        name: of the variable that stands for it.
+        reader: a reader of :func:`py_reader`.
+        place: the device; None takes the executor's.
+        name: name of the variable that represents the reader.
 
     Returns:
         The reader.
@@ -157,11 +157,11 @@ def double_buffer(
 
 
 def read_file(reader: ProgramReader) -> Variable | list[Variable]:
-    """The variables that hold a reader's batch; a single one comes without a list.
+    """The variables that hold a reader's batch; a single variable is returned without a list.
 
     Raises:
         TypeError: not a reader of :func:`py_reader`.
-        EnforceNotMet: it is read already.
+        EnforceNotMet: :func:`read_file` was called for this reader before.
     """
     check_type(reader, "reader", ProgramReader, "read_file")
     helper = LayerHelper("read_file")
@@ -179,7 +179,7 @@ def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> Non
     """Read a variable from a file when the program runs (in fluid 1.8 this layer is broken).
 
     Args:
-        out: variable that takes the value.
+        out: variable to write the value to.
         file_path: the file, as ``fluid.io.save_vars`` writes it.
         load_as_fp16: convert floating point numbers to half precision.
     """

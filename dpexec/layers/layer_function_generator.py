@@ -1,4 +1,4 @@
-"""``fluid.layers.layer_function_generator``: decorators that layers of users are written with."""
+"""``fluid.layers.layer_function_generator``: decorators for users' layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Function = Callable[..., Any]
 
 
 def autodoc(comment: str = "") -> Callable[[Function], Function]:
-    """A decorator: ``comment`` stands before the documentation of a layer."""
+    """Decorator: prepend ``comment`` to the documentation of a layer."""
 
     def decorate(function: Function) -> Function:
         function.__doc__ = comment + (function.__doc__ or "")
@@ -27,16 +27,16 @@ def autodoc(comment: str = "") -> Callable[[Function], Function]:
 
 
 def templatedoc(op_type: str | None = None) -> Callable[[Function], Function]:
-    """A decorator that leaves a layer as it is: its documentation is not filled in.
+    """Decorator that returns the layer unchanged; it does not fill in the documentation.
 
     Args:
-        op_type: accepted for fluid's sake.
+        op_type: ignored; accepted for compatibility.
     """
     return lambda function: function
 
 
 def deprecated(func_or_class: Function) -> Function:
-    """A decorator: calls warn that something is out of date."""
+    """Decorator: calls warn that the function is deprecated."""
 
     @functools.wraps(func_or_class)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -51,9 +51,9 @@ def generate_activation_fn(op_type: str) -> Callable[..., Variable]:
     """The layer of an operator with one input and one output of the same shape.
 
     Args:
-        op_type: such as ``"tanh"``.
+        op_type: the operator's type, such as ``"tanh"``.
 
     Raises:
-        MissingKernelError: dpexec does not know it.
+        MissingKernelError: dpexec does not have this operator.
     """
     return unary_layer(opdef.get(op_type))

@@ -1,7 +1,7 @@
 """Learning rates that change from step to step, as operators of the program.
 
-They count runs of the program in the variable ``@LR_DECAY_COUNTER@``; schedules in one program
-share it. Their operators have the role ``LRSched``, so that every device runs them.
+Schedules count the program's runs in the variable ``@LR_DECAY_COUNTER@``, which all schedules of a
+program share. Their operators have the role ``LRSched``, so that every device runs them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def _decay_step_counter(begin: int = 0) -> Any:
-    """The number of the run as float32, ``begin`` in the first one; programs call it too."""
+    """The number of the current run as float32, starting with ``begin``; programs may call it."""
     counter = autoincreased_step_counter("@LR_DECAY_COUNTER@", begin=begin, step=1)
     return cast(counter, "float32")
 
@@ -54,8 +54,8 @@ def noam_decay(
 
     Args:
         d_model: width of the model.
-        warmup_steps: how long the rate rises.
-        learning_rate: a factor.
+        warmup_steps: number of steps in which the rate rises.
+        learning_rate: factor on the result.
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.noam_decay``; Vaswani et al. 2017.
@@ -75,7 +75,7 @@ def exponential_decay(
 
     Args:
         learning_rate: the rate of step 0.
-        decay_steps: after so many steps the rate has changed by ``decay_rate``.
+        decay_steps: number of steps in which the rate is multiplied by ``decay_rate`` once.
         decay_rate: the factor.
         staircase: change only every ``decay_steps`` steps.
 
@@ -94,8 +94,8 @@ def natural_exp_decay(
 
     Args:
         learning_rate: the rate of step 0.
-        decay_steps: the unit of time.
-        decay_rate: the speed.
+        decay_steps: number of steps that ``decay_rate`` refers to.
+        decay_rate: decay per ``decay_steps`` steps.
         staircase: change only every ``decay_steps`` steps.
 
     Returns:
@@ -113,8 +113,8 @@ def inverse_time_decay(
 
     Args:
         learning_rate: the rate of step 0.
-        decay_steps: the unit of time.
-        decay_rate: the speed.
+        decay_steps: number of steps that ``decay_rate`` refers to.
+        decay_rate: decay per ``decay_steps`` steps.
         staircase: change only every ``decay_steps`` steps.
 
     Returns:
@@ -132,14 +132,14 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Variable:
-    """``(learning_rate - end) * (1 - step / decay_steps) ** power + end``, then ``end`` for ever.
+    """``(learning_rate - end) * (1 - step / decay_steps) ** power + end``, then constantly ``end``.
 
     Args:
         learning_rate: the rate of step 0.
-        decay_steps: when the end is reached.
-        end_learning_rate: the rate at the end.
-        power: the degree.
-        cycle: instead of staying at the end, stretch ``decay_steps`` to its next multiple.
+        decay_steps: step at which the final rate is reached.
+        end_learning_rate: the final rate.
+        power: degree of the polynomial.
+        cycle: after the end, extend ``decay_steps`` to its next multiple and decay again.
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.polynomial_decay``.
@@ -165,7 +165,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
 
     Args:
         boundaries: steps at which the rate changes.
-        values: the rates, one more than boundaries.
+        values: the rates; one more than there are boundaries.
 
     Returns:
         The persistable variable ``learning_rate``, shape ``(1,)``.
@@ -201,7 +201,7 @@ def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: 
     Args:
         learning_rate: the rate of the first epoch.
         step_each_epoch: steps in an epoch.
-        epochs: when the rate reaches 0.
+        epochs: number of epochs after which the rate is 0.
 
     Returns:
         Shape ``(1,)``.
@@ -224,13 +224,13 @@ def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: 
 def linear_lr_warmup(
     learning_rate: float | Variable, warmup_steps: int, start_lr: float, end_lr: float
 ) -> Variable:
-    """From ``start_lr`` in a straight line towards ``end_lr``, then another rate.
+    """Rises linearly from ``start_lr`` towards ``end_lr``, then follows another rate.
 
     Args:
         learning_rate: the rate from ``warmup_steps`` on: a number or another schedule.
-        warmup_steps: length of the line.
+        warmup_steps: number of steps with the linear rate.
         start_lr: the rate of step 0.
-        end_lr: the rate that the line would reach in step ``warmup_steps``.
+        end_lr: the rate that the linear part would have in step ``warmup_steps``.
 
     Returns:
         The persistable variable ``learning_rate_warmup``, shape ``(1,)``.

@@ -1,4 +1,4 @@
-"""Products of vectors and matrices, their diagonals and distances."""
+"""Products, diagonals and distances of vectors and matrices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def addmm(
     """``beta * input + alpha * (x @ y)``.
 
     Args:
-        input: ``(m, n)``, or with dimensions of 1 that are repeated.
+        input: ``(m, n)``, or a shape that broadcasts to it.
         x: ``(m, k)``.
         y: ``(k, n)``.
         alpha: factor of the product.
@@ -61,7 +61,7 @@ def addmm(
 
 
 def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Products of matrices, pair by pair.
+    """Batched matrix product.
 
     Args:
         x: ``(N, m, k)``.
@@ -82,7 +82,7 @@ def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
     Args:
         x: a vector, or vectors ``(N, D)``.
         y: the same shape.
-        name: of the output, if given.
+        name: name of the output.
 
     Returns:
         ``(1,)`` or ``(N, 1)``. Source: Paddle op ``dot``.
@@ -100,7 +100,7 @@ def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
     Args:
         input: any shape.
         other: the same shape.
-        dim: along which the vectors lie; None, and 0 as well, for the first dimension of 3.
+        dim: axis of the vectors; None and 0 select the first dimension of size 3.
 
     Returns:
         The same shape. Source: Paddle op ``cross``.
@@ -123,7 +123,8 @@ def kron(
         name: prefix of names.
 
     Returns:
-        Products of the dimensions. Source: Paddle op ``kron``.
+        A tensor whose dimensions are the products of both inputs' dimensions. Source: Paddle op
+        ``kron``.
     """
     check_variable_and_dtype(x, "x", NUMBERS, "kron")
     check_variable_and_dtype(y, "y", NUMBERS, "kron")
@@ -175,7 +176,7 @@ def bilinear_tensor_product(
 
 
 def fsp_matrix(x: Variable, y: Variable) -> Variable:
-    """How channels of two layers go together, for distillation.
+    """Correlations between the channels of two layers (FSP matrix), for distillation.
 
     Args:
         x: ``(N, C1, H, W)``.
@@ -210,7 +211,7 @@ def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
 
 
 def t(input: Variable, name: str | None = None) -> Variable:
-    """A matrix transposed; a vector as it is.
+    """The transpose of a matrix; a vector is returned unchanged.
 
     Args:
         input: at most two dimensions.
@@ -220,7 +221,7 @@ def t(input: Variable, name: str | None = None) -> Variable:
         The transposed matrix. Source: Paddle op ``transpose2``.
 
     Raises:
-        ValueError: there are more dimensions.
+        ValueError: the input has more than two dimensions.
     """
     check_type(input, "input", Variable, "t")
     if len(input.shape) > 2:
@@ -272,14 +273,14 @@ def trace(
 
     Args:
         input: at least two dimensions.
-        offset: how far above the main diagonal; below if negative.
+        offset: number of the diagonal above the main one; below it if negative.
         dim1: first axis of the matrices.
-        dim2: their second axis.
+        dim2: second axis of the matrices.
         out: variable that takes the result.
         name: prefix of names.
 
     Returns:
-        The shape without both axes. Source: Paddle op ``trace``.
+        The input's shape without both axes. Source: Paddle op ``trace``.
     """
     check_variable_and_dtype(input, "Input", NUMBERS, "trace")
     if out is not None:
@@ -292,16 +293,16 @@ def trace(
 def diag_embed(
     input: Variable | np.ndarray[Any, Any], offset: int = 0, dim1: int = -2, dim2: int = -1
 ) -> Variable:
-    """Matrices of which the last dimension of ``input`` is a diagonal, else zeros.
+    """Matrices of zeros with the last dimension of ``input`` on a diagonal.
 
     Args:
         input: at least one dimension; a variable or an array.
-        offset: how far above the main diagonal; below if negative.
+        offset: number of the diagonal above the main one; below it if negative.
         dim1: first axis of the matrices in the result.
-        dim2: their second axis.
+        dim2: second axis of the matrices.
 
     Returns:
-        One dimension more; gradients stop at it. Source: Paddle op ``diag_embed``.
+        A tensor with one more dimension; gradients stop here. Source: Paddle op ``diag_embed``.
     """
     x = input if isinstance(input, Variable) else assign(input)
     check_variable_and_dtype(x, "Input", NUMBERS, "diag_embed")
@@ -311,6 +312,6 @@ def diag_embed(
 
 
 def _check_axes(dim1: Any, dim2: Any, layer: str) -> None:
-    """Check the type of both axes of matrices."""
+    """Check the types of both axes."""
     check_type(dim1, "dim1", int, layer)
     check_type(dim2, "dim2", int, layer)

@@ -1,4 +1,4 @@
-"""Rows of a tensor in other sequences than they had, and images as sequences."""
+"""Changing the sequences of a tensor's rows, and turning images into sequences."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ __all__ = ["im2sequence", "lod_append", "lod_reset"]
 def lod_reset(
     x: Variable, y: Variable | None = None, target_lod: Sequence[int] | None = None
 ) -> Variable:
-    """The same rows in other sequences.
+    """The same rows, divided into other sequences.
 
     Args:
         x: ``(rows, ...)``, with sequences or without.
-        y: has the sequences, any number of levels; or int32 ``(sequences + 1,)`` without any:
-            the rows at which they begin, and the number of all rows.
-        target_lod: these rows as numbers, ``[0, 2, 5]`` for sequences of 2 and 3 rows.
+        y: a variable whose sequences are used, with any number of levels; or an int32 variable
+            ``(sequences + 1,)`` without sequences that holds offsets: the sequences' first rows,
+            and the total number of rows.
+        target_lod: the offsets as numbers, ``[0, 2, 5]`` for sequences of 2 and 3 rows.
 
     Returns:
         Like ``x``. Source: Paddle op ``lod_reset``.
@@ -50,15 +51,14 @@ def lod_reset(
 
 
 def lod_append(x: Variable, level: Variable | Iterable[int]) -> Variable:
-    """The same rows, with a finer level of sequences below those that there are.
+    """The same rows, with a finer level of sequences added.
 
     Args:
         x: ``(rows, ...)``.
-        level: the rows at which the finer sequences begin, and the number of all rows; or a
-            variable that has them, as for :func:`lod_reset`.
+        level: offsets of the finer sequences as for :func:`lod_reset`: numbers, or a variable.
 
     Returns:
-        Like ``x``, with one level more. Source: Paddle op ``lod_reset``.
+        Like ``x``, with one more level. Source: Paddle op ``lod_reset``.
 
     Raises:
         ValueError: ``level`` is neither numbers nor a variable.
@@ -86,16 +86,17 @@ def im2sequence(
     out_stride: int | Sequence[int] = 1,
     name: str | None = None,
 ) -> Variable:
-    """Every window over an image as a row, all windows of an image as a sequence.
+    """Convert each image to a sequence of rows, one row for each window.
 
     Args:
         input: images, float32 ``(N, C, H, W)``.
         filter_size: height and width of the window.
-        stride: steps of the window.
-        padding: what is added around images: for both axes, or top, left, bottom and right.
-        input_image_size: heights and widths ``(N, 2)`` that the images had before they became
-            ``out_stride`` times smaller; only windows over these are taken.
-        out_stride: for height and width; used with ``input_image_size``.
+        stride: distance between windows.
+        padding: padding around images: one number, two (for both axes), or four (top, left, bottom,
+            right).
+        input_image_size: heights and widths ``(N, 2)`` of the images before they were downscaled by
+            ``out_stride``; only windows within these sizes are used.
+        out_stride: scale of height and width; used with ``input_image_size``.
         name: prefix of names.
 
     Returns:
@@ -116,5 +117,5 @@ def im2sequence(
 
 
 def _both(value: Any) -> list[int]:
-    """A number for both axes, or the numbers for each."""
+    """Expand one number to both axes."""
     return [value, value] if isinstance(value, int) else list(value)

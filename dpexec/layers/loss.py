@@ -1,4 +1,4 @@
-"""Losses: what a network is trained to make small."""
+"""Losses."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ _IGNORE = -100
 def cross_entropy(
     input: Variable, label: Variable, soft_label: bool = False, ignore_index: int = _IGNORE
 ) -> Variable:
-    """The negative logarithm of the probability of the label.
+    """Cross entropy: the negative log probability of the label.
 
     Args:
-        input: probabilities ``(..., classes)``, as softmax gives them.
-        label: class numbers, int64 ``(..., 1)`` or ``(...)``; or probabilities like ``input``.
+        input: probabilities ``(..., classes)``, such as the result of softmax.
+        label: class indices, int64 ``(..., 1)`` or ``(...)``; or probabilities in the shape of
+            ``input``.
         soft_label: whether labels are probabilities.
         ignore_index: samples with this label have loss 0.
 
     Returns:
-        Losses in the shape of class numbers, else ``(..., 1)``.
-        Source: Paddle ops ``cross_entropy2``, ``cross_entropy``.
+        Losses in the shape of the class indices, or ``(..., 1)`` for soft labels. Source: Paddle
+        ops ``cross_entropy2``, ``cross_entropy``.
     """
     op_type = "cross_entropy" if soft_label else "cross_entropy2"
     check_variable_and_dtype(input, "input", FLOATS, op_type)
@@ -69,17 +70,17 @@ def softmax_with_cross_entropy(
     """Softmax and cross entropy in one numerically stable step.
 
     Args:
-        logits: any numbers ``(..., classes, ...)``.
-        label: class numbers with 1 in place of ``classes``, or along the last axis without it;
-            or probabilities like ``logits``.
+        logits: unnormalised scores ``(..., classes, ...)``.
+        label: class indices, with size 1 in place of ``classes`` (which may be left out if it is
+            the last axis); or probabilities in the shape of ``logits``.
         soft_label: whether labels are probabilities.
         ignore_index: samples with this label have loss 0.
-        numeric_stable_mode: accepted for fluid's sake: it always is stable.
+        numeric_stable_mode: ignored; the computation is always stable.
         return_softmax: return ``(loss, probabilities)``.
-        axis: where the classes are.
+        axis: axis of the classes.
 
     Returns:
-        Losses in the shape of class numbers, else 1 in place of ``classes``.
+        Losses in the shape of the class indices; for soft labels with 1 in place of ``classes``.
         Source: Paddle op ``softmax_with_cross_entropy``.
     """
     helper = LayerHelper("softmax_with_cross_entropy")
@@ -124,7 +125,7 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
 
     Args:
         input: float32 or float64; any shape.
-        label: alike.
+        label: the same shape and type.
 
     Returns:
         The same shape. Source: Paddle ops ``elementwise_sub``, ``square``.
@@ -142,7 +143,7 @@ def mse_loss(input: Variable, label: Variable) -> Variable:
 
     Args:
         input: float32 or float64; any shape.
-        label: alike.
+        label: the same shape and type.
 
     Returns:
         ``(1,)``. Source: Paddle ops ``elementwise_sub``, ``square``, ``reduce_mean``.
@@ -153,7 +154,7 @@ def mse_loss(input: Variable, label: Variable) -> Variable:
 
 
 def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
-    """Quadratic up to ``delta``, linear beyond.
+    """Huber loss: quadratic up to ``delta``, linear beyond.
 
     Args:
         input: predictions ``(N, 1)``.
@@ -240,13 +241,13 @@ def kldiv_loss(
 def dice_loss(
     input: Variable, label: Variable, epsilon: float = 1e-5, name: str | None = None
 ) -> Variable:
-    """One minus twice the overlap of prediction and label over their sizes (segmentation).
+    """Dice loss (segmentation): one minus twice the overlap divided by the sum of sizes.
 
     Args:
         input: probabilities ``(N, ..., classes)``.
-        label: class numbers, int64 ``(N, ..., 1)``.
+        label: class indices, int64 ``(N, ..., 1)``.
         epsilon: added to the sizes.
-        name: accepted for fluid's sake.
+        name: ignored; accepted for compatibility.
 
     Returns:
         The mean over the samples, ``(1,)``. Source: Milletari and others, 2016.
@@ -261,13 +262,13 @@ def dice_loss(
 def npair_loss(
     anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002
 ) -> Variable:
-    """Embeddings of one class should be alike, those of different classes not.
+    """N-pair loss: pulls embeddings of a class together, and those of different classes apart.
 
     Args:
         anchor: embeddings ``(N, width)``.
-        positive: embeddings ``(N, width)``, row by row of the same class as ``anchor``.
-        labels: classes ``(N,)``; N is known.
-        l2_reg: weight of the size of embeddings.
+        positive: embeddings ``(N, width)``; each row has the class of the same row of ``anchor``.
+        labels: classes ``(N,)``; N must be known when the program is built.
+        l2_reg: weight of the L2 penalty on embeddings.
 
     Returns:
         The loss, ``(1,)``. Source: Sohn, 2016.
@@ -292,14 +293,14 @@ def teacher_student_sigmoid_loss(
     soft_max_up_bound: float = 15.0,
     soft_max_lower_bound: float = -15.0,
 ) -> Variable:
-    """Cross entropy with a click and with a teacher's score, both in one label.
+    """Cross entropy with both a click and a teacher's score, encoded in one label.
 
     Args:
         input: logits ``(N, 1)``.
-        label: ``(N, 1)``: -2 for no click, -1 for a click; or the score from 0 to 1, plus 1 for a
-            click.
-        soft_max_up_bound: no gradient flows from logits above.
-        soft_max_lower_bound: nor from those below.
+        label: ``(N, 1)``. Without a score: -2 for no click, -1 for a click. With a score from 0 to
+            1: the score, plus 1 for a click.
+        soft_max_up_bound: logits above this get no gradient.
+        soft_max_lower_bound: logits below this get no gradient.
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``teacher_student_sigmoid_loss``.

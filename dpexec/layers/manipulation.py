@@ -1,4 +1,4 @@
-"""Layers that move, cut, join and index the elements of tensors."""
+"""Layers that reshape, permute, split, join and repeat tensors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def concat(
 
     Args:
         input: variables that agree in all other dimensions.
-        axis: along which; a number, or an int32 variable with one.
+        axis: axis to join along; a number, or a one-element int32 variable.
         name: prefix of names.
 
     Returns:
@@ -76,8 +76,8 @@ def split(
 
     Args:
         input: any shape.
-        num_or_sections: number of equal parts; or the size of each, one of them -1 for the rest.
-        dim: along which.
+        num_or_sections: number of equal parts, or a list of sizes, where -1 (once) means the rest.
+        dim: axis to cut along.
         name: prefix of names.
 
     Returns:
@@ -112,7 +112,7 @@ def _with_x_shape(
     attrs: dict[str, Any],
     out: Variable | None = None,
 ) -> Variable:
-    """An operator that also writes XShape: the shape of ``x`` for its gradient."""
+    """Add an operator that also outputs XShape, the shape of ``x`` for its gradient."""
     if out is None:
         out = helper.create_variable_for_type_inference(x.dtype)
     x_shape = helper.create_variable_for_type_inference(x.dtype)
@@ -137,8 +137,8 @@ def reshape(
 
     Args:
         x: any shape.
-        shape: the new one; -1 once for what is left, 0 keeps the dimension at its place.
-        actual_shape: variable with the shape, takes precedence when the program runs.
+        shape: the new shape; -1 (once) means the rest, 0 keeps the dimension at this position.
+        actual_shape: variable with the shape; takes precedence when the program runs.
         act: activation to apply.
         inplace: write to ``x`` itself.
         name: prefix of names.
@@ -147,7 +147,7 @@ def reshape(
         The reshaped variable. Source: Paddle op ``reshape2``.
 
     Raises:
-        AssertionError: there are several -1, another negative number, or a 0 without a dimension.
+        AssertionError: there are several -1, other negative numbers, or a 0 beyond the rank.
     """
     check_variable_and_dtype(x, "x", NUMBERS, "reshape")
     check_type(shape, "shape", (list, tuple, Variable), "reshape")
@@ -189,7 +189,7 @@ def squeeze(input: Variable, axes: list[int], name: str | None = None) -> Variab
 
     Args:
         input: any shape.
-        axes: which; empty for all of size 1.
+        axes: dimensions to remove; empty for all of size 1.
         name: prefix of names.
 
     Returns:
@@ -207,7 +207,7 @@ def unsqueeze(
 
     Args:
         input: any shape.
-        axes: where, as positions in the result.
+        axes: positions of the new dimensions in the result.
         name: prefix of names.
 
     Returns:
@@ -223,7 +223,7 @@ def unsqueeze(
 
 
 def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
-    """A matrix: dimensions before ``axis`` become rows, the others columns.
+    """Flatten to a matrix: dimensions before ``axis`` become rows, the others columns.
 
     Args:
         x: any shape.
@@ -247,7 +247,7 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
 
     Args:
         x: any shape.
-        perm: for every dimension of the result, where it comes from.
+        perm: the source dimension of every dimension of the result.
         name: prefix of names.
 
     Returns:
@@ -272,10 +272,11 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
 
     Args:
         x: the variables.
-        axis: which dimension of the result is the new one.
+        axis: position of the new axis in the result.
 
     Returns:
-        One dimension more, as long as there are variables. Source: Paddle op ``stack``.
+        A tensor with one more dimension, whose size is the number of variables. Source: Paddle op
+        ``stack``.
     """
     parts: list[Any] = list(x) if isinstance(x, (list, tuple)) else [x]
     return add_op(
@@ -288,7 +289,7 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
 
     Args:
         x: any shape.
-        axis: along which.
+        axis: axis to cut along.
         num: number of slices; None takes the size of the axis, which must be known.
 
     Returns:
@@ -314,7 +315,7 @@ def expand(
 
     Args:
         x: any shape.
-        expand_times: how often, per dimension.
+        expand_times: number of repetitions of each dimension.
         name: prefix of names.
 
     Returns:
@@ -335,8 +336,8 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
     """Repeat along every dimension, up to the shape of another variable.
 
     Args:
-        x: its dimensions divide those of ``target_tensor``.
-        target_tensor: has the wanted shape.
+        x: a tensor whose dimensions divide those of ``target_tensor``.
+        target_tensor: the tensor whose shape is wanted.
         name: prefix of names.
 
     Returns:
@@ -366,7 +367,7 @@ def rank(input: Variable) -> Variable:
 
 
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
-    """Turn the order round along some axes.
+    """Reverse the order of elements along some axes.
 
     Args:
         x: any shape.
@@ -382,7 +383,7 @@ def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
 
 
 def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Variable:
-    """Turn the order round along some axes.
+    """Reverse the order of elements along some axes.
 
     Args:
         input: any shape.

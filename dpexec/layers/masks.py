@@ -1,4 +1,4 @@
-"""What branches are made of: tensors split and merged by a mask, one of several variables."""
+"""Building blocks of branches: splitting and merging by a mask, selecting variables."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__: list[str] = []
 
 
 def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
-    """One of several variables.
+    """Select one of several variables.
 
     Args:
-        inputs: of one type; only the one that is selected needs a value.
-        mask: int32, one element: its number.
+        inputs: variables of one type; only the selected one needs a value.
+        mask: index of the selected variable: int32, one element.
 
     Source: ``fluid.layers.control_flow.select_input``.
     """
@@ -33,12 +33,12 @@ def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
 def select_output(
     input: Variable, outputs: Sequence[Variable], mask: Variable
 ) -> Sequence[Variable]:
-    """Give one of several variables a value.
+    """Assign a value to one of several variables.
 
     Args:
         input: the value.
-        outputs: of its type; only the one that is selected gets it.
-        mask: int32, one element: its number.
+        outputs: variables of the input's type; only the selected one is assigned.
+        mask: index of the selected variable: int32, one element.
 
     Returns:
         ``outputs``. Source: ``fluid.layers.control_flow.select_output``.
@@ -52,18 +52,18 @@ def select_output(
 
 
 def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[Variable, Variable]:
-    """The rows, or sequences, for which a mask holds, and the others.
+    """Split a tensor's rows, or sequences, into those where a mask is True and where it is False.
 
     Args:
         input: the tensor.
         mask: bool ``(n, 1)``.
-        level: of the sequences, if there are some.
+        level: level of sequences to use, if there are any.
 
     Returns:
-        Both parts. Source: Paddle op ``split_lod_tensor``.
+        The part for True and the part for False. Source: Paddle op ``split_lod_tensor``.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
     """
     check_type(input, "input", Variable, "fluid.layers.split_lod_tensor")
     check_type(mask, "mask", Variable, "fluid.layers.split_lod_tensor")
@@ -77,20 +77,20 @@ def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[V
 def merge_lod_tensor(
     in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0
 ) -> Variable:
-    """The rows, or sequences, of two tensors, where a mask says that they belong.
+    """Merge the rows, or sequences, of two tensors by a mask.
 
     Args:
-        in_true: has those for which the mask holds.
-        in_false: has the others.
-        x: has the levels of sequences above ``level``.
+        in_true: the rows or sequences where the mask is True.
+        in_false: the rows or sequences where the mask is False.
+        x: the tensor before splitting; its sequence levels above ``level`` are used.
         mask: bool ``(n, 1)``.
-        level: of the sequences, if there are some.
+        level: level of sequences to use, if there are any.
 
     Returns:
         ``(n, ...)``, or ``n`` sequences. Source: Paddle op ``merge_lod_tensor``.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
     """
     for name, var in (("x", x), ("mask", mask), ("in_true", in_true), ("in_false", in_false)):
         check_type(var, name, Variable, "fluid.layers.merge_lod_tensor")

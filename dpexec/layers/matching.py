@@ -1,4 +1,4 @@
-"""Which boxes belong to which objects, and what predictions are to become."""
+"""Matching boxes with objects, and targets of predictions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["bipartite_match", "box_clip", "box_coder", "iou_similarity", "target
 def iou_similarity(
     x: Variable, y: Variable, box_normalized: bool = True, name: str | None = None
 ) -> Variable:
-    """Shared area by covered area of all pairs of boxes.
+    """Intersection over union of all pairs of boxes.
 
     Args:
-        x: ``(N, 4)``, may have sequences: the boxes of an image.
+        x: ``(N, 4)``, optionally with one sequence of boxes per image.
         y: ``(M, 4)``.
-        box_normalized: False if the last pixel belongs to a box.
+        box_normalized: False for pixel coordinates, where a box includes its last pixel.
         name: prefix of names.
 
     Returns:
@@ -39,16 +39,16 @@ def box_coder(
     name: str | None = None,
     axis: int = 0,
 ) -> Variable:
-    """Centres and sizes of boxes relative to those of prior boxes, or boxes from these.
+    """Encode boxes as centres and sizes relative to prior boxes, or decode such codes to boxes.
 
     Args:
         prior_box: ``(M, 4)``.
         prior_box_var: variances, ``(M, 4)``, or a list of four numbers for all boxes.
-        target_box: boxes ``(N, 4)`` to encode, or what to decode, ``(N, M, 4)``.
+        target_box: boxes ``(N, 4)`` to encode, or codes ``(N, M, 4)`` to decode.
         code_type: ``"encode_center_size"`` or ``"decode_center_size"``.
-        box_normalized: False if the last pixel belongs to a box.
+        box_normalized: False for pixel coordinates, where a box includes its last pixel.
         name: prefix of names.
-        axis: of what is decoded: all along this axis have one prior box.
+        axis: when decoding, codes along this axis share a prior box.
 
     Returns:
         ``(N, M, 4)``. Source: Paddle op ``box_coder``.
@@ -71,15 +71,15 @@ def box_coder(
 
 
 def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Variable:
-    """Boxes moved into their images.
+    """Clip boxes to their images.
 
     Args:
-        input: ``(boxes, 4)`` or ``(boxes, classes, 4)``, one level of sequences: the images.
-        im_info: height, width and scale of what the network gets of every image, ``(N, 3)``.
+        input: ``(boxes, 4)`` or ``(boxes, classes, 4)``, one sequence per image.
+        im_info: height, width and scale of every image as the network gets it, ``(N, 3)``.
         name: prefix of names.
 
     Returns:
-        Boxes as they came in. Source: Paddle op ``box_clip``.
+        Boxes in the shape of ``input``. Source: Paddle op ``box_clip``.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "box_clip")
     check_variable_and_dtype(im_info, "im_info", SINGLE_DOUBLE, "box_clip")
@@ -96,15 +96,15 @@ def bipartite_match(
     """Match columns (predictions) with rows (objects), best pairs first.
 
     Args:
-        dist_matrix: scores of all pairs, ``(rows, M)``, may have sequences: the images.
-        match_type: ``"bipartite"``, the default: every row gets one column;
-            ``"per_prediction"``: columns that are left take the row of their greatest score.
-        dist_threshold: what that score must reach, 0.5 by default.
+        dist_matrix: scores of all pairs, ``(rows, M)``, optionally with one sequence per image.
+        match_type: ``"bipartite"``, the default: every row gets one column; ``"per_prediction"``:
+            unmatched columns also get the row with their greatest score.
+        dist_threshold: least score of these additional matches, 0.5 by default.
         name: prefix of names.
 
     Returns:
-        The row in its sequence for every image and column, -1 for none, int32 ``(N, M)``, and its
-        score. Source: Paddle op ``bipartite_match``.
+        For every image and column the matched row, counted within the image, or -1 for none, int32
+        ``(N, M)``; and its score. Source: Paddle op ``bipartite_match``.
     """
     helper = LayerHelper("bipartite_match", name=name)
     dtypes = {"ColToRowMatchIndices": "int32", "ColToRowMatchDist": dist_matrix.dtype}
@@ -120,18 +120,18 @@ def target_assign(
     mismatch_value: int | None = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """What every prediction is to become, and its weight.
+    """The target of every prediction, and its weight.
 
     Args:
-        input: of the objects, ``(rows, P, K)`` with one level of sequences: the images.
+        input: the objects' values, ``(rows, P, K)`` with one sequence per image.
         matched_indices: as from :func:`bipartite_match`, int32 ``(N, M)``.
-        negative_indices: predictions that are to have no object, int32 with sequences.
-        mismatch_value: of predictions without object, 0 by default.
+        negative_indices: indices of negative predictions, int32 with sequences.
+        mismatch_value: target of predictions without object, 0 by default.
         name: prefix of names.
 
     Returns:
-        ``(N, M, K)``, and weights ``(N, M, 1)``: 1 with an object or in ``negative_indices``, else
-        0. Source: Paddle op ``target_assign``.
+        Targets ``(N, M, K)``, and weights ``(N, M, 1)``: 1 for predictions with an object or in
+        ``negative_indices``, else 0. Source: Paddle op ``target_assign``.
     """
     helper = LayerHelper("target_assign", name=name)
     inputs = {"X": input, "MatchIndices": matched_indices, "NegIndices": negative_indices}

@@ -1,4 +1,4 @@
-"""Matrix products, and functions of one tensor that take more than attributes."""
+"""Matrix products, scaling, clipping and other functions of one tensor."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variab
         x: float16, float32 or float64; any shape; sparse gradients stay sparse.
         min: the least value.
         max: the greatest value.
-        name: of the result itself.
+        name: name of the result (not a prefix).
 
     Returns:
         The same shape. Source: Paddle op ``clip``.
@@ -63,7 +63,7 @@ def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Varia
     Args:
         x: float32; any shape; sparse gradients stay sparse.
         max_norm: a float.
-        name: of the result itself.
+        name: name of the result (not a prefix).
 
     Returns:
         The same shape. Source: Paddle op ``clip_by_norm``.
@@ -77,7 +77,7 @@ def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Varia
 
 
 def _typed_like(x: Variable, op_type: str, attrs: dict[str, Any], name: str | None) -> Variable:
-    """An operator that keeps sparse gradients sparse; ``name`` names its output itself."""
+    """Add an operator that keeps sparse gradients sparse; ``name`` is its output's full name."""
     helper = LayerHelper(op_type, name=name)
     if name is None:
         out = helper.create_variable_for_type_inference(x.dtype)
@@ -100,7 +100,7 @@ def scale(
 
     Args:
         x: numbers.
-        scale: a number, or a variable with one.
+        scale: a number, or a one-element variable.
         bias: a number.
         bias_after_scale: False for ``scale * (x + bias)``.
         act: activation to apply.
@@ -124,7 +124,7 @@ def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) ->
 
     Args:
         x: numbers.
-        factor: a number, or a float32 variable with one.
+        factor: a number, or a one-element float32 variable.
         name: prefix of names.
 
     Returns:
@@ -176,7 +176,7 @@ def selu(
     Args:
         x: any shape.
         scale: None for the value that keeps variances at 1.
-        alpha: likewise.
+        alpha: None for the value that keeps variances at 1.
         name: prefix of names.
 
     Returns:
@@ -187,11 +187,11 @@ def selu(
 
 
 def softshrink(x: Variable, alpha: float | None = None) -> Variable:
-    """Move elements by ``alpha`` towards 0, and not beyond.
+    """Move elements by ``alpha`` towards 0, but not past it.
 
     Args:
         x: float16, float32 or float64; any shape.
-        alpha: how far; None for 0.5.
+        alpha: the distance; None for 0.5.
 
     Returns:
         The same shape. Source: Paddle op ``softshrink``.
@@ -205,8 +205,8 @@ def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Variable:
 
     Args:
         x: float16, float32 or float64; any shape.
-        beta: not used: the layer of fluid 1.8 hands it on by a name that its operator does not
-            have, so that every program computes with 1. Another value is warned of.
+        beta: ignored, other values than 1 with a warning: the layer of fluid 1.8 passes it under a
+            name that its operator does not know, so that every program computes with 1.
         name: prefix of names.
 
     Returns:
@@ -226,7 +226,7 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
 
     Args:
         x: one number, shape ``(1,)``.
-        value: what is added.
+        value: number to add.
         in_place: write the result to ``x`` itself.
 
     Returns:
@@ -252,8 +252,8 @@ def mul(
     Args:
         x: its first ``x_num_col_dims`` dimensions become rows.
         y: its first ``y_num_col_dims`` dimensions become rows.
-        x_num_col_dims: see ``x``.
-        y_num_col_dims: see ``y``.
+        x_num_col_dims: number of dimensions of ``x`` that become rows.
+        y_num_col_dims: number of dimensions of ``y`` that become rows.
         name: prefix of names.
 
     Returns:
@@ -315,7 +315,7 @@ def l2_normalize(
 
     Args:
         x: any shape.
-        axis: along which the norm becomes 1; None means 1.
+        axis: axis to normalise along; None for axis 1.
         epsilon: added under the root.
         name: prefix of names.
 

@@ -1,4 +1,4 @@
-"""Measures of quality."""
+"""Metrics of classifiers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def accuracy(
 
     Args:
         input: scores ``(N, classes)``.
-        label: class numbers, int64 ``(N, 1)``.
-        k: how many of the highest scores count.
-        correct: variable that takes the number of correct samples.
-        total: variable that takes the number of samples.
+        label: class indices, int64 ``(N, 1)``.
+        k: number of highest scores to look at.
+        correct: variable to write the number of correct samples to.
+        total: variable to write the number of samples to.
 
     Returns:
         float32 ``(1,)``. Source: Paddle op ``accuracy``.
@@ -55,7 +55,7 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> tuple[Variable, Variable, list[Variable]]:
-    """The area under the ROC curve, of all batches so far and of the latest ones.
+    """The area under the ROC curve, over all batches so far and over the latest ones.
 
     Scores are counted in ``num_thresholds + 1`` buckets; the counts are persistable variables
     that the startup program sets to 0.
@@ -63,14 +63,14 @@ def auc(
     Args:
         input: probabilities ``(N, 2)``, float32 or float64; the last column is the score.
         label: int32 or int64 ``(N, 1)``; positive numbers are hits.
-        curve: without effect, as in the real Paddle.
-        num_thresholds: how finely scores are told apart.
-        topk: without effect, as in the real Paddle.
-        slide_steps: how many latest batches the second area covers; 0 for all.
+        curve: ignored, as in the real Paddle.
+        num_thresholds: resolution of the scores' histogram.
+        topk: ignored, as in the real Paddle.
+        slide_steps: number of latest batches that the second area covers; 0 for all.
 
     Returns:
-        Area of all batches, float64 ``(1,)``; area of the latest batches; the counts: positive
-        and negative of the latest batches, positive and negative of all. Source: Paddle op
+        Area over all batches, float64 ``(1,)``; area over the latest batches; and a list of counts:
+        positive and negative ones of the latest batches, then of all batches. Source: Paddle op
         ``auc``.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "auc")
@@ -106,11 +106,11 @@ def mean_iou(
     Args:
         input: predicted classes, int32 or int64.
         label: true classes of the same shape.
-        num_classes: how many classes there are.
+        num_classes: number of classes.
 
     Returns:
-        The mean ``(1,)``, and per class the wrong and the right elements, int32. Source: Paddle
-        op ``mean_iou``.
+        The mean ``(1,)``, and the numbers of wrong and of right elements per class, int32. Source:
+        Paddle op ``mean_iou``.
     """
     check_variable_and_dtype(input, "Predictions", INTEGERS, "mean_iou")
     check_variable_and_dtype(label, "Labels", INTEGERS, "mean_iou")

@@ -1,4 +1,4 @@
-"""Layers with parameters, and what stands around them: fc, embedding, dropout, softmax."""
+"""Common layers: fc, embedding, dropout, softmax and others."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def fc(
     """A fully connected layer: ``act(x1 w1 + x2 w2 + ... + b)``.
 
     Args:
-        input: one variable, or several that each get a weight of their own.
+        input: one variable, or several; each gets its own weight.
         size: width of the output.
-        num_flatten_dims: how many leading dimensions stay; the others are flattened. -1: all but
-            the last stay.
+        num_flatten_dims: number of leading dimensions to keep; the others are flattened. -1 keeps
+            all but the last.
         param_attr: attributes of the weight(s), one or a list.
         bias_attr: attributes of the bias; False for none.
         act: name of an activation.
@@ -80,14 +80,14 @@ def embedding(
     param_attr: Any = None,
     dtype: Any = "float32",
 ) -> Variable:
-    """Rows of a trainable table, for ids whose last dimension is 1 (which is replaced).
+    """Rows of a trainable table, for ids with a last dimension of 1, which the row replaces.
 
     Args:
         input: int64 ids ``(..., 1)``.
         size: ``[rows, width]`` of the table.
-        is_sparse: let the gradient hold only the rows that were read.
-        is_distributed: with parameter servers, no trainer holds the table; needs is_sparse.
-        padding_idx: this id (counted from the end if negative) reads zeros and gets no gradient.
+        is_sparse: make the gradient sparse: it holds only the rows that were read.
+        is_distributed: keep the table on parameter servers only, not on trainers; needs is_sparse.
+        padding_idx: this id (counted from the end if negative) gives zeros and gets no gradient.
         param_attr: attributes of the table.
         dtype: element type of the table.
 
@@ -100,7 +100,7 @@ def embedding(
 
 
 def _table_size(size: Any) -> Any:
-    """The size of a table as it is given, but an array as a list; None is left to the parameter."""
+    """A table's size, converted from an array to a list; the parameter checks None."""
     numbers = size.tolist() if isinstance(size, np.ndarray) else size
     listed = isinstance(numbers, Sequence) and all(hasattr(n, "__index__") for n in numbers)
     if size is not None and not listed:
@@ -118,7 +118,7 @@ def lookup(
     param_attr: Any,
     dtype: Any,
 ) -> Variable:
-    """What both kinds of embedding share; arguments as for :func:`embedding`."""
+    """The part that both embedding layers share; arguments as for :func:`embedding`."""
     helper = LayerHelper("embedding", param_attr=param_attr)
     check_variable_and_dtype(ids, "input", ("int64",), "embedding")
     check_dtype(dtype, "dtype", FLOATS, "embedding")
@@ -184,9 +184,9 @@ def softmax(
 
     Args:
         input: any shape.
-        use_cudnn: accepted for fluid's sake.
+        use_cudnn: ignored; accepted for compatibility.
         name: prefix of names.
-        axis: along which the results sum to 1.
+        axis: axis along which the results sum to 1.
 
     Returns:
         The same shape. Source: Paddle op ``softmax``.
@@ -203,8 +203,8 @@ def log_softmax(
 
     Args:
         input: any shape.
-        axis: along which probabilities sum to 1; None for the last.
-        dtype: type to convert to before.
+        axis: axis along which probabilities sum to 1; None for the last.
+        dtype: type to convert the input to.
         name: prefix of names.
 
     Returns:

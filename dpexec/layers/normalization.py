@@ -126,7 +126,7 @@ def group_norm(
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_layout`` says.
-        groups: divides C.
+        groups: number of groups; must divide C.
         epsilon: added to the variance.
         param_attr: attributes of a scale; None or False for none, as in fluid 1.8.
         bias_attr: attributes of a shift; None or False for none, as in fluid 1.8.
@@ -176,7 +176,7 @@ def data_norm(
     summary_decay_rate: float = 0.9999999,
     enable_scale_and_shift: bool = False,
 ) -> Variable:
-    """Features normalised by sums over all batches, which are parameters of their own.
+    """Normalise features by sums over all batches; the sums are parameters.
 
     Args:
         input: ``(N, features)``.
@@ -187,12 +187,12 @@ def data_norm(
         data_layout: ``"NCHW"`` or ``"NHWC"``.
         in_place: write the result to ``input`` itself.
         name: prefix of the parameters; None for ``dn``.
-        moving_mean_name: accepted for fluid's sake.
-        moving_variance_name: accepted for fluid's sake.
-        do_model_average_for_mean_and_var: accepted for fluid's sake.
-        slot_dim: features per slot; a slot whose first feature is 0 becomes 0.
-        sync_stats: accepted for fluid's sake.
-        summary_decay_rate: accepted for fluid's sake.
+        moving_mean_name: ignored; accepted for compatibility.
+        moving_variance_name: ignored; accepted for compatibility.
+        do_model_average_for_mean_and_var: ignored; accepted for compatibility.
+        slot_dim: number of features per slot; slots whose first feature is 0 are set to 0.
+        sync_stats: ignored; accepted for compatibility.
+        summary_decay_rate: ignored; accepted for compatibility.
         enable_scale_and_shift: multiply and add trainable numbers.
 
     Returns:

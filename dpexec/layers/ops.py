@@ -1,7 +1,7 @@
-"""Layers made from operator definitions: activations and other functions of one tensor.
+"""Layers generated from operator definitions: activations and other functions of one tensor.
 
-Every operator that maps one float tensor to one like it is here by itself. ``dpexec.layers`` has
-those among them whose layer is not written out elsewhere because its arguments differ.
+This module has a layer for every operator that maps one float tensor to one of the same shape and
+type. ``dpexec.layers`` exports those that no other module defines with different arguments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Something around tensors."""
+"""Padding of tensors and images."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["pad", "pad2d"]
 def pad(
     x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
 ) -> Variable:
-    """Put a constant around ``x``.
+    """Pad ``x`` with a constant.
 
     Args:
         x: any shape.
-        paddings: how many before and after, per dimension.
+        paddings: number of elements to add before and after, for each dimension in turn.
         pad_value: the constant.
         name: prefix of names.
 
@@ -39,11 +39,11 @@ def pad2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Put something around images.
+    """Pad images.
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
-        paddings: how many at top, bottom, left, right.
+        paddings: number of pixels to add at top, bottom, left, right.
         mode: ``"constant"``, ``"reflect"`` or ``"edge"``.
         pad_value: the constant.
         data_format: ``"NCHW"`` or ``"NHWC"``.

@@ -18,19 +18,19 @@ _DEVICE_TYPES = ("AUTO", "CPU", "CUDA")
 
 
 def get_places(device_count: int | None = None, device_type: str | None = None) -> Variable:
-    """A list of devices for :class:`ParallelDo`, which is made when the program is compiled.
+    """A list of devices for :class:`ParallelDo`, determined when the program is compiled.
 
     Args:
-        device_count: how many; None or 0 takes all: ``CPU_NUM``, else the CPUs available to the
-            process; on GPUs those that are visible.
-        device_type: ``"CPU"``, ``"CUDA"``, or ``"AUTO"`` for the kind that the Executor runs on,
-            which None means too.
+        device_count: number of devices. None or 0 takes all: ``CPU_NUM`` or else the CPUs available
+            to the process; all visible GPUs.
+        device_type: ``"CPU"``, ``"CUDA"``, or ``"AUTO"`` (the same as None) for the Executor's
+            kind.
 
     Returns:
         A variable without shape.
 
     Raises:
-        ValueError: a negative number, or another device type.
+        ValueError: ``device_count`` is negative, or the device type is unknown.
 
     Source: Paddle op ``get_places``.
     """
@@ -55,30 +55,30 @@ def _places(attrs: dict[str, Any]) -> Variable:
 
 
 class ParallelDo:
-    """Runs the layers of a ``with`` block on several devices, each with a part of the rows.
+    """Runs the layers of a ``with`` block on several devices, each on a part of the rows.
 
-    Rows of what ``read_input`` names (or its sequences, if it holds some) are split as evenly as
-    possible, and everything else that the block reads is there as a whole on every device. The rows
-    of what ``write_output`` names are put together again, so a mean of shape (1,) comes out as one
-    number per device. Gradients flow through: those of parameters are added up in the order of the
-    devices, those of the inputs are put together. Nothing is scaled. With fewer rows than devices
-    some stay idle.
+    The rows (or sequences) of variables passed to ``read_input`` are split as evenly as possible;
+    every other variable that the block reads is available as a whole on every device. The rows of
+    variables passed to ``write_output`` are concatenated, so a mean of shape (1,) gives one number
+    per device. Gradients flow through: gradients of parameters are summed in the order of the
+    devices, gradients of the inputs are concatenated. Nothing is scaled. If there are fewer rows
+    than devices, some devices stay idle.
 
-    The layers before and after run where the Executor does, so a program may use several kinds of
-    devices. Variables that outlive a run and that the block writes (statistics of ``batch_norm``,
-    counters) get the value of the first device.
+    The layers before and after run on the Executor's device, so a program may use several kinds of
+    devices. Persistable variables that the block writes (statistics of ``batch_norm``, counters)
+    get the first device's value.
 
     Args:
-        places: the devices: what :func:`get_places` returns, or a list of places.
-        use_nccl: add gradients up between GPUs; an error if a place is none. dpexec does it the
-            same way in either case.
-        name: what the operator's variables are named after.
-        keep_parameters: give every device parameters of its own. Gradients are then all-reduced
-            in the backward pass, and clipping, regularisation and the optimizer's updates run on
-            all devices in parallel, so no parameter is copied in a step.
+        places: the devices: the result of :func:`get_places`, or a list of places.
+        use_nccl: require that all places are GPUs. dpexec sums gradients in the same way in either
+            case.
+        name: prefix of the names of the operator's variables.
+        keep_parameters: keep a copy of the parameters on every device. Gradients are then
+            all-reduced in the backward pass, and clipping, regularisation and the optimizer's
+            updates run on all devices in parallel, so that steps do not copy parameters.
 
     Raises:
-        TypeError: ``places`` is of another type.
+        TypeError: ``places`` has the wrong type.
 
     Example:
         >>> import numpy as np
@@ -125,12 +125,12 @@ class ParallelDo:
 
     @whole_block
     def do(self) -> Iterator[None]:
-        """Build layers into the block inside ``with``.
+        """Add layers to the block inside ``with``.
 
         Raises:
-            ValueError: it was called before, or the block reads none of the inputs.
-            NotImplementedError: inside of another block, or the block writes a variable around it
-                that does not outlive a run.
+            ValueError: called a second time, or the block reads none of the inputs.
+            NotImplementedError: called inside another block, or the block writes a variable of the
+                enclosing block that is not persistable.
         """
         if self._body is not None:
             raise ValueError("ParallelDo.do() can be called once")
@@ -152,7 +152,7 @@ class ParallelDo:
         """Give every device a part of the rows of a variable.
 
         Returns:
-            ``var``, which inside of the block has the device's rows.
+            ``var``; inside the block it holds the device's rows.
 
         Raises:
             ValueError: called outside of the block.
@@ -161,13 +161,13 @@ class ParallelDo:
         return self._read(var, "read_input")
 
     def pre_fetch(self, var: Variable) -> Variable:
-        """As :meth:`read_input`, for a variable that is fed: it is split when the batch arrives.
+        """As :meth:`read_input`, for a fed variable, which is split when the batch arrives.
 
-        No operator splits it then. A batch from a DataLoader of the program is split, and copied
-        to the devices, in the loader's thread while the step before it runs.
+        The program then needs no operator to split it. The program's DataLoader splits a batch, and
+        copies it to the devices, in its thread during the previous step.
 
         Returns:
-            ``var``, which inside of the block has the device's rows.
+            ``var``; inside the block it holds the device's rows.
 
         Raises:
             ValueError: called outside of the block, or the variable is not fed.
@@ -180,10 +180,10 @@ class ParallelDo:
         return var
 
     def write_output(self, var: Variable) -> None:
-        """Put the rows of a variable of the block together, for the layers after it.
+        """Concatenate a variable's rows over the devices, for the layers after the block.
 
         Raises:
-            ValueError: called outside of the block, or the variable is none of the block.
+            ValueError: called outside of the block, or the variable is not in the block.
             TypeError: not a Variable.
         """
         body = self._require_inside("write_output")
@@ -196,7 +196,7 @@ class ParallelDo:
         """The output with the rows of all devices, or a list if there are several.
 
         Raises:
-            ValueError: the block is not complete, or it has no outputs.
+            ValueError: the block is not finished, or it has no outputs.
         """
         if not self._complete:
             raise ValueError("ParallelDo output can only be retrieved after its block")

@@ -1,4 +1,4 @@
-"""Boxes at every position of a map of features, near which objects are looked for."""
+"""Prior boxes and anchors: boxes at every position of a feature map."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def prior_box(
     name: str | None = None,
     min_max_aspect_ratios_order: bool = False,
 ) -> tuple[Variable, Variable]:
-    """The boxes that SSD looks for objects near to, in parts of the image.
+    """The prior boxes of SSD, in coordinates relative to the image's size.
 
     Args:
         input: features, ``(N, C, H, W)``.
         image: ``(N, C, H', W')``; only its size counts.
-        min_sizes: in pixels; one box of each ratio for each.
-        max_sizes: one for each of ``min_sizes``; a square of their geometric mean.
-        aspect_ratios: width by height; 1 is always among them.
-        variance: of the four numbers of a box.
-        flip: whether the inverses are ratios, too.
-        clip: whether boxes end where the image ends.
-        steps: pixels between positions, across and down; 0 for what follows from the sizes.
-        offset: of the centre in its cell.
+        min_sizes: box sizes in pixels; each gives one box per ratio.
+        max_sizes: one size for each of ``min_sizes``; adds a square box of their geometric mean.
+        aspect_ratios: ratios of width to height; 1 is always included.
+        variance: variances of the four coordinates of a box.
+        flip: whether to use the inverse of each ratio, too.
+        clip: whether to clip boxes to the image.
+        steps: pixels between positions, across and down; 0 derives them from the sizes.
+        offset: position of a box's centre in its cell, as a fraction of the cell.
         name: prefix of names.
-        min_max_aspect_ratios_order: whether the squares come first, as in Caffe.
+        min_max_aspect_ratios_order: whether square boxes come first, as in Caffe.
 
     Returns:
         Boxes and their variances, ``(H, W, boxes, 4)``. Source: Paddle op ``prior_box``.
@@ -80,19 +80,19 @@ def density_prior_box(
     flatten_to_2d: bool = False,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """Grids of boxes around every position of a map, in parts of the image.
+    """Grids of boxes around every position, in coordinates relative to the image's size.
 
     Args:
         input: features, ``(N, C, H, W)``.
         image: ``(N, C, H', W')``; only its size counts.
-        densities: for each size, the boxes along each side of the grid.
-        fixed_sizes: in pixels.
-        fixed_ratios: width by height.
-        variance: of the four numbers of a box.
-        clip: accepted for fluid's sake: boxes always end where the image ends.
-        steps: pixels between positions, across and down; 0 for what follows from the sizes.
-        offset: of the centre in its cell.
-        flatten_to_2d: whether to give one box per row.
+        densities: number of boxes along each side of the grid, for each size.
+        fixed_sizes: box sizes in pixels.
+        fixed_ratios: ratios of width to height.
+        variance: variances of the four coordinates of a box.
+        clip: ignored; boxes are always clipped to the image.
+        steps: pixels between positions, across and down; 0 derives them from the sizes.
+        offset: position of a box's centre in its cell, as a fraction of the cell.
+        flatten_to_2d: whether to return one box per row.
         name: prefix of names.
 
     Returns:
@@ -101,7 +101,7 @@ def density_prior_box(
 
     Raises:
         TypeError: an argument is no list.
-        ValueError: there are not as many densities as sizes, or ``steps`` are not two numbers.
+        ValueError: the numbers of densities and sizes differ, or ``steps`` are not two numbers.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "density_prior_box")
     for value, argument in (
@@ -133,22 +133,22 @@ def anchor_generator(
     offset: float = 0.5,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """The boxes that Faster R-CNN looks for objects near to, in pixels.
+    """The anchors of Faster R-CNN, in pixels.
 
     Args:
         input: features, ``(N, C, H, W)``.
-        anchor_sizes: in pixels.
-        aspect_ratios: height by width.
-        variance: of the four numbers of a box.
+        anchor_sizes: box sizes in pixels.
+        aspect_ratios: ratios of height to width.
+        variance: variances of the four coordinates of a box.
         stride: pixels between positions, across and down.
-        offset: of the centre in its cell.
+        offset: position of a box's centre in its cell, as a fraction of the cell.
         name: prefix of names.
 
     Returns:
         Boxes and their variances, ``(H, W, boxes, 4)``. Source: Paddle op ``anchor_generator``.
 
     Raises:
-        ValueError: ``stride`` is not two numbers.
+        ValueError: ``stride`` does not have two numbers.
     """
     if not isinstance(stride, (list, tuple)) or len(stride) != 2:
         raise ValueError(f"stride must be a list of two numbers, but is {stride!r}")
@@ -163,7 +163,7 @@ def anchor_generator(
 
 
 def _floats(values: Any) -> list[float]:
-    """Numbers, or one of them, as a list."""
+    """One number or several, as a list."""
     return [float(value) for value in (values if isinstance(values, (list, tuple)) else [values])]
 
 

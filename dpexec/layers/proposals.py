@@ -1,4 +1,4 @@
-"""Regions of images that may hold something: proposed, labelled, given to pyramid levels."""
+"""Region proposals: generating and labelling them, distributing them to pyramid levels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _fixed_outputs(
     dtypes: Mapping[str, Any],
     name: str | None = None,
 ) -> tuple[Variable, ...]:
-    """Add an operator whose outputs have no gradient; the outputs, in the order of ``dtypes``."""
+    """Add an operator without gradient; returns its outputs in the order of ``dtypes``."""
     helper = LayerHelper(op_type, name=name)
     return tuple(add_outputs(helper, inputs, dtypes, attrs, stop_gradient=True).values())
 
@@ -46,21 +46,21 @@ def generate_proposals(
     name: str | None = None,
     return_rois_num: bool = False,
 ) -> tuple[Variable, ...]:
-    """The best anchors after their shifts, without those that overlap better ones.
+    """Proposals: the best anchors after their shifts, without those that overlap better ones.
 
     Args:
-        scores: of anchors, float32 ``(N, A, H, W)``.
-        bbox_deltas: their shifts, float32 ``(N, 4 * A, H, W)``.
+        scores: scores of the anchors, float32 ``(N, A, H, W)``.
+        bbox_deltas: shifts of the anchors, float32 ``(N, 4 * A, H, W)``.
         im_info: height, width and scale of the images, ``(N, 3)``.
         anchors: float32 ``(H, W, A, 4)``.
-        variances: what shifts are multiplied with, like ``anchors``.
-        pre_nms_top_n: how many of the best anchors of an image are looked at.
-        post_nms_top_n: how many of them stay at most.
-        nms_thresh: overlaps with better ones up to which they stay.
-        min_size: height and width, in the image before it was scaled, from which on they stay.
-        eta: below 1, every one that stays lowers ``nms_thresh`` by this factor, down to a half.
+        variances: factors of the shifts, in the shape of ``anchors``.
+        pre_nms_top_n: number of best anchors per image to consider.
+        post_nms_top_n: largest number of proposals per image.
+        nms_thresh: largest allowed overlap with a better proposal.
+        min_size: least height and width of a proposal, in pixels of the unscaled image.
+        eta: if below 1, ``nms_thresh`` is multiplied by it after each proposal kept, down to 0.5.
         name: prefix of names.
-        return_rois_num: also return how many boxes there are up to each image.
+        return_rois_num: also return the cumulative number of boxes up to each image.
 
     Returns:
         Boxes ``(rois, 4)`` and their scores ``(rois, 1)``, a sequence for every image. Source:
@@ -110,25 +110,25 @@ def generate_proposal_labels(
     is_cls_agnostic: bool = False,
     is_cascade_rcnn: bool = False,
 ) -> tuple[Variable, ...]:
-    """Pick some of the proposed and the true boxes, with classes and shifts to predict.
+    """Sample proposed and true boxes, with their target classes and shifts.
 
     Args:
         rpn_rois: proposed boxes, ``(rois, 4)``, a sequence for every image.
-        gt_classes: classes of the true boxes, int32 ``(boxes, 1)``, likewise.
-        is_crowd: 1 where a true box holds a crowd, int32 ``(boxes, 1)``, likewise.
-        gt_boxes: true boxes of the images before they were scaled, ``(boxes, 4)``, likewise.
+        gt_classes: classes of the true boxes, int32 ``(boxes, 1)``, a sequence for every image.
+        is_crowd: 1 for true boxes that hold a crowd, int32 ``(boxes, 1)``, likewise.
+        gt_boxes: true boxes in the unscaled images, ``(boxes, 4)``, likewise.
         im_info: height, width and scale of the images, ``(images, 3)``.
-        batch_size_per_im: how many boxes of an image are picked.
-        fg_fraction: share of them that may hold something.
-        fg_thresh: overlap with a true box from which on a box holds something.
-        bg_thresh_hi: overlap below which it is background.
-        bg_thresh_lo: overlap from which on it is background.
-        bbox_reg_weights: what the four numbers of shifts are divided by.
+        batch_size_per_im: number of boxes to sample per image.
+        fg_fraction: largest share of foreground boxes among them.
+        fg_thresh: least overlap with a true box that makes a box foreground.
+        bg_thresh_hi: background boxes have overlaps below this.
+        bg_thresh_lo: background boxes have overlaps of at least this.
+        bbox_reg_weights: divisors of the four numbers of a shift.
         class_nums: number of classes, with the background.
-        use_random: whether to pick at random, or the first ones.
+        use_random: whether to sample at random, or to take the first boxes.
         is_cls_agnostic: whether shifts do not depend on the class.
-        is_cascade_rcnn: whether ``rpn_rois`` come from a stage before: all that have an area are
-            taken, and no true boxes.
+        is_cascade_rcnn: whether ``rpn_rois`` come from an earlier stage: then all of them with an
+            area are taken, and no true boxes.
 
     Returns:
         Boxes ``(picked, 4)``, classes ``(picked, 1)``, shifts, weights inside and outside of the
@@ -179,24 +179,24 @@ def generate_mask_labels(
     num_classes: int,
     resolution: int,
 ) -> tuple[Variable, ...]:
-    """Which pixels of the picked regions are those of their object.
+    """Target masks: the pixels of sampled regions that belong to the region's object.
 
     Args:
         im_info: height, width and scale of the images, ``(images, 3)``.
         gt_classes: classes of the objects, int32 ``(objects, 1)``, a sequence for every image.
-        is_crowd: 1 where an object is a crowd and does not count, likewise.
+        is_crowd: 1 for crowds, which do not count, int32 ``(objects, 1)``, likewise.
         gt_segms: corners of the objects' polygons, ``(points, 2)``, with three levels of
             sequences: images of objects, objects of polygons, polygons of points.
         rois: boxes, ``(picked, 4)``, a sequence for every image.
-        labels_int32: their classes, int32 ``(picked, 1)``, likewise.
+        labels_int32: classes of the boxes, int32 ``(picked, 1)``, likewise.
         num_classes: number of classes, with the background.
-        resolution: of the masks, across as down.
+        resolution: height and width of the masks.
 
     Returns:
-        Of every image the boxes with a class, ``(boxes, 4)``, or one of background; their numbers
-        in the image, int32 ``(boxes, 1)``; and their masks, int32 ``(boxes, num_classes *
-        resolution ** 2)``: 1 inside and 0 outside of the object in the columns of its class, -1 in
-        all others. Source: Paddle op ``generate_mask_labels``.
+        The boxes of every image that have a class, ``(boxes, 4)``, or one background box; their
+        indices in the image, int32 ``(boxes, 1)``; and masks, int32 ``(boxes, num_classes *
+        resolution ** 2)``: in the columns of the object's class 1 inside and 0 outside of the
+        object, -1 in all other columns. Source: Paddle op ``generate_mask_labels``.
     """
     integers = dict.fromkeys(("RoiHasMaskInt32", "MaskInt32"), gt_classes.dtype)
     return _fixed_outputs(
@@ -222,19 +222,19 @@ def distribute_fpn_proposals(
     refer_scale: int,
     name: str | None = None,
 ) -> tuple[list[Variable], Variable]:
-    """Give every box to the level of a feature pyramid that fits its size.
+    """Distribute boxes to the levels of a feature pyramid by size.
 
     Args:
         fpn_rois: boxes, ``(rois, 4)``, a sequence for every image.
         min_level: the finest level.
-        max_level: the coarsest one.
-        refer_level: the level of boxes as large as a square of ``refer_scale``.
-        refer_scale: see there.
+        max_level: the coarsest level.
+        refer_level: the level of boxes with the area of a square of side ``refer_scale``.
+        refer_scale: side of the reference square, in pixels.
         name: prefix of names.
 
     Returns:
-        The boxes of each level, and int32 ``(rois, 1)``: which row of all levels, one after
-        another, each box has become. Source: Paddle op ``distribute_fpn_proposals``.
+        The boxes of each level, and int32 ``(rois, 1)``: each box's row in the concatenation of all
+        levels. Source: Paddle op ``distribute_fpn_proposals``.
     """
     helper = LayerHelper("distribute_fpn_proposals", name=name)
     levels = [
@@ -268,10 +268,10 @@ def collect_fpn_proposals(
 
     Args:
         multi_rois: boxes of every level, ``(rois, 4)``, a sequence for every image.
-        multi_scores: their scores, ``(rois, 1)``, likewise.
+        multi_scores: scores of the boxes of every level, ``(rois, 1)``, likewise.
         min_level: the finest level.
-        max_level: the coarsest one.
-        post_nms_top_n: how many boxes of all images stay.
+        max_level: the coarsest level.
+        post_nms_top_n: number of boxes to keep over all images.
         name: prefix of names.
 
     Returns:
@@ -299,14 +299,14 @@ def box_decoder_and_assign(
     box_clip: float,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """Boxes after the shifts of every class, and after those of the likeliest class.
+    """Decode boxes with the shifts of every class, and with those of the most probable class.
 
     Args:
         prior_box: ``(boxes, 4)``.
-        prior_box_var: four numbers that shifts are multiplied with.
+        prior_box_var: four factors of the shifts.
         target_box: shifts for every class, ``(boxes, 4 * classes)``.
         box_score: ``(boxes, classes)``; class 0 is the background.
-        box_clip: limit of the logarithms of factors.
+        box_clip: upper limit of the shifts' log scale factors.
         name: prefix of names.
 
     Returns:

@@ -50,11 +50,11 @@ def uniform_random(
     """Uniform numbers in ``[min, max)``.
 
     Args:
-        shape: dimensions; numbers, variables with one, or a variable with all.
+        shape: dimensions: numbers, one-element variables, or a variable with all dimensions.
         dtype: float32 or float64.
         min: lower end.
         max: upper end.
-        seed: the same numbers in every run; 0 for others each time.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
 
     Returns:
         The numbers. Source: Paddle op ``uniform_random``.
@@ -76,10 +76,10 @@ def gaussian_random(
     """Normal numbers.
 
     Args:
-        shape: dimensions; numbers, variables with one, or a variable with all.
-        mean: their mean.
-        std: their standard deviation.
-        seed: the same numbers in every run; 0 for others each time.
+        shape: dimensions: numbers, one-element variables, or a variable with all dimensions.
+        mean: mean of the distribution.
+        std: standard deviation of the distribution.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
         dtype: float32 or float64.
 
     Returns:
@@ -117,14 +117,14 @@ def uniform_random_batch_size_like(
     """Uniform numbers with the batch size of ``input``.
 
     Args:
-        input: has the batch size.
-        shape: dimensions; the one at ``output_dim_idx`` is replaced.
+        input: the variable whose batch size is used.
+        shape: dimensions; the one at ``output_dim_idx`` is replaced by the batch size.
         dtype: float32 or float64.
         input_dim_idx: which dimension of ``input`` is its batch.
-        output_dim_idx: which dimension of the result is.
+        output_dim_idx: which dimension of the result is the batch.
         min: lower end.
         max: upper end.
-        seed: the same numbers in every run; 0 for others each time.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
 
     Returns:
         The numbers. Source: Paddle op ``uniform_random_batch_size_like``.
@@ -148,13 +148,13 @@ def gaussian_random_batch_size_like(
     """Normal numbers with the batch size of ``input``.
 
     Args:
-        input: has the batch size.
-        shape: dimensions; the one at ``output_dim_idx`` is replaced.
+        input: the variable whose batch size is used.
+        shape: dimensions; the one at ``output_dim_idx`` is replaced by the batch size.
         input_dim_idx: which dimension of ``input`` is its batch.
-        output_dim_idx: which dimension of the result is.
-        mean: their mean.
-        std: their standard deviation.
-        seed: the same numbers in every run; 0 for others each time.
+        output_dim_idx: which dimension of the result is the batch.
+        mean: mean of the distribution.
+        std: standard deviation of the distribution.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
         dtype: float32 or float64.
 
     Returns:
@@ -193,10 +193,10 @@ def sampling_id(
 
     Args:
         x: probabilities ``(N, classes)``.
-        min: lower end of the random numbers that sums of probabilities are compared with.
+        min: lower end of the uniform numbers that are compared with cumulative probabilities.
         max: upper end.
-        seed: the same numbers in every run; 0 for others each time.
-        dtype: without effect.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+        dtype: ignored.
 
     Returns:
         int64 ``(N,)``. Source: Paddle op ``sampling_id``.
@@ -218,15 +218,15 @@ def randint(
     """Uniform integers in ``[low, high)``.
 
     Args:
-        low: lower end; with ``high`` None, the upper one, and 0 is the lower.
+        low: lower end; if ``high`` is None, the upper end, and the lower end is 0.
         high: upper end.
-        shape: dimensions; numbers, variables with one, or a variable with all; None for 1.
+        shape: dimensions: numbers, one-element variables, or a variable with all; None for 1.
         out: variable that takes the result.
         dtype: int32 or int64; None for int64.
-        device: noted as by :func:`~dpexec.device_guard`; None notes none.
+        device: where to run, recorded as :func:`~dpexec.device_guard` does; None records nothing.
         stop_gradient: whether gradients stop here.
-        seed: the same numbers in every run; 0 for others each time.
-        name: of the output, if given.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+        name: name of the output.
 
     Returns:
         The numbers. Source: Paddle op ``randint``.
@@ -271,14 +271,14 @@ def randn(
 ) -> Variable:
     """Standard normal numbers.
 
-    As in fluid, the seed is drawn (from ``numpy.random``) when the program is built, so that
-    every run gives the same numbers but for one time in a hundred.
+    As in fluid, the seed is drawn from ``numpy.random`` when the program is built. Every run
+    therefore gives the same numbers, except for one program in a hundred (a seed of 0).
 
     Args:
         shape: dimensions.
         out: variable that takes the result.
         dtype: float32 or float64; None for float32.
-        device: noted as by :func:`~dpexec.device_guard`; None notes none.
+        device: where to run, recorded as :func:`~dpexec.device_guard` does; None records nothing.
         stop_gradient: whether gradients stop here.
         name: prefix of names.
 
@@ -311,18 +311,18 @@ def randperm(
     """The integers below ``n`` in random order.
 
     Args:
-        n: how many.
+        n: upper end, exclusive.
         out: variable that takes the result.
         dtype: int32 or int64.
-        device: noted as by :func:`~dpexec.device_guard`; None notes none.
+        device: where to run, recorded as :func:`~dpexec.device_guard` does; None records nothing.
         stop_gradient: whether gradients stop here.
-        seed: the same order in every run; 0 for another each time.
+        seed: any number but 0 gives the same order in every run; 0 draws a new one each time.
 
     Returns:
         A vector. Source: Paddle op ``randperm``.
 
     Raises:
-        ValueError: ``n`` is not positive, or the device is something else.
+        ValueError: ``n`` is not positive, or the device is unknown.
     """
     if n < 1:
         raise ValueError(f"n of randperm must be positive, but is {n}")

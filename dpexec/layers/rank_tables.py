@@ -1,4 +1,4 @@
-"""Sequences by their lengths, as recurrent nets step through them: what DynamicRNN is made of."""
+"""Sequences sorted by length, as recurrent nets process them: the building blocks of DynamicRNN."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["reorder_lod_tensor_by_rank"]
 
 
 def lod_rank_table(x: Variable, level: int = 0) -> Variable:
-    """The sequences of ``x`` with their lengths, the longest first.
+    """The sequences of ``x`` sorted by length, the longest first.
 
     Args:
         x: a tensor with sequences.
-        level: which of its levels of sequences.
+        level: level of sequences to sort.
 
     Returns:
         A ``LoDRankTable`` variable. Source: Paddle op ``lod_rank_table``.
@@ -49,11 +49,11 @@ def max_sequence_len(rank_table: Variable) -> Variable:
 
 
 def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
-    """An array with an entry per time step: that step of all sequences that are long enough.
+    """An array with one entry per time step: that step of all sequences that have it.
 
     Args:
         x: a tensor with sequences.
-        table: their ``LoDRankTable``, in whose order they are.
+        table: the ``LoDRankTable`` of the sequences; determines their order in the entries.
 
     Returns:
         A ``LoDTensorArray``. Source: Paddle op ``lod_tensor_to_array``.
@@ -74,10 +74,10 @@ def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
 
 
 def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
-    """The sequences whose time steps an array has: what ``lod_tensor_to_array`` began with.
+    """The sequences whose time steps an array holds; inverts ``lod_tensor_to_array``.
 
     Args:
-        x: the array.
+        x: a ``LoDTensorArray`` of time steps.
         table: the ``LoDRankTable`` of the sequences.
 
     Returns:
@@ -92,11 +92,11 @@ def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
 
 
 def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
-    """The rows, or sequences, of ``x`` that are of sequences longer than ``i``.
+    """The rows, or sequences, of ``x`` that belong to sequences longer than ``i``.
 
     Args:
-        x: in the order of the table.
-        i: number of the time step, int64, one element.
+        x: a tensor sorted in the order of the table.
+        i: index of the time step, int64, one element.
         table: the ``LoDRankTable`` of the sequences.
 
     Returns:
@@ -117,7 +117,7 @@ def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
         The same shape. Source: Paddle op ``reorder_lod_tensor_by_rank``.
 
     Raises:
-        TypeError: an argument is of a wrong type.
+        TypeError: an argument has the wrong type.
     """
     check_type(x, "x", Variable, "reorder_lod_tensor_by_rank")
     check_type(rank_table, "rank_table", Variable, "reorder_lod_tensor_by_rank")

@@ -1,4 +1,4 @@
-"""Losses of rankings: what should score above what."""
+"""Ranking losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Varia
 
     Args:
         input: scores ``(N, classes)``.
-        label: class numbers, int64 ``(N, 1)``.
+        label: class indices, int64 ``(N, 1)``.
         name: prefix of names.
 
     Returns:
@@ -32,7 +32,7 @@ def rank_loss(
     """Cross entropy of "left ranks above right" (RankNet).
 
     Args:
-        label: float32 ``(N, 1)``: 1 where left ranks above right, 0 where below, 0.5 for a tie.
+        label: float32 ``(N, 1)``: 1 if left ranks above right, 0 if below, 0.5 for a tie.
         left: scores, float32 ``(N, 1)``.
         right: scores, float32 ``(N, 1)``.
         name: prefix of names.
@@ -52,10 +52,10 @@ def margin_rank_loss(
     """``max(0, -label * (left - right) + margin)``.
 
     Args:
-        label: float32 ``(N, 1)``: 1 where left ranks above right, -1 where below.
+        label: float32 ``(N, 1)``: 1 if left ranks above right, -1 if below.
         left: scores, float32 ``(N, 1)``.
         right: scores, float32 ``(N, 1)``.
-        margin: by which scores should differ.
+        margin: least wanted difference of the scores.
         name: prefix of names.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Layers that move channels, pixels, frames and steps around."""
+"""Layers that rearrange channels, pixels, frames and steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
-    """Channels become pixels of larger images.
+    """Rearrange channels into the pixels of larger images.
 
     Args:
         x: ``(N, C * f * f, H, W)``.
@@ -53,7 +53,7 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
 
 
 def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
-    """The first channels of all groups, then the second ones, and so on.
+    """Interleave groups of channels: first the first channel of each group, then the second ones.
 
     Args:
         x: ``(N, C, H, W)``.
@@ -69,7 +69,7 @@ def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variabl
 
 
 def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
-    """Blocks of pixels become channels, as in the layer "reorg" of Darknet.
+    """Rearrange blocks of pixels into channels, as in the layer "reorg" of Darknet.
 
     Args:
         x: ``(N, C, H, W)``.
@@ -92,12 +92,12 @@ def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Vari
 def temporal_shift(
     x: Variable, seg_num: int, shift_ratio: float = 0.25, name: str | None = None
 ) -> Variable:
-    """Some channels of every frame from the frame before, some from the next.
+    """Replace some channels of every frame by those of the previous and the next frame.
 
     Args:
         x: frames ``(N * seg_num, C, H, W)``.
-        seg_num: frames per video.
-        shift_ratio: share of the channels that moves, in either direction.
+        seg_num: number of frames per video.
+        shift_ratio: share of the channels to shift in each direction.
         name: prefix of names.
 
     Returns:
@@ -123,7 +123,7 @@ def unfold(
     Args:
         x: ``(N, C, H, W)``.
         kernel_sizes: height and width of the window, or one number.
-        strides: steps of the window.
+        strides: distances between windows.
         paddings: one number, (height, width), or (top, left, bottom, right).
         dilations: distances between the elements of the window.
         name: prefix of names.
@@ -132,7 +132,7 @@ def unfold(
         ``(N, C * height * width, positions)``. Source: Paddle op ``unfold``.
 
     Raises:
-        ValueError: an argument has another form.
+        ValueError: an argument has the wrong length.
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "unfold")
     if len(x.shape) != 4:
@@ -151,12 +151,12 @@ def unfold(
 def roll(
     input: Variable, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Variable:
-    """Elements moved along dimensions; what leaves at the end comes in at the start.
+    """Shift elements along dimensions; elements shifted beyond the end reappear at the start.
 
     Args:
         input: any shape.
-        shifts: how far, one number per dimension.
-        dims: along which; None for the flattened tensor.
+        shifts: distances, one number per dimension.
+        dims: dimensions to shift along; None for the flattened tensor.
 
     Returns:
         The same shape. Source: Paddle op ``roll``.
@@ -179,7 +179,7 @@ def _is_number(value: Any) -> bool:
 
 
 def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
-    """One tensor per vector, laid along its own axis and repeated along the others.
+    """Coordinate grids: each vector is laid along its own axis and repeated along the others.
 
     Args:
         input: vectors of one data type.
@@ -203,9 +203,9 @@ def pad_constant_like(
     """``y`` padded to the shape of ``x``.
 
     Args:
-        x: has the shape.
-        y: no dimension larger than that of ``x``.
-        pad_value: put after the end of every dimension.
+        x: the tensor whose shape is used.
+        y: the tensor to pad; no dimension may be larger than that of ``x``.
+        pad_value: value appended at the end of every dimension.
         name: prefix of names.
 
     Returns:
@@ -220,11 +220,11 @@ def pad_constant_like(
 def row_conv(
     input: Variable, future_context_size: int, param_attr: Any = None, act: str | None = None
 ) -> Variable:
-    """Every step summed with the ones to come, each times a trainable row.
+    """Weighted sums of every step and the following ones, with trainable rows of weights.
 
     Args:
-        input: float32 ``(rows, D)`` with sequences, or dense ones ``(N, T, D)``.
-        future_context_size: how many steps to come.
+        input: float32 ``(rows, D)`` with sequences, or dense sequences ``(N, T, D)``.
+        future_context_size: number of following steps.
         param_attr: attributes of the rows ``(future_context_size + 1, D)``.
         act: name of an activation.
 
@@ -240,10 +240,10 @@ def row_conv(
 
 
 def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
-    """Offsets of corners as coordinates in the picture.
+    """Convert offsets of corners to coordinates in the image.
 
     Args:
-        input: ``(N, C, H, W)`` with an even number of channels, columns and rows in turn.
+        input: ``(N, C, H, W)``; the channels hold offsets in columns and in rows in turn.
         name: prefix of names.
 
     Returns:
@@ -255,11 +255,11 @@ def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
 
 
 def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True) -> Variable:
-    """The first two columns, shows and clicks, as logarithms; or without them.
+    """Replace the first two columns, shows and clicks, by logarithms, or remove them.
 
     Args:
         input: ``(N, D)``; the first two columns are shows and clicks.
-        cvm: shows and clicks ``(N, 2)``, which their columns get for a gradient.
+        cvm: shows and clicks ``(N, 2)``; used as gradient of the first two columns.
         use_cvm: keep both columns.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Recurrent layers over sequences, and single steps of them."""
+"""Recurrent layers over sequences, and their single steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GRU_ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
 
 
 def _initial(states: dict[str, Variable | None], layer: str) -> dict[str, Variable]:
-    """The initial states that are given, by slot."""
+    """The given initial states, by slot."""
     given = {slot: state for slot, state in states.items() if state is not None}
     for slot, state in given.items():
         check_variable_and_dtype(state, slot.lower(), SINGLE_DOUBLE, layer)
@@ -43,20 +43,20 @@ def dynamic_lstm(
     """A long short-term memory over sequences.
 
     Args:
-        input: ``(rows, 4 * cells)`` with one level of sequences, the result of an ``fc``: columns
-            for candidate, input gate, forget gate and output gate.
+        input: ``(rows, 4 * cells)`` with one level of sequences, usually the result of ``fc``;
+            columns for candidate, input gate, forget gate and output gate.
         size: 4 * cells.
         h_0: outputs before the first step, ``(sequences, cells)``; None for zeros.
-        c_0: cells before the first step, likewise.
+        c_0: cells before the first step, ``(sequences, cells)``; None for zeros.
         param_attr: attributes of the weight ``(cells, 4 * cells)``.
-        bias_attr: attributes of the bias ``(1, 7 * cells)``, whose end is peepholes, or
-            ``(1, 4 * cells)``.
-        use_peepholes: whether gates see the cells.
-        is_reverse: whether steps go from the end of sequences to their begin.
+        bias_attr: attributes of the bias: ``(1, 7 * cells)``, ending with the peephole weights, or
+            ``(1, 4 * cells)`` without them.
+        use_peepholes: whether the gates depend on the cells.
+        is_reverse: whether to process sequences from their end.
         gate_activation: ``sigmoid``, ``tanh``, ``relu`` or ``identity``.
-        cell_activation: likewise, of the cells for the outputs.
-        candidate_activation: likewise, of what the cells are to take in.
-        dtype: of the parameters.
+        cell_activation: likewise, applied to the cells to compute the outputs.
+        candidate_activation: likewise, applied to the candidates.
+        dtype: element type of the parameters.
         name: prefix of names.
 
     Returns:
@@ -115,7 +115,7 @@ def dynamic_lstmp(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Variable, Variable]:
-    """A long short-term memory whose outputs are projected to fewer numbers.
+    """A long short-term memory whose outputs are projected to a smaller width.
 
     Args:
         input: as for :func:`dynamic_lstm`.
@@ -124,19 +124,19 @@ def dynamic_lstmp(
         param_attr: attributes of the weights ``(proj_size, 4 * cells)`` and
             ``(cells, proj_size)``.
         bias_attr: as for :func:`dynamic_lstm`.
-        use_peepholes: whether gates see the cells.
-        is_reverse: whether steps go from the end of sequences to their begin.
+        use_peepholes: whether the gates depend on the cells.
+        is_reverse: whether to process sequences from their end.
         gate_activation: as for :func:`dynamic_lstm`.
         cell_activation: likewise.
         candidate_activation: likewise.
-        proj_activation: ``identity`` for none; else projections are activated as cells are, as in
+        proj_activation: ``identity`` for none; any other value applies ``cell_activation``, as in
             the real Paddle.
-        dtype: of the parameters.
+        dtype: element type of the parameters.
         name: prefix of names.
         h_0: projections before the first step, ``(sequences, proj_size)``; None for zeros.
         c_0: cells before the first step, ``(sequences, cells)``; None for zeros.
-        cell_clip: cells are kept within plus and minus this; None for no bounds.
-        proj_clip: so are projections.
+        cell_clip: cells are clipped to plus and minus this; None for no limit.
+        proj_clip: projections are clipped to plus and minus this; None for no limit.
 
     Returns:
         Projections ``(rows, proj_size)`` and cells ``(rows, cells)``. No gradient flows back from
@@ -190,18 +190,18 @@ def dynamic_gru(
     """A gated recurrent unit over sequences.
 
     Args:
-        input: ``(rows, 3 * size)`` with one level of sequences, the result of an ``fc``: columns
-            for update gate, reset gate and candidate.
+        input: ``(rows, 3 * size)`` with one level of sequences, usually the result of ``fc``;
+            columns for update gate, reset gate and candidate.
         size: width of the states.
-        param_attr: attributes of the weight ``(size, 3 * size)``: in its memory a matrix for the
-            gates ``(size, 2 * size)``, then one for the candidate.
+        param_attr: attributes of the weight ``(size, 3 * size)``; its memory holds a matrix
+            ``(size, 2 * size)`` for the gates, then one ``(size, size)`` for the candidate.
         bias_attr: attributes of the bias ``(1, 3 * size)``; False for none.
-        is_reverse: whether steps go from the end of sequences to their begin.
+        is_reverse: whether to process sequences from their end.
         gate_activation: ``sigmoid``, ``tanh``, ``relu`` or ``identity``.
         candidate_activation: likewise.
         h_0: states before the first step, ``(sequences, size)``; None for zeros.
-        origin_mode: whether the update gate says how much is kept (Cho et al., 2014); else it says
-            how much is new (Chung et al., 2014).
+        origin_mode: the update gate is the weight of the old state (Cho et al., 2014) instead of
+            the weight of the candidate (Chung et al., 2014).
 
     Returns:
         States ``(rows, size)``. Source: Paddle op ``gru``.
@@ -241,18 +241,18 @@ def gru_unit(
     """One step of a gated recurrent unit.
 
     Args:
-        input: ``(N, size)``, the result of an ``fc``, as for :func:`dynamic_gru`.
+        input: ``(N, size)``, usually the result of ``fc``, as for :func:`dynamic_gru`.
         hidden: states ``(N, size / 3)``.
         size: 3 * width of the states.
         param_attr: attributes of the weight ``(size / 3, size)``.
         bias_attr: attributes of the bias ``(1, size)``; False for none.
-        activation: without effect, as in the real Paddle: it is ``tanh``.
-        gate_activation: without effect, as in the real Paddle: it is ``sigmoid``.
+        activation: ignored, as in the real Paddle, which always uses ``tanh``.
+        gate_activation: ignored, as in the real Paddle, which always uses ``sigmoid``.
         origin_mode: as for :func:`dynamic_gru`.
 
     Returns:
-        The next states; what the reset gate lets through of the states; the activated gates.
-        Source: Paddle op ``gru_unit``.
+        The next states; the states multiplied by the reset gate; the activated gates. Source:
+        Paddle op ``gru_unit``.
 
     Raises:
         ValueError: there is no such activation.
@@ -285,13 +285,13 @@ def lstm_unit(
     bias_attr: Any = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """One step of a long short-term memory, with the ``fc`` that it takes.
+    """One step of a long short-term memory, including its ``fc``.
 
     Args:
-        x_t: what it takes in, ``(N, width)``.
-        hidden_t_prev: outputs before, ``(N, cells)``.
-        cell_t_prev: cells before, ``(N, cells)``.
-        forget_bias: is added to the forget gate, before its activation.
+        x_t: inputs of the step, ``(N, width)``.
+        hidden_t_prev: outputs of the previous step, ``(N, cells)``.
+        cell_t_prev: cells of the previous step, ``(N, cells)``.
+        forget_bias: added to the forget gate before its activation.
         param_attr: attributes of the weight ``(width + cells, 4 * cells)``.
         bias_attr: attributes of the bias ``(4 * cells,)``; False for none.
         name: prefix of names.
@@ -340,21 +340,21 @@ def lstm(
     default_initializer: Any = None,
     seed: int = -1,
 ) -> NoReturn:
-    """Not supported: cuDNN's long short-term memory, which Paddle itself has on GPUs alone.
+    """Not supported: cuDNN's long short-term memory, which Paddle itself has only on GPUs.
 
     Args:
-        input: see Paddle, as for all arguments.
+        input: as in Paddle, like all arguments.
         init_h: outputs before the first step.
         init_c: cells before the first step.
-        max_len: greatest length.
+        max_len: largest length of a sequence.
         hidden_size: number of cells.
-        num_layers: how many lie above one another.
-        dropout_prob: between layers.
-        is_bidirec: whether steps go in both directions.
-        is_test: whether nothing is dropped.
+        num_layers: number of stacked layers.
+        dropout_prob: dropout probability between layers.
+        is_bidirec: whether to process sequences in both directions.
+        is_test: disables dropout.
         name: prefix of names.
-        default_initializer: of the weights.
-        seed: of the dropout.
+        default_initializer: initializer of the weights.
+        seed: seed of the dropout.
 
     Raises:
         NotImplementedError: always.

@@ -1,4 +1,4 @@
-"""One step of an LSTM or a GRU, made of basic layers: what cells compute with."""
+"""One step of an LSTM or a GRU, built from basic layers; used by the cells."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ Activation = Callable[[Variable], Variable]
 
 
 def kept(state: Variable, new_state: Variable, step_mask: Variable) -> Variable:
-    """The new state of rows that go on, the old one of those that are done.
+    """The new state of unfinished rows, and the old state of finished ones.
 
     Args:
-        state: the old one, ``(rows, ...)``.
-        new_state: the new one.
-        step_mask: ``(rows,)``: 1 for rows that go on, 0 for the others.
+        state: the old state, ``(rows, ...)``.
+        new_state: the new state, ``(rows, ...)``.
+        step_mask: ``(rows,)``: 1 for unfinished rows, 0 for finished ones.
     """
     taken = elementwise_mul(new_state, step_mask, axis=0)
     return taken - elementwise_mul(state, (step_mask - 1), axis=0)
 
 
 class _Unit:
-    """Parameters that are made when the number of inputs is known, at the first call.
+    """Base class: creates parameters at the first call, when the number of inputs is known.
 
     Args:
-        name_scope: first part of their names.
-        param_attr: of the weights.
-        bias_attr: of the biases.
-        dtype: of both.
+        name_scope: prefix of the parameters' names.
+        param_attr: attributes of the weights.
+        bias_attr: attributes of the biases.
+        dtype: element type of both.
     """
 
     def __init__(self, name_scope: str, param_attr: Any, bias_attr: Any, dtype: str) -> None:
@@ -63,7 +63,7 @@ class _Unit:
 
 
 def _named(attr: Any, part: str) -> Any:
-    """The attributes of one of several parameters: a name that is given needs another end."""
+    """The attributes of one of several parameters; a given name gets a suffix."""
     if not part or attr is None or attr.name is None:
         return attr
     made = copy.deepcopy(attr)
@@ -78,13 +78,14 @@ class BasicGRUUnit(_Unit):
     ``c = act_c([x, r * h] W_c + b_c)``, the new state is ``u * h + (1 - u) * c``.
 
     Args:
-        name_scope: first part of the names of the parameters.
-        hidden_size: of the state.
-        param_attr: of ``W_g`` and ``W_c``; a name gets ``_gate`` and ``_candidate`` appended.
-        bias_attr: of ``b_g`` and ``b_c``, alike.
+        name_scope: prefix of the parameters' names.
+        hidden_size: width of the state.
+        param_attr: attributes of ``W_g`` and ``W_c``; ``_gate`` and ``_candidate`` are appended to
+            its name.
+        bias_attr: attributes of ``b_g`` and ``b_c``, with the same suffixes.
         gate_activation: ``act_g``; the sigmoid by default.
         activation: ``act_c``; tanh by default.
-        dtype: of the parameters.
+        dtype: element type of the parameters.
 
     Source: ``fluid.contrib.layers.BasicGRUUnit``; Cho et al. 2014, "Learning phrase
     representations using RNN encoder-decoder for statistical machine translation".
@@ -111,7 +112,7 @@ class BasicGRUUnit(_Unit):
 
         Args:
             input: ``(rows, width)``.
-            pre_hidden: the state before, ``(rows, hidden_size)``.
+            pre_hidden: the previous state, ``(rows, hidden_size)``.
         """
         if not self._parameters:
             self._parameters = self._made(input)
@@ -137,14 +138,14 @@ class BasicLSTMUnit(_Unit):
     ``sigmoid(o) * tanh(new cell)``.
 
     Args:
-        name_scope: first part of the names of the parameters.
-        hidden_size: of the state.
-        param_attr: of ``W``.
-        bias_attr: of ``b``.
-        gate_activation: accepted for fluid's sake, which computes sigmoids all the same.
-        activation: alike, with tanh.
-        forget_bias: added to what opens the forget gate.
-        dtype: of the parameters.
+        name_scope: prefix of the parameters' names.
+        hidden_size: width of the state.
+        param_attr: attributes of ``W``.
+        bias_attr: attributes of ``b``.
+        gate_activation: ignored, as in fluid, which always uses the sigmoid.
+        activation: ignored, as in fluid, which always uses tanh.
+        forget_bias: added to the forget gate before its activation.
+        dtype: element type of the parameters.
 
     Source: ``fluid.contrib.layers.BasicLSTMUnit``; Zaremba et al. 2014, "Recurrent neural network
     regularization".
@@ -174,8 +175,8 @@ class BasicLSTMUnit(_Unit):
 
         Args:
             input: ``(rows, width)``.
-            pre_hidden: the state before, ``(rows, hidden_size)``.
-            pre_cell: the cell before, ``(rows, hidden_size)``.
+            pre_hidden: the previous state, ``(rows, hidden_size)``.
+            pre_cell: the previous cell, ``(rows, hidden_size)``.
         """
         if not self._parameters:
             size = self._hidden_size

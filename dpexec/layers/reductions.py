@@ -83,7 +83,7 @@ def logsumexp(
     Args:
         x: any shape.
         dim: dimensions to sum over; None for all.
-        keepdim: keep them with size 1.
+        keepdim: keep the summed dimensions with size 1.
         out: variable that takes the result.
         name: prefix of names.
 
@@ -101,13 +101,13 @@ def cumsum(
     exclusive: bool | None = None,
     reverse: bool | None = None,
 ) -> Variable:
-    """Sums of all elements up to each, along an axis.
+    """Cumulative sums along an axis.
 
     Args:
         x: numbers.
-        axis: along which; None for the last.
-        exclusive: leave the element itself out.
-        reverse: sum from the end.
+        axis: axis to sum along; None for the last.
+        exclusive: exclude the element itself from its sum.
+        reverse: sum from the end towards the start.
 
     Returns:
         The same shape. Source: Paddle op ``cumsum``.

@@ -1,4 +1,4 @@
-"""Factors for channels and weights."""
+"""Scaling of channels and weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def affine_channel(
     name: str | None = None,
     act: str | None = None,
 ) -> Variable:
-    """``scale * x + bias`` with one number of each for every channel.
+    """``scale * x + bias`` with one scale and one bias per channel.
 
     Args:
         x: ``(N, C, ...)``, or ``(N, ..., C)`` as ``data_layout`` says.
@@ -57,7 +57,7 @@ def lrn(
 
     Args:
         input: float32 ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
-        n: the sum goes over so many channels around each; odd.
+        n: number of neighbouring channels to sum over; odd.
         k: addend.
         alpha: factor of the sum.
         beta: exponent.
@@ -68,7 +68,7 @@ def lrn(
         The same shape. Source: Paddle op ``lrn``; Krizhevsky and others, 2012.
 
     Raises:
-        ValueError: the input has not 4 dimensions, or the format is unknown.
+        ValueError: the input does not have 4 dimensions, or the format is unknown.
     """
     check_variable_and_dtype(input, "input", ("float32",), "lrn")
     if len(input.shape) != 4:
@@ -91,12 +91,12 @@ def spectral_norm(
 ) -> Variable:
     """A weight divided by an estimate of its largest singular value.
 
-    The gradient is the derivative, for which the real Paddle has another formula.
+    The gradient is the true derivative; the real Paddle uses another formula.
 
     Args:
         weight: 2 to 5 dimensions.
-        dim: this dimension becomes the rows of a matrix: 0 for ``fc``, 1 for convolutions.
-        power_iters: iterations from random vectors, which are persistable variables.
+        dim: the dimension that becomes the rows of a matrix: 0 for ``fc``, 1 for convolutions.
+        power_iters: number of power iterations; their vectors are persistable and start randomly.
         eps: added to lengths of vectors.
         name: prefix of names.
 

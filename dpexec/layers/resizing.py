@@ -1,4 +1,4 @@
-"""Images in other sizes and places."""
+"""Resizing and resampling of images."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def interpolate(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Images or volumes in another size.
+    """Resize images or volumes.
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, C, D, H, W)``, or with channels last as ``data_format``
             says.
-        out_shape: height and width, or depth, height and width; numbers, variables with one, or
+        out_shape: height and width, or depth, height and width: numbers, one-element variables, or
             a variable with all.
-        scale: factor of the size, if ``out_shape`` is not given.
+        scale: factor of the size; used if ``out_shape`` is not given.
         name: prefix of names.
         resample: ``"BILINEAR"``, ``"NEAREST"``, ``"BICUBIC"``, or ``"TRILINEAR"`` for volumes.
         actual_shape: deprecated: a variable that replaces ``out_shape``.
-        align_corners: the outermost elements of old and new coincide.
-        align_mode: 0 takes elements for areas, 1 for points, if corners are not aligned.
+        align_corners: align the centres of the corner elements of input and result.
+        align_mode: without ``align_corners``: 0 treats elements as areas, 1 as points.
         data_format: ``"NCHW"`` or ``"NHWC"``, ``"NCDHW"`` or ``"NDHWC"``.
 
     Returns:
-        The new size, in the same format. Source: Paddle ops ``bilinear_interp``,
+        The resized tensor, in the same format. Source: Paddle ops ``bilinear_interp``,
         ``nearest_interp``, ``bicubic_interp``, ``trilinear_interp``.
 
     Raises:
         ValueError: arguments do not fit.
-        TypeError: a size is of a wrong type.
+        TypeError: a size has the wrong type.
     """
     check_choice(resample, "resample", tuple(_RANKS), "interpolate")
     return _resize(
@@ -82,22 +82,22 @@ def image_resize(
     """As :func:`interpolate`, without ``"BICUBIC"``.
 
     Args:
-        input: as there.
-        out_shape: as there.
-        scale: as there.
-        name: as there.
+        input: as for :func:`interpolate`.
+        out_shape: as for :func:`interpolate`.
+        scale: as for :func:`interpolate`.
+        name: as for :func:`interpolate`.
         resample: ``"BILINEAR"``, ``"NEAREST"``, or ``"TRILINEAR"`` for volumes.
-        actual_shape: as there.
-        align_corners: as there.
-        align_mode: as there.
-        data_format: as there.
+        actual_shape: as for :func:`interpolate`.
+        align_corners: as for :func:`interpolate`.
+        align_mode: as for :func:`interpolate`.
+        data_format: as for :func:`interpolate`.
 
     Returns:
-        The new size, in the same format.
+        The resized tensor, in the same format.
 
     Raises:
         ValueError: arguments do not fit.
-        TypeError: a size is of a wrong type.
+        TypeError: a size has the wrong type.
     """
     check_choice(resample, "resample", ("BILINEAR", "TRILINEAR", "NEAREST"), "image_resize")
     return _resize(
@@ -159,7 +159,7 @@ def _resize(
 def _size_attrs(
     helper: LayerHelper, out_shape: Size, axes: int, inputs: dict[str, Any]
 ) -> dict[str, int]:
-    """The attributes for a size, or inputs for what of it is variable."""
+    """The attributes for a size, or inputs for its variable parts."""
     layer = helper.layer_type
     check_type(out_shape, "out_shape", (list, tuple, Variable), layer)
     if not isinstance(out_shape, Variable):
@@ -185,20 +185,20 @@ def resize_bilinear(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Images in another size: ``interpolate`` with ``resample="BILINEAR"``.
+    """Resize images: ``interpolate`` with ``resample="BILINEAR"``.
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
         out_shape: as for :func:`interpolate`.
-        scale: as there.
+        scale: as for :func:`interpolate`.
         name: prefix of names.
-        actual_shape: as there.
-        align_corners: as there.
-        align_mode: as there.
+        actual_shape: as for :func:`interpolate`.
+        align_corners: as for :func:`interpolate`.
+        align_mode: as for :func:`interpolate`.
         data_format: ``"NCHW"`` or ``"NHWC"``.
 
     Returns:
-        The new size, in the same format. Source: Paddle op ``bilinear_interp``.
+        The resized tensor, in the same format. Source: Paddle op ``bilinear_interp``.
     """
     return image_resize(
         input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode,
@@ -216,20 +216,20 @@ def resize_trilinear(
     align_mode: int = 1,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """Volumes in another size: ``interpolate`` with ``resample="TRILINEAR"``.
+    """Resize volumes: ``interpolate`` with ``resample="TRILINEAR"``.
 
     Args:
         input: ``(N, C, D, H, W)``, or ``(N, D, H, W, C)`` as ``data_format`` says.
         out_shape: as for :func:`interpolate`.
-        scale: as there.
+        scale: as for :func:`interpolate`.
         name: prefix of names.
-        actual_shape: as there.
-        align_corners: as there.
-        align_mode: as there.
+        actual_shape: as for :func:`interpolate`.
+        align_corners: as for :func:`interpolate`.
+        align_mode: as for :func:`interpolate`.
         data_format: ``"NCDHW"`` or ``"NDHWC"``.
 
     Returns:
-        The new size, in the same format. Source: Paddle op ``trilinear_interp``.
+        The resized tensor, in the same format. Source: Paddle op ``trilinear_interp``.
     """
     return image_resize(
         input, out_shape, scale, name, "TRILINEAR", actual_shape, align_corners, align_mode,
@@ -246,19 +246,19 @@ def resize_nearest(
     align_corners: bool = True,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Images in another size: ``interpolate`` with ``resample="NEAREST"``.
+    """Resize images: ``interpolate`` with ``resample="NEAREST"``.
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
         out_shape: as for :func:`interpolate`.
-        scale: as there.
+        scale: as for :func:`interpolate`.
         name: prefix of names.
-        actual_shape: as there.
-        align_corners: as there.
+        actual_shape: as for :func:`interpolate`.
+        align_corners: as for :func:`interpolate`.
         data_format: ``"NCHW"`` or ``"NHWC"``.
 
     Returns:
-        The new size, in the same format. Source: Paddle op ``nearest_interp``.
+        The resized tensor, in the same format. Source: Paddle op ``nearest_interp``.
     """
     return image_resize(
         input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format
@@ -266,7 +266,7 @@ def resize_nearest(
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
-    """Images whose shorter side gets a length; the other side follows.
+    """Resize images to a given length of the shorter side, keeping the aspect ratio.
 
     Args:
         input: ``(N, C, H, W)`` of known height and width.
@@ -277,7 +277,7 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
         ``(N, C, H', W')``.
 
     Raises:
-        ValueError: the input has not 4 dimensions.
+        ValueError: the input does not have 4 dimensions.
     """
     if len(input.shape) != 4:
         raise ValueError(
@@ -292,19 +292,19 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
 
 
 def affine_grid(theta: Variable, out_shape: Size, name: str | None = None) -> Variable:
-    """Points of an image under an affine map, for :func:`grid_sampler`.
+    """The sampling points of an affine transformation, for :func:`grid_sampler`.
 
     Args:
         theta: ``(N, 2, 3)``.
-        out_shape: N, C, H and W; numbers or an int32 variable with all.
-        name: without effect.
+        out_shape: N, C, H and W: numbers, or an int32 variable with all four.
+        name: ignored.
 
     Returns:
         ``(N, H, W, 2)``: x and y of each pixel, from -1 to 1. Source: Paddle op ``affine_grid``;
         Jaderberg and others, 2015.
 
     Raises:
-        ValueError: ``out_shape`` is neither.
+        ValueError: ``out_shape`` has the wrong type.
     """
     check_variable_and_dtype(theta, "theta", SINGLE_DOUBLE, "affine_grid")
     if not isinstance(out_shape, (list, tuple, Variable)):
@@ -320,7 +320,7 @@ def affine_grid(theta: Variable, out_shape: Size, name: str | None = None) -> Va
 
 
 def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
-    """Images read at given points, between the pixels by bilinear weights.
+    """Sample images at given points, with bilinear interpolation.
 
     Args:
         x: ``(N, C, H, W)``.

@@ -1,4 +1,4 @@
-"""``fluid.layers.rnn``, the module: fluid keeps cells, decoders and recurrent layers there.
+"""The module ``fluid.layers.rnn``, which holds cells, decoders and recurrent layers.
 
 ``layers.rnn`` itself is the function of that name, as in fluid.
 """

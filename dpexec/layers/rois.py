@@ -1,4 +1,4 @@
-"""Small maps of features for regions of interest."""
+"""Pooling of features in regions of interest."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def roi_pool(
     spatial_scale: float = 1.0,
     rois_lod: Variable | None = None,
 ) -> Variable:
-    """The greatest values inside of regions.
+    """Max pooling inside regions.
 
     Args:
         input: features, ``(N, C, H, W)``.
-        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
-        pooled_height: of the result.
-        pooled_width: of the result.
-        spatial_scale: cells of the features per pixel of the image.
-        rois_lod: offsets of the images, ``(N + 1,)``, if ``rois`` has no sequences.
+        rois: left, top, right, bottom of regions, ``(R, 4)``, one sequence per image.
+        pooled_height: height of the result.
+        pooled_width: width of the result.
+        spatial_scale: size of the features relative to the image.
+        rois_lod: offsets of the images' regions, ``(N + 1,)``; needed if ``rois`` has no sequences.
 
     Returns:
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_pool``; Girshick, 2015
@@ -58,17 +58,17 @@ def roi_align(
     name: str | None = None,
     rois_lod: Variable | None = None,
 ) -> Variable:
-    """Means of values that are interpolated inside of regions.
+    """Average pooling of interpolated values inside regions.
 
     Args:
         input: features, ``(N, C, H, W)``.
-        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
-        pooled_height: of the result.
-        pooled_width: of the result.
-        spatial_scale: cells of the features per pixel of the image.
-        sampling_ratio: points per bin, across as down; -1 for as many as it has cells.
+        rois: left, top, right, bottom of regions, ``(R, 4)``, one sequence per image.
+        pooled_height: height of the result.
+        pooled_width: width of the result.
+        spatial_scale: size of the features relative to the image.
+        sampling_ratio: sampling points per bin in each direction; -1 adapts them to the bin's size.
         name: prefix of names.
-        rois_lod: offsets of the images, ``(N + 1,)``, if ``rois`` has no sequences.
+        rois_lod: offsets of the images' regions, ``(N + 1,)``; needed if ``rois`` has no sequences.
 
     Returns:
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_align``; He and others,
@@ -90,15 +90,15 @@ def prroi_pool(
     batch_roi_nums: Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Exact means of regions, with gradients for the regions, too.
+    """Exact average pooling of regions, with gradients for the regions, too.
 
     Args:
         input: features, ``(N, C, H, W)``.
-        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
-        spatial_scale: cells of the features per pixel of the image.
-        pooled_height: of the result.
-        pooled_width: of the result.
-        batch_roi_nums: regions of every image, ``(N,)``, if ``rois`` has no sequences.
+        rois: left, top, right, bottom of regions, ``(R, 4)``, one sequence per image.
+        spatial_scale: size of the features relative to the image.
+        pooled_height: height of the result.
+        pooled_width: width of the result.
+        batch_roi_nums: number of regions per image, ``(N,)``; needed if ``rois`` has no sequences.
         name: prefix of names.
 
     Returns:
@@ -106,7 +106,7 @@ def prroi_pool(
         others, 2018.
 
     Raises:
-        TypeError: an argument has another type.
+        TypeError: an argument has the wrong type.
     """
     attrs = _attrs(pooled_height, pooled_width, spatial_scale)
     for argument, value in attrs.items():
@@ -124,15 +124,15 @@ def psroi_pool(
     pooled_width: int,
     name: str | None = None,
 ) -> Variable:
-    """Means of regions, every bin of another channel.
+    """Position-sensitive average pooling: every bin reads its own channel.
 
     Args:
         input: features, ``(N, output_channels * pooled_height * pooled_width, H, W)``.
-        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
-        output_channels: of the result.
-        spatial_scale: cells of the features per pixel of the image.
-        pooled_height: of the result.
-        pooled_width: of the result.
+        rois: left, top, right, bottom of regions, ``(R, 4)``, one sequence per image.
+        output_channels: number of channels of the result.
+        spatial_scale: size of the features relative to the image.
+        pooled_height: height of the result.
+        pooled_width: width of the result.
         name: prefix of names.
 
     Returns:
@@ -140,7 +140,7 @@ def psroi_pool(
         Dai and others, 2016 (R-FCN).
 
     Raises:
-        TypeError: an argument has another type.
+        TypeError: an argument has the wrong type.
     """
     attrs = _attrs(pooled_height, pooled_width, spatial_scale)
     attrs["output_channels"] = output_channels
@@ -164,21 +164,21 @@ def deformable_roi_pooling(
     position_sensitive: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Means of regions whose bins are moved, by learned distances.
+    """Average pooling of regions whose bins are shifted by learned offsets.
 
     Args:
         input: features, ``(N, C, H, W)``.
-        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
-        trans: across and down, ``(R, 2 * classes, *part_size)``; bins are moved by ``trans_std``
-            times it times the size of their region.
-        no_trans: True if bins stay where they are.
-        spatial_scale: cells of the features per pixel of the image.
-        group_size: parts of a region, down and across, that read channels of their own.
-        pooled_height: of the result.
-        pooled_width: of the result.
-        part_size: parts of a region, down and across, that are moved alike; None: every bin.
-        sample_per_part: points of a bin, down as across, whose mean it is.
-        trans_std: see ``trans``.
+        rois: left, top, right, bottom of regions, ``(R, 4)``, one sequence per image.
+        trans: horizontal and vertical offsets, ``(R, 2 * classes, *part_size)``; bins are shifted
+            by ``trans_std`` times the offset times the size of their region.
+        no_trans: do not shift the bins.
+        spatial_scale: size of the features relative to the image.
+        group_size: vertical and horizontal number of parts of a region that read separate channels.
+        pooled_height: height of the result.
+        pooled_width: width of the result.
+        part_size: vertical and horizontal number of parts with separate offsets; None: every bin.
+        sample_per_part: number of sampling points per bin in each direction.
+        trans_std: factor of the offsets, see ``trans``.
         position_sensitive: whether the result has ``C / pooled_height / pooled_width`` channels;
             the original refuses this with Python 3.
         name: prefix of names.
@@ -218,21 +218,21 @@ def roi_perspective_transform(
     spatial_scale: float = 1.0,
     name: str | None = None,
 ) -> tuple[Variable, Variable, Variable]:
-    """Regions between four corners, as upright images.
+    """Rectify regions given by four corners to upright images.
 
     Args:
         input: features, float32 ``(N, C, H, W)``.
-        rois: the corners, from the top left one clockwise, column and row of each, float32
-            ``(R, 8)``; the images are its sequences.
-        transformed_height: of the result.
-        transformed_width: of the result.
-        spatial_scale: cells of the features per pixel of the image.
+        rois: column and row of each corner, clockwise from the top left, float32 ``(R, 8)``, one
+            sequence per image.
+        transformed_height: height of the result.
+        transformed_width: width of the result.
+        spatial_scale: size of the features relative to the image.
         name: prefix of names.
 
     Returns:
         ``(R, C, transformed_height, transformed_width)``; int32 ``(R, 1, transformed_height,
-        transformed_width)``: 1 where the region is; and the matrices that take a place in the
-        result to one in the features, ``(R, 9)``. Source: Paddle op ``roi_perspective_transform``.
+        transformed_width)``: 1 inside the region; and the matrices that map positions in the result
+        to positions in the features, ``(R, 9)``. Source: Paddle op ``roi_perspective_transform``.
     """
     layer = "roi_perspective_transform"
     for argument, variable in (("input", input), ("rois", rois)):

@@ -1,4 +1,4 @@
-"""Losses over very many classes, over classes in trees, and losses that keep state."""
+"""Losses over many classes (sampled, hierarchical), and losses with state."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def nce(
     seed: int = 0,
     is_sparse: bool = False,
 ) -> Variable:
-    """Noise-contrastive estimation: the true class told apart from a few random ones.
+    """Noise-contrastive estimation: discriminate the true class from a few random ones.
 
     Args:
         input: features ``(N, D)``.
         label: true classes, int64 ``(N, classes per sample)``.
-        num_total_classes: how many classes there are.
+        num_total_classes: number of classes.
         sample_weight: weights of the samples ``(N, 1)``.
         param_attr: attributes of the weight ``(num_total_classes, D)``.
         bias_attr: attributes of the bias ``(num_total_classes, 1)``; False for none.
-        num_neg_samples: how many random classes per sample; None for 10.
+        num_neg_samples: number of random classes per sample; None for 10.
         name: prefix of names.
         sampler: ``"uniform"``, ``"log_uniform"`` (low numbers more often) or ``"custom_dist"``.
         custom_dist: the probability of every class, for ``"custom_dist"``.
-        seed: the same classes in every run; 0 for others each time.
-        is_sparse: let the gradient of the weight hold only the rows that took part.
+        seed: any number but 0 draws the same classes in every run; 0 draws new ones each time.
+        is_sparse: make the weight's gradient sparse: it holds only the rows that were used.
 
     Returns:
         Losses ``(N, 1)``, divided by the number of classes that were compared. Source: Paddle op
@@ -93,7 +93,7 @@ def nce(
 
 
 def _custom_inputs(helper: LayerHelper, odds: Sequence[float], classes: int) -> dict[str, Variable]:
-    """Parameters that hold a distribution and how to draw from it."""
+    """Parameters that hold a distribution and its alias table."""
     alias, stays = alias_table([odds[i] * classes for i in range(classes)])
     arrays = {
         "CustomDistProbs": np.array(odds, dtype=np.float32),
@@ -113,13 +113,13 @@ def _custom_inputs(helper: LayerHelper, odds: Sequence[float], classes: int) -> 
 
 
 def alias_table(shares: Sequence[float]) -> tuple[list[int], list[float]]:
-    """How to draw with given probabilities from equal ones (Walker, 1977).
+    """The alias table for drawing from a distribution (Walker, 1977).
 
     Args:
-        shares: probabilities times their number, so 1 on average.
+        shares: probabilities times their number, so that their mean is 1.
 
     Returns:
-        The class that stands in for each (-1 for none), and the probability that it stays.
+        For each class its alias (-1 for none), and the probability of not using the alias.
     """
     alias, stays = [-1] * len(shares), [1.0] * len(shares)
     rich = [(i, share) for i, share in enumerate(shares) if share > 1]
@@ -147,27 +147,27 @@ def hsigmoid(
     is_custom: bool = False,
     is_sparse: bool = False,
 ) -> Variable:
-    """Classes as the leaves of a tree: the loss of the decisions on the way to the label.
+    """Hierarchical sigmoid: the loss of the decisions on the path to the label in a tree.
 
     Args:
         input: features ``(N, D)``.
         label: classes, int64 ``(N, 1)``.
-        num_classes: how many classes there are; with ``is_custom``, how many inner nodes.
+        num_classes: number of classes; with ``is_custom``, number of inner nodes.
         param_attr: attributes of the weight, a row for each inner node.
         bias_attr: attributes of the bias; False for none.
         name: prefix of names.
-        path_table: nodes from the root to the label per sample, int64 ``(N, depth)``, filled up
-            with -1; with ``is_custom``.
-        path_code: decisions at these nodes, 0 or 1.
-        is_custom: whether the tree is given, instead of a complete binary one.
-        is_sparse: let the gradient of the weight hold only the nodes that were passed; with
-            ``is_custom``.
+        path_table: with ``is_custom``: nodes from the root to the label per sample, int64 ``(N,
+            depth)``, padded with -1.
+        path_code: with ``is_custom``: decisions at these nodes, 0 or 1.
+        is_custom: use the given tree instead of a complete binary one.
+        is_sparse: with ``is_custom``: make the weight's gradient sparse, holding only visited
+            nodes.
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``hierarchical_sigmoid``; Morin, Bengio, 2005.
 
     Raises:
-        ValueError: arguments of one kind of tree are given for the other, or missing.
+        ValueError: an argument for the kind of tree is missing, or belongs to the other kind.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "hsigmoid")
     check_variable_and_dtype(label, "label", ("int64",), "hsigmoid")
@@ -218,13 +218,13 @@ def sampled_softmax_with_cross_entropy(
     Args:
         logits: scores ``(N, classes)``.
         label: true classes, int64 ``(N, num_true)``.
-        num_samples: how many classes are drawn for the batch, low numbers more often.
-        num_true: true classes per sample.
-        remove_accidental_hits: leave out drawn classes that are true ones.
-        use_customized_samples: take classes that are given.
+        num_samples: number of classes drawn for the batch; low numbers are drawn more often.
+        num_true: number of true classes per sample.
+        remove_accidental_hits: exclude drawn classes that are true ones.
+        use_customized_samples: use the given classes instead of drawing them.
         customized_samples: true and other classes, int64 ``(N, num_true + num_samples)``.
-        customized_probabilities: how probable each was to be drawn.
-        seed: the same classes in every run; 0 for others each time.
+        customized_probabilities: the probability with which each class was drawn.
+        seed: any number but 0 draws the same classes in every run; 0 draws new ones each time.
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``sample_logits``; Jean and others, 2015.
@@ -282,10 +282,10 @@ def center_loss(
     Args:
         input: features ``(N, D)``.
         label: classes, int64 ``(N, 1)``.
-        num_classes: how many classes there are.
-        alpha: how fast centers follow their samples; a number or a variable with one.
+        num_classes: number of classes.
+        alpha: update rate of the centers; a number or a one-element variable.
         param_attr: attributes of the centers ``(num_classes, D)``.
-        update_center: let the centers follow.
+        update_center: whether to update the centers.
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``center_loss``; Wen and others, 2016.
@@ -320,14 +320,14 @@ def center_loss(
 def sigmoid_focal_loss(
     x: Variable, label: Variable, fg_num: Variable, gamma: float = 2.0, alpha: float = 0.25
 ) -> Variable:
-    """Cross entropy of independent classes, of which easy samples count less.
+    """Focal loss: cross entropy of independent classes with less weight for easy samples.
 
     Args:
         x: scores ``(N, classes)``.
-        label: int32 ``(N, 1)``: classes count from 1, 0 is background, -1 does not count.
-        fg_num: the number of samples that are not background, int32 ``(1,)``; divides.
-        gamma: how much less easy samples count.
-        alpha: weight of the true class; the others have ``1 - alpha``.
+        label: int32 ``(N, 1)``: classes from 1 on; 0 is background, -1 is ignored.
+        fg_num: number of foreground samples, int32 ``(1,)``; losses are divided by it.
+        gamma: exponent that reduces the weight of easy samples.
+        alpha: weight of the true class; the other classes have ``1 - alpha``.
 
     Returns:
         The shape of ``x``. Source: Paddle op ``sigmoid_focal_loss``; Lin and others, 2017.

@@ -11,11 +11,11 @@ __all__ = ["get_tensor_from_selected_rows", "merge_selected_rows"]
 
 
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """Add up the rows that a sparse gradient has several times.
+    """Sum the rows that occur several times in a sparse gradient.
 
     Args:
         x: a ``SelectedRows`` variable.
-        name: what the output is named after.
+        name: prefix of the output's name.
 
     Returns:
         A ``SelectedRows`` variable with sorted rows. Source: Paddle op ``merge_selected_rows``.
@@ -24,14 +24,14 @@ def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
 
 
 def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """The rows that a sparse gradient has, without their numbers.
+    """The rows of a sparse gradient, without their indices.
 
     Args:
         x: a ``SelectedRows`` variable of ``n`` rows.
-        name: what the output is named after.
+        name: prefix of the output's name.
 
     Returns:
-        A tensor ``(n, ...)``; a program that is not running says the height of the full matrix.
+        A tensor ``(n, ...)``; before the program runs, its shape has the full matrix's height.
         Source: Paddle op ``get_tensor_from_selected_rows``.
 
     Raises:

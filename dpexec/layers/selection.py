@@ -1,4 +1,4 @@
-"""Layers that choose, count and number elements by their values."""
+"""Layers that select and count elements by value or index."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def filter_by_instag(
     is_lod: bool,
     out_val_if_empty: int = 0,
 ) -> list[Variable]:
-    """The samples that have one of some tags.
+    """The samples that have at least one of the given tags.
 
     Args:
         ins: samples: rows, or sequences of rows.
-        ins_tag: tags of the samples, int64, a sequence for each.
-        filter_tag: the tags to choose by, int64.
+        ins_tag: tags of the samples, int64, one sequence per sample.
+        filter_tag: the tags to select, int64.
         is_lod: whether samples are sequences.
-        out_val_if_empty: what the result is filled with, one row, if no sample has such a tag.
+        out_val_if_empty: value of the single row that is returned if no sample has such a tag.
 
     Returns:
-        The samples, and 1 for each of them, ``(samples, 1)``, or one 0 if there are none. Source:
-        Paddle op ``filter_by_instag``.
+        The selected samples, and a weight of 1 for each, ``(samples, 1)``, or one 0 if there are
+        none. Source: Paddle op ``filter_by_instag``.
     """
     inputs = {"Ins": ins, "Ins_tag": ins_tag, "Filter_tag": filter_tag}
     dtypes = {"Out": ins.dtype, "LossWeight": "float64", "IndexMap": ins_tag.dtype}
@@ -53,7 +53,7 @@ def filter_by_instag(
 
 
 def index_sample(x: Variable, index: Variable) -> Variable:
-    """Elements of every row by their position: ``out[i, j] = x[i, index[i, j]]``.
+    """Elements of every row by index: ``out[i, j] = x[i, index[i, j]]``.
 
     Args:
         x: ``(N, M)``.
@@ -68,15 +68,16 @@ def index_sample(x: Variable, index: Variable) -> Variable:
 
 
 def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
-    """Slices along a dimension by their numbers.
+    """Slices along a dimension by index.
 
     Args:
         input: any shape.
         index: int32 or int64 vector.
-        dim: along which.
+        dim: dimension to select along.
 
     Returns:
-        ``dim`` has the length of ``index``. Source: Paddle op ``index_select``.
+        The input's shape, with the length of ``index`` in ``dim``. Source: Paddle op
+        ``index_select``.
     """
     check_variable_and_dtype(input, "x", NO_HALF, "index_select")
     check_variable_and_dtype(index, "index", INTEGERS, "index_select")
@@ -84,7 +85,7 @@ def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
 
 
 def multiplex(inputs: list[Variable], index: Variable) -> Variable:
-    """Row ``i`` of the input with the number ``index[i]``.
+    """Row ``i`` is taken from the input with the number ``index[i]``.
 
     Args:
         inputs: at least two variables of one shape ``(N, ...)``.
@@ -110,7 +111,7 @@ def nonzero(input: Variable, as_tuple: bool = False) -> Variable | tuple[Variabl
 
     Args:
         input: numbers or booleans.
-        as_tuple: one ``(count, 1)`` variable per dimension, instead of one ``(count, rank)``.
+        as_tuple: return one ``(count, 1)`` variable per dimension instead of one ``(count, rank)``.
 
     Returns:
         int64 coordinates in order. Source: Paddle op ``where_index``.
@@ -125,11 +126,11 @@ def nonzero(input: Variable, as_tuple: bool = False) -> Variable | tuple[Variabl
 
 
 def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
-    """Each value once, in the order of first occurrence, and where each element went.
+    """The distinct values in the order of first occurrence, and each element's index among them.
 
     Args:
         x: a vector.
-        dtype: of the positions, int32 or int64.
+        dtype: type of the positions, int32 or int64.
 
     Returns:
         Values, and positions such that ``values[positions]`` is ``x``. Source: Paddle op
@@ -141,17 +142,17 @@ def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
 
 
 def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable, Variable]:
-    """As :func:`unique`, and how often each value occurs.
+    """As :func:`unique`, with the number of occurrences of each value.
 
     Args:
         x: a vector.
-        dtype: of positions and counts, int32 or int64.
+        dtype: type of positions and counts, int32 or int64.
 
     Returns:
         Values, positions, counts. Source: Paddle op ``unique_with_counts``.
 
     Raises:
-        TypeError: ``dtype`` is another one.
+        TypeError: ``dtype`` is another type.
         ValueError: ``x`` is not a vector.
     """
     op_type = "unique_with_counts"
@@ -173,14 +174,14 @@ def _numbered(op_type: str, x: Variable, dtype: Any, slots: Sequence[str]) -> li
 def shard_index(
     input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1
 ) -> Variable:
-    """Ids of one shard counted from its start.
+    """Convert ids of one shard to indices within the shard.
 
     Args:
         input: int64 ids ``(..., 1)``.
-        index_num: how many ids there are.
-        nshards: how many shards; each has ``ceil(index_num / nshards)`` consecutive ids.
-        shard_id: the shard.
-        ignore_value: given for ids of other shards.
+        index_num: number of ids.
+        nshards: number of shards; each has ``ceil(index_num / nshards)`` consecutive ids.
+        shard_id: index of the shard.
+        ignore_value: result for ids of other shards.
 
     Returns:
         The same shape. Source: Paddle op ``shard_index``.
@@ -201,12 +202,12 @@ def shard_index(
 
 
 def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
-    """Every row as numbers below ``hash_size``.
+    """Hash every row to numbers below ``hash_size``.
 
     Args:
         input: int32 or int64 ``(N, D)``.
-        hash_size: how many numbers there are.
-        num_hash: how many hash functions are used.
+        hash_size: upper limit of the numbers, exclusive.
+        num_hash: number of hash functions.
         name: prefix of names.
 
     Returns:

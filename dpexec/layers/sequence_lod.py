@@ -1,4 +1,4 @@
-"""Sequences of different lengths that lie one after another in one tensor (LoD)."""
+"""Layers on sequences of different lengths, stored one after another in a tensor (LoD)."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def sequence_conv(
     act: str | None = None,
     name: str | None = None,
 ) -> Variable:
-    """A convolution along every sequence: each row with those around it, times a weight.
+    """A convolution along every sequence: windows of rows times a weight.
 
     Args:
         input: float32 or float64 ``(rows, width)`` with sequences.
         num_filters: width of the result.
-        filter_size: how many rows are taken together.
+        filter_size: number of rows per window.
         filter_stride: only 1.
-        padding: has no effect, as in fluid: sequences keep their lengths.
-        padding_start: where these rows begin, counted from the row itself; by default half of
-            them lie before it. Beyond the ends of a sequence everything is 0.
+        padding: ignored, as in fluid; sequences keep their lengths.
+        padding_start: first row of the window relative to the current row; by default half of the
+            window lies before it. Rows beyond the ends of a sequence are 0.
         bias_attr: attributes of the bias; False for none.
         param_attr: attributes of the weight ``(filter_size * width, num_filters)``.
         act: name of an activation.
@@ -88,11 +88,11 @@ def sequence_conv(
 
 
 def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
-    """Every sequence of numbers as probabilities that add up to 1.
+    """Softmax over every sequence.
 
     Args:
         input: float32 or float64 ``(rows, 1)`` or ``(rows,)`` with sequences.
-        use_cudnn: has no effect.
+        use_cudnn: ignored; accepted for compatibility.
         name: prefix of names.
 
     Returns:
@@ -106,17 +106,17 @@ def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None 
 def sequence_pool(
     input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0
 ) -> Variable:
-    """One row for every sequence of the finest level.
+    """Pool every sequence of the finest level to one row.
 
     Args:
         input: float32 or float64 ``(rows, ...)`` with one or two levels of sequences.
         pool_type: ``average``, ``sum``, ``sqrt`` (the sum divided by the root of the length),
             ``max``, ``last`` or ``first``.
-        is_test: of ``max``: no gradient will be asked for.
-        pad_value: the elements of sequences without rows.
+        is_test: with ``max``: keep no indices for gradients.
+        pad_value: value of the result's elements for empty sequences.
 
     Returns:
-        ``(sequences, ...)``, with one level less. Source: Paddle op ``sequence_pool``.
+        ``(sequences, ...)``, with one level fewer. Source: Paddle op ``sequence_pool``.
 
     Example:
         >>> import dpexec as fluid
@@ -141,7 +141,7 @@ def sequence_first_step(input: Variable) -> Variable:
         input: float32 or float64 ``(rows, ...)`` with one or two levels of sequences.
 
     Returns:
-        ``(sequences, ...)``, with one level less.
+        ``(sequences, ...)``, with one level fewer.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_first_step")
     return sequence_pool(input, "first")
@@ -154,21 +154,21 @@ def sequence_last_step(input: Variable) -> Variable:
         input: float32 or float64 ``(rows, ...)`` with one or two levels of sequences.
 
     Returns:
-        ``(sequences, ...)``, with one level less.
+        ``(sequences, ...)``, with one level fewer.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_last_step")
     return sequence_pool(input, "last")
 
 
 def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
-    """The first sequences of all variables one after another, then the second ones, and so on.
+    """Concatenate corresponding sequences of several variables.
 
     Args:
-        input: int64, float32 or float64 ``(rows, ...)`` with as many sequences each.
+        input: int64, float32 or float64 ``(rows, ...)``, all with the same number of sequences.
         name: prefix of names.
 
     Returns:
-        All rows, in as many sequences. Source: Paddle op ``sequence_concat``.
+        All rows, in the same number of sequences. Source: Paddle op ``sequence_concat``.
     """
     check_type(input, "input", list, "sequence_concat")
     for i, one in enumerate(input):
@@ -185,11 +185,11 @@ def sequence_slice(
     Args:
         input: ``(rows, ...)`` with sequences.
         offset: where the pieces begin in their sequences, integers ``(sequences, 1)``.
-        length: how many rows they have, integers ``(sequences, 1)``.
+        length: numbers of rows of the pieces, integers ``(sequences, 1)``.
         name: prefix of names.
 
     Returns:
-        The pieces, as many sequences. Source: Paddle op ``sequence_slice``.
+        The pieces, one sequence each. Source: Paddle op ``sequence_slice``.
     """
     check_variable_and_dtype(input, "input", NO_HALF, "sequence_slice")
     inputs = {"X": input, "Offset": offset, "Length": length}
@@ -202,12 +202,12 @@ def sequence_slice(
 def sequence_expand(
     x: Variable, y: Variable, ref_level: int = -1, name: str | None = None
 ) -> Variable:
-    """Every sequence of ``x`` as often as the one of ``y`` with its number has parts.
+    """Repeat each sequence of ``x`` as often as the corresponding sequence of ``y`` has elements.
 
     Args:
         x: ``(rows, ...)`` with one level of sequences; without sequences, rows are repeated.
-        y: only its sequences count; one or two levels.
-        ref_level: the level of ``y``; -1 for the finest.
+        y: only its sequences are used; one or two levels.
+        ref_level: the level of ``y`` to use; -1 for the finest.
         name: prefix of names.
 
     Returns:
@@ -233,11 +233,11 @@ def sequence_expand(
 
 
 def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """For every row of ``y`` the row of ``x`` with the number of its sequence.
+    """Repeat each row of ``x`` to the length of the corresponding sequence of ``y``.
 
     Args:
-        x: a row for every sequence of ``y``, ``(sequences, ...)``.
-        y: only its sequences count; one level.
+        x: one row for every sequence of ``y``, ``(sequences, ...)``.
+        y: only its sequences are used; one level.
         name: prefix of names.
 
     Returns:
@@ -252,17 +252,17 @@ def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Var
 def sequence_pad(
     x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
 ) -> tuple[Variable, Variable]:
-    """Sequences as rows of one dense tensor, all as long as the longest.
+    """Pad sequences to one length and stack them to a dense tensor.
 
     Args:
         x: ``(rows, ...)`` with sequences.
-        pad_value: what is put behind shorter ones: one number, or a row.
-        maxlen: length of all sequences; by default as the longest one.
+        pad_value: value appended to shorter sequences: one number, or a row.
+        maxlen: length to pad to; by default that of the longest sequence.
         name: prefix of names.
 
     Returns:
-        ``(sequences, maxlen, ...)``, and the lengths that they had, int64 ``(sequences,)``.
-        Source: Paddle op ``sequence_pad``.
+        ``(sequences, maxlen, ...)``, and the original lengths, int64 ``(sequences,)``. Source:
+        Paddle op ``sequence_pad``.
     """
     helper = LayerHelper("sequence_pad", name=name)
     check_variable_and_dtype(x, "x", NO_HALF, "sequence_pad")
@@ -275,7 +275,7 @@ def sequence_pad(
 
 
 def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
-    """Rows of a dense tensor as sequences without what is behind them.
+    """Convert a padded dense tensor to sequences without padding.
 
     Args:
         x: ``(sequences, maxlen, ...)``.
@@ -292,11 +292,11 @@ def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Va
 
 
 def sequence_reshape(input: Variable, new_dim: int) -> Variable:
-    """The numbers of every sequence in rows of another width.
+    """Rearrange the numbers of every sequence to rows of another width.
 
     Args:
         input: ``(rows, width)`` with one level of sequences.
-        new_dim: the other width; it must divide the numbers of each sequence.
+        new_dim: the new width; must divide the count of numbers of each sequence.
 
     Returns:
         ``(rows * width / new_dim, new_dim)``. Source: Paddle op ``sequence_reshape``.
@@ -308,13 +308,13 @@ def sequence_reshape(input: Variable, new_dim: int) -> Variable:
 def sequence_scatter(
     input: Variable, index: Variable, updates: Variable, name: str | None = None
 ) -> Variable:
-    """A sequence of updates added to every row of a dense tensor.
+    """Add a sequence of updates to every row of a dense tensor.
 
     Args:
         input: ``(sequences, ...)``.
-        index: the columns to add to, counted through all dimensions of a row: int32 or int64
-            ``(rows, 1)`` with one level of sequences.
-        updates: what is added, ``(rows, 1)`` with the same sequences.
+        index: columns to add to (indices into the flattened row): int32 or int64 ``(rows, 1)`` with
+            one level of sequences.
+        updates: values to add, ``(rows, 1)`` with the same sequences.
         name: prefix of names.
 
     Returns:
@@ -330,12 +330,12 @@ def sequence_scatter(
 def sequence_enumerate(
     input: Variable, win_size: int, pad_value: int = 0, name: str | None = None
 ) -> Variable:
-    """For every number the ones that follow it in its sequence.
+    """For every number, a window of it and the following numbers of its sequence.
 
     Args:
         input: int32 or int64 ``(rows, 1)`` with sequences.
-        win_size: how many numbers, with the first one.
-        pad_value: stands for those behind the end of the sequence.
+        win_size: number of elements per window.
+        pad_value: value beyond the end of the sequence.
         name: prefix of names.
 
     Returns:
@@ -350,7 +350,7 @@ def sequence_enumerate(
 
 
 def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
-    """Every sequence backwards.
+    """Reverse every sequence.
 
     Args:
         x: ``(rows, ...)`` with sequences.

@@ -1,4 +1,4 @@
-"""Sequences of fixed length: what is part of them, and how a beam search found them."""
+"""Padded sequences: masks, and results of a beam search."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["gather_tree", "sequence_mask"]
 def sequence_mask(
     x: Variable, maxlen: int | Variable | None = None, dtype: Any = "int64", name: str | None = None
 ) -> Variable:
-    """Ones for as many first elements as a row has, zeros after them.
+    """Masks of sequences: ones up to each length, then zeros.
 
     Args:
         x: lengths, of any shape.
-        maxlen: the length of rows, a number or an int32 variable with one; by default the
-            greatest of ``x``.
+        maxlen: size of the masks, a number or a one-element int32 variable; by default the largest
+            length.
         dtype: element type of the result.
         name: prefix of names.
 
     Returns:
-        The shape of ``x`` and one dimension more; gradients stop here. Source: Paddle op
+        The shape of ``x`` with one more dimension; gradients stop here. Source: Paddle op
         ``sequence_mask``.
     """
     check_type(x, "x", (Variable, str), "sequence_mask")
@@ -43,10 +43,10 @@ def gather_tree(ids: Variable, parents: Variable) -> Variable:
 
     Args:
         ids: tokens, int32 or int64 ``(steps, N, beams)``.
-        parents: the beam of the step before that each token belongs to, like ``ids``.
+        parents: the beam of the previous step that each token continues, in the shape of ``ids``.
 
     Returns:
-        For every beam of the last step all its tokens, like ``ids``. Source: Paddle op
+        All tokens of every beam of the last step, in the shape of ``ids``. Source: Paddle op
         ``gather_tree``.
     """
     check_variable_and_dtype(ids, "ids", INTEGERS, "gather_tree")

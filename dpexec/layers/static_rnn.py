@@ -1,4 +1,4 @@
-"""``StaticRNN``: layers that are repeated for every step of sequences of one length."""
+"""``StaticRNN``: layers repeated for every step of sequences of equal length."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class _Memory:
     """A memory of a network.
 
     Args:
-        init: what the first step finds in it.
-        before: the variable that a step finds it in.
-        after: what a step leaves in it; None before ``update_memory``.
+        init: value in the first step.
+        before: variable with the value at the beginning of a step.
+        after: variable with the value after a step; None before ``update_memory``.
     """
 
     init: Variable
@@ -36,12 +36,12 @@ class _Memory:
 
 
 class StaticRNN:
-    """A recurrent network: the layers that are added inside ``with rnn.step():``, once per step.
+    """A recurrent network: runs the layers created inside ``with rnn.step():`` once per step.
 
-    Steps are counted along axis 0 of all that is passed to :meth:`step_input`.
+    Axis 0 of all variables passed to :meth:`step_input` is the axis of the steps.
 
     Args:
-        name: first part of the names of its variables.
+        name: prefix of its variables' names.
 
     Raises:
         TypeError: the name is no string.
@@ -85,7 +85,7 @@ class StaticRNN:
 
     @whole_block
     def step(self) -> Iterator[None]:
-        """The layers of a ``with`` block are a step; if it raises, the program is as before.
+        """The layers of this ``with`` block are a step; an exception inside restores the program.
 
         Raises:
             ValueError: a memory is never updated.
@@ -108,23 +108,24 @@ class StaticRNN:
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """A value that a step finds as the step before left it.
+        """A value carried from each step to the next.
 
         Args:
-            init: what the first step finds; by default ``init_value`` everywhere.
-            shape: of a memory without ``init``, -1 where the number of samples goes.
-            batch_ref: a variable that has the number of samples. That of a step input is looked
-                for where it is outside of the block.
-            init_value: what a memory without ``init`` begins with.
+            init: value in the first step; by default filled with ``init_value``.
+            shape: shape of a memory without ``init``, with -1 for the number of samples.
+            batch_ref: a variable that has the number of samples. For a step input, its variable
+                outside of the block is used.
+            init_value: initial value of a memory without ``init``.
             init_batch_dim_idx: the axis of the samples in the memory.
-            ref_batch_dim_idx: their axis in ``batch_ref``.
+            ref_batch_dim_idx: the axis of the samples in ``batch_ref``.
 
         Returns:
             The memory at the beginning of a step.
 
         Raises:
-            TypeError: an argument is of a wrong type.
-            ValueError: called outside of the block, or without ``init`` and what replaces it.
+            TypeError: an argument has the wrong type.
+            ValueError: called outside of the block, or neither ``init`` nor ``shape`` and
+                ``batch_ref`` are given.
         """
         self._require_block("memory")
         layer = "fluid.layers.StaticRNN.memory"
@@ -145,7 +146,7 @@ class StaticRNN:
     def _filled(
         self, shape: Sequence[int], like: Variable, value: float, axis: int, axis_of_like: int
     ) -> Variable:
-        """What a memory begins with, in the block around."""
+        """The initial value of a memory, built in the enclosing block."""
         around = block_around()
         made = around.create_var(
             name=unique_name.generate(f"{self.helper.name}@memory_boot"),
@@ -167,13 +168,13 @@ class StaticRNN:
         return made
 
     def step_input(self, x: Variable) -> Variable:
-        """What a step takes of a sequence.
+        """The slice of sequences that a step reads.
 
         Args:
             x: ``(steps, ...)``.
 
         Returns:
-            Its slice ``(...)`` for the step, under the same name.
+            The slice ``(...)`` of the step, under the same name.
 
         Raises:
             TypeError: ``x`` is no variable.
@@ -192,7 +193,7 @@ class StaticRNN:
         return made
 
     def step_output(self, o: Variable) -> None:
-        """Let the values that a variable has in all steps be a result, ``(steps, ...)``.
+        """Make the values of a variable in all steps a result, ``(steps, ...)``.
 
         Args:
             o: a variable of the block.
@@ -215,11 +216,11 @@ class StaticRNN:
             self.step_output(each)
 
     def update_memory(self, mem: Variable, var: Variable) -> None:
-        """Say what a step leaves in a memory.
+        """Set a memory's value for the next step.
 
         Args:
-            mem: from :meth:`memory`.
-            var: a variable of the block, like ``mem``.
+            mem: the memory, as returned by :meth:`memory`.
+            var: its next value: a variable of the block with the shape of ``mem``.
 
         Raises:
             TypeError: an argument is no variable.
@@ -234,7 +235,7 @@ class StaticRNN:
         """The results: one variable, or a list if there are several.
 
         Raises:
-            ValueError: the block is not done, or has no outputs.
+            ValueError: the block is not finished, or has no outputs.
         """
         if self.status != StaticRNN.AFTER_RNN_BLOCK:
             raise ValueError("RNN output can only be retrieved after rnn block")
@@ -247,7 +248,7 @@ class StaticRNN:
             raise ValueError(f"You must invoke {method} in rnn block")
 
     def _remembered(self, var: Variable) -> Variable:
-        """A value of a step, under a name by which the operator asks for it."""
+        """A value of a step, under the name that the operator expects."""
         made = self.helper.create_variable_for_type_inference(dtype=var.dtype)
         self.helper.append_op(
             "rnn_memory_helper",
@@ -263,7 +264,7 @@ class StaticRNN:
         return self._remembered(memory.after)
 
     def _append_operator(self, body: Block, states: list[Variable]) -> None:
-        """Append ``recurrent`` to the block around, which is the current one again."""
+        """Append ``recurrent`` to the enclosing block, which is the current one again."""
         around = self.helper.main_program.current_block()
         around.append_op(
             "recurrent",

@@ -1,4 +1,4 @@
-"""Lists, tuples and dicts of variables, as functions of the user take and return them."""
+"""Structures (lists, tuples, dicts) of variables, as users' functions take and return them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["flat", "mapped", "packed"]
 
 
 def mapped(function: Callable[..., Any], first: Any, *others: Any) -> Any:
-    """``function`` of corresponding variables in structures, in a structure like the first.
+    """Apply ``function`` to corresponding variables of structures; returns the first's structure.
 
-    Dicts are gone through in the order of their sorted keys.
+    Dicts are traversed in the order of their sorted keys.
 
     Args:
         function: takes as many variables as there are structures.
-        first: a variable, or a list, tuple or dict of them, or of such.
-        others: arranged alike.
+        first: a variable, or a nested list, tuple or dict of variables.
+        others: variables in the same structure.
 
     Raises:
-        ValueError: they are not, or something else than a variable is in them.
+        ValueError: the structures differ, or contain something other than variables.
     """
     if isinstance(first, Mapping):
         if not all(isinstance(o, Mapping) and o.keys() == first.keys() for o in others):
@@ -40,10 +40,10 @@ def mapped(function: Callable[..., Any], first: Any, *others: Any) -> Any:
 
 
 def flat(structure: Any) -> list[Variable]:
-    """The variables in a structure, in the order in which :func:`mapped` goes through them.
+    """The variables in a structure, in the order in which :func:`mapped` traverses them.
 
     Raises:
-        ValueError: something else is in it.
+        ValueError: the structure contains something other than variables.
     """
     found: list[Variable] = []
     mapped(found.append, structure)
@@ -51,11 +51,11 @@ def flat(structure: Any) -> list[Variable]:
 
 
 def packed(like: Any, variables: Iterable[Variable]) -> Any:
-    """As many variables as a structure has, in such a structure.
+    """Arrange variables in a given structure.
 
     Args:
         like: the structure.
-        variables: in the order of :func:`flat`.
+        variables: the variables in the order of :func:`flat`.
     """
     rest = iter(variables)
     return mapped(lambda _: next(rest), like)

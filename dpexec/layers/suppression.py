@@ -1,4 +1,4 @@
-"""Which of the boxes that were predicted stay."""
+"""Non-maximum suppression of predicted boxes."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def multiclass_nms(
     background_label: int = 0,
     name: str | None = None,
 ) -> Variable:
-    """The boxes of each class that no better box of the class covers.
+    """The boxes of each class that no better box of the same class covers.
 
     Args:
-        bboxes: ``(N, M, 4)``, or ``(rows, classes, 4)`` with sequences: the images; or polygons of
+        bboxes: ``(N, M, 4)``, or ``(rows, classes, 4)`` with one sequence per image; or polygons of
             4, 8, 12 or 16 corners, ``(N, M, 2 * corners)``.
         scores: ``(N, classes, M)``, or ``(rows, classes)`` with the same sequences.
         score_threshold: boxes with this score or less are left out.
-        nms_top_k: boxes of a class that come into question; -1 for all.
-        keep_top_k: boxes of an image that are kept; -1 for all.
-        nms_threshold: shared by covered area above which a box covers another.
-        normalized: False if the last pixel belongs to a box.
-        nms_eta: below 1 the threshold is multiplied with it after each box, until it is 0.5.
+        nms_top_k: number of best boxes per class to consider; -1 for all.
+        keep_top_k: number of boxes to keep per image; -1 for all.
+        nms_threshold: intersection over union above which a box covers another.
+        normalized: False for pixel coordinates, where a box includes its last pixel.
+        nms_eta: if below 1, the threshold is multiplied by it after each box, down to 0.5.
         background_label: a class without boxes; -1 for none.
         name: prefix of names.
 
     Returns:
-        Rows of label, score and box, ``(found, 6)``, or polygon; the images are its sequences. One
-        row of one number, -1, if nothing is found. Source: Paddle op ``multiclass_nms``.
+        Rows of label, score and box, ``(found, 6)``, or polygon, one sequence per image. One row
+        with the single number -1 if nothing is found. Source: Paddle op ``multiclass_nms``.
     """
     attrs = {
         "background_label": background_label,
@@ -84,26 +84,25 @@ def matrix_nms(
     return_index: bool = False,
     name: str | None = None,
 ) -> Variable | tuple[Variable, Variable]:
-    """The best boxes after scores are shrunk by how far better ones cover them.
+    """Matrix NMS: the best boxes after scores decay by their overlap with better boxes.
 
     Args:
         bboxes: ``(N, M, 4)``.
         scores: ``(N, classes, M)``.
         score_threshold: boxes with this score or less are left out.
-        post_threshold: likewise, of the scores that are shrunk.
-        nms_top_k: boxes of a class that come into question; -1 for all.
-        keep_top_k: boxes of an image that are kept; -1 for all.
-        use_gaussian: whether scores shrink by a Gaussian, not linearly.
-        gaussian_sigma: of that.
+        post_threshold: boxes with this decayed score or less are left out.
+        nms_top_k: number of best boxes per class to consider; -1 for all.
+        keep_top_k: number of boxes to keep per image; -1 for all.
+        use_gaussian: whether scores decay by a Gaussian instead of linearly.
+        gaussian_sigma: sigma of the Gaussian.
         background_label: a class without boxes; -1 for none.
-        normalized: False if the last pixel belongs to a box.
-        return_index: whether to return numbers of boxes, too.
+        normalized: False for pixel coordinates, where a box includes its last pixel.
+        return_index: whether to return the boxes' indices, too.
         name: prefix of names.
 
     Returns:
-        Rows of label, score and box, ``(found, 6)``, whose sequences are the images; with
-        ``return_index`` also the numbers of these boxes, int32 ``(found, 1)``. Source: Paddle op
-        ``matrix_nms``.
+        Rows of label, score and box, ``(found, 6)``, one sequence per image; with ``return_index``
+        also the boxes' indices, int32 ``(found, 1)``. Source: Paddle op ``matrix_nms``.
     """
     attrs = {
         "background_label": background_label,
@@ -138,16 +137,16 @@ def locality_aware_nms(
         scores: ``(N, 1, M)``; there is one class.
         score_threshold: boxes with this score or less are left out.
         nms_top_k: boxes that come into question; -1 for all.
-        keep_top_k: boxes of an image that are kept; -1 for all.
-        nms_threshold: shared by covered area above which a box covers another.
-        normalized: False if the last pixel belongs to a box.
+        keep_top_k: number of boxes to keep per image; -1 for all.
+        nms_threshold: intersection over union above which a box covers another.
+        normalized: False for pixel coordinates, where a box includes its last pixel.
         nms_eta: as for :func:`multiclass_nms`.
         background_label: 0 if the class is what is no object; -1 if not.
         name: prefix of names.
 
     Returns:
-        Rows of label, score and box, ``(found, 6)``; the images are its sequences. One row of
-        one number, -1, if nothing is found. Source: Paddle op ``locality_aware_nms``; Zhou and
+        Rows of label, score and box, ``(found, 6)``, one sequence per image. One row with the
+        single number -1 if nothing is found. Source: Paddle op ``locality_aware_nms``; Zhou and
         others, 2017 (EAST).
     """
     attrs = {
@@ -173,22 +172,22 @@ def retinanet_detection_output(
     nms_threshold: float = 0.3,
     nms_eta: float = 1.0,
 ) -> Variable:
-    """What a RetinaNet found, on all levels of its pyramid.
+    """The objects detected by a RetinaNet on all levels of its pyramid.
 
     Args:
-        bboxes: for each level what moves anchors, ``(N, M, 4)``, the coarsest one last.
-        scores: probabilities of classes, ``(N, M, classes)``, without one of the background.
+        bboxes: shifts of the anchors for each level, ``(N, M, 4)``, the coarsest level last.
+        scores: probabilities of classes for each level, ``(N, M, classes)``, without background.
         anchors: ``(M, 4)``.
         im_info: height, width and scale of the images, ``(N, 3)``.
-        score_threshold: scores up to this are left out, but on the last level only those up to 0.
-        nms_top_k: scores of a level that come into question; -1 for all.
-        keep_top_k: boxes of an image that are kept; -1 for all.
-        nms_threshold: shared by covered area above which a box covers another.
-        nms_eta: as for :func:`multiclass_nms`. The original always takes 1.
+        score_threshold: scores up to this are left out; on the last level only scores up to 0.
+        nms_top_k: number of best scores per level to consider; -1 for all.
+        keep_top_k: number of boxes to keep per image; -1 for all.
+        nms_threshold: intersection over union above which a box covers another.
+        nms_eta: as for :func:`multiclass_nms`. The original always uses 1.
 
     Returns:
-        Rows of label (from 1 on), score and box, ``(found, 6)``; the images are its sequences.
-        Source: Paddle op ``retinanet_detection_output``.
+        Rows of label (from 1 on), score and box, ``(found, 6)``, one sequence per image. Source:
+        Paddle op ``retinanet_detection_output``.
     """
     layer = "retinanet_detection_output"
     given = {"bboxes": bboxes, "scores": scores, "anchors": anchors}
@@ -225,11 +224,11 @@ def found_boxes(
         scores: input.
         attrs: its attributes, whose types are checked.
         name: prefix of names.
-        layer: what the outputs are named after, if not the operator.
+        layer: prefix of the outputs' names, if not the operator's type.
         with_index: whether it has the output ``Index``.
 
     Returns:
-        What is found, and the index (without it, what is found, again).
+        The result, and the index; without an index, the result twice.
     """
     for variable, argument in ((bboxes, "bboxes"), (scores, "scores")):
         check_variable_and_dtype(variable, argument, SINGLE_DOUBLE, op_type)

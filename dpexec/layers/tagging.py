@@ -1,4 +1,4 @@
-"""Sequences of tags: conditional random fields, and chunks that are found."""
+"""Sequence tagging: conditional random fields, and evaluation of chunks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def linear_chain_crf(
         input: scores of tags in rows, ``(rows, tags)`` with one level of sequences, or
             ``(N, T, tags)`` with ``length``.
         label: the right tags, int64 ``(rows, 1)``, or ``(N, T)`` or ``(N, T, 1)`` with ``length``.
-        param_attr: attributes of the scores ``(tags + 2, tags)`` of tags at the begin (row 0), at
-            the end (row 1), and after each other tag; :func:`crf_decoding` takes its name.
+        param_attr: attributes of the parameter ``(tags + 2, tags)``: scores of tags at the start
+            (row 0), at the end (row 1), and after each tag; :func:`crf_decoding` uses its name.
         length: lengths of padded sequences, int64 ``(N, 1)`` or ``(N,)``.
 
     Returns:
-        The negative logarithm of how likely the tags are, ``(sequences, 1)``. Source: Paddle op
+        The negative log likelihood of the tags, ``(sequences, 1)``. Source: Paddle op
         ``linear_chain_crf``; Lafferty, McCallum, Pereira, 2001.
 
     Example:
@@ -58,7 +58,7 @@ def crf_decoding(
     label: Variable | None = None,
     length: Variable | None = None,
 ) -> Variable:
-    """The likeliest tags of sequences.
+    """The most probable tags of sequences (Viterbi).
 
     Args:
         input: as for :func:`linear_chain_crf`.
@@ -67,8 +67,8 @@ def crf_decoding(
         length: as for :func:`linear_chain_crf`.
 
     Returns:
-        int64 ``(rows, 1)``, or ``(N, T)`` with ``length``: tags, or with ``label`` 1 where they
-        are right and 0 where not. Source: Paddle op ``crf_decoding``.
+        int64 ``(rows, 1)``, or ``(N, T)`` with ``length``: the tags; with ``label`` 1 for right
+        tags and 0 for wrong ones. Source: Paddle op ``crf_decoding``.
 
     Raises:
         ValueError: there is no such parameter.
@@ -88,23 +88,23 @@ def chunk_eval(
     excluded_chunk_types: Sequence[int] | None = None,
     seq_length: Variable | None = None,
 ) -> tuple[Variable, Variable, Variable, Variable, Variable, Variable]:
-    """How many chunks of words, such as names, were found.
+    """Precision, recall and F1 score of chunks of words, such as names.
 
     Args:
         input: tags that were found, int64 ``(rows, 1)`` with one level of sequences, or ``(N, T)``
-            with ``seq_length``. A tag is the kind of chunk times the places that the scheme tells
-            apart, plus the place; the greatest one is for words outside of chunks.
-        label: the right tags, likewise.
+            with ``seq_length``. A tag is the kind of chunk times the number of the scheme's places,
+            plus the place; the largest tag is for words outside of chunks.
+        label: the right tags, in the same form.
         chunk_scheme: ``IOB`` (places begin, inside), ``IOE`` (inside, end), ``IOBES`` (begin,
             inside, end, single) or ``plain`` (one place).
         num_chunk_types: kinds of chunks.
-        excluded_chunk_types: kinds that do not count.
+        excluded_chunk_types: kinds of chunks that are not counted.
         seq_length: lengths of padded sequences, int64.
 
     Returns:
-        Precision, recall, F1 score, float32 ``(1,)``; numbers of chunks that were found, that
-        there are, and that are right, int64 ``(1,)``: what ``metrics.ChunkEvaluator`` takes.
-        Source: Paddle op ``chunk_eval``.
+        Precision, recall, F1 score, float32 ``(1,)``; numbers of predicted, true, and correctly
+        predicted chunks, int64 ``(1,)``, as for ``metrics.ChunkEvaluator``. Source: Paddle op
+        ``chunk_eval``.
     """
     check_variable_and_dtype(input, "input", ("int64",), "chunk_eval")
     check_variable_and_dtype(label, "label", ("int64",), "chunk_eval")

@@ -1,4 +1,4 @@
-"""Variables by themselves, and copies of tensors."""
+"""Creating variables, parameters and counters; casts and copies."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _ANY = (*_FILLABLE, "int8", "int16", "uint8")
 
 
 def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False) -> Variable:
-    """A variable for layers that take one to write to.
+    """Create a variable for layers to write to.
 
     Args:
         dtype: element type.
         name: its name.
-        persistable: whether its value outlives a run.
+        persistable: whether the value is kept after a run.
     """
     check_dtype(dtype, "dtype", _ANY, "create_tensor")
     helper = LayerHelper("create_tensor", name=name)
@@ -59,15 +59,15 @@ def create_parameter(
     is_bias: bool = False,
     default_initializer: Initializer | None = None,
 ) -> Parameter:
-    """A parameter by itself.
+    """Create a parameter that belongs to no layer.
 
     Args:
         shape: dimensions, all known.
         dtype: element type.
-        name: its name, unless ``attr`` has one.
-        attr: its attributes.
-        is_bias: zero by default instead of Xavier.
-        default_initializer: used where ``attr`` has none.
+        name: name of the parameter, unless ``attr`` has one.
+        attr: attributes of the parameter.
+        is_bias: initialise with zero instead of Xavier by default.
+        default_initializer: used if ``attr`` has no initializer.
     """
     check_type(shape, "shape", (list, tuple, np.ndarray), "create_parameter")
     for dim in shape:
@@ -96,10 +96,10 @@ def create_global_var(
 
     Args:
         shape: dimensions, all known.
-        value: the constant; an array of one number will do.
+        value: the constant: a number, or an array with one element.
         dtype: element type.
-        persistable: whether its value outlives a run.
-        force_cpu: accepted for fluid's sake.
+        persistable: whether the value is kept after a run.
+        force_cpu: ignored; accepted for compatibility.
         name: its name.
     """
     check_type(shape, "shape", (list, tuple, np.ndarray), "create_global_var")
@@ -120,9 +120,9 @@ def autoincreased_step_counter(
     """A persistable int64 counter that grows by ``step`` at the start of every run.
 
     Args:
-        counter_name: its name; counters of one name are one counter.
-        begin: its value in the first run.
-        step: what is added.
+        counter_name: name of the counter; calls with the same name share one counter.
+        begin: value in the first run.
+        step: increment per run.
     """
     helper = LayerHelper("global_step_counter")
     counter, is_new = helper.create_or_get_global_variable(
@@ -144,7 +144,7 @@ def autoincreased_step_counter(
 
 
 def cast(x: Variable, dtype: Any) -> Variable:
-    """``x`` as another type.
+    """Convert ``x`` to another type.
 
     Args:
         x: any shape.
@@ -171,8 +171,8 @@ def assign(input: Variable | np.ndarray[Any, Any], output: Variable | None = Non
         The copy. Source: Paddle ops ``assign`` and ``assign_value``.
 
     Raises:
-        TypeError: neither a variable nor an array, or of another type.
-        ValueError: an array with more than 2 ** 20 elements.
+        TypeError: the input is neither a variable nor an array, or has an unsupported type.
+        ValueError: the array has more than 2 ** 20 elements.
     """
     check_type(input, "input", (Variable, np.ndarray), "assign")
     if isinstance(input, Variable):

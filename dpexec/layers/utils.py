@@ -1,6 +1,6 @@
-"""``fluid.layers.utils``: functions of lists, tuples and dicts of anything.
+"""``fluid.layers.utils``: functions on structures: nested lists, tuples and dicts.
 
-Cells and decoders of users put their states together and apart with them.
+Users' cells and decoders flatten and pack their states with them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ __all__ = ["assert_same_structure", "flatten", "is_sequence", "map_structure", "
 
 
 def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[Any]:
-    """A number as a list of ``n`` equal ones; a list of ``n`` numbers stays one.
+    """Repeat a number to a list of length ``n``; a list of ``n`` numbers is returned as it is.
 
     Args:
-        value: the number, or the list.
-        n: how many there shall be.
-        name: of the argument.
-        dtype: of the numbers.
+        value: a number, or a list of ``n`` numbers.
+        n: length of the list.
+        name: name of the argument, for the error message.
+        dtype: type of the numbers.
 
     Raises:
-        ValueError: that is neither.
+        ValueError: the value is neither of them.
     """
     if isinstance(value, dtype):
         return [value] * n
@@ -38,15 +38,15 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
 
 
 def is_sequence(seq: Any) -> bool:
-    """Whether something is a structure: a list, a tuple or a dict, no string."""
+    """Whether an object is a structure: a list, a tuple or a dict, but not a string."""
     return isinstance(seq, (Mapping, Sequence)) and not isinstance(seq, str)
 
 
 def flatten(nest: Any) -> list[Any]:
-    """What is in a structure, depth first; the values of dicts in the order of their sorted keys.
+    """The elements of a structure, depth first; dicts' values in the order of sorted keys.
 
     Args:
-        nest: the structure; something else is its own only part.
+        nest: the structure; any other object is returned as the only element.
     """
     return (
         [part for item in _items(nest) for part in flatten(item)] if is_sequence(nest) else [nest]
@@ -54,11 +54,11 @@ def flatten(nest: Any) -> list[Any]:
 
 
 def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
-    """Put values into a structure.
+    """Arrange values in a given structure.
 
     Args:
-        structure: like which.
-        flat_sequence: as many as it has parts, in the order of :func:`flatten`.
+        structure: the structure to imitate.
+        flat_sequence: one value for each element, in the order of :func:`flatten`.
 
     Raises:
         TypeError: the values are no sequence.
@@ -75,11 +75,11 @@ def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
 
 
 def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
-    """``func`` of what is at the same place in structures, in a structure like the first.
+    """Apply ``func`` to corresponding elements of structures; returns the first's structure.
 
     Args:
         func: takes as many arguments as there are structures.
-        structure: one or more, of the same form.
+        structure: one or more structures of the same form.
     """
     parts = zip(*(flatten(one) for one in structure), strict=False)
     return pack_sequence_as(structure[0], [func(*these) for these in parts])
@@ -89,9 +89,9 @@ def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> N
     """Check that structures have the same form.
 
     Args:
-        nest1: one.
-        nest2: the other.
-        check_types: lists differ from tuples, and dicts with other keys differ, too.
+        nest1: the first structure.
+        nest2: the second structure.
+        check_types: also compare types (lists differ from tuples) and keys of dicts.
 
     Raises:
         TypeError: their types differ.

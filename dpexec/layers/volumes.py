@@ -43,10 +43,10 @@ def conv3d(
         padding: zeros around the volume: one number, three, six (before and after the depth, the
             height, the width), a pair per dimension, ``"SAME"`` or ``"VALID"``.
         dilation: distance between the points of a filter.
-        groups: channels are split into so many independent convolutions.
+        groups: number of independent convolutions that the channels are split into.
         param_attr: attributes of the filters; by default normal with variance 2 / inputs.
         bias_attr: attributes of the bias; False for none.
-        use_cudnn: accepted for fluid's sake.
+        use_cudnn: ignored; accepted for compatibility.
         act: name of an activation.
         name: prefix of names.
         data_format: ``"NCDHW"`` or ``"NDHWC"``.
@@ -82,7 +82,7 @@ def conv3d_transpose(
     name: str | None = None,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """Transposed convolution of volumes: the gradient of a convolution as a layer.
+    """Transposed convolution of volumes (the gradient of a convolution as a layer).
 
     Args:
         input: ``(N, C, D, H, W)``, or ``(N, D, H, W, C)`` as ``data_format`` says.
@@ -90,13 +90,13 @@ def conv3d_transpose(
         output_size: depth, height and width of the result; with it ``filter_size`` can be left
             out.
         filter_size: depth, height and width of the filters, or one number for all.
-        padding: as for :func:`conv3d`; cut off the result.
+        padding: as for :func:`conv3d`; cut off from the result.
         stride: steps between positions in the result.
         dilation: distance between the points of a filter.
-        groups: channels are split into so many independent convolutions.
+        groups: number of independent convolutions that the channels are split into.
         param_attr: attributes of the filters.
         bias_attr: attributes of the bias; False for none.
-        use_cudnn: accepted for fluid's sake.
+        use_cudnn: ignored; accepted for compatibility.
         act: name of an activation.
         name: prefix of names.
         data_format: ``"NCDHW"`` or ``"NDHWC"``.
@@ -131,7 +131,7 @@ def pool3d(
     exclusive: bool = True,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """The greatest or the mean element of every window of a volume.
+    """Pooling: the maximum or the mean of every window of a volume.
 
     Args:
         input: ``(N, C, D, H, W)``, or ``(N, D, H, W, C)`` as ``data_format`` says.
@@ -140,10 +140,10 @@ def pool3d(
         pool_stride: steps between windows.
         pool_padding: as for :func:`conv3d`.
         global_pooling: one window that covers the volume.
-        use_cudnn: accepted for fluid's sake.
-        ceil_mode: let windows begin that do not fit.
+        use_cudnn: ignored; accepted for compatibility.
+        ceil_mode: round the result's size up, so that the last windows may reach beyond the input.
         name: prefix of names.
-        exclusive: leave the padding out of means.
+        exclusive: exclude the padding from means.
         data_format: ``"NCDHW"`` or ``"NDHWC"``.
 
     Returns:
@@ -166,20 +166,20 @@ def adaptive_pool3d(
     require_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Pooling of volumes to a given size of the result.
+    """Pooling of volumes with windows chosen to give a result of a given size.
 
     Args:
         input: ``(N, C, D, H, W)``.
         pool_size: depth, height and width of the result, or one number for all.
         pool_type: ``"max"`` or ``"avg"``.
-        require_index: give the places of the greatest, counted through each volume, too.
+        require_index: also return positions of the maxima, counted through each volume.
         name: prefix of names.
 
     Returns:
-        ``(N, C, depth, height, width)``, and int32 places. Source: Paddle ops ``pool3d``,
-        ``max_pool3d_with_index``.
+        ``(N, C, depth, height, width)``, and int32 positions if required. Source: Paddle ops
+        ``pool3d``, ``max_pool3d_with_index``.
 
     Raises:
-        ValueError: positions of means are asked for, or the pool type is unknown.
+        ValueError: positions are required of means, or the pool type is unknown.
     """
     return adaptive_pooling(3, input, pool_size, pool_type, require_index, name)

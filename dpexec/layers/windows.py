@@ -1,4 +1,4 @@
-"""What layers with windows share, be it over images or over volumes."""
+"""Code shared by convolution and pooling layers of images and volumes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ IMAGES, VOLUMES = ("NCHW", "NHWC"), ("NCDHW", "NDHWC")
 
 
 def padding_of(padding: Any, layout: str, layer: str) -> tuple[str, list[int]]:
-    """What users write for a padding, as (algorithm, [top, bottom, left, right]).
+    """Normalise a user's padding to (algorithm, [top, bottom, left, right]).
 
-    Volumes have a pair for the depth before it.
+    For volumes a pair for the depth comes first.
 
     Raises:
-        ValueError: none of the ways to write one, or a padding of batch or channels.
+        ValueError: the form is unknown, or the batch or the channels are padded.
     """
     axes = len(layout) - 2
     if isinstance(padding, str):
@@ -46,25 +46,25 @@ def padding_of(padding: Any, layout: str, layer: str) -> tuple[str, list[int]]:
 
 
 def shortest(padding: list[int]) -> list[int]:
-    """``[height, width]`` where both sides are padded alike."""
+    """Shorten to ``[height, width]`` if both sides have the same padding."""
     before, after = padding[::2], padding[1::2]
     return before if before == after else padding
 
 
 @dataclass(frozen=True)
 class Filters:
-    """How the filters of a convolution lie on its input, in the words of the layer.
+    """The geometry of a convolution's filters, with the layer's arguments.
 
     Args:
-        layer: its name.
-        layouts: those that ``data_format`` may name.
-        data_format: where channels are.
-        count: channels of the result.
-        size: of each; None: whatever gives the size of the result.
+        layer: name of the layer.
+        layouts: allowed values of ``data_format``.
+        data_format: position of the channels.
+        count: number of filters, the channels of the result.
+        size: size of each filter; None derives it from the size of the result.
         stride: steps between positions.
         padding: see :func:`padding_of`.
         dilation: distance between the points of a filter.
-        groups: channels are split into so many independent convolutions.
+        groups: number of independent convolutions that the channels are split into.
     """
 
     layer: str
@@ -79,20 +79,20 @@ class Filters:
 
     @property
     def axes(self) -> int:
-        """How many dimensions an image, or a volume, has."""
+        """The number of spatial dimensions."""
         return len(self.data_format) - 2
 
     @property
     def channel_axis(self) -> int:
-        """Where the channels are."""
+        """The axis of the channels."""
         return 1 if self.data_format == self.layouts[0] else self.axes + 1
 
     def check(self, input: Variable, param_attr: Any, use_cudnn: Any) -> None:
-        """Refuse arguments of the layer that do not fit.
+        """Check the layer's arguments.
 
         Raises:
             TypeError: ``input`` is no Variable.
-            ValueError: ``use_cudnn`` or ``data_format`` is none of what it can be.
+            ValueError: ``use_cudnn`` or ``data_format`` has an invalid value.
             AssertionError: ``param_attr`` is False.
         """
         check_type(input, "input", Variable, self.layer)
@@ -103,7 +103,7 @@ class Filters:
             raise AssertionError(f"param_attr of {self.layer} cannot be False: it has filters")
 
     def attrs(self) -> tuple[dict[str, Any], list[int]]:
-        """What operators call strides, padding and dilation; and the padding of both sides."""
+        """The operators' attributes for strides, padding and dilation; and the full padding."""
         algorithm, sides = padding_of(self.padding, self.data_format, self.layer)
         attrs = {
             "strides": pair(self.stride, "stride", self.axes),
@@ -126,9 +126,9 @@ def convolution(filters: Filters, input: Variable, depthwise: str = "", **option
     """Add a convolution with its filters, bias and activation.
 
     Args:
-        filters: how they lie on the input.
+        filters: geometry of the filters.
         input: images or volumes.
-        depthwise: the operator for channels that are convolved apart, without cuDNN.
+        depthwise: the operator for depthwise convolutions without cuDNN.
         options: ``param_attr``, ``bias_attr``, ``use_cudnn``, ``act`` and ``name``.
 
     Returns:
@@ -172,10 +172,10 @@ def transposed_convolution(
     """Add a transposed convolution; arguments as for :func:`convolution`.
 
     Args:
-        filters: how they lie on the result.
+        filters: geometry of the filters on the result.
         input: images or volumes.
-        output_size: of the result; None: what the filters give.
-        depthwise: the operator for channels that are convolved apart, without cuDNN.
+        output_size: size of the result; None derives it from the filters.
+        depthwise: the operator for depthwise convolutions without cuDNN.
         options: ``param_attr``, ``bias_attr``, ``use_cudnn``, ``act`` and ``name``.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Detection at the cells of a grid (YOLO)."""
+"""Object detection on a grid of cells (YOLO)."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ def yolov3_loss(
     name: str | None = None,
     scale_x_y: float = 1.0,
 ) -> Variable:
-    """The loss of predictions at the cells of a grid.
+    """The loss of YOLOv3's predictions on one grid.
 
     Args:
-        x: for each anchor of ``anchor_mask`` box, score of an object, and classes, ``(N,
-            anchors * (5 + class_num), H, W)``.
-        gt_box: centres and sizes of objects in parts of the image, ``(N, B, 4)``; rows that are
-            left over have size 0.
-        gt_label: their classes, int32 ``(N, B)``.
-        anchors: widths and heights in pixels, in turn, of all grids.
-        anchor_mask: numbers of the anchors of this grid.
+        x: box, objectness score and class scores for each anchor of ``anchor_mask``, ``(N, anchors
+            * (5 + class_num), H, W)``.
+        gt_box: centres and sizes of objects, relative to the image's size, ``(N, B, 4)``; unused
+            rows have size 0.
+        gt_label: classes of the objects, int32 ``(N, B)``.
+        anchors: widths and heights in pixels, in turn, of the anchors of all grids.
+        anchor_mask: indices of this grid's anchors.
         class_num: number of classes.
-        ignore_thresh: predictions that cover an object by more need not be without object.
+        ignore_thresh: predictions that overlap an object by more are not treated as negative.
         downsample_ratio: pixels of the image per cell.
         gt_score: weights of the objects, ``(N, B)``; 1 by default.
-        use_label_smooth: whether classes are to be predicted a bit less surely.
+        use_label_smooth: whether to smooth the target classes.
         name: prefix of names.
-        scale_x_y: of the way of a box's centre from the middle of its cell.
+        scale_x_y: scale of the offset of a box's centre from the middle of its cell.
 
     Returns:
         ``(N,)``. Source: Paddle op ``yolov3_loss``; Redmon and Farhadi, 2018 (YOLOv3).
 
     Raises:
-        TypeError: an argument has another type.
+        TypeError: an argument has the wrong type.
     """
     layer = "yolov3_loss"
     for argument, value in (("x", x), ("gt_box", gt_box), ("gt_label", gt_label)):
@@ -85,25 +85,25 @@ def yolo_box(
     name: str | None = None,
     scale_x_y: float = 1.0,
 ) -> tuple[Variable, Variable]:
-    """Boxes and scores from the predictions at the cells of a grid.
+    """Decode the predictions on one grid to boxes and scores.
 
     Args:
         x: as for :func:`yolov3_loss`.
         img_size: height and width of every image, int32 ``(N, 2)``.
-        anchors: widths and heights in pixels, in turn, of this grid.
+        anchors: widths and heights in pixels, in turn, of this grid's anchors.
         class_num: number of classes.
-        conf_thresh: boxes with a lower score of an object are 0, like their scores.
+        conf_thresh: boxes with a lower objectness score are set to 0, and their scores, too.
         downsample_ratio: pixels of the image per cell.
-        clip_bbox: whether boxes end where the image ends.
+        clip_bbox: whether to clip boxes to the image.
         name: prefix of names.
-        scale_x_y: of the way of a box's centre from the middle of its cell.
+        scale_x_y: scale of the offset of a box's centre from the middle of its cell.
 
     Returns:
         Boxes in pixels, ``(N, anchors * H * W, 4)``, and scores of classes, ``(N, anchors * H * W,
         class_num)``. Source: Paddle op ``yolo_box``; Redmon and Farhadi, 2018 (YOLOv3).
 
     Raises:
-        TypeError: an argument has another type.
+        TypeError: an argument has the wrong type.
     """
     for argument, value in (("x", x), ("img_size", img_size)):
         check_type(value, argument, Variable, "yolo_box")

@@ -1,4 +1,4 @@
-"""``fluid.optimizer``: what updates parameters from gradients."""
+"""``fluid.optimizer``: the optimizers, which update parameters from gradients."""
 
 from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.optimizer.adagrad import AdagradOptimizer, DecayedAdagradOptimizer

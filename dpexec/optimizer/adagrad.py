@@ -11,14 +11,14 @@ from dpexec.regularizer import WeightDecayRegularizer
 
 
 class AdagradOptimizer(Optimizer):
-    """Steps divided by the size of all gradients so far.
+    """Adagrad: steps divided by the root of the sum of all squared gradients so far.
 
     Args:
         learning_rate: a float, or a variable with one element.
         epsilon: keeps the division finite.
         parameter_list, regularization, grad_clip, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.
-        initial_accumulator_value: what the sum of squares starts from.
+        initial_accumulator_value: initial value of the sum of squares.
 
     Raises:
         TypeError: learning_rate is neither float nor Variable.
@@ -46,11 +46,11 @@ class AdagradOptimizer(Optimizer):
 
 
 class DecayedAdagradOptimizer(Optimizer):
-    """Steps divided by a running mean of the size of the gradients.
+    """Decayed Adagrad: steps divided by the root of a running mean of squared gradients.
 
     Args:
         learning_rate: a float, or a variable with one element.
-        decay: what is kept of the mean of squares at every step.
+        decay: decay of the mean of squares.
         epsilon: keeps the division finite.
         parameter_list, regularization, grad_clip, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.

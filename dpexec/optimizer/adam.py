@@ -14,16 +14,16 @@ from dpexec.regularizer import WeightDecayRegularizer
 
 
 class AdamOptimizer(Optimizer):
-    """Steps scaled by running means of the gradient and of its square.
+    """Adam: steps scaled by running means of the gradient and of its square.
 
     Args:
         learning_rate: a float, or a variable with one element.
         beta1: decay of the mean of the gradient; a float, or a variable with one element.
-        beta2: decay of the mean of its square; a float, or a variable with one element.
+        beta2: decay of the mean of the squared gradient; a float, or a variable with one element.
         epsilon: keeps the division finite.
         parameter_list, regularization, grad_clip, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.
-        lazy_mode: of a sparse gradient, update only the rows it has.
+        lazy_mode: for sparse gradients, update only the rows that they hold.
 
     Raises:
         TypeError: learning_rate is neither float nor Variable.
@@ -74,7 +74,7 @@ class AdamOptimizer(Optimizer):
 
 
 class AdamaxOptimizer(Optimizer):
-    """Adam with the largest gradient so far instead of the mean of squares.
+    """Adamax: Adam with a decaying maximum of the gradient instead of the mean of squares.
 
     Args:
         learning_rate: a float, or a variable with one element.
@@ -125,17 +125,17 @@ class AdamaxOptimizer(Optimizer):
 
 
 class LambOptimizer(Optimizer):
-    """Adam with steps in proportion to the norm of the parameter, for very large batches.
+    """LAMB: Adam with steps in proportion to the parameter's norm, for very large batches.
 
     Args:
         learning_rate: a float, or a variable with one element.
         lamb_weight_decay: weight decay.
         beta1: decay of the mean of the gradient.
-        beta2: decay of the mean of its square.
+        beta2: decay of the mean of the squared gradient.
         epsilon: keeps the division finite.
         parameter_list, regularization, grad_clip, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.
-        exclude_from_weight_decay_fn: takes a parameter and tells whether it must not decay.
+        exclude_from_weight_decay_fn: function of a parameter: True to exclude it from weight decay.
 
     Raises:
         TypeError: learning_rate is neither float nor Variable.

@@ -1,7 +1,7 @@
 """``fluid.optimizer.ExponentialMovingAverage`` and ``ModelAverage``: means of the parameters.
 
-Both keep their means with operators of the training program, and swap them in and out with two
-programs of their own, which a plain Executor runs.
+Operators in the training program update the means. Two extra programs, run by a plain Executor,
+swap the means with the parameters and back.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def _averaged_parameters() -> list[Any]:
 
 
 def _stored(block: Block, var: Variable) -> Variable:
-    """A variable of another program, in this block, with a value that outlives a run."""
+    """Declare a persistable variable of another program in this block."""
     found = block.create_var(name=var.name, persistable=True)
     found.set_spec(var.spec)
     return found
 
 
 class _Swapped:
-    """What puts the means into the parameters, and the parameters back."""
+    """Base class: replaces the parameters by the means, and restores them."""
 
     apply_program: Program
     restore_program: Program
@@ -56,7 +56,7 @@ class _Swapped:
 
         Args:
             executor: runs the swap, in the global scope.
-            need_restore: put the parameters back at the end of the block.
+            need_restore: restore the parameters at the end of the block.
         """
         executor.run(self.apply_program)
         try:
@@ -66,7 +66,7 @@ class _Swapped:
                 self.restore(executor)
 
     def restore(self, executor: Any) -> None:
-        """Put the parameters back, after ``apply(..., need_restore=False)``."""
+        """Restore the parameters after ``apply(..., need_restore=False)``."""
         executor.run(self.restore_program)
 
 
@@ -76,10 +76,10 @@ class ExponentialMovingAverage(_Swapped):
     As in fluid, applying corrects the stored means themselves.
 
     Args:
-        decay: what is kept of the mean.
-        thres_steps: a variable with the number of the step: the decay is at most
-            ``(thres_steps + 1) / (thres_steps + 10)``.
-        name: in front of the names of the means.
+        decay: weight of the old mean in every update.
+        thres_steps: a variable with the step number; limits the decay to at most ``(thres_steps +
+            1) / (thres_steps + 10)``.
+        name: prefix of the names of the means.
 
     Source: ``fluid.optimizer.ExponentialMovingAverage``.
     """
@@ -116,7 +116,7 @@ class ExponentialMovingAverage(_Swapped):
     @staticmethod
     @contextlib.contextmanager
     def _guard(param: Any, tmp: Variable) -> Iterator[None]:
-        """Operators built inside average this parameter."""
+        """Mark operators built inside as belonging to this parameter."""
         with param.block.program._optimized_guard([param, tmp]), name_scope("moving_average"):
             yield
 
@@ -167,14 +167,14 @@ _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
 class ModelAverage(_Swapped, Optimizer):
-    """The mean of the parameters over a window of the last steps. Make it after ``minimize``.
+    """The mean of the parameters over a window of the last steps. Create it after ``minimize``.
 
     Args:
         average_window_rate: length of the window as a share of the number of updates.
-        min_average_window: its shortest length.
-        max_average_window: its longest length.
-        regularization: as for every optimizer; without effect.
-        name: goes into the names of the states.
+        min_average_window: smallest length of the window.
+        max_average_window: largest length of the window.
+        regularization: ignored; accepted for compatibility.
+        name: part of the names of the states.
 
     Source: ``fluid.optimizer.ModelAverage``.
     """

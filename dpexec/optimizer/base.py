@@ -1,4 +1,4 @@
-"""What all optimizers share: from a loss to one update operator per parameter."""
+"""The base class of optimizers, which turns a loss into one update operator per parameter."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class State:
     """A variable that an optimizer keeps for every parameter.
 
     Args:
-        name: middle of its name: ``fc_0.w_0_velocity_0``.
+        name: middle part of the variable's name, as in ``fc_0.w_0_velocity_0``.
         slot: input slot of the update operator.
         output: output slot, None if the operator does not update it.
-        fill: value at the start.
-        scalar: shape ``(1,)`` instead of that of the parameter.
+        fill: initial value.
+        scalar: use shape ``(1,)`` instead of the parameter's shape.
     """
 
     name: str
@@ -48,7 +48,7 @@ class State:
 
 
 def require_given(optimizer: str, **arguments: Any) -> None:
-    """Raise an AssertionError that names the first of the arguments that is None."""
+    """Raise an AssertionError that names the first argument that is None."""
     for name, value in arguments.items():
         if value is None:
             raise AssertionError(f"{optimizer} needs a{'n' * (name[0] in 'aeiou')} {name}")
@@ -67,18 +67,18 @@ def _dynamic_only(name: str) -> Any:
 
 
 class Optimizer:
-    """Base class: a subclass names its operator, its states and its attributes.
+    """Base class: subclasses define the operator, its states and its attributes.
 
     Args:
         learning_rate: a float, or a variable with one element (a schedule).
-        parameter_list: parameters, or their names, to update; by default all that are trainable.
-        regularization: weight decay of the parameters that have no ``regularizer`` of their own.
-        grad_clip: how gradients are clipped; comes before what ``set_gradient_clip`` says.
-        name: goes into the names of the states.
+        parameter_list: parameters, or their names, to update; by default all trainable ones.
+        regularization: weight decay of parameters without their own ``regularizer``.
+        grad_clip: clipping of gradients; takes precedence over ``set_gradient_clip``.
+        name: part of the names of the states.
 
     Raises:
-        TypeError: learning_rate is neither float nor Variable, or grad_clip is no gradient clip,
-            or the name no string.
+        TypeError: learning_rate is neither float nor Variable, grad_clip is no gradient clip, or
+            the name is no string.
     """
 
     type: ClassVar[str]
@@ -141,7 +141,7 @@ class Optimizer:
             The update operators, and the pairs of parameter and gradient.
 
         Raises:
-            AssertionError: the loss is no variable, or of another shape.
+            AssertionError: the loss is no variable, or has another shape.
         """
         if not isinstance(loss, Variable):
             raise AssertionError("The loss should be an Variable.")
@@ -196,7 +196,7 @@ class Optimizer:
             return params_grads
 
     def _append_dgc_ops(self, params_grads: list[ParamGrad]) -> None:
-        """Append what shrinks gradients before devices exchange them."""
+        """Append operators that compress gradients before devices exchange them."""
 
     def apply_gradients(self, params_grads: list[ParamGrad]) -> list[Operator]:
         """The second half of :meth:`minimize`, on the default programs: clip, decay, update.
@@ -221,7 +221,7 @@ class Optimizer:
             return self.apply_gradients(params_grads)
 
     def get_opti_var_name_list(self) -> list[str]:
-        """Names of the states."""
+        """The names of the states."""
         return self._opti_name_list
 
     state_dict = _dynamic_only("state_dict")
@@ -255,7 +255,7 @@ class Optimizer:
         self._learning_rate_map[default_main_program()] = rate
 
     def _create_param_lr(self, param_and_grad: ParamGrad) -> Variable:
-        """The learning rate of one parameter: ``ParamAttr.learning_rate`` times the common one."""
+        """The learning rate of one parameter: ``ParamAttr.learning_rate`` times the optimizer's."""
         factor = param_and_grad[0].optimize_attr["learning_rate"]
         rate = self._global_learning_rate()
         assert rate is not None
@@ -293,10 +293,11 @@ class Optimizer:
         shape: Iterable[int] | None = None,
         type: VarType | None = None,
     ) -> Variable:
-        """Make a persistable variable that belongs to a parameter.
+        """Create a persistable variable that belongs to a parameter.
 
         Raises:
-            ValueError: it exists: an optimizer can minimize a parameter's loss only once.
+            ValueError: it exists already: an optimizer can update a parameter in one ``minimize``
+                only.
         """
         kind = self._kind(name)
         if param.name in self._accumulators[kind]:
@@ -317,10 +318,10 @@ class Optimizer:
         return state
 
     def _get_accumulator(self, name: str, param: Any) -> Variable:
-        """The variable that :meth:`_add_accumulator` made.
+        """The variable that :meth:`_add_accumulator` created.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no such variable.
         """
         kind = self._kind(name)
         if param.name not in self._accumulators[kind]:
@@ -361,7 +362,7 @@ class Optimizer:
         return block.append_op(self.type, inputs, outputs, self._op_attrs(param))
 
     def _extra_inputs(self) -> dict[str, Variable]:
-        """Inputs that are neither parameter, gradient, learning rate nor state."""
+        """Inputs of the operator other than parameter, gradient, learning rate and states."""
         return {}
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
@@ -369,4 +370,4 @@ class Optimizer:
         return self._attrs
 
     def _finish_update(self, block: Block, params_grads: list[ParamGrad]) -> None:
-        """Append what follows the updates of all parameters."""
+        """Append operators that run after the updates of all parameters."""

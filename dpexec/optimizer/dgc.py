@@ -1,4 +1,4 @@
-"""``fluid.optimizer.DGCMomentumOptimizer``: Momentum that sends only the largest gradients."""
+"""``fluid.optimizer.DGCMomentumOptimizer``: Momentum with compressed gradients."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _U, _V = "_dgc_u_", "_dgc_v_"
 
 
 class DGCMomentumOptimizer(Optimizer):
-    """Deep gradient compression: of each gradient, devices exchange the largest elements.
+    """Deep gradient compression: devices exchange only the largest elements of each gradient.
 
-    A device keeps the rest, adds it up with momentum, and hands it out when it has grown. Before
-    ``rampup_begin_step`` the numbers are those of Momentum. Later they depend on the number of
-    devices, since each chooses for itself. Works with AllReduce, on CPUs and on clusters too,
-    where it is gradients that cost time (the original needs GPUs). Of what the devices keep back,
-    that of the first device is saved, and a loaded one goes to all.
+    A device accumulates the other elements with momentum, and sends them when they have grown.
+    Before ``rampup_begin_step`` the results are those of Momentum. Later they depend on the number
+    of devices, since each device selects its own elements. Works with AllReduce, also on CPUs and
+    on clusters (the original needs GPUs); it pays off when exchanging gradients is the bottleneck.
+    Saving stores the first device's accumulated elements; loading gives them to all devices.
 
     Args:
         learning_rate: a float, or a variable with one element.
-        momentum: what is kept of the velocity at every step.
+        momentum: weight of the old velocity in every step.
         rampup_begin_step: the first step with compression.
-        rampup_step: in how many steps ``sparsity`` is gone through.
-        sparsity: shares of elements that stay on the device, one after the other.
+        rampup_step: number of steps over which the values of ``sparsity`` take effect.
+        sparsity: shares of elements that are not sent, one after the other.
         parameter_list, regularization, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.
-        use_nesterov: Nesterov's momentum.
+        use_nesterov: use Nesterov's momentum.
         num_trainers: number of devices, needed with ``grad_clip``.
         grad_clip: a ``GradientClipByNorm``; local gradients are clipped to its norm divided by the
             root of ``num_trainers``.
 
     Raises:
-        TypeError: learning_rate is neither float nor Variable, or grad_clip another clip.
+        TypeError: learning_rate is neither float nor Variable, or grad_clip has another type.
         AssertionError: an argument is missing or out of range.
 
     Source: ``fluid.optimizer.DGCMomentumOptimizer``; Lin et al. 2018.
@@ -126,10 +126,10 @@ class DGCMomentumOptimizer(Optimizer):
         )
 
     def apply_gradients(self, params_grads: list[ParamGrad]) -> list[Operator]:
-        """Append the updates; gradients that are not compressed are clipped and decay before.
+        """Append the updates; uncompressed gradients are clipped and regularised first.
 
         Args:
-            params_grads: what ``backward`` returned.
+            params_grads: the result of ``backward``.
 
         Returns:
             The update operators.
@@ -184,7 +184,7 @@ def _stored_number(name: str, value: float) -> Variable:
 
 
 def _step_counter() -> Variable:
-    """A float variable with the number of the step, from 0, which the program's start counts."""
+    """A float variable with the step number, from 0, incremented at the program's start."""
     name, block = "__g_dgc_counter__", default_main_program().global_block()
     if name in block.vars:
         return block.vars[name]
@@ -195,7 +195,7 @@ def _step_counter() -> Variable:
 
 
 def _leave_to_dgc(block: Block, param: Variable, grad: Variable) -> None:
-    """Take the pair from the operator that made the gradient: ``dgc`` makes the final one."""
+    """Remove the pair from the gradient's operator, since ``dgc`` computes the final gradient."""
     for op in block.ops:
         if op.role == roles.BACKWARD and param.name in op.role_var:
             pairs = op.role_var

@@ -11,7 +11,7 @@ from dpexec.regularizer import WeightDecayRegularizer
 
 
 class FtrlOptimizer(Optimizer):
-    """Follow the regularized leader: sparse parameters by L1.
+    """Follow the regularized leader (FTRL), which gives sparse parameters by L1.
 
     The real Paddle passes ``l1`` where it should pass ``l2``; here ``l2`` has its meaning.
 

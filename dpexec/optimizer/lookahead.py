@@ -12,19 +12,19 @@ from dpexec.optimizer.base import ParamGrad
 
 
 class LookaheadOptimizer:
-    """Every ``k`` steps, parameters and slow copies meet: ``alpha * fast + (1 - alpha) * slow``.
+    """Every ``k`` steps, sets parameters and slow copies to ``alpha * fast + (1 - alpha) * slow``.
 
     Args:
         inner_optimizer: updates the (fast) parameters at every step.
         alpha: weight of the fast parameters, 0 to 1.
-        k: steps between two meetings.
+        k: steps between two such synchronisations.
 
     Raises:
-        AssertionError: no inner optimizer, or alpha or k out of range.
+        AssertionError: inner_optimizer is None, or alpha or k is out of range.
 
-    Source: ``fluid.optimizer.LookaheadOptimizer``; Zhang et al. 2019. The step is counted once per
-    run in Reduce mode too, where the original counts it once per device. The operators count as
-    those of an optimizer, so that a clone for testing has none of them.
+    Source: ``fluid.optimizer.LookaheadOptimizer``; Zhang et al. 2019. Steps are counted once per
+    run in Reduce mode too, where the original counts once per device. The operators have the
+    optimizer's role, so a clone for testing does not contain them.
     """
 
     type = "lookahead"
@@ -52,7 +52,7 @@ class LookaheadOptimizer:
             startup_program: initialises the states; by default the default startup program.
 
         Returns:
-            What the inner optimizer's ``minimize`` returns.
+            The result of the inner optimizer's ``minimize``.
         """
         made: tuple[list[Operator], list[ParamGrad]] = self.inner_optimizer.minimize(
             loss, startup_program=startup_program

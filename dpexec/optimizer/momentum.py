@@ -17,7 +17,7 @@ class MomentumOptimizer(Optimizer):
 
     Args:
         learning_rate: a float, or a variable with one element.
-        momentum: what is kept of the velocity at every step.
+        momentum: weight of the old velocity in every step.
         parameter_list, regularization, grad_clip, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.
         use_nesterov: step ``rate * (grad + momentum * v)`` instead.
@@ -48,11 +48,11 @@ class MomentumOptimizer(Optimizer):
 
 
 class LarsMomentumOptimizer(Optimizer):
-    """Momentum with a learning rate per layer, in proportion to ``norm(param) / norm(grad)``.
+    """LARS: Momentum with a learning rate per parameter, scaled by ``norm(param) / norm(grad)``.
 
     Args:
         learning_rate: a float, or a variable with one element.
-        momentum: what is kept of the velocity at every step.
+        momentum: weight of the old velocity in every step.
         lars_coeff: factor of the local learning rates.
         lars_weight_decay: weight decay.
         parameter_list, regularization, grad_clip, name: as for every

@@ -1,4 +1,4 @@
-"""``fluid.optimizer.PipelineOptimizer``: another optimizer, for a program in sections."""
+"""``fluid.optimizer.PipelineOptimizer``: wraps an optimizer for programs cut into sections."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from dpexec.optimizer.base import Optimizer
 
 
 class PipelineOptimizer:
-    """Another optimizer, for a program that is cut into sections.
+    """Wraps an optimizer for a program that is cut into sections.
 
     The sections of a batch run one after another, on the device of the executor, before the next
-    batch begins: the numbers are those of the other optimizer. The original, which needs GPUs, has
-    several batches on their way at once, so that gradients are those of parameters from before. To
-    use several devices, run the program with ``CompiledProgram.with_data_parallel``.
+    batch begins, so the results are those of the wrapped optimizer. The original, which needs GPUs,
+    processes several batches at once, so that gradients belong to older parameters. To use several
+    devices, run the program with ``CompiledProgram.with_data_parallel``.
 
     Args:
         optimizer: updates the parameters.
-        cut_list: lists of the variables at which sections of the forward pass end; the last one
-            has the loss. With k of them there are 2 * k - 1 sections, backward ones included.
+        cut_list: lists of the variables at which sections of the forward pass end; the last list
+            holds the loss. k lists give 2 * k - 1 sections, including those of the backward pass.
         place_list: a device for every section; not used.
-        concurrency_list: how many batches every section takes at once; not used.
-        queue_size: how many batches wait between sections; not used.
+        concurrency_list: number of concurrent batches of each section; not used.
+        queue_size: number of batches that wait between sections; not used.
         sync_steps: steps between synchronizations; not used.
         start_cpu_core_id: the first core; not used.
 
     Raises:
-        ValueError: a list has another length than there are sections.
+        ValueError: the length of a list differs from the number of sections.
 
     Source: ``fluid.optimizer.PipelineOptimizer``.
     """
@@ -63,10 +63,10 @@ class PipelineOptimizer:
         """Add gradients and updates to the program.
 
         Args:
-            loss: what to minimize, shape ``[1]``.
-            startup_program: where the optimizer's variables are initialized; None takes the
+            loss: the loss, shape ``(1,)``.
+            startup_program: program that initializes the optimizer's variables; None takes the
                 default one.
-            parameter_list: what to update; None takes all trainable parameters.
+            parameter_list: parameters to update; None takes all trainable ones.
             no_grad_set: variables at which gradients stop.
         """
         self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)

@@ -1,4 +1,4 @@
-"""``fluid.optimizer.RecomputeOptimizer``: less memory for one forward pass more."""
+"""``fluid.optimizer.RecomputeOptimizer``: saves memory at the cost of a second forward pass."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dpexec.optimizer.base import Optimizer, ParamGrad
 
 
 class RecomputeOptimizer(Optimizer):
-    """Another optimizer, whose backward pass computes activations again instead of keeping them.
+    """Wraps an optimizer; the backward pass recomputes activations instead of storing them.
 
-    Set the variables to keep with ``_set_checkpoints``, as in fluid; a good choice is about as
-    many of them as there are layers between two. The numbers are those of the other optimizer.
+    Set the variables to keep with ``_set_checkpoints``, as in fluid. A good choice is one
+    checkpoint every ``sqrt(n)`` of ``n`` layers. The results are those of the wrapped optimizer.
 
     Args:
         optimizer: updates the parameters.
@@ -31,11 +31,11 @@ class RecomputeOptimizer(Optimizer):
         self._optimizer = optimizer
 
     def _set_checkpoints(self, checkpoints: Sequence[Variable | str]) -> None:
-        """Say which variables, or their names, the backward pass starts from."""
+        """Set the variables (or their names) that are stored; recomputation starts from them."""
         self._checkpoints = checkpoints
 
     def load(self, stat_dict: Any) -> NoReturn:
-        """Not available, as in fluid.
+        """Not supported, as in fluid.
 
         Raises:
             NotImplementedError: always.
@@ -51,7 +51,7 @@ class RecomputeOptimizer(Optimizer):
         parameter_list: Iterable[Variable | str] | None = None,
         no_grad_set: Iterable[Variable | str] | None = None,
     ) -> tuple[list[Operator], list[ParamGrad]]:
-        """As for every optimizer.
+        """Append the backward pass and the updates, as ``Optimizer.minimize``.
 
         Raises:
             AssertionError: no checkpoints were set, or the loss is no variable.
@@ -64,7 +64,7 @@ class RecomputeOptimizer(Optimizer):
         self._optimizer._append_dgc_ops(params_grads)
 
     def apply_gradients(self, params_grads: list[ParamGrad]) -> list[Operator]:
-        """Append the updates of the other optimizer.
+        """Append the updates of the wrapped optimizer.
 
         Args:
             params_grads: pairs of parameter and gradient.
@@ -76,6 +76,6 @@ class RecomputeOptimizer(Optimizer):
         return updates
 
     def get_opti_var_name_list(self) -> list[str]:
-        """Names of the states of the other optimizer."""
+        """The names of the wrapped optimizer's states."""
         names: list[str] = self._optimizer.get_opti_var_name_list()
         return names

@@ -12,13 +12,13 @@ from dpexec.regularizer import WeightDecayRegularizer
 
 
 class RMSPropOptimizer(Optimizer):
-    """Steps divided by a running root mean square of the gradient.
+    """RMSProp: steps divided by a running root mean square of the gradient.
 
     Args:
         learning_rate: a float, or a variable with one element.
-        rho: what is kept of the mean of squares at every step.
+        rho: decay of the mean of squares.
         epsilon: keeps the division finite.
-        momentum: what is kept of the step before.
+        momentum: weight of the previous step.
         centered: subtract the square of the mean gradient from the mean of squares.
         parameter_list, regularization, grad_clip, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.
@@ -60,12 +60,12 @@ class RMSPropOptimizer(Optimizer):
 
 
 class AdadeltaOptimizer(Optimizer):
-    """Steps of the size of the steps so far, without a learning rate.
+    """Adadelta: steps scaled by the size of previous steps, without a learning rate.
 
     Args:
-        learning_rate: must be given, and is not used.
-        epsilon: keeps the division finite, and starts the movement.
-        rho: what is kept of the means of squares at every step.
+        learning_rate: required, but not used.
+        epsilon: keeps the division finite, and makes the first steps differ from 0.
+        rho: decay of the means of squares.
         parameter_list, regularization, grad_clip, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.
 

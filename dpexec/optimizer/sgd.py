@@ -45,7 +45,7 @@ class DpsgdOptimizer(Optimizer):
     Args:
         learning_rate: a float, or a variable with one element.
         clip: largest norm of a gradient.
-        batch_size: what the noise is divided by.
+        batch_size: divisor of the noise.
         sigma: standard deviation of the noise in units of ``clip``.
         parameter_list: parameters, or their names, to update.
 

@@ -1,6 +1,6 @@
-"""What ``import paddle`` offers beside fluid: batch, compat, distributed, reader, dataset, ...
+"""The names of ``paddle`` other than fluid: batch, compat, distributed, reader, dataset, ...
 
-``dpexec run`` answers a script's ``import paddle`` with this package.
+With ``dpexec run``, a script's ``import paddle`` imports this package.
 """
 
 from typing import NoReturn

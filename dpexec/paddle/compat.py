@@ -1,4 +1,4 @@
-"""``paddle.compat``: what Python 2 and 3 did differently, as programs that ran on both use it."""
+"""``paddle.compat``: functions for programs that ran on both Python 2 and 3."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
 
     Args:
         obj: text and None stay as they are.
-        encoding: of the bytes.
-        inplace: whether a container itself is changed.
+        encoding: encoding of the bytes.
+        inplace: whether to modify the container itself.
     """
 
     def convert(item: Any) -> Any:
@@ -45,8 +45,8 @@ def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
 
     Args:
         obj: bytes and None stay as they are.
-        encoding: for the text.
-        inplace: whether a container itself is changed.
+        encoding: encoding to use.
+        inplace: whether to modify the container itself.
     """
 
     def convert(item: Any) -> Any:
@@ -70,8 +70,8 @@ def round(x: float, d: int = 0) -> float:
     """Round halves away from zero, as Python 2 did.
 
     Args:
-        x: the number.
-        d: how many decimals are kept.
+        x: number to round.
+        d: number of decimals to keep.
     """
     factor = 10**d
     return math.copysign(math.floor(abs(x) * factor + 0.5) / factor, x)

@@ -1,4 +1,4 @@
-"""``paddle.version``: the version of Paddle whose behaviour dpexec follows."""
+"""``paddle.version``: the version of Paddle that dpexec implements."""
 
 __all__ = ["full_version", "major", "minor", "mkl", "patch", "rc", "show", "with_mkl"]
 
@@ -14,5 +14,5 @@ def show() -> None:
 
 
 def mkl() -> str:
-    """Whether products come from MKL, "ON" or "OFF": they come from oneDNN or NumPy's BLAS."""
+    """Whether MKL computes matrix products, "ON" or "OFF"; here oneDNN or NumPy's BLAS does."""
     return with_mkl

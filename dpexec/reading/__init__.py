@@ -1,5 +1,4 @@
-"""What readers are made of: batches that are read ahead, in threads and processes, from files.
+"""The implementation of readers: prefetching in threads and processes, and reading files.
 
-The names that users know are elsewhere: :mod:`dpexec.reader`, :mod:`dpexec.dataset`,
-:mod:`dpexec.io`.
+The public names are in :mod:`dpexec.reader`, :mod:`dpexec.dataset` and :mod:`dpexec.io`.
 """

@@ -1,4 +1,4 @@
-"""Batches of a reader: from samples to tensors, by name, on their devices."""
+"""Converting batches of samples to named tensors on their devices."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Reader = Callable[[], Iterable[Any]]
 
 
 def default_collate_fn(batch: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """The fields of samples, each stacked to one array.
+    """Stack each field of the samples to one array.
 
     Args:
         batch: samples; each is a sequence of arrays or numbers, or one array.
 
     Returns:
-        An array for each field, of one dimension more. Source: ``fluid.io.default_collate_fn``.
+        An array for each field, with one more dimension. Source: ``fluid.io.default_collate_fn``.
     """
     if isinstance(batch[0], np.ndarray):
         return [np.stack(batch)]
@@ -34,13 +34,13 @@ def default_collate_fn(batch: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
 
 
 def stacked(feeder: DataFeeder, reader: Reader) -> Iterator[list[LoDTensor]]:
-    """Batches of lists of samples."""
+    """Convert lists of samples to batches."""
     for samples in reader():
         yield list(feeder.feed(samples).values())
 
 
 def copied(batches: Prefetch, places: Sequence[Place]) -> Iterator[dict[str, LoDTensor]]:
-    """Batches on the devices, in turn."""
+    """Copy batches to the devices, in turn."""
     try:
         for place, feed in zip(itertools.cycle(places), batches, strict=False):
             with transfers(place):
@@ -52,10 +52,10 @@ def copied(batches: Prefetch, places: Sequence[Place]) -> Iterator[dict[str, LoD
 
 
 def feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:
-    """A batch of a generator as tensors by name; copies, for generators may reuse their arrays.
+    """A generator's batch as tensors by name; copied, since generators may reuse their arrays.
 
     Raises:
-        EnforceNotMet: it has not one array for each name.
+        EnforceNotMet: the batch does not have one array per name.
     """
     if not isinstance(fields, (list, tuple)):
         raise EnforceNotMet(
@@ -82,7 +82,7 @@ def _tensor(name: str, value: Any) -> LoDTensor:
 
 
 def checked_array(item: Any) -> np.ndarray[Any, Any]:
-    """An array of what a generator gave.
+    """Convert a generator's value to an array.
 
     Raises:
         TypeError: nested lists of different lengths.

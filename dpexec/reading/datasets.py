@@ -14,15 +14,15 @@ __all__ = ["DatasetLoader"]
 
 
 class DatasetLoader:
-    """Hands out the batches of a data set, one for each device, in the order of files and lines.
+    """Yields the batches of a data set, one for each device, in the order of files and lines.
 
     Args:
-        dataset: what :class:`dpexec.dataset.DatasetFactory` makes.
+        dataset: a data set made by :class:`dpexec.dataset.DatasetFactory`.
         places: the devices.
-        drop_last: leave out a last batch that is shorter.
+        drop_last: drop the last batch if it is smaller.
 
     Raises:
-        AssertionError: that is no data set.
+        AssertionError: ``dataset`` is no such data set.
     """
 
     def __init__(self, dataset: DatasetBase, places: Sequence[Place], drop_last: bool) -> None:
@@ -33,10 +33,10 @@ class DatasetLoader:
         self._drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[dict[str, LoDTensor]]]:
-        """Iterate over feeds; batches that do not suffice for all devices are left out.
+        """Iterate over feeds; the last batches are dropped if there are fewer than devices.
 
         Raises:
-            What ``Executor.train_from_dataset`` raises of the data.
+            The errors of ``Executor.train_from_dataset`` about the data.
         """
         how = self._dataset.thread_num, self._drop_last, self._devices
         with closing(self._dataset._feeds(*how)) as batches:

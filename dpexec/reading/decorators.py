@@ -40,7 +40,7 @@ _ENDED = object()
 
 
 class ComposeNotAligned(ValueError):
-    """The readers given to `compose` do not end together."""
+    """The readers given to `compose` have different lengths."""
 
 
 def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
@@ -48,8 +48,8 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 
     Args:
         reader: Yields samples.
-        batch_size: Samples in a list.
-        drop_last: Whether to leave out a last list that is shorter.
+        batch_size: Number of samples per list.
+        drop_last: Whether to drop the last list if it is shorter.
 
     Returns:
         A reader of lists of samples.
@@ -75,13 +75,13 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 
 
 def cache(reader: Reader) -> Reader:
-    """Read everything once, now, and serve it from memory ever after."""
+    """Read all samples now, and serve them from memory afterwards."""
     samples = tuple(reader())
     return lambda: iter(samples)
 
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
-    """Yield func of one sample of every reader, until the first reader ends.
+    """Yield ``func`` applied to one sample of every reader, until the shortest reader ends.
 
     Example:
         >>> list(map_readers(max, lambda: [1, 5], lambda: [4, 2])())
@@ -91,7 +91,7 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
 
 
 def _count(name: str, value: Any) -> int:
-    """A number of samples, whatever type its whole number has."""
+    """A number of samples, given as any integer type."""
     number = (
         value.item() if isinstance(value, np.generic | np.ndarray) and not value.ndim else value
     )
@@ -103,11 +103,11 @@ def _count(name: str, value: Any) -> int:
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
-    """Shuffle within windows of buf_size samples, by Python's global `random`.
+    """Shuffle within windows of buf_size samples, with Python's global `random`.
 
     Raises:
-        TypeError: buf_size is no whole number.
-        ValueError: it is negative.
+        TypeError: buf_size is no integer.
+        ValueError: the number is negative.
     """
     buf_size = _count("buf_size", buf_size)
 
@@ -129,12 +129,12 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
     """Join one sample of every reader to one flat tuple.
 
     Args:
-        readers: Yield tuples, or single values that count as tuples of one.
-        check_alignment: Whether readers of different length are an error; else the rest of the
-            longer ones is left out.
+        readers: Yield tuples, or single values, which are treated as tuples of one.
+        check_alignment: Whether different lengths are an error; otherwise the excess samples of
+            longer readers are dropped.
 
     Raises:
-        ComposeNotAligned: While reading, when one reader ends before another.
+        ComposeNotAligned: While reading, if one reader ends before another.
 
     Example:
         >>> list(compose(lambda: [(1, 2)], lambda: [3])())
@@ -158,15 +158,15 @@ def firstn(reader: Reader, n: int) -> Reader:
     """Yield the first n samples.
 
     Raises:
-        TypeError: n is no whole number.
-        ValueError: it is negative.
+        TypeError: n is no integer.
+        ValueError: the number is negative.
     """
     n = _count("n", n)
     return lambda: itertools.islice(reader(), n)
 
 
 def buffered(reader: Reader, size: int) -> Reader:
-    """Read ahead in a thread, up to size samples.
+    """Prefetch up to ``size`` samples in a thread.
 
     An exception of the reader is raised where its samples are consumed.
     """
@@ -191,12 +191,11 @@ def xmap_readers(
     """Map samples in threads.
 
     Args:
-        mapper: Called with one sample, in any of the threads.
+        mapper: Function of one sample; called in any of the threads.
         reader: Yields samples.
         process_num: Number of threads.
-        buffer_size: Most samples under way.
-        order: Accepted for fluid's sake: samples always keep their order here, so that runs can be
-            repeated.
+        buffer_size: Largest number of samples in flight.
+        order: Ignored; samples always keep their order here, so that runs are reproducible.
     """
 
     def mapped() -> Iterator[Any]:
@@ -218,20 +217,20 @@ def xmap_readers(
 def multiprocess_reader(
     readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000
 ) -> Reader:
-    """Read from several readers, each in a process of its own.
+    """Read from several readers, each in its own process.
 
-    Their samples come in turn, one of each, so that runs can be repeated.
+    Samples are taken from the readers in turn, so that runs are reproducible.
 
     Args:
-        readers: yield samples that can be pickled; a reader that ends is left out from then on.
-        use_pipe: accepted for fluid's sake.
-        queue_size: most samples that wait to be consumed.
+        readers: yield picklable samples; readers that have ended are skipped.
+        use_pipe: ignored; accepted for compatibility.
+        queue_size: largest number of waiting samples.
 
     Returns:
         A reader.
 
     Raises:
-        AssertionError: no readers.
+        AssertionError: there are no readers.
 
     Example:
         >>> list(multiprocess_reader([lambda: range(3), lambda: "ab"])())

@@ -1,4 +1,4 @@
-"""Loaders: batches of a generator in Python, read ahead and handed out as feeds."""
+"""Loaders, which prefetch the batches of a Python generator and yield them as feeds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _names = UniqueNameGenerator()  # queues are named per process, whatever program
 
 
 class GeneratorLoader:
-    """Reads batches ahead in a thread and hands them out as feeds.
+    """Prefetches batches in a thread and yields them as feeds.
 
     Args: as :meth:`DataLoader.from_generator`.
     """
@@ -67,7 +67,7 @@ class GeneratorLoader:
             self._append_to(default_main_program().global_block())
 
     def _append_to(self, block: Block) -> None:
-        """Let a program read from here."""
+        """Make a program read from this loader."""
         queue = _names("lod_tensor_blocking_queue")
         reader = create_reader(block, queue, _names("create_py_reader"), self._feed_list)
         if self._use_double_buffer:
@@ -77,16 +77,16 @@ class GeneratorLoader:
 
     @property
     def iterable(self) -> bool:
-        """Whether it is iterated over, instead of started."""
+        """Whether the loader is iterated over, instead of started."""
         return self._iterable
 
     @property
     def queue(self) -> BatchQueue:
-        """The batches that wait to be used."""
+        """The queue of prefetched batches."""
         return BatchQueue(self)
 
     def _reading(self) -> Prefetch:
-        """What reads; batches that are pushed need no generator."""
+        """The current prefetcher; pushed batches need no generator."""
         if self._started is None:
             if self._iterable:
                 raise AssertionError("an iterable DataLoader has a queue while it is read")
@@ -95,7 +95,7 @@ class GeneratorLoader:
 
     @property
     def feed_names(self) -> list[str]:
-        """The variables it feeds."""
+        """The names of the variables that the loader feeds."""
         return [var.name for var in self._feed_list]
 
     # ---- where the data come from
@@ -107,12 +107,12 @@ class GeneratorLoader:
         drop_last: bool = True,
         places: Any = None,
     ) -> GeneratorLoader:
-        """Take single samples, and make batches of them.
+        """Set a generator of single samples, which are collected to batches.
 
         Args:
             reader: yields samples: a tuple with one field per variable.
-            batch_size: samples in a batch.
-            drop_last: leave out a last batch that is shorter.
+            batch_size: number of samples per batch.
+            drop_last: drop the last batch if it is smaller.
             places: the devices; needed when iterable.
 
         Returns:
@@ -126,7 +126,7 @@ class GeneratorLoader:
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
     def set_sample_list_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
-        """Take batches as lists of samples.
+        """Set a generator of batches, each a list of samples.
 
         Args:
             reader: yields lists of samples.
@@ -145,7 +145,7 @@ class GeneratorLoader:
     _check_input_array = staticmethod(checked_array)  # fluid's name
 
     def set_batch_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
-        """Take whole batches.
+        """Set a generator of batches, each a list of arrays.
 
         Args:
             reader: yields lists with one array or LoDTensor per variable.
@@ -194,11 +194,11 @@ class GeneratorLoader:
     # ---- not iterable: part of the program
 
     def start(self) -> None:
-        """Begin to read.
+        """Start reading.
 
         Raises:
             AssertionError: the loader is iterable, or no generator was set.
-            EnforceNotMet: it was started before and not reset since.
+            EnforceNotMet: the loader was started before and not reset since.
         """
         if self._iterable:
             raise AssertionError("start() cannot be called when DataLoader is iterable")
@@ -207,7 +207,7 @@ class GeneratorLoader:
         self._started = self._prefetch()
 
     def reset(self) -> None:
-        """Stop to read, so that :meth:`start` begins anew.
+        """Stop reading; :meth:`start` then begins anew.
 
         Raises:
             AssertionError: the loader is iterable.
@@ -225,11 +225,11 @@ class GeneratorLoader:
 
         Args:
             places: the devices.
-            prepare: called with every batch in the thread that reads ahead.
+            prepare: called with every batch in the prefetching thread.
 
         Raises:
-            EnforceNotMet: not started.
-            EOFException: no batches are left, or with ``drop_last`` not enough for all devices.
+            EnforceNotMet: the loader was not started.
+            EOFException: no batches are left, or with ``drop_last`` fewer than devices.
         """
         if self._started is None:
             raise EnforceNotMet(
@@ -260,7 +260,7 @@ class GeneratorLoader:
         return Prefetch(lambda: (feed(names, b) for b in read()), self._capacity)
 
     def _onto(self, batches: Prefetch, places: Sequence[Place]) -> Prefetch:
-        """Copy batches to GPUs ahead of the steps, in turn."""
+        """Copy batches to GPUs in advance, in turn."""
         if not (self._use_double_buffer and any(isinstance(p, CUDAPlace) for p in places)):
             return batches
         return Prefetch(partial(copied, batches, places), len(places))
@@ -273,43 +273,43 @@ class GeneratorLoader:
 
 
 class BatchQueue:
-    """Batches that a loader has read ahead; programs look at its size, or fill it themselves.
+    """A loader's prefetched batches; programs can query its size, or push batches themselves.
 
     Args:
-        loader: whose batches they are.
+        loader: the loader that the queue belongs to.
     """
 
     def __init__(self, loader: GeneratorLoader) -> None:
         self._loader = loader
 
     def size(self) -> int:
-        """How many batches wait; 0 while nothing is read."""
+        """The number of waiting batches; 0 before reading has started."""
         reading = self._loader._started
         return 0 if reading is None else reading.waiting()
 
     def capacity(self) -> int:
-        """How many batches may wait."""
+        """The largest number of waiting batches."""
         return self._loader._capacity
 
     def push(self, tensors: Iterable[Any]) -> bool:
-        """Add a batch behind those that wait; waits for room.
+        """Append a batch to the queue; blocks while the queue is full.
 
-        A loader that was not started takes what is pushed alone, as its program runs.
+        A loader that was not started serves pushed batches only.
 
         Args:
             tensors: an array or LoDTensor for each variable of the loader.
 
         Returns:
-            False: the queue was closed, the batch is dropped.
+            False if the queue is closed and the batch was dropped.
 
         Raises:
-            AssertionError: the loader is iterable, and nobody iterates over it.
-            EnforceNotMet: there is another number of tensors than of variables.
+            AssertionError: the loader is iterable, and there is no running iteration.
+            EnforceNotMet: the number of tensors differs from the number of variables.
         """
         return self._loader._reading().push(feed(self._loader.feed_names, list(tensors)))
 
     def close(self) -> None:
-        """Read and take no more batches: when those that wait are used up, the data end."""
+        """Accept no more batches; the data end after the waiting ones."""
         self._loader._reading().complete()
 
     kill = close

@@ -1,4 +1,4 @@
-"""The text format of data sets: a line is a sample, and has for every slot a count and the values.
+"""The text format of data sets: each line is a sample, with a count and values for every slot.
 
 ``3 7 1 4 1 0.5`` has two slots: three ids, then one number. Source: ``MultiSlotDataFeed`` of
 Paddle 1.8.
@@ -26,13 +26,13 @@ _UINT64 = 2**64
 
 
 class Slot(NamedTuple):
-    """What a part of a line is: the variable that gets it.
+    """A slot: one part of a line, and the variable that it feeds.
 
     Attributes:
-        name: of the variable.
+        name: name of the variable.
         dtype: INT64 (in files: unsigned ids) or FP32.
-        shape: of the variable; the first dimension counts rows.
-        dense: a sample is a row; else it is a sequence of numbers, each a row.
+        shape: shape of the variable; the first dimension counts rows.
+        dense: True if a sample is one row; False if it is a sequence of numbers, each one row.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Slot(NamedTuple):
 
     @classmethod
     def of(cls, var: Variable) -> Slot:
-        """The slot that a variable takes.
+        """The slot that feeds a variable.
 
         Raises:
             ValueError: the variable is neither float32 nor int64, holds sequences of sequences, or
-                has a shape that values cannot be brought into.
+                has an unsupported shape.
         """
         slot = cls(var.name, var.dtype, tuple(var.shape), var.lod_level == 0)
         if var.dtype not in (VarType.FP32, VarType.INT64):
@@ -73,11 +73,11 @@ class Slot(NamedTuple):
 
 
 def parse(line: str, slots: Sequence[Slot]) -> Sample:
-    """The values of a line; what comes after the last slot is left out, as in the original.
+    """Parse the values of a line; text after the last slot is ignored, as in the original.
 
     Raises:
-        EnforceNotMet: a count is missing or zero, values are missing or no numbers, or a dense slot
-            has another number of values than its shape says.
+        EnforceNotMet: a count is missing or zero, values are missing or not numbers, or the number
+            of a dense slot's values does not match its shape.
     """
     tokens, at = line.split(), 0
     sample: list[np.ndarray[Any, Any]] = []
@@ -98,7 +98,7 @@ def parse(line: str, slots: Sequence[Slot]) -> Sample:
 
 
 def _count(token: list[str], slot: Slot) -> int:
-    """How many values a slot has in a line."""
+    """The number of values of a slot in a line."""
     if not token or not token[0].isdecimal():
         found = f"is {token[0]!r}" if token else "is missing: the line ends"
         raise EnforceNotMet(f"slot {slot.name!r}: the number of its values {found}")
@@ -126,10 +126,10 @@ def _array(values: list[str], dtype: VarType) -> np.ndarray[Any, Any]:
 
 
 def without_zeros(sample: Sample, slots: Sequence[Slot]) -> Sample:
-    """A sample as data sets in memory keep it: zeros of sequences are left out.
+    """A sample without the zeros of sequences, as in-memory data sets store it.
 
-    A sequence of nothing but zeros keeps one. Source: ``MultiSlotInMemoryDataFeed``, which takes
-    zeros for padding, and floats below 1e-6 for zeros.
+    A sequence of zeros only keeps one. Source: ``MultiSlotInMemoryDataFeed``, which treats zeros as
+    padding, and floats below 1e-6 as zeros.
     """
     return tuple(
         values if slot.dense else _significant(values)

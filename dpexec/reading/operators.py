@@ -1,4 +1,4 @@
-"""Readers as operators of a program, as Paddle writes them."""
+"""Operators of a program that create and use readers, as in Paddle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["append_read", "create_double_buffer", "create_reader", "declare_read
 
 
 def declare_reader(block: Block, name: str, fields: Sequence[Spec]) -> Variable:
-    """The variable that stands for a reader in a program."""
+    """Declare the variable that represents a reader in a program."""
     return block.create_var(
         type=VarType.READER, name=name, persistable=True, stop_gradient=True, fields=fields
     )
@@ -22,7 +22,7 @@ def declare_reader(block: Block, name: str, fields: Sequence[Spec]) -> Variable:
 def create_reader(
     block: Block, queue: str, name: str, variables: Sequence[Variable | Spec]
 ) -> Variable:
-    """Append the operator that makes a reader with fields like some variables."""
+    """Append the operator that creates a reader, with the fields' types taken from variables."""
     fields = [Spec(v.shape, v.dtype, lod_level=v.lod_level) for v in variables]
     reader = declare_reader(block, name, fields)
     attrs = {
@@ -37,7 +37,7 @@ def create_reader(
 
 
 def create_double_buffer(reader: Variable, name: str, place: str = "AUTO") -> Variable:
-    """Append the operator that lets a reader read ahead onto a device."""
+    """Append the operator that makes a reader prefetch to a device."""
     made = declare_reader(reader.block, name, reader.fields)
     reader.block.append_op(
         "create_double_buffer_reader",
@@ -49,6 +49,6 @@ def create_double_buffer(reader: Variable, name: str, place: str = "AUTO") -> Va
 
 
 def append_read(reader: Variable, variables: Sequence[Variable], drop_last: bool) -> None:
-    """Append the operator that takes the next batch."""
+    """Append the operator that reads the next batch."""
     outputs = {"Out": list(variables)}
     reader.block.append_op("read", {"Reader": [reader]}, outputs, {"drop_last": drop_last})

@@ -1,4 +1,4 @@
-"""Files that go through a command of the shell, several read ahead at once."""
+"""Files piped through a shell command, several of them prefetched concurrently."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CHUNKS_AHEAD = 16  # of each file
 
 
 def lines_of(path: str, command: str) -> Generator[str, None, None]:
-    """The lines that a command makes of a file that is its input.
+    """The output lines of a command that gets a file as input.
 
     Args:
-        path: of the file.
-        command: run by bash; any part of a pipeline that fails makes it fail.
+        path: path of the file.
+        command: run by bash; fails if any part of a pipeline fails.
 
     Raises:
         EnforceNotMet: after the last line, if the command has failed.
@@ -56,14 +56,14 @@ def lines_of(path: str, command: str) -> Generator[str, None, None]:
 def items_of_files(
     read: Callable[[str], Iterable[Any]], paths: Sequence[str], threads: int
 ) -> Iterator[Any]:
-    """What is read from files, in their order whatever the number of threads.
+    """The items read from files, in the order of the files for any number of threads.
 
     Args:
-        read: makes the items of a file; called in a thread.
-        paths: of the files.
-        threads: files that are read at once.
+        read: function that yields the items of a file; called in a thread.
+        paths: paths of the files.
+        threads: number of files read at the same time.
 
-    Raises: what ``read`` raises.
+    Raises: the errors of ``read``.
     """
     waiting = iter(paths)
     ahead = deque(_started(read, path) for path in itertools.islice(waiting, max(1, threads)))

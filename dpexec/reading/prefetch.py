@@ -1,4 +1,4 @@
-"""Reading ahead in a background thread."""
+"""Prefetching in a background thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _END = ("end", None)
 
 
 class _Buffer:
-    """A bounded queue between one thread that puts and one that gets, which both may close."""
+    """A bounded queue between one producer and one consumer thread; both may close it."""
 
     def __init__(self, capacity: int) -> None:
         self.closed = False
@@ -25,7 +25,7 @@ class _Buffer:
         self._changed = threading.Condition()
 
     def put(self, item: Any) -> bool:
-        """Wait for room; False: closed or complete, nobody wants more."""
+        """Append an item, waiting for room; returns False if the buffer is closed or complete."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self.closed or self._complete or len(self._items) < self.capacity
@@ -36,7 +36,7 @@ class _Buffer:
             return not (self.closed or self._complete)
 
     def get(self) -> Any:
-        """Wait for an item."""
+        """Wait for the next item."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._complete)
             if not self._items:
@@ -46,7 +46,7 @@ class _Buffer:
             return item
 
     def complete(self) -> None:
-        """Take no more items; those that are here can be taken out."""
+        """Accept no more items; waiting ones can still be consumed."""
         with self._changed:
             self._complete = True
             self._changed.notify_all()
@@ -67,16 +67,16 @@ class _Buffer:
 
 
 class Prefetch(Iterator[Any]):
-    """Iterates over a source that a thread reads ahead.
+    """Iterates over a source that a thread prefetches.
 
-    What the source raises is raised where its items are consumed, with the source's traceback.
-    The thread ends with the source, or when the iterator is closed or dropped.
+    Exceptions of the source are raised in the consumer, with the source's traceback. The thread
+    ends with the source, or when the iterator is closed or dropped.
 
     Args:
-        source: makes the iterable; called in the thread. None: there is no thread, everything is
-            pushed.
-        capacity: most items that wait to be consumed.
-        name: of the thread.
+        source: function that returns the iterable; called in the thread. None: there is no thread;
+            all items are pushed.
+        capacity: largest number of waiting items.
+        name: name of the thread.
 
     Example:
         >>> list(Prefetch(lambda: range(3), capacity=2))
@@ -109,13 +109,13 @@ class Prefetch(Iterator[Any]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the thread, after the item it reads now."""
+        """End the thread after the item that it is reading."""
         self._buffer.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def waiting(self) -> int:
-        """Number of items that were read ahead and not consumed."""
+        """The number of waiting items."""
         return self._buffer.waiting()
 
     @property
@@ -124,19 +124,19 @@ class Prefetch(Iterator[Any]):
         return self._buffer.closed
 
     def peek(self, count: int) -> list[Any]:
-        """The next items, as many of some as were read ahead; they stay."""
+        """The next waiting items, without consuming them."""
         return self._buffer.first(count)
 
     def push(self, item: Any) -> bool:
-        """Add an item behind those that were read; waits for room.
+        """Append an item; waits for room.
 
         Returns:
-            False: it is closed or complete, the item is dropped.
+            False if the queue is closed or complete and the item was dropped.
         """
         return self._buffer.put(("item", item))
 
     def complete(self) -> None:
-        """Read and take no more; what waits can still be consumed."""
+        """Accept no more items; waiting ones can still be consumed."""
         self._buffer.complete()
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""Readers that run in a process of their own, so that their Python code does not slow the steps."""
+"""Readers in separate processes, so that their Python code does not slow down the steps."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ _samples: Iterator[Any] = iter(())  # in the reader's process: what is being rea
 def in_process(
     reader: Reader, most: int = 1, timeout: float = 0
 ) -> Callable[[], Generator[Any, None, None]]:
-    """A reader whose samples another process makes.
+    """A reader that runs in another process.
 
-    Every reading starts a process with the reader's code and data (``loky`` and cloudpickle: what
-    a script or notebook defines travels too) and ends it, also when the reading is broken off.
+    Every iteration starts a process with the reader's code and data (by ``loky`` and cloudpickle,
+    so definitions of a script or notebook work, too), and ends it, also if the iteration is
+    abandoned.
 
     Args:
-        reader: yields samples that can be pickled.
-        most: samples that travel together.
-        timeout: seconds that a sample is waited for; 0 for as long as it takes.
+        reader: yields picklable samples.
+        most: number of samples transferred at a time.
+        timeout: seconds to wait for a sample; 0 waits without limit.
 
     Raises:
         PicklingError: while reading: the reader, or a sample, cannot be pickled.
-        RuntimeError: while reading: the process died, or gave nothing for too long.
+        RuntimeError: while reading: the process died, or a timeout expired.
 
     Example:
         >>> list(in_process(lambda: range(3))())
@@ -74,7 +75,7 @@ def _begin(reader: Reader) -> None:
 
 
 def _take(most: int) -> bytes:
-    """Some samples, pickled; none at the end."""
+    """The next samples, pickled; empty at the end."""
     end = time.monotonic() + _LONGEST_WAIT
     taken: list[Any] = []
     for sample in itertools.islice(_samples, most):

@@ -1,4 +1,4 @@
-"""Data sets of samples that have numbers: ``fluid.io.Dataset``, ``BatchSampler``, their batches."""
+"""Data sets with indexed samples: ``fluid.io.Dataset``, ``BatchSampler``, and their batches."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ __all__ = ["BatchSampler", "Dataset", "batches_of"]
 
 
 class Dataset:
-    """Samples that are taken by number; subclasses have ``__getitem__`` and ``__len__``."""
+    """A data set accessed by index; subclasses define ``__getitem__`` and ``__len__``."""
 
     def __getitem__(self, idx: int) -> Any:
-        """Sample number ``idx``: a sequence of arrays or numbers, or one array."""
+        """The sample with index ``idx``: a sequence of arrays or numbers, or one array."""
         raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         raise NotImplementedError(f"{type(self).__name__} has no __len__")
 
 
 class BatchSampler:
-    """Divides numbers of samples into batches.
+    """Divides the indices of samples into batches.
 
     Args:
-        dataset: takes the numbers of its samples.
-        indices: or these numbers, one of both.
-        shuffle: in another order each time, which ``np.random`` draws.
-        batch_size: numbers in a batch.
-        drop_last: leave out a last batch that is shorter.
+        dataset: the data set whose samples to divide.
+        indices: indices to divide instead; give either ``dataset`` or ``indices``.
+        shuffle: draw a new order with ``np.random`` for every iteration.
+        batch_size: number of indices per batch.
+        drop_last: drop the last batch if it is smaller.
 
     Raises:
-        AssertionError: an argument is not what it should be.
+        AssertionError: an argument has a wrong type or value.
 
     Example:
         >>> list(BatchSampler(indices=[5, 6, 7], batch_size=2))
@@ -74,7 +74,7 @@ class BatchSampler:
         self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Iterate over batches of numbers."""
+        """Iterate over batches of indices."""
         if self.shuffle:
             np.random.shuffle(self.indices)  # noqa: NPY002  it is what scripts seed
         end = len(self) * self.batch_size
@@ -82,7 +82,7 @@ class BatchSampler:
             yield self.indices[begin : begin + self.batch_size]
 
     def __len__(self) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         rest = 0 if self.drop_last else self.batch_size - 1
         return (len(self.indices) + rest) // self.batch_size
 
@@ -98,15 +98,15 @@ def batches_of(
     """The batches of a data set, in the order of the sampler.
 
     Args:
-        dataset: the samples.
-        sampler: which of them are together.
-        collate: makes a batch of a list of samples.
-        workers: processes that take samples in turn; 0 takes them here.
-        timeout: seconds that a batch of a process is waited for; 0 for as long as it takes.
-        worker_init: called in each process, with its number, when it begins.
+        dataset: the data set that holds the samples.
+        sampler: yields the indices of each batch.
+        collate: turns a list of samples into a batch.
+        workers: number of processes, which load batches in turn; 0 loads them in this process.
+        timeout: seconds to wait for a batch of a process; 0 waits without limit.
+        worker_init: called with the worker's number at the start of each process.
 
     Raises:
-        RuntimeError: a process died, or has made no batch for too long.
+        RuntimeError: a process died, or a timeout expired.
     """
     batches = list(sampler)
     if not workers:
@@ -131,7 +131,7 @@ def _begin(
     worker_init: Callable[[int], Any] | None,
     number: int,
 ) -> Iterator[Any]:
-    """In a process of its own."""
+    """Initialise a worker process."""
     if worker_init is not None:
         worker_init(number)
     return _made(dataset, batches, collate)

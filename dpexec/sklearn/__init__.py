@@ -1,4 +1,4 @@
-"""Nets as scikit-learn's estimators: ``Classifier`` and ``Regressor``, on threads or on Dask.
+"""Nets as scikit-learn estimators: ``Classifier`` and ``Regressor``, on threads or on Dask.
 
 Needs ``pip install dpexec[sklearn]``.
 """

@@ -1,4 +1,4 @@
-"""What happens at the end of an epoch: stopping early, checkpoints, learning rates, progress."""
+"""Callbacks of estimators: early stopping, checkpoints, learning rates, progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Record = dict[str, Any]
 
 
 class Callback:
-    """Sees an estimator while it is fitted; subclasses override what they need."""
+    """Base class: called while an estimator is fitted; subclasses override its methods."""
 
     def on_fit_begin(self, estimator: Any) -> None:
         """Before the first epoch of a call of ``fit``."""
@@ -32,13 +32,13 @@ class Callback:
 
 
 class EarlyStopping(Callback):
-    """Ends the training when a number no longer improves.
+    """Ends training when a metric no longer improves.
 
     Args:
-        monitor: a number of the records of epochs.
-        patience: epochs without an improvement that are allowed.
-        min_delta: what counts as an improvement.
-        mode: whether small numbers are good; ``auto``: all but scores are.
+        monitor: name of the metric, a column of the estimator's ``history``.
+        patience: number of epochs without improvement to tolerate.
+        min_delta: smallest change that counts as an improvement.
+        mode: whether smaller is better; with ``auto`` it is, except for scores.
         restore_best: give the estimator the parameters of the best epoch.
     """
 
@@ -60,10 +60,10 @@ class EarlyStopping(Callback):
         self._worse = 0
 
     def on_epoch_end(self, estimator: Any, record: Record) -> bool:
-        """Compare with the best epoch.
+        """Compare the metric with the best epoch's.
 
         Raises:
-            KeyError: there is no such number.
+            KeyError: there is no such metric.
         """
         if self.monitor not in record:
             known = ", ".join(sorted(record))
@@ -81,25 +81,25 @@ class EarlyStopping(Callback):
         return self._worse > self.patience
 
     def on_fit_end(self, estimator: Any) -> None:
-        """Give the parameters of the best epoch back."""
+        """Restore the parameters of the best epoch."""
         if self._state is not None:
             estimator.network_.restore(self._state)
             self._state = None
 
 
 class Checkpoints(Callback):
-    """Writes the fitted estimator after epochs; ``pickle.load`` reads it.
+    """Writes the estimator after epochs; ``pickle.load`` reads it.
 
     Args:
-        path: of the files, for all that fsspec knows; ``{epoch}`` is the epoch's number.
-        every: epochs from one to the next.
+        path: path or fsspec URL of the files; ``{epoch}`` stands for the epoch's number.
+        every: number of epochs between checkpoints.
     """
 
     def __init__(self, path: str, every: int = 1) -> None:
         self.path, self.every = path, every
 
     def on_epoch_end(self, estimator: Any, record: Record) -> None:
-        """Write, if it is time."""
+        """Write a checkpoint if one is due."""
         if (record["epoch"] + 1) % self.every == 0:
             with fsspec.open(self.path.format(epoch=record["epoch"]), "wb") as file:
                 cloudpickle.dump(estimator, file)  # nets may be lambdas
@@ -109,28 +109,28 @@ class LearningRateSchedule(Callback):
     """Sets the learning rate before every epoch.
 
     Args:
-        rate: gives it for the number of an epoch.
+        rate: function from the epoch's number to the learning rate.
     """
 
     def __init__(self, rate: Callable[[int], float]) -> None:
         self.rate = rate
 
     def on_epoch_begin(self, estimator: Any, epoch: int) -> None:
-        """Set the rate."""
+        """Set the epoch's learning rate."""
         estimator.network_.set_learning_rate(self.rate(epoch))
 
 
 class ProgressBar(Callback):
-    """Shows epochs and their numbers, in terminals and notebooks."""
+    """Shows a progress bar with epochs and metrics, in terminals and notebooks."""
 
     def on_fit_begin(self, estimator: Any) -> None:
-        """Begin a bar."""
+        """Start a progress bar."""
         from tqdm import tqdm  # imported when it is used; tqdm.auto would warn in notebooks
 
         self._bar = tqdm(total=estimator.epochs, unit="epoch")
 
     def on_epoch_end(self, estimator: Any, record: Record) -> None:
-        """Show the numbers of the epoch."""
+        """Show the epoch's metrics."""
         shown = {k: f"{v:.4g}" for k, v in record.items() if k not in ("epoch", "seconds")}
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update()

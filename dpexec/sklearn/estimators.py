@@ -1,4 +1,4 @@
-"""``Classifier`` and ``Regressor``: nets as estimators of scikit-learn."""
+"""``Classifier`` and ``Regressor``: nets as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _AT_ONCE = 1024  # samples of a batch of predictions
 
 
 class Classifier(ClassifierMixin, NetEstimator):
-    """A net that tells classes apart.
+    """A net that predicts classes.
 
     Args:
-        class_weight: ``"balanced"``, or the weight of each class by its label; None: all count
-            alike.
+        class_weight: ``"balanced"``, or a dict from label to weight; None gives all classes the
+            same weight.
 
-    The others are those of :class:`NetEstimator`. The net returns a logit for each class, or one
-    for two classes.
+    The other arguments are those of :class:`NetEstimator`. The net returns a logit for each class,
+    or a single logit for two classes.
 
     Attributes:
         classes_: the labels, sorted.
@@ -89,26 +89,27 @@ class Classifier(ClassifierMixin, NetEstimator):
             X: an array, dataframe, sparse matrix or Dask collection, ``(samples, ...)``; or a
                 dictionary of inputs, in which a list holds sequences.
             y: a label for each sample.
-            sample_weight: how much each sample counts.
+            sample_weight: weight of each sample.
 
         Raises:
-            ValueError: X, y and weights do not fit each other, or the net does not fit them.
+            ValueError: the lengths of X, y and weights differ, or the net does not fit the data.
         """
         fresh = not (self.warm_start and hasattr(self, "network_"))
         classes = None if fresh else self.classes_
         return self._fit(X, y, sample_weight, self.epochs, fresh, classes)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Train for one epoch, and go on from earlier calls.
+        """Train for one epoch, continuing from earlier calls.
 
         Args:
             X: as for :meth:`fit`.
             y: as for :meth:`fit`.
-            classes: all labels there will be; the first call needs them.
+            classes: all labels that can occur; required in the first call.
             sample_weight: as for :meth:`fit`.
 
         Raises:
-            ValueError: labels are missing from the classes, or the classes are not those of before.
+            ValueError: a label is not among the classes, or the classes differ from the first
+                call's.
         """
         first = not hasattr(self, "network_")
         if first and classes is None:
@@ -127,7 +128,7 @@ class Classifier(ClassifierMixin, NetEstimator):
         return found / found.sum(axis=1, keepdims=True)  # so that they add up in float64, too
 
     def predict(self, X: Any) -> Any:
-        """The likeliest label of each sample; lazily for a Dask collection."""
+        """The most probable label of each sample; lazily for a Dask collection."""
         if lazily.is_lazy(X):
             check_is_fitted(self)
             return lazily.predicted(self, "predict", X, self.classes_.dtype)
@@ -177,10 +178,10 @@ class Classifier(ClassifierMixin, NetEstimator):
 
 
 class Regressor(RegressorMixin, NetEstimator):
-    """A net that predicts numbers, one or several for each sample.
+    """A net that predicts one or several numbers per sample.
 
-    Arguments are those of :class:`NetEstimator`. The net returns a number for each target; the loss
-    is half the squared error.
+    The arguments are those of :class:`NetEstimator`. The net returns a number for each target; the
+    loss is half the squared error.
 
     Attributes:
         history: a table of the epochs.
@@ -207,21 +208,21 @@ class Regressor(RegressorMixin, NetEstimator):
         Args:
             X: an array, dataframe, sparse matrix or Dask collection, ``(samples, ...)``; or a
                 dictionary of inputs, in which a list holds sequences.
-            y: ``(samples,)`` or ``(samples, targets)``; nets learn it best with a scale near 1.
-            sample_weight: how much each sample counts.
+            y: ``(samples,)`` or ``(samples, targets)``; nets learn best if its scale is near 1.
+            sample_weight: weight of each sample.
 
         Raises:
-            ValueError: X, y and weights do not fit each other, or the net does not fit them.
+            ValueError: the lengths of X, y and weights differ, or the net does not fit the data.
         """
         fresh = not (self.warm_start and hasattr(self, "network_"))
         return self._fit(X, y, sample_weight, self.epochs, fresh)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train for one epoch, and go on from earlier calls; arguments as for :meth:`fit`."""
+        """Train for one epoch, continuing from earlier calls; arguments as for :meth:`fit`."""
         return self._fit(X, y, sample_weight, 1, not hasattr(self, "network_"))
 
     def predict(self, X: Any) -> Any:
-        """The targets of each sample, of the shape that y had; lazily for a Dask collection."""
+        """The predicted targets, in the shape of the training ones; lazy for a Dask collection."""
         if lazily.is_lazy(X):
             check_is_fitted(self)
             return lazily.predicted(self, "predict", X, np.dtype(np.float64))

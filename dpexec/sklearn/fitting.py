@@ -1,4 +1,4 @@
-"""What the estimators share: how a net is fitted to samples, and predicts."""
+"""The base class of estimators: fitting a net to samples, and predicting with it."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ _AT_ONCE = 1024  # samples of a batch of predictions
 
 
 class NetEstimator(BaseEstimator, ABC):
-    """What both estimators share.
+    """Base class of both estimators.
 
     Args:
         net: gets the input variable and returns logits (:class:`Classifier`) or values
             (:class:`Regressor`), one row for each sample; None takes one hidden layer of 100 units.
-            An argument ``outputs`` gets the number of classes or targets. If X is a dictionary, its
-            inputs come by name.
+            If it has an argument ``outputs``, that gets the number of classes or targets. If X is a
+            dictionary, its inputs are passed by name.
         optimizer: ``"adam"``, ``"sgd"``, ``"momentum"``, ``"rmsprop"``, ``"adagrad"``,
-            ``"adamax"``, or what makes an optimizer from ``learning_rate``, such as
+            ``"adamax"``, or a function from ``learning_rate`` to an optimizer, such as
             ``functools.partial(fluid.optimizer.Momentum, momentum=0.9)``.
-        learning_rate: of the optimizer.
-        batch_size: samples of a step, of all devices together.
-        epochs: how often a fit goes through the samples.
-        devices: replicas of the net.
+        learning_rate: the optimizer's learning rate.
+        batch_size: number of samples per step, over all devices.
+        epochs: number of passes over the samples.
+        devices: number of replicas of the net.
         scheduler: ``"threads"``, ``"sync"``, a ``distributed.Client``, or ``"distributed"`` for the
-            client that is the current one; None leaves it to ``dask.config``. A Client cannot be
-            cloned or pickled.
-        validation_fraction: share of the samples that measures each epoch instead of training.
-        shuffle: draw the order of the samples anew for each epoch.
+            current client; None follows ``dask.config``. A Client cannot be cloned or pickled.
+        validation_fraction: share of the samples held out to evaluate each epoch.
+        shuffle: draw a new order of the samples for each epoch.
         callbacks: see :class:`dpexec.sklearn.Callback`.
-        random_state: of initial parameters, order, dropout and validation samples.
-        warm_start: the next fit goes on with the parameters of the last one.
+        random_state: seed of initial parameters, order, dropout and the choice of validation
+            samples.
+        warm_start: the next fit starts with the parameters of the last one.
         verbose: 1 shows a progress bar.
     """
 
@@ -106,7 +106,7 @@ class NetEstimator(BaseEstimator, ABC):
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row for each epoch: loss, seconds, and of the validation samples loss and score."""
+        """A row for each epoch: loss, seconds, and loss and score of the validation samples."""
         import pandas as pd  # comes with dask's dataframes, without which there are estimators, too
 
         check_is_fitted(self)
@@ -114,12 +114,12 @@ class NetEstimator(BaseEstimator, ABC):
 
     @property
     def n_iter_(self) -> int:
-        """How many epochs there were."""
+        """The number of epochs trained."""
         return len(self.history_)
 
     @property
     def graph(self) -> Any:
-        """The program that trains; notebooks draw it."""
+        """The training program; notebooks draw it."""
         check_is_fitted(self)
         return self.network_.main
 
@@ -130,24 +130,24 @@ class NetEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:
-        """The target as it is fed, and how many numbers the net is to give for a sample.
+        """The target in the form that is fed, and the number of the net's outputs per sample.
 
         Args:
             y: an array, or a Dask array.
-            classes: labels that are known before.
+            classes: labels known in advance.
         """
 
     def _weights(self, sample_weight: Any, X: Any, y: Array) -> Array:
-        """Weights of the samples, 1 on average."""
+        """The samples' weights, scaled to a mean of 1."""
         given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return np.asarray(given / given.mean(), np.float32)
 
     def _lazy_weights(self, sample_weight: Any, target: Any) -> Any:
-        """Weights of the samples of Dask collections, 1 on average."""
+        """The weights of Dask collections' samples, scaled to a mean of 1."""
         return lazily.weights(sample_weight, target)
 
     def _checked(self, X: Any, y: Any, first: bool) -> tuple[dict[str, Any], Any]:
-        """Inputs by name, and the target, as far as they do not depend on the estimator's kind."""
+        """Check inputs and target as far as both kinds of estimators allow; inputs by name."""
         if has_names(X):
             inputs = inputs_of(X)
             if y is None:
@@ -186,7 +186,7 @@ class NetEstimator(BaseEstimator, ABC):
 
     @contextlib.contextmanager
     def _restored_on_error(self) -> Iterator[None]:
-        """A failed fit leaves the estimator as it was, though scikit-learn's checks write to it."""
+        """Restore the estimator if a fit fails: scikit-learn's checks write to it."""
         before = dict(self.__dict__)
         try:
             yield
@@ -206,7 +206,7 @@ class NetEstimator(BaseEstimator, ABC):
             )
 
     def _begin(self, inputs: Mapping[str, Any], outputs: int, random: Any, fresh: bool) -> None:
-        """Make the network, or check that the last one takes such samples."""
+        """Create the network, or check that the existing one accepts such samples."""
         specs, seed = specs_of(inputs), int(random.randint(1, 2**31 - 1))
         if not fresh:
             had = self.network_.spec
@@ -225,7 +225,7 @@ class NetEstimator(BaseEstimator, ABC):
         self.network_, self.history_ = Network(spec), []
 
     def _divided(self, count: int, target: Array, random: Any) -> tuple[Array, Array]:
-        """Numbers of the samples that train, and of those that validate."""
+        """The indices of training samples and of validation samples."""
         every = np.arange(count)
         if not self.validation_fraction:
             return every, every[:0]
@@ -236,7 +236,7 @@ class NetEstimator(BaseEstimator, ABC):
         return train, held
 
     def _trained(self, feeds: Mapping[str, Any], order: Array) -> float:
-        """Train on samples in an order; returns their mean loss."""
+        """Train on samples in a given order; returns their mean loss."""
         specs = self.network_.spec.fed
         parts = [order[rows] for rows in batches(len(order), self.batch_size)]
         totals = [self.network_.train(fed(feeds, specs, rows)) for rows in parts]
@@ -244,7 +244,7 @@ class NetEstimator(BaseEstimator, ABC):
         return float(sum(found) / len(order))
 
     def _measured(self, feeds: Mapping[str, Any], held: Array) -> dict[str, float]:
-        """Loss and score of the samples for validation, if there are any."""
+        """Loss and score of the validation samples, if there are any."""
         if not len(held):
             return {}
         found = self._predicted(feeds, held)
@@ -258,7 +258,7 @@ class NetEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _width(self, method: str) -> int:
-        """Columns of what a method predicts; 0: it is no matrix."""
+        """The number of columns of a method's result; 0 if it is not a matrix."""
 
     def _run(self, epoch: Callable[[int], dict[str, float]], epochs: int) -> None:
         """Run epochs until a callback ends them."""
@@ -284,7 +284,7 @@ class NetEstimator(BaseEstimator, ABC):
     def _fit_collections(
         self, X: Any, y: Any, sample_weight: Any, epochs: int, fresh: bool, classes: Array | None
     ) -> Self:
-        """Fit to Dask collections, which stay where they are."""
+        """Fit to Dask collections without moving their partitions here."""
         if self.validation_fraction:
             raise ValueError("validation_fraction is for arrays; X is a Dask collection")
         with self._restored_on_error():
@@ -306,10 +306,10 @@ class NetEstimator(BaseEstimator, ABC):
         return self
 
     def _predicted(self, inputs: Mapping[str, Any], rows: Array) -> Array:
-        """What the net predicts for samples by their numbers, a batch at a time.
+        """The net's predictions for samples given by index, a batch at a time.
 
-        A sample alone is predicted beside itself: the product of one row with a matrix is computed
-        in another order than that of several, so it would depend on the samples beside it.
+        A single sample is predicted in a batch of two copies: products of one row with a matrix are
+        summed in another order than those of several rows, so results would depend on batch sizes.
         """
         specs, size = self.network_.spec.inputs, max(self.batch_size, _AT_ONCE)
         parts = [rows[part] for part in batches(len(rows), size)]
@@ -318,7 +318,7 @@ class NetEstimator(BaseEstimator, ABC):
         return self.network_.predict(fed(inputs, specs, part) for part in parts)[: len(rows)]
 
     def _found(self, X: Any) -> Array:
-        """What the net predicts for samples."""
+        """The net's predictions for samples."""
         check_is_fitted(self)
         if has_names(X):
             inputs = inputs_of(X)

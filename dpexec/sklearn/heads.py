@@ -1,4 +1,4 @@
-"""What comes behind the net of an estimator: predictions, and the loss of every sample."""
+"""The layers after an estimator's net: predictions, and the loss of every sample."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["PROBABILITIES", "VALUES", "Head"]
 
 @dataclass(frozen=True)
 class Head:
-    """The end of a program that trains.
+    """The last layers of a training program.
 
     Args:
-        target: how what is learned is declared, for a number of outputs.
-        predict: gets what the net returned, ``(samples, width)``, and the number of outputs;
-            returns what is predicted.
-        losses: gets what the net returned, and the target; returns losses ``(samples, 1)``.
+        target: function from the number of outputs to the declaration of the target.
+        predict: function of the net's result ``(samples, width)`` and the number of outputs;
+            returns the predictions.
+        losses: function of the net's result and the target; returns losses ``(samples, 1)``.
     """
 
     target: Callable[[int], InputSpec]
@@ -37,10 +37,10 @@ def _targets(count: int) -> InputSpec:
 
 
 def _probabilities(found: Any, classes: int) -> Any:
-    """One logit for each class, or one alone for two classes.
+    """Probabilities from one logit per class, or from a single logit for two classes.
 
     Raises:
-        ValueError: the net returns another number.
+        ValueError: the net returns another number of logits.
     """
     if found.shape[-1] == 1 and classes == 2:
         second = fluid.layers.sigmoid(found)
@@ -57,10 +57,10 @@ def _cross_entropy(found: Any, label: Any) -> Any:
 
 
 def _values(found: Any, targets: int) -> Any:
-    """What the net returned.
+    """The net's result, one number per target.
 
     Raises:
-        ValueError: that is not a number for each target.
+        ValueError: the net returns another number of values.
     """
     _check_width(found, targets, "targets")
     return found

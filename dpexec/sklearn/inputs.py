@@ -1,4 +1,4 @@
-"""What estimators are given, as feeds of a program."""
+"""Converting estimators' inputs to feeds of a program."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Rows = np.ndarray[Any, Any] | slice
 
 @dataclass(frozen=True)
 class InputSpec:
-    """How an input of a net is declared.
+    """The declaration of a net's input.
 
     Args:
-        shape: of a sample; of sequences that of a row of them.
+        shape: shape of a sample; for sequences, of one row.
         dtype: ``float32`` or ``int64``.
         sequences: whether a sample is a sequence of rows, of any length.
     """
@@ -51,19 +51,19 @@ class InputSpec:
 
 
 def has_names(X: Any) -> bool:
-    """Whether X is a dictionary of inputs; a sparse matrix may be one, too, of its elements."""
+    """Whether X is a dictionary of inputs; sparse matrices that are dictionaries are not."""
     return isinstance(X, Mapping) and not hasattr(X, "toarray")
 
 
 def inputs_of(X: Mapping[str, Any]) -> dict[str, Any]:
     """Several inputs: floats become float32, integers and booleans int64.
 
-    A list is sequences, an array of ids or of rows for each sample; everything else is an array
+    A list holds sequences: an array of ids or of rows for each sample. Everything else is an array
     with a row for each sample.
 
     Raises:
-        ValueError: there are none, or they do not have as many samples.
-        TypeError: one holds something else than numbers, or has a name of ours.
+        ValueError: there are no inputs, or their numbers of samples differ.
+        TypeError: an input holds anything but numbers, or has a reserved name.
     """
     if not X:
         raise ValueError("X has no inputs")
@@ -97,7 +97,7 @@ def _numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 def row_count(value: Any) -> int | None:
-    """The number of samples; None if that of a Dask collection is not known."""
+    """The number of samples; None for a Dask collection of unknown length."""
     if isinstance(value, list):
         return len(value)
     rows = getattr(value, "shape", (None,))[0]
@@ -105,7 +105,7 @@ def row_count(value: Any) -> int | None:
 
 
 def specs_of(inputs: Mapping[str, Any]) -> dict[str, InputSpec]:
-    """How inputs are to be declared."""
+    """The declarations of inputs."""
     return {name: _spec(value) for name, value in inputs.items()}
 
 
@@ -123,9 +123,9 @@ def fed(inputs: Mapping[str, Any], specs: Mapping[str, InputSpec], rows: Rows) -
     """The feeds of some samples.
 
     Args:
-        inputs: of all samples; sparse matrices become dense, a batch at a time.
-        specs: how they are declared.
-        rows: numbers of samples, or a range of them.
+        inputs: inputs of all samples; sparse matrices become dense, a batch at a time.
+        specs: declarations of the inputs.
+        rows: indices of the samples, or a range.
     """
     return {name: _fed(inputs[name], spec, rows) for name, spec in specs.items()}
 
@@ -146,5 +146,5 @@ def _sequences(taken: Sequence[Any], spec: InputSpec) -> Any:
 
 
 def batches(count: int, size: int) -> list[slice]:
-    """Ranges of at most so many samples."""
+    """Ranges of at most ``size`` samples."""
     return [slice(k * size, min((k + 1) * size, count)) for k in range(math.ceil(count / size))]

@@ -1,4 +1,4 @@
-"""Dask collections as samples: brought into form, and predicted, without being computed here."""
+"""Dask collections as samples: converted and predicted lazily."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def is_lazy(X: Any) -> bool:
 
 
 def array_of(found: Any) -> Any:
-    """A Dask array of the rows of a collection, with the same partitions.
+    """Convert a collection to a Dask array with the same partitions.
 
     Raises:
-        TypeError: it is no Dask array, dataframe or series.
+        TypeError: the collection is no Dask array, dataframe or series.
     """
     if hasattr(found, "to_dask_array"):
         return found.to_dask_array()
@@ -42,7 +42,7 @@ def inputs_of(X: Any) -> dict[str, Any]:
     """The inputs by name: arrays with whole rows in every block, float32 or int64.
 
     Raises:
-        TypeError: an input is no collection, or has a name of ours.
+        TypeError: an input is no collection, or has a reserved name.
     """
     if not has_names(X):
         return {SOLE: _rows(array_of(X)).astype(np.float32)}
@@ -59,13 +59,13 @@ def _rows(array: Any) -> Any:
 
 
 def unique(y: Any) -> np.ndarray[Any, Any]:
-    """The labels of a Dask array, sorted."""
+    """The distinct labels of a Dask array, sorted."""
     found = [dask.delayed(np.unique)(block) for block in y.to_delayed().ravel()]
     return np.unique(np.concatenate(dask.compute(*found)))
 
 
 def numbers_of(y: Any, classes: np.ndarray[Any, Any]) -> Any:
-    """The number of each label, ``(samples, 1)``."""
+    """The index of each label among the classes, ``(samples, 1)``."""
     return y.map_blocks(_number, classes, dtype=np.int64, **_as_column(y))
 
 
@@ -78,10 +78,10 @@ def _as_column(y: Any) -> dict[str, Any]:
 
 
 def weights(sample_weight: Any, target: Any) -> Any:
-    """Weights ``(samples, 1)``, 1 on average; all are 1 if none are given.
+    """Weights ``(samples, 1)`` with a mean of 1; all are 1 if none are given.
 
     Raises:
-        ValueError: one is negative, or all are 0.
+        ValueError: a weight is negative, or all are 0.
     """
     if sample_weight is None:
         return target[:, :1].map_blocks(_ones, dtype=np.float32, chunks=(target.chunks[0], (1,)))
@@ -101,13 +101,13 @@ def _column(block: Any) -> Any:
 
 
 def predicted(estimator: Any, method: str, X: Any, dtype: np.dtype[Any]) -> Any:
-    """What an estimator predicts for a collection: a Dask array, or for a dataframe a series.
+    """An estimator's predictions for a collection: a Dask array, or a series for a dataframe.
 
     Args:
-        estimator: it goes to each worker once.
+        estimator: the estimator; sent to each worker once.
         method: ``predict`` or ``predict_proba``.
         X: the collection.
-        dtype: of the results.
+        dtype: type of the results.
 
     Raises:
         TypeError: X is a dictionary of collections.
@@ -124,10 +124,10 @@ def predicted(estimator: Any, method: str, X: Any, dtype: np.dtype[Any]) -> Any:
 
 
 class _Fitted:
-    """An estimator, pickled at once: its values may be on the workers of the client that sends it.
+    """An estimator, pickled immediately, since its values may be on the client's workers.
 
     Args:
-        estimator: that predicts.
+        estimator: the estimator to pickle.
     """
 
     def __init__(self, estimator: Any) -> None:
@@ -135,7 +135,7 @@ class _Fitted:
 
     @functools.cached_property
     def estimator(self) -> Any:
-        """The estimator, made once in a process."""
+        """The estimator, unpickled once per process."""
         return cloudpickle.loads(self._pickled)
 
     def __reduce__(self) -> Any:

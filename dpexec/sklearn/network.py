@@ -1,4 +1,4 @@
-"""The programs behind an estimator: they train, predict, and keep their variables."""
+"""The programs behind an estimator: training, prediction, and their variables."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ _OPTIMIZERS["momentum"] = functools.partial(fluid.optimizer.Momentum, momentum=0
 
 
 def three_layers(x: Any, outputs: int) -> Any:
-    """The net of an estimator that was given none: 100 hidden units with relu."""
+    """The default net of an estimator: one hidden layer of 100 units with relu."""
     return fluid.layers.fc(fluid.layers.fc(x, 100, act="relu"), outputs)
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """All that a network is made of.
+    """The specification of a network.
 
     Args:
-        net: gets the inputs, by name if there are several, and ``outputs`` if it takes that.
-        head: what comes behind it.
-        inputs: of the net.
-        outputs: how many numbers are wanted for a sample.
-        optimizer: a name, or what makes an optimizer from ``learning_rate``.
-        learning_rate: the first one.
-        devices: replicas.
-        scheduler: as in ``ExecutionStrategy``; None leaves it to that.
-        seed: of the parameters' initial values and of dropout.
+        net: function of the inputs (by name if there are several), and of ``outputs`` if it has
+            that argument.
+        head: the last layers.
+        inputs: inputs of the net.
+        outputs: number of outputs per sample.
+        optimizer: a name, or a function from ``learning_rate`` to an optimizer.
+        learning_rate: the initial learning rate.
+        devices: number of replicas.
+        scheduler: as in ``ExecutionStrategy``; None takes its default.
+        seed: seed of the parameters' initial values and of dropout.
     """
 
     net: Net
@@ -59,7 +60,7 @@ class NetworkSpec:
 
     @property
     def fed(self) -> dict[str, InputSpec]:
-        """All that a step of training is fed."""
+        """Declarations of everything that a training step is fed."""
         target, weight = self.head.target(self.outputs), InputSpec((1,), "float32")
         return {**self.inputs, LABEL: target, WEIGHT: weight}
 
@@ -68,7 +69,7 @@ class Network:
     """Programs, variables and executor of a net.
 
     Args:
-        spec: what it is made of.
+        spec: the network's specification.
 
     Raises:
         ValueError: the optimizer is unknown, or the net's result has the wrong width.
@@ -103,7 +104,7 @@ class Network:
 
     @functools.cached_property
     def program(self) -> Any:
-        """The training program as it is run; made when it is, as workers only predict."""
+        """The compiled training program; created when needed, since workers only predict."""
         scheduler = self.spec.scheduler
         if self.spec.devices == 1 and scheduler is None:
             return self.main
@@ -114,7 +115,7 @@ class Network:
         )
 
     def train(self, feed: Mapping[str, Any]) -> Any:
-        """Run a step; returns its losses added up, as a tensor that is perhaps not there yet."""
+        """Run a step; returns the sum of its losses, a tensor that may not be computed yet."""
         with fluid.scope_guard(self.scope):
             (total,) = self.exe.run(
                 self.program, feed=dict(feed), fetch_list=[self.total], return_numpy=False
@@ -125,8 +126,8 @@ class Network:
         """Run an epoch over Dask collections; returns the mean loss of its last step.
 
         Args:
-            collections: by the names of variables, with the same partitions.
-            epoch: its number.
+            collections: collections by variable name, with equal partitions.
+            epoch: number of the epoch.
             options: further arguments of ``Executor.train_from_dask``.
         """
         last = _Last({"total": self.total, "counted": self._counted}, period_secs=0)
@@ -137,7 +138,7 @@ class Network:
         return last.loss
 
     def predict(self, feeds: Iterable[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
-        """What the net makes of batches, all of them one after another."""
+        """The net's predictions for batches, concatenated."""
         with fluid.scope_guard(self.scope):
             found = [
                 self.exe.run(self._test, feed=dict(feed), fetch_list=[self._predicted.name])[0]
@@ -146,18 +147,18 @@ class Network:
         return np.concatenate(found)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Set it for the steps that follow."""
+        """Set the learning rate of the following steps."""
         self._set(self._rate.name, np.array([rate], np.float32))
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Copies of all variables that steps change, those of the optimizer included."""
+        """Copies of all variables that steps change, including the optimizer's."""
         found = (
             (v.name, self.scope.find_var(v.name)) for v in self.main.list_vars() if v.persistable
         )
         return {name: np.array(var.get_tensor()) for name, var in found if var is not None}
 
     def restore(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Give variables the values that :meth:`state` returned."""
+        """Set variables to the values returned by :meth:`state`."""
         for name, value in state.items():
             self._set(name, value)
 
@@ -173,7 +174,7 @@ class Network:
 
 
 class _Last(fluid.executor.FetchHandler):
-    """Keeps the mean loss of the latest step that it saw: in the end, of an epoch's last one."""
+    """Keeps the mean loss of the latest step, which in the end is an epoch's last step."""
 
     loss = float("nan")
 

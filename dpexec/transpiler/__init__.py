@@ -1,4 +1,4 @@
-"""``fluid.transpiler``: programs of one process become programs of several."""
+"""``fluid.transpiler``: converts programs of one process to programs of several processes."""
 
 from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.transpiler import collective, details

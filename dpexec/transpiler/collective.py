@@ -1,6 +1,6 @@
-"""Trainers that exchange gradients themselves: the modes ``"nccl2"`` and ``"collective"``.
+"""Trainers that exchange gradients without servers: the modes ``"nccl2"`` and ``"collective"``.
 
-`GradAllReduce` and `LocalSGD` write what is exchanged into programs, as operators.
+`GradAllReduce` and `LocalSGD` insert the exchange into programs, as operators.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ def transpile_collective(
     trainers: str | Sequence[str],
     current_endpoint: str,
 ) -> None:
-    """Let a program know who trains it.
+    """Prepare a program for training by several trainers.
 
-    In mode ``"nccl2"`` it is then run by a ParallelExecutor or CompiledProgram with as many
-    trainers; in mode ``"collective"`` by ``Executor.run``, on one device of each trainer. Trainers
-    meet at the first step, so the startup program stays as it is, besides that for `LocalSGD`.
+    In mode ``"nccl2"`` a ParallelExecutor or CompiledProgram with the same number of trainers runs
+    it; in mode ``"collective"`` ``Executor.run`` does, on one device of each trainer. Trainers
+    connect at the first step; the startup program is changed for `LocalSGD` only.
 
     Args:
-        config: with the mode.
-        program: what is trained.
-        startup: gives it its first values.
+        config: configuration with the mode.
+        program: the program to train.
+        startup: its startup program.
         trainer_id: number of this trainer.
-        trainers: endpoints of all, ``"ip:port,ip:port"``.
-        current_endpoint: of this trainer.
+        trainers: endpoints of all trainers, ``"ip:port,ip:port"``.
+        current_endpoint: endpoint of this trainer.
 
     Raises:
         EnforceNotMet: the mode is not supported.
-        ValueError: endpoints and number of this trainer do not fit.
+        ValueError: this trainer's number and endpoint are inconsistent with the endpoints.
     """
     endpoints = trainers.split(",") if isinstance(trainers, str) else list(trainers)
     endpoints = [endpoint.strip() for endpoint in endpoints]
@@ -80,10 +80,10 @@ def _check_mode(config: DistributeTranspilerConfig, trainers: int) -> None:
 
 
 class Collective:
-    """Writes into the programs of a trainer what it exchanges with others.
+    """Base class: inserts the exchange with other trainers into a trainer's programs.
 
     Args:
-        nrings: rings that values go through in turn.
+        nrings: number of rings, which values use in turn.
     """
 
     def __init__(self, nrings: int) -> None:
@@ -105,12 +105,12 @@ class Collective:
             startup_program: None takes the default startup program.
             main_program: with an optimizer; None takes the default main program.
             rank: number of this trainer.
-            endpoints: of all trainers, ``"ip:port,ip:port"``.
-            current_endpoint: of this trainer.
-            wait_port: accepted for fluid's sake: trainers wait for each other.
+            endpoints: endpoints of all trainers, ``"ip:port,ip:port"``.
+            current_endpoint: endpoint of this trainer.
+            wait_port: ignored; trainers always wait for each other.
 
         Raises:
-            ValueError: there is one trainer, or endpoints and number of this one do not fit.
+            ValueError: there is only one trainer, or its number and endpoint are inconsistent.
         """
         listed = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
         if len(listed) < 2:
@@ -127,7 +127,7 @@ class Collective:
         self._transpile_main_program()
 
     def _transpile_startup_program(self) -> None:
-        """Set up the rings, and begin with the parameters of trainer 0."""
+        """Set up the rings, and broadcast the parameters of trainer 0."""
         block = self.startup_program.global_block()
         for ring in range(self.nrings):
             self._set_up(block, ring)
@@ -155,7 +155,7 @@ class Collective:
         return self._last_ring
 
     def _wait(self, block: Block, index: int, var: Variable | None, role: int) -> None:
-        """Wait for what all rings transfer."""
+        """Wait for the transfers of all rings."""
         for ring in range(self.nrings if var is not None else 0):
             assert var is not None
             _on(block, "c_sync_comm_stream", var, index + ring, role, ring_id=ring)
@@ -175,12 +175,12 @@ def _on(
 
 
 class GradAllReduce(Collective):
-    """Adds up gradients over the trainers before parameters are updated.
+    """Sums gradients over the trainers before parameters are updated.
 
-    Each trainer's loss counts with the same weight: feed all of them as many samples.
+    All trainers' losses have the same weight: feed each the same number of samples.
 
     Args:
-        nrings: rings that gradients go through in turn.
+        nrings: number of rings, which gradients use in turn.
     """
 
     def __init__(self, nrings: int = 2) -> None:
@@ -200,7 +200,7 @@ class GradAllReduce(Collective):
         self._wait(block, next(updates, len(block.ops)), last, roles.BACKWARD)
 
     def _sum_up(self, block: Block, op: Operator) -> Variable | None:
-        """Add up what an operator has computed the last part of; the last of the gradients."""
+        """Sum a gradient over the trainers after the operator that completes it."""
         pairs = op.role_var if op.role & roles.BACKWARD else []
         found = [
             block.var(grad)
@@ -217,10 +217,10 @@ class GradAllReduce(Collective):
 
 
 class LocalSGD(Collective):
-    """Lets each trainer update its parameters, and then takes the mean of what they have become.
+    """Each trainer updates its own parameters; then their mean over the trainers is taken.
 
     Args:
-        nrings: rings that parameters go through in turn.
+        nrings: number of rings, which parameters use in turn.
     """
 
     def __init__(self, nrings: int = 2) -> None:
@@ -229,7 +229,7 @@ class LocalSGD(Collective):
         self.snapshot_key = "@SNAPSHOT"
 
     def snapshot_name(self, param_name: str) -> str:
-        """The variable with the value that a parameter had after the last exchange."""
+        """The name of the variable with a parameter's value after the last exchange."""
         return param_name + self.snapshot_key
 
     def _snapshot(self, block: Block, param: Variable) -> Variable:

@@ -10,7 +10,7 @@ __all__ = ["DistributeTranspilerConfig", "DistributedMode"]
 
 
 class DistributedMode:
-    """What servers wait for; the names of fluid."""
+    """Fluid's names for what servers wait for before an update."""
 
     SYNC = 0
     ASYNC = 1
@@ -22,30 +22,30 @@ class DistributeTranspilerConfig:
     """Options of :class:`DistributeTranspiler`; fields have fluid's names and defaults.
 
     Attributes:
-        slice_var_up: cut parameters, so that every server has a part of the large ones.
-        split_method: what chooses servers: ``RoundRobin`` (None) or ``HashName``.
-        min_block_size: no part has fewer elements, in a parameter that is cut.
-        mode: ``"pserver"``, or ``"nccl2"`` for trainers that exchange gradients themselves.
+        slice_var_up: divide large parameters into blocks, distributed over the servers.
+        split_method: assigns blocks to servers: ``RoundRobin`` (None) or ``HashName``.
+        min_block_size: least number of elements per block of a divided parameter.
+        mode: ``"pserver"``, or ``"nccl2"`` for trainers without servers.
         sync_mode: servers wait for the gradients of all trainers.
-        runtime_split_send_recv: the program names blocks in ``send`` and ``recv`` alone; needs
+        runtime_split_send_recv: blocks appear only in ``send`` and ``recv`` of the program; needs
             ``sync_mode = False``.
-        max_staleness: dpexec's own; with ``sync_mode = False``, how many steps a trainer may be
-            ahead of the slowest one.
-        print_log: accepted for fluid's sake.
-        wait_port: accepted: the first run waits for the servers.
-        nccl_comm_num: accepted for fluid's sake.
-        use_hierarchical_allreduce: accepted for fluid's sake.
-        hierarchical_allreduce_inter_nranks: accepted for fluid's sake.
-        collective_mode: of mode ``"collective"``.
-        enable_dc_asgd: with ``sync_mode = False``, servers correct gradients for what the
-            parameters have changed since the trainer received them (DC-ASGD, Zheng et al. 2017).
-        half_async: with ``sync_mode = False``, a trainer goes on when it has received what its
-            gradients made of the parameters; here trainers always do.
-        completely_not_async: with ``runtime_split_send_recv``, servers wait for all trainers
-            nevertheless.
-        geo_sgd_mode: trainers update their parameters themselves, and exchange with the servers
-            what has changed.
-        geo_sgd_need_push_nums: after how many steps they do, with ``geo_sgd_mode``.
+        max_staleness: specific to dpexec; with ``sync_mode = False``, the number of steps that a
+            trainer may be ahead of the slowest one.
+        print_log: ignored; accepted for compatibility.
+        wait_port: ignored; the first run waits for the servers.
+        nccl_comm_num: ignored; accepted for compatibility.
+        use_hierarchical_allreduce: ignored; accepted for compatibility.
+        hierarchical_allreduce_inter_nranks: ignored; accepted for compatibility.
+        collective_mode: the algorithm of mode ``"collective"``.
+        enable_dc_asgd: with ``sync_mode = False``, servers compensate gradients for the parameters'
+            changes since the trainer received them (DC-ASGD, Zheng et al. 2017).
+        half_async: with ``sync_mode = False``, a trainer continues only after receiving the
+            parameters updated with its gradients; here trainers always do so.
+        completely_not_async: with ``runtime_split_send_recv``, servers wait for all trainers all
+            the same.
+        geo_sgd_mode: trainers update their own parameters, and exchange the changes with the
+            servers.
+        geo_sgd_need_push_nums: number of steps between exchanges, with ``geo_sgd_mode``.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class DistributeTranspilerConfig:
 
     @property
     def runtime_split_send_recv(self) -> bool:
-        """Whether ``send`` and ``recv`` alone say which blocks there are.
+        """Whether blocks appear only in ``send`` and ``recv``.
 
         Raises:
             ValueError: set to None, or to True along with ``sync_mode``.
@@ -104,12 +104,12 @@ class DistributeTranspilerConfig:
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether an update takes the gradients of all trainers."""
+        """Whether an update uses the gradients of all trainers."""
         return not self.geo_sgd_mode and (self.sync_mode or self.completely_not_async)
 
     @property
     def distributed_mode(self) -> int:
-        """One of :class:`DistributedMode`, as servers are told."""
+        """The value of :class:`DistributedMode` that servers get."""
         if self.geo_sgd_mode:
             return DistributedMode.GEO
         if self.waits_for_all:
@@ -118,10 +118,10 @@ class DistributeTranspilerConfig:
         return DistributedMode.ASYNC if split else DistributedMode.HALF_ASYNC
 
     def check(self) -> None:
-        """Refuse what contradicts itself.
+        """Check that the fields are consistent.
 
         Raises:
-            EnforceNotMet: fields do not fit together.
+            EnforceNotMet: fields contradict each other.
         """
         if self.completely_not_async and not self.runtime_split_send_recv:
             raise EnforceNotMet(

@@ -1,4 +1,4 @@
-"""``DistributeTranspiler``: programs for trainers and parameter servers out of one."""
+"""``DistributeTranspiler``: divides a program between trainers and parameter servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MIN_BLOCK = 8192
 class DistributeTranspiler:
     """Divides a program between trainers, which compute gradients, and parameter servers.
 
-    Every process builds the same program and transpiles it; then it runs the part of its role.
+    Every process builds the same program, transpiles it, and runs the part for its role.
 
     Args:
         config: options; None takes the defaults.
@@ -67,22 +67,23 @@ class DistributeTranspiler:
         startup_program: Program | None = None,
         current_endpoint: str = "127.0.0.1:6174",
     ) -> None:
-        """Divide a program. It becomes the trainer's, and its startup program, too.
+        """Divide a program. The program and its startup program become those of the trainer.
 
         Args:
             trainer_id: number of this trainer.
-            program: with an optimizer; None takes the default main program.
+            program: program with an optimizer; None takes the default main program.
             pservers: endpoints of the servers, ``"ip:port,ip:port"``.
             trainers: number of trainers; in the modes ``"nccl2"`` and ``"collective"`` their
                 endpoints.
-            sync_mode: servers wait for the gradients of all trainers, and take their mean; else
-                they take those of each trainer as they come. It counts together with the one of
-                the configuration.
+            sync_mode: servers wait for the gradients of all trainers, and use their mean; False
+                applies each trainer's gradients on arrival. Combined with the configuration's
+                field.
             startup_program: None takes the default startup program.
-            current_endpoint: in the modes ``"nccl2"`` and ``"collective"``, of this trainer.
+            current_endpoint: endpoint of this trainer in the modes ``"nccl2"`` and
+                ``"collective"``.
 
         Raises:
-            EnforceNotMet: the program has no optimizer, or something that is not supported.
+            EnforceNotMet: the program has no optimizer, or uses unsupported features.
         """
         program = default_main_program() if program is None else program
         startup = default_startup_program() if startup_program is None else startup_program
@@ -103,7 +104,7 @@ class DistributeTranspiler:
     def _divide(
         self, program: Program, startup: Program, pservers: str, trainers: int
     ) -> ServerSource:
-        """Choose what is on which server; the programs stay as they are."""
+        """Assign blocks to servers; the programs stay unchanged."""
         endpoints = [item.strip() for item in pservers.split(",")]
         original, first = program.clone(), startup.clone()
         updates = Updates(original)
@@ -118,7 +119,7 @@ class DistributeTranspiler:
         )
 
     def _make_trainer(self, program: Program, startup: Program, number: int) -> None:
-        """Let the programs exchange what they have to with the servers."""
+        """Insert the exchange with the servers into the programs."""
         source = self._transpiled()
         config, tables = self.config, source.tables
         trainer = Trainer(number, source.trainers, source.endpoints, config, tables)
@@ -134,13 +135,13 @@ class DistributeTranspiler:
         fetch_rows(program, startup, [s for s in in_order if s.param in tables], number)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """The program of this trainer: the one that was transpiled, without what servers do.
+        """The trainer's program: the transpiled program without the servers' operators.
 
         Args:
-            wait_port: accepted for fluid's sake: the first run waits for the servers.
+            wait_port: ignored; the first run waits for the servers.
 
         Raises:
-            EnforceNotMet: nothing was transpiled.
+            EnforceNotMet: :meth:`transpile` was not called.
         """
         self._transpiled()
         if self._done_by_servers is not None:
@@ -149,13 +150,13 @@ class DistributeTranspiler:
         return self._program
 
     def get_pserver_program(self, endpoint: str) -> Program:
-        """The program of a server; ``Executor.run`` of it ends when all trainers are done.
+        """The program of a server; its ``Executor.run`` ends when all trainers are done.
 
         Args:
-            endpoint: of the server.
+            endpoint: endpoint of the server.
 
         Raises:
-            EnforceNotMet: nothing was transpiled, or there is no such server.
+            EnforceNotMet: :meth:`transpile` was not called, or there is no such server.
         """
         return server_program(self._transpiled(), endpoint)
 
@@ -163,10 +164,10 @@ class DistributeTranspiler:
         """The program of a server, and its startup program.
 
         Args:
-            endpoint: of the server.
+            endpoint: endpoint of the server.
 
         Raises:
-            EnforceNotMet: nothing was transpiled, or there is no such server.
+            EnforceNotMet: :meth:`transpile` was not called, or there is no such server.
         """
         program = self.get_pserver_program(endpoint)
         return program, self.get_startup_program(endpoint, program)
@@ -180,24 +181,24 @@ class DistributeTranspiler:
         """The startup program of a server.
 
         Args:
-            endpoint: of the server.
-            pserver_program: what ``get_pserver_program`` gave; None makes it again.
-            startup_program: accepted for fluid's sake: give it to ``transpile``.
+            endpoint: endpoint of the server.
+            pserver_program: the result of ``get_pserver_program``; None builds it again.
+            startup_program: ignored; pass it to ``transpile`` instead.
 
         Raises:
-            EnforceNotMet: nothing was transpiled, or there is no such server.
+            EnforceNotMet: :meth:`transpile` was not called, or there is no such server.
         """
         program = pserver_program or self.get_pserver_program(endpoint)
         return server_startup(self._transpiled(), endpoint, program)
 
     def shards_at(self, endpoint: str) -> dict[str, Shard]:
-        """Which rows of which parameters a server has; dpexec's own.
+        """The rows of parameters on a server (specific to dpexec).
 
         Args:
-            endpoint: of the server.
+            endpoint: endpoint of the server.
 
         Raises:
-            EnforceNotMet: nothing was transpiled, or there is no such server.
+            EnforceNotMet: :meth:`transpile` was not called, or there is no such server.
         """
         return self._transpiled().shards_at(endpoint)
 

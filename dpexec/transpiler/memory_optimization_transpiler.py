@@ -22,11 +22,11 @@ def memory_optimize(
     """Leave the program as it is, and warn: fluid does nothing here since version 1.6.
 
     Args:
-        input_program: a program.
-        skip_opt_set: without effect.
-        print_log: without effect.
-        level: without effect.
-        skip_grads: without effect.
+        input_program: ignored.
+        skip_opt_set: ignored.
+        print_log: ignored.
+        level: ignored.
+        skip_grads: ignored.
     """
     _logger.warning(
         "memory_optimize() is deprecated and leaves the program as it is: memory is freed as soon "
@@ -38,7 +38,7 @@ def release_memory(input_program: Program, skip_opt_set: Any = None) -> None:
     """Leave the program as it is, and warn: fluid does nothing here since version 1.6.
 
     Args:
-        input_program: a program.
-        skip_opt_set: without effect.
+        input_program: ignored.
+        skip_opt_set: ignored.
     """
     _logger.warning("release_memory() is deprecated and leaves the program as it is")

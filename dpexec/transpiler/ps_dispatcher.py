@@ -1,4 +1,4 @@
-"""Which server gets which block of a parameter."""
+"""Assigning blocks of parameters to servers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["HashName", "PSDispatcher", "RoundRobin"]
 
 
 class PSDispatcher:
-    """Chooses servers; other ways than those of this module inherit from it.
+    """Base class: assigns blocks to servers.
 
     Args:
-        pserver_endpoints: the servers.
+        pserver_endpoints: endpoints of the servers.
     """
 
     def __init__(self, pserver_endpoints: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ class PSDispatcher:
         return self._eps
 
     def reset(self) -> None:
-        """Begin at the first server again."""
+        """Start with the first server again."""
         self._step = 0
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
@@ -39,7 +39,7 @@ class PSDispatcher:
 
 
 class RoundRobin(PSDispatcher):
-    """Servers take turns.
+    """Assigns blocks to the servers in turn.
 
     Example:
         >>> import dpexec as fluid
@@ -60,9 +60,9 @@ class RoundRobin(PSDispatcher):
 
 
 class HashName(PSDispatcher):
-    """A checksum of the parameter's name decides; its blocks go to servers in a row.
+    """Chooses a server by a checksum of the parameter's name; its blocks go to consecutive servers.
 
-    Fluid takes Python's ``hash``, which differs from process to process.
+    Fluid uses Python's ``hash``, which differs from process to process.
     """
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:

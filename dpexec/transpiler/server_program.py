@@ -21,17 +21,17 @@ __all__ = ["ServerSource", "server_program", "server_startup"]
 
 @dataclass(frozen=True)
 class ServerSource:
-    """What the programs of all servers are made of.
+    """The inputs for building the programs of all servers.
 
     Args:
-        program: the trainer's, as it was before it was transpiled.
-        startup: its startup program, likewise.
+        program: the original program, before it was transpiled.
+        startup: the original startup program.
         updates: the operators of ``program`` that update parameters.
-        splits: parameters in the order in which servers were chosen.
-        endpoints: the servers.
+        splits: parameters in the order in which they were assigned to servers.
+        endpoints: endpoints of the servers.
         trainers: number of trainers.
-        config: how programs are divided.
-        tables: parameters that no trainer holds.
+        config: options of the transpiler.
+        tables: parameters that only servers hold.
     """
 
     program: Program
@@ -60,12 +60,12 @@ class ServerSource:
 def server_program(source: ServerSource, endpoint: str) -> Program:
     """The program that a server runs.
 
-    Its global block has one operator, ``listen_and_serv``; every parameter has a block of its own
-    with what updates it, and the learning rate, too.
+    Its global block has one operator, ``listen_and_serv``. Every parameter has a block with its
+    update operators; the learning rate has one, too.
 
     Args:
-        source: what it is made of.
-        endpoint: which server.
+        source: inputs for building it.
+        endpoint: endpoint of the server.
 
     Raises:
         EnforceNotMet: there is no such server.
@@ -74,12 +74,12 @@ def server_program(source: ServerSource, endpoint: str) -> Program:
 
 
 def server_startup(source: ServerSource, endpoint: str, program: Program) -> Program:
-    """The program that gives a server's variables their first values.
+    """The startup program of a server.
 
     Args:
-        source: what it is made of.
-        endpoint: which server.
-        program: what :func:`server_program` made for it.
+        source: inputs for building it.
+        endpoint: endpoint of the server.
+        program: the result of :func:`server_program` for it.
 
     Raises:
         EnforceNotMet: there is no such server.
@@ -104,7 +104,7 @@ def server_startup(source: ServerSource, endpoint: str, program: Program) -> Pro
 
 
 def _initialize_block(block: Block, op: Operator, shard: Shard) -> None:
-    """Make a block of a parameter: by itself, or cut out of the whole."""
+    """Initialise a block of a parameter, directly or as a slice of the whole."""
     attrs = dict(op.attrs)
     if op.definition.fills:
         block.append_op(
@@ -129,7 +129,7 @@ def _like(
 
 
 class _ServerProgram:
-    """A server's program while it is built."""
+    """A server's program under construction."""
 
     def __init__(self, source: ServerSource, endpoint: str) -> None:
         self.source, self.endpoint = source, endpoint
@@ -175,7 +175,7 @@ class _ServerProgram:
             self.param_of_sparse += [f"{name}:{shard.param}" for name in made]
 
     def _update(self, param: str, shard: Shard) -> None:
-        """The block that updates a parameter, or a part of it."""
+        """The block that updates a parameter or one of its blocks of rows."""
         source = self.source
         block = self.program._create_block(0)
         self.blocks.append(block)
@@ -195,7 +195,7 @@ class _ServerProgram:
     def _copy(
         self, op: Operator, block: Block, names: Mapping[str, str], shape: Sequence[int]
     ) -> None:
-        """Copy an operator; its variables get new names and, if like the parameter, its shape."""
+        """Copy an operator; variables are renamed, and those like the parameter get its shape."""
         known = self.source.program.global_block().vars
         whole = known[op.role_var[0]].shape if names else None
         for name in (*op.input_arg_names, *op.output_arg_names):
@@ -212,7 +212,7 @@ class _ServerProgram:
         block.append_op(op.type, inputs, outputs, attrs, callsite=op.callsite)
 
     def _body(self, value: Any) -> Any:
-        """A value of an attribute; a block, such as a branch of a schedule, is copied."""
+        """An attribute's value; blocks, such as a schedule's branches, are copied."""
         if not isinstance(value, Block):
             return value
         made = self.program._create_block(self.program.current_block_idx)

@@ -1,4 +1,4 @@
-"""How parameters are cut into blocks, and which server has which."""
+"""Dividing parameters into blocks, and assigning the blocks to servers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["Shard", "Split", "rows_of_blocks", "split_parameters"]
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows of a parameter that live on one server.
+    """Rows of a parameter on one server.
 
     Args:
-        param: name of the block; the parameter's own if it is whole.
-        grad: name of its gradient, as the server knows it.
-        begin: first row.
-        shape: of the block.
-        endpoint: the server.
+        param: name of the block; the parameter's name if it is not divided.
+        grad: name of its gradient on the server.
+        begin: index of the first row.
+        shape: shape of the block.
+        endpoint: endpoint of the server.
     """
 
     param: str
@@ -59,18 +59,18 @@ class Split:
         return [shard.shape[0] for shard in self.shards]
 
     def with_deltas(self) -> Split:
-        """The same with what has changed of each block in place of its gradient."""
+        """The same split, with each block's change in place of its gradient."""
         shards = (replace(shard, grad=f"{shard.param}.delta") for shard in self.shards)
         return replace(self, shards=tuple(shards))
 
 
 def rows_of_blocks(shape: Sequence[int], count: int, min_size: int) -> list[int]:
-    """Cut a parameter into blocks of whole rows, as fluid does.
+    """Divide a parameter into blocks of whole rows, as fluid does.
 
     Args:
-        shape: of the parameter.
-        count: there are not more blocks than this.
-        min_size: and no block but the last has fewer elements than this.
+        shape: shape of the parameter.
+        count: largest number of blocks.
+        min_size: least number of elements of all blocks but the last.
 
     Returns:
         Rows per block.
@@ -94,17 +94,17 @@ def split_parameters(
     endpoints: Sequence[str],
     tables: frozenset[str] = frozenset(),
 ) -> list[Split]:
-    """Cut the parameters of a program, and choose servers.
+    """Divide the parameters of a program, and assign them to servers.
 
     Args:
         program: the trainer's, not yet transpiled.
         updates: its operators that update parameters.
-        config: how to cut.
-        endpoints: the servers.
-        tables: parameters that are cut in any case, as no trainer holds them.
+        config: options of the transpiler.
+        endpoints: endpoints of the servers.
+        tables: parameters that only servers hold; always divided.
 
     Returns:
-        Parameters in the order in which servers are chosen.
+        Parameters in the order in which they are assigned to servers.
 
     Raises:
         EnforceNotMet: two blocks of a parameter would be on one server, or an optimizer cannot
@@ -132,7 +132,7 @@ def _rows(
     servers: int,
     tables: frozenset[str],
 ) -> list[int]:
-    """How many rows of a parameter the blocks have."""
+    """The number of rows of each block of a parameter."""
     if optimizer.definition.updates == "whole":
         if var.name in tables:
             raise op_error(optimizer, "it needs the whole of a table with is_distributed=True", {})
@@ -159,6 +159,6 @@ def _shards(param: Variable, grad: str, rows: list[int], dispatcher: Any) -> tup
 
 @dataclass(frozen=True)
 class _Named:
-    """What a dispatcher sees of a block."""
+    """A block as dispatchers see it."""
 
     name: str

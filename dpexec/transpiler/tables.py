@@ -1,4 +1,4 @@
-"""Tables that no trainer holds (``is_distributed=True``): lookups fetch rows from the servers."""
+"""Tables on servers only (``is_distributed=True``): lookups fetch rows from the servers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["distributed_tables", "fetch_rows"]
 
 
 def distributed_tables(program: Program, config: DistributeTranspilerConfig) -> frozenset[str]:
-    """The tables of a program that no trainer shall hold.
+    """The tables of a program that are kept on servers only.
 
     Args:
-        program: not yet transpiled.
-        config: how programs are divided.
+        program: the program before transpiling.
+        config: options of the transpiler.
 
     Raises:
-        EnforceNotMet: something else reads a table, or its gradient is dense.
+        EnforceNotMet: an operator other than a lookup reads a table, or its gradient is dense.
     """
     ops = program.global_block().ops
     tables = frozenset(op.input("W")[0] for op in ops if op.attrs.get("is_distributed"))
@@ -44,13 +44,13 @@ def _check(op: Operator) -> None:
 
 
 def fetch_rows(program: Program, startup: Program, splits: Sequence[Split], number: int) -> None:
-    """Let the lookups of a trainer know where rows are; it forgets the tables.
+    """Make a trainer's lookups fetch rows from servers, and remove the tables from its programs.
 
     Args:
-        program: the trainer's, changed in place.
-        startup: its startup program, likewise.
+        program: the trainer's program, changed in place.
+        startup: the trainer's startup program, changed in place.
         splits: the tables.
-        number: of the trainer.
+        number: number of the trainer.
     """
     block, first = program.global_block(), startup.global_block()
     for split in splits:

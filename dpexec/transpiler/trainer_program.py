@@ -21,14 +21,14 @@ __all__ = ["Trainer", "add_exchange", "add_geo_exchange", "add_reception", "remo
 
 @dataclass(frozen=True)
 class Trainer:
-    """What the exchange of a trainer with the servers depends on.
+    """A trainer, as far as its exchange with the servers depends on it.
 
     Args:
-        number: of the trainer.
-        count: of all trainers.
-        endpoints: the servers.
-        config: how programs are divided.
-        tables: parameters that it does not hold.
+        number: number of the trainer.
+        count: number of trainers.
+        endpoints: endpoints of the servers.
+        config: options of the transpiler.
+        tables: parameters that only servers hold.
     """
 
     number: int
@@ -39,16 +39,16 @@ class Trainer:
 
     @property
     def split_in_runtime(self) -> bool:
-        """Whether ``send`` and ``recv`` alone name blocks."""
+        """Whether blocks appear only in ``send`` and ``recv``."""
         return self.config.runtime_split_send_recv
 
     @property
     def suffix(self) -> str:
-        """Behind the names of gradients that servers must tell apart."""
+        """The suffix of gradients' names if servers must distinguish trainers."""
         return f".trainer_{self.number}" if self.config.waits_for_all and self.count > 1 else ""
 
     def sent_grad(self, split: Split) -> str:
-        """What the program calls the gradient that is sent whole, or cut."""
+        """The name of the gradient in the program before it is divided and sent."""
         named = len(split.shards) == 1 and not self.split_in_runtime
         return split.grad + (self.suffix if named else "")
 
@@ -58,12 +58,12 @@ _DIST = {roles.ROLE: roles.DIST}
 
 
 def add_exchange(program: Program, splits: Sequence[Split], trainer: Trainer) -> None:
-    """Let a program send its gradients and receive the parameters at the end.
+    """Make a program send its gradients, and receive the parameters at the end.
 
     Args:
         program: rewritten in place.
-        splits: parameters in the order in which servers were chosen.
-        trainer: who runs it.
+        splits: parameters in the order in which they were assigned to servers.
+        trainer: the trainer that runs it.
     """
     block = program.global_block()
     done = {split.param: _add_send(block, split, trainer) for split in splits}
@@ -84,12 +84,12 @@ def add_exchange(program: Program, splits: Sequence[Split], trainer: Trainer) ->
 
 
 def add_geo_exchange(program: Program, splits: Sequence[Split], trainer: Trainer) -> None:
-    """Let a program, which keeps its updates, exchange what has changed of its parameters.
+    """Make a program exchange the changes of its parameters; it keeps its updates.
 
     Args:
         program: rewritten in place.
         splits: parameters, with deltas in place of gradients.
-        trainer: who runs it.
+        trainer: the trainer that runs it.
     """
     block = program.global_block()
     for split in splits:
@@ -108,12 +108,12 @@ def add_geo_exchange(program: Program, splits: Sequence[Split], trainer: Trainer
 
 
 def add_reception(startup: Program, splits: Sequence[Split], trainer: Trainer) -> None:
-    """Let a startup program receive the parameters, so that all trainers begin with the same.
+    """Make a startup program receive the parameters, so that all trainers start with equal ones.
 
     Args:
         startup: rewritten in place.
         splits: parameters in the order of their updates.
-        trainer: who runs it.
+        trainer: the trainer that runs it.
     """
     block = startup.global_block()
     held = [split for split in splits if split.param not in trainer.tables]
@@ -124,11 +124,11 @@ def add_reception(startup: Program, splits: Sequence[Split], trainer: Trainer) -
 
 
 def remove_updates(program: Program, startup: Program, updates: Updates) -> None:
-    """Remove from a trainer's programs what the servers do.
+    """Remove the servers' operators from a trainer's programs.
 
     Args:
-        program: the trainer's; it does not update parameters any more.
-        startup: its startup program; it does not initialize optimizers any more.
+        program: the trainer's program; loses its updates of parameters.
+        startup: its startup program; loses the initialisation of optimizers.
         updates: the operators to remove.
     """
     done = [op for ops in updates.of.values() for op in ops]
@@ -145,7 +145,7 @@ def remove_updates(program: Program, startup: Program, updates: Updates) -> None
 
 
 def _add_send(block: Block, split: Split, trainer: Trainer) -> Any:
-    """Let the gradient of a parameter be sent as soon as it is there; returns what says so."""
+    """Send a parameter's gradient as soon as it is computed; returns the signalling variable."""
     at = 1 + max(i for i, op in enumerate(block.ops) if split.grad in op.output_arg_names)
     grad = trainer.sent_grad(split)
     if grad != split.grad:
@@ -199,7 +199,7 @@ def _control(block: Block) -> Variable:
 
 
 def _add_send_barrier(block: Block, sent: list[Any], trainer: Trainer) -> list[Any]:
-    """Say that all gradients are sent, if somebody waits for that; returns what says so."""
+    """Signal that all gradients are sent, if servers wait for it; returns the variable for it."""
     config = trainer.config
     if not (config.sync_mode or (config.half_async and config.runtime_split_send_recv)):
         return []
@@ -227,7 +227,7 @@ def _add_recv(
     role_var: Sequence[str] = (),
     names_only: bool = False,
 ) -> None:
-    """Receive the blocks of a parameter; ``names_only``: no variable stands for each of them."""
+    """Receive the blocks of a parameter; with ``names_only`` blocks have no variables."""
     names = [shard.param for shard in split.shards]
     if len(names) > 1 and not names_only:
         param = block.var(split.param)

@@ -1,4 +1,4 @@
-"""Which operators of a program update parameters, and so belong to the servers."""
+"""Finding the operators of a program that update parameters, which run on servers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["Updates"]
 
 
 class Updates:
-    """The operators behind the gradients of a program.
+    """The operators of a program after the gradients.
 
     Trainers clip gradients themselves: clipping by the global norm needs all of them.
 
     Args:
-        program: with an optimizer.
+        program: program with an optimizer.
 
     Attributes:
         rates: operators that compute the learning rate.
-        of: per parameter, its operators in order: weight decay, then the optimizer.
-        optimizers: per parameter, the operator of the optimizer.
-        pairs: per parameter, the gradient that they start from.
+        of: operators of each parameter in order: weight decay, then the optimizer.
+        optimizers: the optimizer's operator of each parameter.
+        pairs: the gradient of each parameter from which its operators start.
 
     Raises:
-        EnforceNotMet: there are none, or one that belongs to no parameter.
+        EnforceNotMet: there are no such operators, or one does not belong to a parameter.
     """
 
     def __init__(self, program: Program) -> None:

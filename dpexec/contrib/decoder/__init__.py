@@ -1,4 +1,4 @@
-"""``fluid.contrib.decoder``: recurrent decoders of which users write one step."""
+"""``fluid.contrib.decoder``: recurrent decoders; users define one step."""
 
 from dpexec.contrib.decoder import beam_search_decoder
 from dpexec.contrib.decoder.beam_search_decoder import (

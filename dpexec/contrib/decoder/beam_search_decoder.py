@@ -1,4 +1,4 @@
-"""A decoder that finds the words itself, by beam search."""
+"""A decoder that generates words by beam search."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ __all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]
 
 
 class BeamSearchDecoder:
-    """Finds the most probable sequences of words, word by word, with the states of a cell.
+    """Generates the most probable sequences, word by word, with the states of a cell.
 
     Args:
-        state_cell: the states. Those of the beams must have the sequences of the states before:
-            with ``fc``, let the state be the first of its inputs.
+        state_cell: the states. New states must have the sequences of the previous states: with
+            ``fc``, pass the state as its first input.
         init_ids: the first words, int64 ``(sequences, 1)``, sequences of two levels.
-        init_scores: their scores, likewise.
+        init_scores: scores of the first words, in the same form.
         target_dict_dim: number of words.
         word_dim: width of the embedding.
         input_var_dict: further inputs of the cell, with a row for each sequence.
-        topk_size: how many words a beam considers in a step.
+        topk_size: number of words that a beam considers per step.
         sparse_emb: whether the embedding has sparse gradients.
-        max_len: of words that are found at most.
-        beam_size: how many sequences are followed.
+        max_len: largest number of words to generate.
+        beam_size: number of beams.
         end_id: the word that ends a sequence.
-        name: accepted for fluid's sake.
+        name: ignored; accepted for compatibility.
 
-    Calling the object after :meth:`decode`, or after a block of one's own, gives words and scores.
+    Calling the object after :meth:`decode`, or after a custom :meth:`block`, returns words and
+    scores.
 
-    Source: ``fluid.contrib.decoder.BeamSearchDecoder``, which takes 1 for ``end_id`` in the search
-    whatever it is.
+    Source: ``fluid.contrib.decoder.BeamSearchDecoder``, which always uses 1 as ``end_id`` in the
+    search.
     """
 
     def __init__(
@@ -79,10 +80,10 @@ class BeamSearchDecoder:
 
     @whole_block
     def block(self) -> Iterator[None]:
-        """The layers of a ``with`` block are a step.
+        """The layers created in this ``with`` block are a step.
 
         Raises:
-            ValueError: it was called before.
+            ValueError: called a second time.
         """
         if self._status != "before":
             raise ValueError("block() can only be invoked once.")
@@ -98,22 +99,22 @@ class BeamSearchDecoder:
 
     @property
     def state_cell(self) -> StateCell:
-        """The states; inside of the block."""
+        """The states; available inside the block."""
         self._require_inside("state_cell")
         return self._cell
 
     def early_stop(self) -> None:
-        """Let this step be the last one, and leave nothing."""
+        """End the search with this step, discarding its results."""
         self._require_inside("early_stop")
         layers.fill_constant([1], "bool", 0, force_cpu=True, out=self._running)
 
     def read_array(self, init: Variable, is_ids: bool = False, is_scores: bool = False) -> Variable:
-        """What the step before left, by :meth:`update_array`.
+        """A value of the previous step, as set by :meth:`update_array`.
 
         Args:
-            init: what the first step finds.
-            is_ids: whether it is the words of the result.
-            is_scores: whether it is their scores.
+            init: value in the first step.
+            is_ids: whether the values are the words of the result.
+            is_scores: whether the values are the scores of the result.
 
         Raises:
             ValueError: called outside of the block, or for both words and scores.
@@ -134,15 +135,15 @@ class BeamSearchDecoder:
         return value
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """What the next step finds.
+        """Set the value for the next step.
 
         Args:
-            array: what :meth:`read_array` returned.
+            array: the result of :meth:`read_array`.
             value: the new value.
 
         Raises:
-            ValueError: called outside of the block, or ``array`` comes from somewhere else.
-            TypeError: one is no Variable.
+            ValueError: called outside of the block, or ``array`` is not from :meth:`read_array`.
+            TypeError: an argument is no Variable.
         """
         self._require_inside("update_array")
         for given, name in ((array, "array"), (value, "value")):
@@ -155,7 +156,7 @@ class BeamSearchDecoder:
     def decode(self) -> None:
         """Build the usual step: embedding, cell, scores of all words, the best beams.
 
-        For another one, override it or use :meth:`block`.
+        For a different step, override this method or use :meth:`block`.
         """
         with self.block():
             ids = self.read_array(self._init_ids, is_ids=True)
@@ -179,7 +180,7 @@ class BeamSearchDecoder:
                         self.update_array(read, expanded[name])
 
     def _inputs_of_beams(self, scores: Variable) -> tuple[dict[str, Variable], dict[str, Variable]]:
-        """Further inputs as the step before left them, and with a row for every beam."""
+        """Further inputs from the previous step, with a row for every beam."""
         unknown = [name for name in self._input_vars if name not in self._cell.input_names]
         if unknown:
             raise ValueError(f"Variable {unknown[0]} not found in StateCell!")
@@ -187,7 +188,7 @@ class BeamSearchDecoder:
         return rows, {name: layers.sequence_expand(row, scores) for name, row in rows.items()}
 
     def _best(self, ids: Variable, scores: Variable) -> tuple[Variable, ...]:
-        """The words, and scores, with which beams go on."""
+        """The words and scores with which the beams continue."""
         state = layers.lod_reset(self._cell.out_state(), scores)
         probabilities = layers.fc(state, self._words, act="softmax")
         top, indices = layers.topk(probabilities, self._topk_size)
@@ -196,7 +197,7 @@ class BeamSearchDecoder:
         return layers.beam_search(ids, scores, indices, total, self._beam_size, self._end_id)
 
     def __call__(self) -> tuple[Variable, Variable]:
-        """The words that were found, and their scores: sequences of two levels.
+        """The generated words and their scores: sequences of two levels.
 
         Raises:
             ValueError: the block is not complete, or it reads no words or no scores.
@@ -222,7 +223,7 @@ class BeamSearchDecoder:
 
 
 class _ArrayState:
-    """A state that is the last entry of an array."""
+    """A state stored as the last entry of an array."""
 
     def __init__(self, block: Block, init: InitState) -> None:
         self._counter = block.create_var(
@@ -233,11 +234,11 @@ class _ArrayState:
         self._array = _new_array(block, "array_state_array", init.value, self._counter)
 
     def get_state(self) -> Variable:
-        """What the step before left."""
+        """The value from the previous step."""
         return layers.array_read(self._array, self._counter)
 
     def update_state(self, state: Variable) -> None:
-        """What the next step finds."""
+        """Set the value for the next step."""
         layers.increment(self._counter)
         layers.array_write(state, self._counter, self._array)
 
@@ -246,10 +247,10 @@ def _new_array(block: Block, name: str, first: Variable, index: Variable) -> Var
     """An array with one entry.
 
     Args:
-        block: gets the operator that writes the entry.
+        block: block for the operator that writes the entry.
         name: prefix of its name.
         first: the entry.
-        index: its number.
+        index: index of the entry.
     """
     array = block.create_var(
         name=generate(name), type=VarType.LOD_TENSOR_ARRAY, dtype=first.dtype, shape=first.shape

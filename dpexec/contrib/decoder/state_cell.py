@@ -1,4 +1,4 @@
-"""The states of a decoder: what they begin with, and how a step changes them."""
+"""The states of a decoder: their initial values, and their updates."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Decoder", "InitState", "StateCell", "StateHolder"]
 
 
 class InitState:
-    """What a hidden state is before the first step.
+    """The initial value of a hidden state.
 
     Args:
-        init: the value, a row for each sequence; None: a constant.
-        shape: of the constant, with -1 for the number of sequences; without ``init`` it must be
-            given, too.
+        init: the value, one row per sequence; None for a constant.
+        shape: shape of the constant, with -1 for the number of sequences; required without
+            ``init``.
         value: the constant.
-        init_boot: has as many rows as there are sequences; without ``init`` it must be given.
-        need_reorder: whether rows are sorted as :class:`~dpexec.layers.DynamicRNN` sorts sequences:
-            necessary for more than one.
-        dtype: of the constant.
+        init_boot: a variable with one row per sequence; required without ``init``.
+        need_reorder: whether to sort rows as :class:`~dpexec.layers.DynamicRNN` sorts sequences;
+            needed with several sequences.
+        dtype: element type of the constant.
 
     Raises:
         ValueError: ``init`` is not given, nor are ``init_boot`` and ``shape``.
@@ -56,13 +56,13 @@ class InitState:
 
 
 class StateHolder(Protocol):
-    """Keeps a state from one step of a decoder to the next."""
+    """Carries a state from one step of a decoder to the next."""
 
     def get_state(self) -> Variable:
-        """What the step before left."""
+        """The value from the previous step."""
 
     def update_state(self, state: Variable) -> None:
-        """What the next step finds.
+        """Set the value for the next step.
 
         Args:
             state: the new value.
@@ -70,20 +70,20 @@ class StateHolder(Protocol):
 
 
 class Decoder(Protocol):
-    """What runs the steps."""
+    """A decoder, which runs the steps."""
 
     def _hold(self, init: InitState) -> StateHolder:
         """Keep a state, inside of the block of a step."""
 
 
 class StateCell:
-    """Hidden states with names, and how a step computes them from its inputs.
+    """Named hidden states, and the computation of their next values from a step's inputs.
 
     Args:
-        inputs: names of what a step gets; the values may be None until :meth:`compute_state`.
-        states: what each state begins with.
-        out_state: the state that a decoder makes its scores of.
-        name: accepted for fluid's sake.
+        inputs: inputs of a step by name; the values may be None until :meth:`compute_state`.
+        states: initial value of each state by name.
+        out_state: name of the state that a decoder computes scores from.
+        name: ignored; accepted for compatibility.
 
     Raises:
         ValueError: a state is no :class:`InitState`, or ``out_state`` is none of them.
@@ -124,19 +124,19 @@ class StateCell:
 
     @property
     def input_names(self) -> list[str]:
-        """What a step gets."""
+        """Names of the inputs."""
         return list(self._inputs)
 
     @property
     def state_names(self) -> list[str]:
-        """The states."""
+        """Names of the states."""
         return list(self._initial)
 
     def state_updater(self, updater: Callable[[StateCell], Any]) -> Callable[[StateCell], Any]:
-        """Set what computes the new states; a decorator.
+        """Set the function that computes the new states; usable as a decorator.
 
         Args:
-            updater: called with the cell; it gets inputs and states and sets states.
+            updater: called with the cell; reads its inputs and states, and sets states.
 
         Returns:
             ``updater``.
@@ -145,13 +145,13 @@ class StateCell:
         return updater
 
     def get_state(self, state_name: str) -> Variable:
-        """A state as it is now.
+        """The current value of a state.
 
         Args:
-            state_name: which one.
+            state_name: name of the state.
 
         Raises:
-            ValueError: there is none of that name, or the cell is not in the block of a decoder.
+            ValueError: there is no such state, or the cell is not in the block of a decoder.
         """
         states = self._current()
         if state_name not in states:
@@ -162,17 +162,17 @@ class StateCell:
         """Change a state.
 
         Args:
-            state_name: which one.
+            state_name: name of the state.
             state_value: the new value.
         """
         self.get_state(state_name)
         self._states[state_name] = state_value
 
     def get_input(self, input_name: str) -> Variable:
-        """What the step gets.
+        """An input of the step.
 
         Args:
-            input_name: under which name.
+            input_name: name of the input.
 
         Raises:
             ValueError: there is no such input, or it has no value yet.
@@ -183,10 +183,10 @@ class StateCell:
         return value
 
     def compute_state(self, inputs: Mapping[str, Variable]) -> None:
-        """Compute the new states, by what :meth:`state_updater` set.
+        """Compute the new states with the function set by :meth:`state_updater`.
 
         Args:
-            inputs: what the step gets, by name.
+            inputs: the step's inputs by name.
 
         Raises:
             ValueError: an unknown name, or there is no updater.
@@ -201,25 +201,25 @@ class StateCell:
         self._update(self)
 
     def update_states(self) -> None:
-        """Let the next step find the states as they are now."""
+        """Pass the current states on to the next step."""
         states = self._current()
         for name, holder in self._holders.items():
             holder.update_state(states[name])
 
     def out_state(self) -> Variable:
-        """The state that scores are made of."""
+        """The state that scores are computed from."""
         return self.get_state(self._out_state)
 
     # ---- decoders
 
     def _enter(self, decoder: Decoder) -> None:
-        """Belong to a decoder from now on."""
+        """Attach the cell to a decoder."""
         if self._decoder is not None:
             raise ValueError("StateCell has entered a decoder already; make one for each decoder")
         self._decoder = decoder
 
     def _current(self) -> dict[str, Variable]:
-        """The states in a step; they are there as soon as somebody asks."""
+        """The states in the current step; created on first access."""
         if self._decoder is None:
             raise ValueError("StateCell belongs to no decoder: give it to one, and use its block")
         if not self._states:

@@ -1,4 +1,4 @@
-"""A decoder that gets the right words, one in each step."""
+"""A decoder for training, which gets one right word per step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["TrainingDecoder"]
 
 
 class TrainingDecoder:
-    """Steps through sequences that are known, with the states of a cell.
+    """Steps through known sequences, with the states of a cell.
 
     Args:
         state_cell: the states.
-        name: accepted for fluid's sake.
+        name: ignored; accepted for compatibility.
 
     Example:
         >>> import dpexec as fluid
@@ -51,10 +51,10 @@ class TrainingDecoder:
 
     @whole_block
     def block(self) -> Iterator[None]:
-        """The layers of a ``with`` block are a step.
+        """The layers created in this ``with`` block are a step.
 
         Raises:
-            ValueError: it was called before.
+            ValueError: called a second time.
         """
         if self._status != "before":
             raise ValueError("decoder.block() can only be invoked once")
@@ -65,20 +65,20 @@ class TrainingDecoder:
 
     @property
     def state_cell(self) -> StateCell:
-        """The states; inside of the block."""
+        """The states; available inside the block."""
         self._require_inside("state_cell")
         return self._cell
 
     @property
     def dynamic_rnn(self) -> layers.DynamicRNN:
-        """What runs the steps."""
+        """The net that runs the steps."""
         return self._rnn
 
     def step_input(self, x: Variable) -> Variable:
-        """What has a row for every step.
+        """An input with a row for every step.
 
         Args:
-            x: sequences.
+            x: a tensor with sequences.
 
         Returns:
             The rows of a step.
@@ -87,19 +87,19 @@ class TrainingDecoder:
         return self._rnn.step_input(x)
 
     def static_input(self, x: Variable) -> Variable:
-        """What every step sees as a whole.
+        """An input that every step sees as a whole.
 
         Args:
-            x: a row, or a sequence, for each sequence.
+            x: one row or sequence for each sequence.
 
         Returns:
-            Those whose sequences still run.
+            The rows or sequences of unfinished sequences.
         """
         self._require_inside("static_input")
         return self._rnn.static_input(x)
 
     def output(self, *outputs: Variable) -> None:
-        """What the decoder gives for every step.
+        """Mark the decoder's outputs of every step.
 
         Args:
             outputs: variables of the block.
@@ -108,7 +108,7 @@ class TrainingDecoder:
         self._rnn.output(*outputs)
 
     def __call__(self) -> Variable | list[Variable]:
-        """What :meth:`output` marked, as sequences; a list if that are several.
+        """The outputs as sequences; a list if there are several.
 
         Raises:
             ValueError: the block is not complete.
@@ -133,9 +133,9 @@ class _Memory:
         self._memory = rnn.memory(init=init.value, need_reorder=init.need_reorder)
 
     def get_state(self) -> Variable:
-        """What the step before left."""
+        """The value from the previous step."""
         return self._memory
 
     def update_state(self, state: Variable) -> None:
-        """What the next step finds."""
+        """Set the value for the next step."""
         self._rnn.update_memory(self._memory, state)

@@ -1,4 +1,4 @@
-"""``fluid.contrib.layers``: layers beside those of ``fluid.layers``."""
+"""``fluid.contrib.layers``: layers in addition to ``fluid.layers``."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ _build_whole(globals(), __all__, __name__)
 
 
 def _elsewhere(name: str) -> Any:
-    """A layer asked of the module that has it in fluid."""
+    """A layer accessed through its module in fluid."""
     if name in __all__:
         return globals()[name]
     raise _missing_name(nn.__name__, name, __all__)

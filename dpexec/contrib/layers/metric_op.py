@@ -1,4 +1,4 @@
-"""Figures of click-through rates that programs add up themselves."""
+"""Metrics of click-through rates that the program accumulates."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["ctr_metric_bundle"]
 
 
 def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
-    """Sums over all batches from which the figures of click-through rates follow.
+    """Sums over all batches, from which metrics of click-through rates are computed.
 
     Args:
         input: predicted probabilities, float32 ``(samples, 1)``.
-        label: what happened, 0 or 1, float32 ``(samples, 1)``.
+        label: true labels, 0 or 1, float32 ``(samples, 1)``.
 
     Returns:
         Sums, persistable ``(1,)`` each, of squared errors, absolute errors, predictions, the
         sigmoid of predictions, labels, and samples. The first four divided by the last are squared
-        RMSE, MAE, predicted rate and q. Every device has sums of its own. Source:
+        RMSE, MAE, predicted rate and q. Every device has its own sums. Source:
         ``fluid.contrib.layers.ctr_metric_bundle``.
     """
     if input.shape != label.shape:

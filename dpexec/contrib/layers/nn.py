@@ -1,4 +1,4 @@
-"""Layers of texts that are matched, and of columns that are put together."""
+"""Layers for matching texts, combining columns, and fused operators."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def fused_elemwise_activation(
 
     Args:
         x: float32 or float64.
-        y: its dimensions are those of ``x`` from ``axis`` on.
+        y: a tensor with the dimensions of ``x`` from ``axis`` on.
         functor_list: one of ``elementwise_add`` and ``elementwise_mul``, and one of ``relu``,
-            ``sigmoid``, ``tanh`` and ``scale``; the first is computed last. A list, or text with a
-            comma.
+            ``sigmoid``, ``tanh`` and ``scale``; the first one is the outer function. A list, or a
+            string with a comma.
         axis: see ``y``; -1: the last dimensions.
-        scale: what ``scale`` multiplies by.
-        save_intermediate_out: whether the result of the function that is computed first is kept.
+        scale: factor of ``scale``.
+        save_intermediate_out: whether to store the inner function's result.
 
     Returns:
         Like ``x``. Source: Paddle op ``fused_elemwise_activation``.
@@ -72,21 +72,21 @@ def match_matrix_tensor(
     dtype: str = "float32",
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """How well every word of a text matches every word of another one, in several ways.
+    """Similarity matrices between the words of two texts, one per channel.
 
     Args:
         x: words, ``(rows, width)`` with sequences.
-        y: words, ``(rows, width)`` with as many sequences.
-        channel_num: how many ways.
+        y: words, ``(rows, width)`` with the same number of sequences.
+        channel_num: number of matrices per pair of texts.
         act: name of an activation.
         param_attr: attributes of the weight ``(width, channel_num, width)``.
-        dtype: of the weight.
+        dtype: element type of the weight.
         name: prefix of names.
 
     Returns:
-        A column whose sequences are ``channel_num`` matrices each, which
-        ``sequence_topk_avg_pooling`` takes; and the products of ``x`` and the weight. Source:
-        Paddle op ``match_matrix_tensor``.
+        A column whose sequences hold ``channel_num`` matrices each, as for
+        ``sequence_topk_avg_pooling``; and the products of ``x`` and the weight. Source: Paddle op
+        ``match_matrix_tensor``.
 
     Raises:
         ValueError: ``x`` and ``y`` do not have the same width.
@@ -120,7 +120,7 @@ def fused_embedding_seq_pool(
         padding_idx: the row that counts as 0; negative ones count from the end.
         combiner: only ``sum``.
         param_attr: attributes of the table.
-        dtype: of the table.
+        dtype: element type of the table.
 
     Returns:
         ``(sequences, width)``. Source: Paddle op ``fused_embedding_seq_pool``.
@@ -142,7 +142,7 @@ def partial_concat(
     Args:
         input: matrices of one shape.
         start_index: the first column; negative ones count from the end.
-        length: how many columns; -1: all that follow.
+        length: number of columns; -1 for all following ones.
 
     Returns:
         ``(rows, length * matrices)``. Source: Paddle op ``partial_concat``.
@@ -154,12 +154,12 @@ def partial_concat(
 def partial_sum(
     input: Variable | list[Variable], start_index: int = 0, length: int = -1
 ) -> Variable:
-    """Some columns of matrices, added up.
+    """Sums of some columns of matrices.
 
     Args:
         input: matrices of one shape.
         start_index: the first column.
-        length: how many columns; -1: all that follow.
+        length: number of columns; -1 for all following ones.
 
     Returns:
         ``(rows, length)``. Source: Paddle op ``partial_sum``.
@@ -184,9 +184,9 @@ def _partial(
 
 
 def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
-    """Rows in another order, in every run anew.
+    """Shuffle rows, differently in every run.
 
-    The seed goes on from run to run in a persistable variable, which the startup program makes.
+    The seed advances from run to run in a persistable variable, which the startup program sets.
 
     Args:
         x: all dimensions but the last are rows.
@@ -197,7 +197,7 @@ def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
         Like ``x``. Devices shuffle their own rows. Source: Paddle op ``shuffle_batch``.
 
     Raises:
-        TypeError: the seed is neither.
+        TypeError: the seed is neither a number nor a variable.
     """
     helper = LayerHelper("shuffle_batch")
     out = helper.create_variable_for_type_inference(x.dtype)
@@ -238,30 +238,30 @@ def search_pyramid_hash(
     distribute_update_vars: Sequence[str] | None = None,
     dtype: str = "float32",
 ) -> Variable:
-    """Embeddings of all runs of words of a text, from one table that they share by hashes.
+    """Embeddings of all n-grams of a text, from one table that is indexed by hashes.
 
-    The table is no parameter that optimizers see: its gradient operator updates it with the rate
-    ``lr``, where ``input.stop_gradient`` is False.
+    Optimizers do not update the table: its gradient operator does, with the rate ``lr``, unless
+    ``input.stop_gradient`` is True.
 
     Args:
         input: words, int32 ``(rows, 1)`` with sequences.
-        num_emb: numbers of an embedding, a multiple of ``rand_len``.
-        space_len: places in the table at which pieces may begin.
-        pyramid_layer: the most words of a run, 2 or more.
-        rand_len: numbers of a piece.
-        drop_out_percent: share of runs that is left out in training; else a factor of all.
-        is_training: see there.
-        use_filter: whether the lists say which runs count.
-        white_list_len: float32 numbers of the Bloom filter with the runs that count.
-        black_list_len: as many of the one with those that do not count.
-        seed: which runs are left out follows from it, in every step the same.
+        num_emb: width of an embedding, a multiple of ``rand_len``.
+        space_len: number of positions in the table at which pieces may start.
+        pyramid_layer: largest number of words per n-gram, 2 or more.
+        rand_len: length of a piece.
+        drop_out_percent: share of n-grams dropped in training; otherwise a factor of all.
+        is_training: selects the meaning of ``drop_out_percent``.
+        use_filter: whether the white list and the black list select the n-grams.
+        white_list_len: size of the white list's Bloom filter, in float32 numbers.
+        black_list_len: size of the black list's Bloom filter, in float32 numbers.
+        seed: determines the dropped n-grams, the same ones in every step.
         lr: learning rate of the table.
         param_attr: attributes of the table, ``(space_len + rand_len, 1)``.
-        param_attr_wl: attributes of the filter with what counts.
-        param_attr_bl: attributes of the other.
+        param_attr_wl: attributes of the white list.
+        param_attr_bl: attributes of the black list.
         name: prefix of names.
         distribute_update_vars: names of these parameters that servers would update.
-        dtype: of the table.
+        dtype: element type of the table.
 
     Returns:
         ``(runs, num_emb)``, as many sequences as ``input`` has. Source: Paddle op
@@ -309,18 +309,18 @@ def rank_attention(
     rank_param_attr: Any,
     max_rank: int = 3,
 ) -> Variable:
-    """What rows see of others, times parameters that the ranks of both choose, added up.
+    """Sums over other rows of their features times parameters selected by the ranks of both rows.
 
     Args:
         input: float32 or float64 ``(rows, width)``; no gradient flows into it.
-        rank_offset: int32 ``(rows, 1 + 2 * max_rank)``: the rank of the row, and for each that it
-            sees its rank and row. Ranks are counted from 1, and 0 is none.
+        rank_offset: int32 ``(rows, 1 + 2 * max_rank)``: the rank of the row, then rank and index of
+            each row that it uses. Ranks are counted from 1; 0 means none.
         rank_param_shape: ``(max_rank * max_rank * width, columns)``.
         rank_param_attr: attributes of the parameter.
         max_rank: the highest rank.
 
     Returns:
-        ``(rows, columns)``. Source: Paddle op ``rank_attention``, which Paddle has on GPUs alone.
+        ``(rows, columns)``. Source: Paddle op ``rank_attention``, which Paddle has only on GPUs.
 
     Raises:
         ValueError: the parameter has another number of rows.

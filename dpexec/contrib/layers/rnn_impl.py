@@ -1,4 +1,4 @@
-"""``basic_lstm`` and ``basic_gru``: layers of cells made of basic layers, one or both ways."""
+"""``basic_lstm`` and ``basic_gru``: stacked recurrent layers, in one or both directions."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def basic_gru(
     Args:
         input: ``(rows, steps, width)``.
         init_hidden: ``(layers * directions, rows, hidden_size)``; zeros by default.
-        hidden_size: of the states.
+        hidden_size: width of the states.
         num_layers: number of layers.
-        sequence_length: ``(rows,)``: how many steps of each row count; all by default.
-        dropout_prob: of the outputs of every layer.
-        bidirectional: whether there is a second network, for which the last step comes first.
-        batch_first: False: input and output are ``(steps, rows, ...)``.
-        param_attr: of the weights; a name gets the direction and the layer appended.
-        bias_attr: of the biases, alike.
-        gate_activation: of the gates; the sigmoid by default.
-        activation: of the candidates; tanh by default.
-        dtype: of the parameters.
-        name: first part of their names.
+        sequence_length: ``(rows,)``: length of each row; all steps by default.
+        dropout_prob: dropout probability of every layer's outputs.
+        bidirectional: whether to add a second network that runs from the last step to the first.
+        batch_first: False for inputs and outputs ``(steps, rows, ...)``.
+        param_attr: attributes of the weights; direction and layer are appended to its name.
+        bias_attr: attributes of the biases, with the same suffixes.
+        gate_activation: activation of the gates; sigmoid by default.
+        activation: activation of the candidates; tanh by default.
+        dtype: element type of the parameters.
+        name: prefix of the parameters' names.
 
     Returns:
         The outputs of the last layer, ``(rows, steps, directions * hidden_size)``, and the states
@@ -103,20 +103,20 @@ def basic_lstm(
     Args:
         input: ``(rows, steps, width)``.
         init_hidden: ``(layers * directions, rows, hidden_size)``; zeros by default.
-        init_cell: given together with ``init_hidden``, and alike.
-        hidden_size: of the states.
+        init_cell: in the shape of ``init_hidden``; give both or neither.
+        hidden_size: width of the states.
         num_layers: number of layers.
-        sequence_length: ``(rows,)``: how many steps of each row count; all by default.
-        dropout_prob: of the outputs of every layer.
-        bidirectional: whether there is a second network, for which the last step comes first.
-        batch_first: False: input and output are ``(steps, rows, ...)``.
-        param_attr: of the weights; a name gets the direction and the layer appended.
-        bias_attr: of the biases, alike.
-        gate_activation: accepted for fluid's sake, which computes sigmoids all the same.
-        activation: alike, with tanh.
-        forget_bias: added to what opens the forget gates.
-        dtype: of the parameters.
-        name: first part of their names.
+        sequence_length: ``(rows,)``: length of each row; all steps by default.
+        dropout_prob: dropout probability of every layer's outputs.
+        bidirectional: whether to add a second network that runs from the last step to the first.
+        batch_first: False for inputs and outputs ``(steps, rows, ...)``.
+        param_attr: attributes of the weights; direction and layer are appended to its name.
+        bias_attr: attributes of the biases, with the same suffixes.
+        gate_activation: ignored, as in fluid, which always uses the sigmoid.
+        activation: ignored, as in fluid, which always uses tanh.
+        forget_bias: added to the forget gates before their activation.
+        dtype: element type of the parameters.
+        name: prefix of the parameters' names.
 
     Returns:
         The outputs of the last layer, ``(rows, steps, directions * hidden_size)``; the hidden
@@ -176,7 +176,7 @@ class _Network:
     Args:
         size: of the states.
         layers: number of layers.
-        dropout_prob: of the outputs of every layer.
+        dropout_prob: dropout probability of every layer's outputs.
         dropout_kind: which dropout.
     """
 

@@ -1,4 +1,4 @@
-"""Layers on sequences that few programs need."""
+"""Rarely used layers on sequences."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["sequence_topk_avg_pooling", "var_conv_2d"]
 def sequence_topk_avg_pooling(
     input: Variable, row: Variable, col: Variable, topks: Sequence[int], channel_num: int
 ) -> Variable:
-    """Means of the greatest numbers in every row of matrices that have different sizes.
+    """Means of the largest numbers in each row of matrices of different sizes.
 
     Args:
         input: ``(numbers, 1)``; a sequence is ``channel_num`` matrices, with a row for every row
             of the sequence of ``row`` and a column for every row of that of ``col``.
-        row: only its sequences count.
-        col: only its sequences count.
-        topks: of how many of the greatest numbers to take the mean, in rising order.
+        row: its sequences give the number of rows.
+        col: its sequences give the number of columns.
+        topks: numbers of largest elements to average, in rising order.
         channel_num: number of matrices.
 
     Returns:
@@ -52,20 +52,20 @@ def var_conv_2d(
     dtype: str = "float32",
     name: str | None = None,
 ) -> Variable:
-    """A convolution of images that have different sizes.
+    """A convolution of images of different sizes.
 
     Args:
         input: ``(numbers, 1)``; a sequence is an image of ``input_channel`` channels, with a row
             for every row of the sequence of ``row`` and a column for every row of that of ``col``.
-        row: only its sequences count.
-        col: only its sequences count.
+        row: its sequences give the number of rows.
+        col: its sequences give the number of columns.
         input_channel: channels of the images.
         output_channel: channels of the results.
-        filter_size: of the window, down and across; its middle lies on every place.
-        stride: from a place to the next, down and across.
+        filter_size: height and width of the window, which is centred at every position.
+        stride: vertical and horizontal distance between positions.
         param_attr: attributes of the filters.
         act: name of an activation.
-        dtype: of the filters.
+        dtype: element type of the filters.
         name: prefix of names.
 
     Returns:

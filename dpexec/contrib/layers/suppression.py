@@ -1,4 +1,4 @@
-"""Which of the boxes that were predicted stay, and their numbers."""
+"""Non-maximum suppression that also returns the boxes' indices."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def multiclass_nms2(
     return_index: bool = False,
     name: str | None = None,
 ) -> Variable | tuple[Variable, Variable]:
-    """The boxes of each class that no better box of the class covers.
+    """The boxes of each class that no better box of the same class covers.
 
     Args:
-        bboxes: as for ``layers.multiclass_nms``, like what follows.
-        scores: of the boxes.
+        bboxes: as for ``layers.multiclass_nms``.
+        scores: as for ``layers.multiclass_nms``.
         score_threshold: boxes with this score or less are left out.
-        nms_top_k: boxes of a class that come into question; -1 for all.
-        keep_top_k: boxes of an image that are kept; -1 for all.
-        nms_threshold: shared by covered area above which a box covers another.
-        normalized: False if the last pixel belongs to a box.
-        nms_eta: below 1 the threshold is multiplied with it after each box, until it is 0.5.
+        nms_top_k: number of best boxes per class to consider; -1 for all.
+        keep_top_k: number of boxes to keep per image; -1 for all.
+        nms_threshold: intersection over union above which a box covers another.
+        normalized: False for pixel coordinates, where a box includes its last pixel.
+        nms_eta: if below 1, the threshold is multiplied by it after each box, down to 0.5.
         background_label: a class without boxes; -1 for none.
-        return_index: whether to return numbers of boxes, too.
+        return_index: whether to return the boxes' indices, too.
         name: prefix of names.
 
     Returns:

@@ -29,15 +29,15 @@ def tree_conv(
     bias_attr: Any = None,
     name: str | None = None,
 ) -> Variable:
-    """Convolutions whose windows are a node of a tree and the nodes below it.
+    """Tree-based convolution: a window is a node and its descendants.
 
     Args:
         nodes_vector: features, ``(N, nodes, features)``.
-        edge_set: parent and child of every edge, counted from 1, int32 ``(N, edges, 2)``; zeros
-            fill up what trees have less.
-        output_size: features of the result.
-        num_filters: how many results.
-        max_depth: levels of a window.
+        edge_set: parent and child of every edge, counted from 1, int32 ``(N, edges, 2)``; smaller
+            trees are padded with zeros.
+        output_size: number of features of the result.
+        num_filters: number of filters.
+        max_depth: number of levels per window.
         act: name of an activation.
         param_attr: attributes of the weights ``(features, 3, output_size, num_filters)``.
         bias_attr: attributes of the bias; False for none.
@@ -65,12 +65,12 @@ def tdm_child(
     """The children of nodes of a tree that indexes items.
 
     Args:
-        x: numbers of nodes, int32 or int64.
-        node_nums: how many nodes there are.
-        child_nums: how many children a node has at most.
-        param_attr: attributes of the tree ``(node_nums, 3 + child_nums)``: of every node its item
-            (0 if it is no leaf), its level, its parent, and its children, 0 for missing ones.
-        dtype: of the results, int32 or int64.
+        x: indices of nodes, int32 or int64.
+        node_nums: number of nodes.
+        child_nums: largest number of children per node.
+        param_attr: attributes of the tree ``(node_nums, 3 + child_nums)``: for every node its item
+            (0 for inner nodes), level, parent, and children (0 for missing ones).
+        dtype: type of the results, int32 or int64.
 
     Returns:
         The children, one more dimension than ``x``, and 1 for each of them that is a leaf. Source:
@@ -99,28 +99,29 @@ def tdm_sampler(
     tree_dtype: Any = "int32",
     dtype: Any = "int32",
 ) -> tuple[Any, Any, Any]:
-    """On every level of a tree the node that leads to an item, and others, drawn at random.
+    """Sample, on every level of a tree, the node on the path to an item and random other nodes.
 
     Args:
-        x: numbers of items, int32 or int64 ``(samples, 1)``.
-        neg_samples_num_list: for every level how many others to draw.
-        layer_node_num_list: for every level how many nodes it has.
-        leaf_node_num: how many items there are.
-        tree_travel_attr: attributes of the paths to all items, ``(leaf_node_num, levels)``; 0 where
-            one has ended.
+        x: indices of items, int32 or int64 ``(samples, 1)``.
+        neg_samples_num_list: number of other nodes to draw on each level.
+        layer_node_num_list: number of nodes of each level.
+        leaf_node_num: number of items.
+        tree_travel_attr: attributes of the paths to all items, ``(leaf_node_num, levels)``; 0 after
+            the end of a path.
         tree_layer_attr: attributes of the nodes, level after level, ``(nodes, 1)``.
-        output_positive: whether the nodes that lead to the item come with the others.
-        output_list: whether to return a list with an entry for every level.
-        seed: not 0 if the same are to be drawn in every run.
-        tree_dtype: of the paths and nodes, int32 or int64.
-        dtype: of the results, int32 or int64.
+        output_positive: whether to include the nodes on the path.
+        output_list: whether to return a list with one entry per level.
+        seed: any number but 0 draws the same nodes in every run.
+        tree_dtype: type of the paths and nodes, int32 or int64.
+        dtype: type of the results, int32 or int64.
 
     Returns:
-        Nodes; 1 for those that lead to the item; 0 where its path has ended: a list of ``(samples,
-        drawn, 1)`` each, or ``(samples, all drawn)``. Source: Paddle op ``tdm_sampler``.
+        Nodes; labels, 1 for nodes on the path; and a mask, 0 after the end of the path. Each is a
+        list of ``(samples, drawn, 1)``, or ``(samples, all drawn)``. Source: Paddle op
+        ``tdm_sampler``.
 
     Raises:
-        ValueError: the lists do not have the same length.
+        ValueError: the lists have different lengths.
     """
     helper = LayerHelper("tdm_sampler")
     if len(neg_samples_num_list) != len(layer_node_num_list):

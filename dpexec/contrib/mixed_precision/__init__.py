@@ -1,4 +1,4 @@
-"""``fluid.contrib.mixed_precision``: products in float16, everything delicate in float32."""
+"""``fluid.contrib.mixed_precision``: products in float16, delicate operators in float32."""
 
 from dpexec.contrib.mixed_precision.decorator import decorate
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists

@@ -18,7 +18,7 @@ __all__ = ["decorate"]
 
 
 class OptimizerWithMixedPrecision:
-    """What :func:`decorate` returns; has the methods of an optimizer.
+    """The optimizer that :func:`decorate` returns.
 
     Args: as :func:`decorate`, in another order.
     """
@@ -92,10 +92,10 @@ class OptimizerWithMixedPrecision:
     def apply_gradients(self, scaled_params_grads: list[ParamGrad]) -> list[Operator]:
         """Update the parameters, and the factor.
 
-        With infinite gradients or those that are no numbers the optimizer is given zeros.
+        If gradients are infinite or NaN, the optimizer gets zeros.
 
         Args:
-            scaled_params_grads: what :meth:`backward` returned.
+            scaled_params_grads: the result of :meth:`backward`.
 
         Returns:
             The update operators.
@@ -193,19 +193,19 @@ def decorate(
     Matrix products and convolutions get float16 copies of their inputs; parameters and the
     optimizer's states stay float32. The loss is multiplied by a factor, and the gradients are
     divided by it, so that small gradients do not vanish in float16. After a step with an infinite
-    gradient the optimizer sees gradients of zero: parameters stay, but for what a momentum or a
-    decay of weights adds. On CPUs this is slower than float32: NumPy cannot calculate in float16,
-    so values are converted around every operator. There is no bfloat16: Paddle 1.8 and its file
-    formats have none. Sparse gradients (``is_sparse=True``) are refused, as Paddle does.
+    gradient the optimizer gets zero gradients: parameters change by momentum and weight decay only.
+    On CPUs this is slower than float32: NumPy cannot calculate in float16, so values are converted
+    around every operator. There is no bfloat16: Paddle 1.8 and its file formats have none. Sparse
+    gradients (``is_sparse=True``) are refused, as Paddle does.
 
     Args:
         optimizer: the optimizer.
-        amp_lists: which operators run in float16.
-        init_loss_scaling: the factor at the start.
-        incr_every_n_steps: the factor grows after more than so many good steps in a row.
-        decr_every_n_nan_or_inf: it shrinks after more than so many bad steps in a row.
-        incr_ratio: growth.
-        decr_ratio: shrinkage, less than 1; the factor does not go below 1.
+        amp_lists: lists of the operators that run in float16.
+        init_loss_scaling: the initial factor.
+        incr_every_n_steps: the factor grows after more than this number of good steps in a row.
+        decr_every_n_nan_or_inf: it shrinks after more than this number of bad steps in a row.
+        incr_ratio: factor of growth.
+        decr_ratio: factor of shrinkage, less than 1; the loss's factor stays at least 1.
         use_dynamic_loss_scaling: False leaves the factor, and the gradients, as they are.
 
     Returns:

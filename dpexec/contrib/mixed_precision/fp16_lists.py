@@ -1,4 +1,4 @@
-"""Which operators run in float16: they declare it (``precision`` of their declaration).
+"""Lists of operators that run in float16, from their declarations (``precision``).
 
 Source: the lists of ``fluid.contrib.mixed_precision``, 1.8.5.
 """

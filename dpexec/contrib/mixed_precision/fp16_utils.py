@@ -1,4 +1,4 @@
-"""How a program is rewritten for float16: where values are cast, and what is aggregated."""
+"""Rewriting programs for float16: inserting casts, and aggregating float16 gradients."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TENSORS = (VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY)
 def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> None:
     """Insert casts so that white operators work on float16 and black ones on float32.
 
-    Gray ones are black if one of their inputs comes from a black operator, else white if one
-    comes from a white operator, else they stay as they are.
+    A gray operator becomes black if an input comes from a black operator, else white if one comes
+    from a white operator, else it stays unchanged.
 
     Args:
         main_prog: its global block is rewritten; parameters stay float32.
-        amp_lists: which operators are what.
+        amp_lists: the lists of operators.
     """
     block = main_prog.global_block()
     colour: dict[Operator, str] = {}
@@ -95,7 +95,7 @@ def _cast_inputs(block: Block, op: Operator, source: VarType, target: VarType) -
 
 
 def _cast(block: Block, index: int, op: Operator, var: Variable, target: VarType) -> Variable:
-    """``var`` in the type ``target``: by a new operator, unless one was inserted already."""
+    """``var`` cast to the type ``target``; reuses a cast that was inserted already."""
     name = f"{var.name}.cast_{_SHORT[target]}"
     made = block.vars.get(name)
     if made is None:
@@ -132,7 +132,7 @@ def update_role_var_grad(main_prog: Program, params_grads: list[tuple[Any, Any]]
         params_grads: parameters with their float32 gradients.
 
     Raises:
-        ValueError: something before the updates reads a gradient in float32.
+        ValueError: an operator before the updates reads a gradient in float32.
     """
     block = main_prog.global_block()
     for param, grad in params_grads:

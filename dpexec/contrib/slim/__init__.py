@@ -1,4 +1,4 @@
-"""``fluid.contrib.slim``: smaller nets, of which dpexec has quantization."""
+"""``fluid.contrib.slim``: compression of nets; dpexec supports quantization."""
 
 from dpexec.contrib.slim import quantization
 

@@ -1,4 +1,4 @@
-"""Data sets from files on this machine; what is not there is fetched, as Paddle does."""
+"""Data sets from local files; missing files are downloaded, as in Paddle."""
 
 from typing import NoReturn
 

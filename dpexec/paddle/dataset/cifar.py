@@ -17,7 +17,7 @@ CIFAR100_MD5 = "eb9058c3a382ffc7106e4002c42a8d85"
 
 
 def fetch() -> None:
-    """Fetch the archives that are not there."""
+    """Download missing archives."""
     download(CIFAR10_URL, "cifar", CIFAR10_MD5)
     download(CIFAR100_URL, "cifar", CIFAR100_MD5)
 
@@ -48,7 +48,7 @@ def train10(cycle: bool = False) -> Reader:
     """Return a reader of CIFAR-10's training pairs: 3072 float32 in [0, 1], label 0 to 9.
 
     Args:
-        cycle: Whether to begin again at the end, for ever.
+        cycle: Whether to repeat the data endlessly.
     """
     return _reader(CIFAR10_URL, CIFAR10_MD5, "data_batch", cycle)
 

@@ -1,4 +1,4 @@
-"""Where the files of the data sets lie, and how they get there. Source: paddle.dataset.common."""
+"""Locating and downloading the files of data sets. Source: paddle.dataset.common."""
 
 import glob
 import hashlib
@@ -32,19 +32,19 @@ def md5file(fname: str | os.PathLike[str]) -> str:
 
 
 def download(url: str, module_name: str, md5sum: str, save_name: str | None = None) -> str:
-    """The path of a data set's file, which is fetched if it is not there.
+    """The path of a data set's file, which is downloaded if missing.
 
-    A file that is there is taken as it is: it may be another edition of the data. Without a network
-    put the original there, under the name that it has or the one that Paddle gives it.
+    An existing file is used without checking, since it may be another edition of the data. Without
+    a network, put the original there, under its own name or Paddle's.
 
     Args:
-        url: where the original is.
-        module_name: name of the data set, which is the folder in ``DATA_HOME``.
-        md5sum: of the original, in hexadecimal digits.
+        url: address of the original.
+        module_name: name of the data set and of its folder in ``DATA_HOME``.
+        md5sum: MD5 sum of the original, in hexadecimal digits.
         save_name: name of the file; None takes the last part of the address.
 
     Raises:
-        FileNotFoundError: it is not there, and could not be fetched; says where to put it.
+        FileNotFoundError: the file is missing and the download failed; says where to put it.
     """
     name = save_name or url.split("/")[-1]
     path = Path(DATA_HOME) / module_name / name
@@ -63,7 +63,7 @@ def download(url: str, module_name: str, md5sum: str, save_name: str | None = No
 
 
 def _fetch(url: str, path: Path, md5sum: str) -> None:
-    """Fetch a file; it has its name when it is whole and the right one."""
+    """Download a file; it gets its name only when it is complete and its MD5 sum is right."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
         size = int(answer.headers.get("Content-Length") or 0) or None
@@ -86,12 +86,12 @@ def split(
     suffix: str = "%05d.pickle",
     dumper: Callable[[list[Any], BinaryIO], Any] = pickle.dump,
 ) -> None:
-    """Write the samples of a reader to files, so many to each.
+    """Write the samples of a reader to several files.
 
     Args:
-        reader: gives the samples.
-        line_count: how many a file gets at most.
-        suffix: name of the files, with the place of their numbers.
+        reader: yields the samples.
+        line_count: largest number of samples per file.
+        suffix: name of the files, with a placeholder for their numbers.
         dumper: writes a list of samples to a file.
 
     Raises:
@@ -121,14 +121,15 @@ def cluster_files_reader(
     trainer_id: int,
     loader: Callable[[BinaryIO], list[Any]] = pickle.load,
 ) -> Reader:
-    """A reader of a trainer's part of the files that :func:`split` wrote.
+    """A reader of a trainer's share of files written by :func:`split`.
 
     Args:
         files_pattern: names of the files, with ``*``.
-        trainer_count: how many trainers share them.
-        trainer_id: which of them this is; it gets every so many-th file, in the order of the names.
-        loader: reads a list of samples from a file. The default reads pickles: only read files
-            that you trust.
+        trainer_count: number of trainers that share the files.
+        trainer_id: number of this trainer; it gets every ``trainer_count``-th file in the order of
+            names.
+        loader: reads a list of samples from a file. The default reads pickles: use it only with
+            files that you trust.
 
     Raises:
         TypeError: ``loader`` cannot be called.

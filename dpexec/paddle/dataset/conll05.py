@@ -1,7 +1,6 @@
-"""Who did what to whom (CoNLL-2005): the test set, which is public, and dictionaries for it.
+"""Semantic role labelling (CoNLL-2005): the public test set, and its dictionaries.
 
-Roles are numbered in the order of the alphabet. (In the original their numbers change from run to
-run.)
+Roles are numbered alphabetically. (In the original their numbers change from run to run.)
 """
 
 import gzip
@@ -35,7 +34,7 @@ def _file(url: str, md5: str) -> str:
 
 
 def fetch() -> None:
-    """Fetch all files that are not there."""
+    """Download missing files."""
     _file(WORDDICT_URL, WORDDICT_MD5)
     _file(VERBDICT_URL, VERBDICT_MD5)
     _file(TRGDICT_URL, TRGDICT_MD5)
@@ -44,13 +43,13 @@ def fetch() -> None:
 
 
 def load_dict(filename: str) -> dict[str, int]:
-    """Numbers of the lines of a file."""
+    """A dict from each line of a file to its number."""
     with open(filename, encoding="utf-8") as file:
         return {line.strip(): number for number, line in enumerate(file)}
 
 
 def load_label_dict(filename: str) -> dict[str, int]:
-    """Numbers of the beginnings and insides of all roles that a file names; the last is ``O``."""
+    """Numbers of the labels "beginning" and "inside" of all roles in a file; the last is ``O``."""
     roles = sorted({line[2:] for line in load_dict(filename) if line[:2] in ("B-", "I-")})
     labels = [f"{mark}-{role}" for role in roles for mark in "BI"]
     return {label: number for number, label in enumerate([*labels, "O"])}
@@ -64,7 +63,7 @@ def get_dict() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
 
 
 def get_embedding() -> str:
-    """Path of the vectors of the words, learned from Wikipedia: 32 float32 each."""
+    """Path of the file of word vectors, trained on Wikipedia: 32 float32 per word."""
     return _file(EMB_URL, EMB_MD5)
 
 
@@ -74,12 +73,12 @@ def corpus_reader(
     """Return a reader of sentences with one of their verbs and the label of every word.
 
     Args:
-        data_path: of the archive.
-        words_name: of the file of words in it.
-        props_name: of the file of verbs and roles.
+        data_path: path of the archive.
+        words_name: name of the file of words in the archive.
+        props_name: name of the file of verbs and roles.
 
     Raises:
-        RuntimeError: when it reads: a label of another form.
+        RuntimeError: while reading, if a label has an unknown form.
     """
 
     def read() -> Iterator[Sentence]:
@@ -104,7 +103,7 @@ def _unpacked(archive: tarfile.TarFile, name: str) -> Iterator[str]:
 
 
 def _sentences(rows: list[tuple[str, list[str]]]) -> Iterator[Sentence]:
-    """A sentence as often as it has verbs."""
+    """Each sentence, once for each of its verbs."""
     words = [word for word, _ in rows]
     first, *others = zip(*(props for _, props in rows), strict=True)
     verbs = [verb for verb in first if verb != "-"]
@@ -135,15 +134,15 @@ def reader_creator(
     """Return a reader of samples.
 
     Args:
-        corpus_reader: gives sentences.
-        word_dict: numbers of words; 0 for those that have none.
-        predicate_dict: numbers of verbs; None for those that have none.
-        label_dict: numbers of labels; likewise.
+        corpus_reader: yields sentences.
+        word_dict: numbers of words; unknown words get 0.
+        predicate_dict: numbers of verbs; unknown verbs get None.
+        label_dict: numbers of labels; unknown labels get None.
 
     Returns:
-        A reader of nine lists of numbers, one for each word: the words; five times the same word
-        again and again, from two before the verb to two behind it; the verb; 1 at these five
-        words; the labels.
+        A reader of nine lists of numbers, one for each word: the words; five lists that repeat one
+        word each, from two before the verb to two after it; the verb, repeated; 1 at these five
+        words, else 0; the labels.
     """
 
     def read() -> Iterator[tuple[list[Any], ...]]:
@@ -162,7 +161,7 @@ def reader_creator(
 
 
 def test() -> Reader:
-    """Return a reader of the test set, see :func:`reader_creator`; the training set is not free."""
+    """Return a reader of the public test set, see :func:`reader_creator`."""
     path = _file(DATA_URL, DATA_MD5)
     corpus = corpus_reader(path, _PART.format("words"), _PART.format("props"))
     return reader_creator(corpus, *get_dict())

@@ -1,4 +1,4 @@
-"""Film reviews, good and bad (Maas et al. 2011), from the original archive."""
+"""Positive and negative film reviews (Maas et al. 2011), from the original archive."""
 
 import re
 import string
@@ -18,7 +18,7 @@ Word = bytes | str
 
 
 def fetch() -> None:
-    """Fetch the archive if it is not there."""
+    """Download the archive if missing."""
     download(URL, "imdb", MD5)
 
 
@@ -36,12 +36,12 @@ def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[Word, int]:
     """Number the words that occur more than ``cutoff`` times, the most frequent first.
 
     Args:
-        pattern: of the names of the files.
-        cutoff: how often a word must at least have occurred, less one.
+        pattern: pattern of the files' names.
+        cutoff: words that occur this often or less are left out.
 
     Returns:
-        Numbers of the words. As in Paddle on Python 3, words are bytes, and ``"<unk>"``, the last
-        one, is a str.
+        A dict from word to number. As in Paddle on Python 3, words are bytes, and ``"<unk>"``, the
+        last one, is a str.
     """
     counts = Counter(word for words in tokenize(pattern) for word in words)
     kept = [word for word, count in counts.items() if count > cutoff]
@@ -76,5 +76,5 @@ def train(word_idx: Mapping[Any, int]) -> Reader:
 
 
 def test(word_idx: Mapping[Any, int]) -> Reader:
-    """Return a reader of 25,000 other pairs; see :func:`train`."""
+    """Return a reader of the 25,000 test pairs; see :func:`train`."""
     return _reader("test", word_idx)

@@ -20,12 +20,12 @@ def _archive() -> str:
 
 
 def fetch() -> None:
-    """Fetch the archive if it is not there."""
+    """Download the archive if missing."""
     _archive()
 
 
 class DataType:
-    """What a sample is."""
+    """The kind of samples."""
 
     NGRAM = 1
     SEQ = 2
@@ -44,7 +44,7 @@ def build_dict(min_word_freq: int = 50) -> dict[Word, int]:
     """Number the words that occur more than min_word_freq times, the most frequent first.
 
     Returns:
-        Numbers of the words. As in Paddle on Python 3, words of the text are bytes; the marks
+        A dict from word to number. As in Paddle on Python 3, words of the text are bytes; the marks
         '<s>', '<e>' and '<unk>' (the last number) are str.
     """
     counts: Counter[Word] = Counter()
@@ -82,8 +82,8 @@ def train(word_idx: Mapping[Any, int], n: int, data_type: int = DataType.NGRAM) 
     """Return a reader of the training text.
 
     Args:
-        word_idx: What `build_dict` returned.
-        n: Words in an n-gram; for sequences the longest that is kept, 0 for all.
+        word_idx: The result of `build_dict`.
+        n: Number of words in an n-gram; for sequences the largest length to keep, 0 for all.
         data_type: `DataType.NGRAM` for tuples of n numbers, `DataType.SEQ` for pairs of a sentence
             and the same sentence one word later.
     """

@@ -28,7 +28,7 @@ def _header(data: bytes, path: Path, magic: int, numbers: int) -> tuple[int, ...
 
 
 def fetch() -> None:
-    """Fetch the files that are not there."""
+    """Download missing files."""
     for name in _MD5:
         _file(name)
 

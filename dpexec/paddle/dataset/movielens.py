@@ -1,7 +1,7 @@
 """A million ratings of films (MovieLens 1M, GroupLens 2003), from the original archive.
 
-Words of titles and categories are numbered in the order of the alphabet. (In the original their
-numbers change from run to run.)
+Words of titles and categories are numbered alphabetically. (In the original their numbers change
+from run to run.)
 """
 
 import functools
@@ -43,8 +43,8 @@ class MovieInfo:
 
     Args:
         index: its number, from 1.
-        categories: names.
-        title: without the year.
+        categories: names of its categories.
+        title: title without the year.
     """
 
     index: int
@@ -52,7 +52,7 @@ class MovieInfo:
     title: str
 
     def value(self) -> list[Any]:
-        """Its number, the numbers of its categories, and those of the words of its title."""
+        """The film's number, its categories' numbers, and the numbers of its title's words."""
         words, categories = get_movie_title_dict(), movie_categories()
         titled = [words[word.lower()] for word in self.title.split()]
         return [self.index, [categories[name] for name in self.categories], titled]
@@ -60,11 +60,11 @@ class MovieInfo:
 
 @dataclass(frozen=True)
 class UserInfo:
-    """Somebody who rated films.
+    """A user who rated films.
 
     Args:
-        index: the number, from 1.
-        is_male: as the data set has it.
+        index: number of the user, from 1.
+        is_male: the user's sex according to the data set.
         age: number of the group in :data:`age_table`.
         job_id: number of the occupation, from 0.
     """
@@ -119,7 +119,7 @@ def _tables() -> _Tables:
 
 
 def fetch() -> None:
-    """Fetch the archive if it is not there."""
+    """Download the archive if missing."""
     download(URL, "movielens", MD5)
 
 
@@ -139,8 +139,8 @@ def train(rand_seed: int = 0, test_ratio: float = 0.1) -> Reader:
     """Return a reader of about nine tenths of the ratings.
 
     Args:
-        rand_seed: which ratings are for testing.
-        test_ratio: the share of them.
+        rand_seed: seed for choosing the ratings for testing.
+        test_ratio: share of ratings for testing.
 
     Returns:
         A reader of lists: user, gender, group of ages, occupation, film, its categories, words of
@@ -155,12 +155,12 @@ def test(rand_seed: int = 0, test_ratio: float = 0.1) -> Reader:
 
 
 def get_movie_title_dict() -> dict[str, int]:
-    """Numbers of the words of all titles, in lower case."""
+    """A dict from each lower-case word of the titles to its number."""
     return _tables().words
 
 
 def movie_categories() -> dict[str, int]:
-    """Numbers of the categories."""
+    """A dict from category to number."""
     return _tables().categories
 
 
@@ -175,15 +175,15 @@ def user_info() -> dict[int, UserInfo]:
 
 
 def max_movie_id() -> int:
-    """The greatest number of a film."""
+    """The largest number of a film."""
     return max(_tables().movies)
 
 
 def max_user_id() -> int:
-    """The greatest number of a user."""
+    """The largest number of a user."""
     return max(_tables().users)
 
 
 def max_job_id() -> int:
-    """The greatest number of an occupation."""
+    """The largest number of an occupation."""
     return max(user.job_id for user in _tables().users.values())

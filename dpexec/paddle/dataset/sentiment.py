@@ -1,4 +1,4 @@
-"""Film reviews, good and bad (Pang and Lee 2004), from NLTK's archive ``movie_reviews.zip``."""
+"""Labelled film reviews (Pang and Lee 2004), from NLTK's archive ``movie_reviews.zip``."""
 
 import functools
 import re
@@ -23,13 +23,13 @@ def _archive() -> str:
 
 
 def fetch() -> None:
-    """Fetch the archive if it is not there."""
+    """Download the archive if missing."""
     _archive()
 
 
 @functools.cache
 def _reviews(path: str) -> dict[str, list[list[str]]]:
-    """The words of all reviews, bad ones and good ones, in the order of their names."""
+    """The words of all negative reviews and of all positive ones, in the order of file names."""
     with zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if name.endswith(".txt"))
         return {
@@ -61,7 +61,7 @@ def _samples() -> list[Sample]:
 def train() -> Iterator[Sample]:
     """The first 1,600 samples: the numbers of a review's words, and 0 (bad) or 1 (good).
 
-    As in the original these are the samples, not a function that returns them.
+    As in the original, this returns the samples, not a reader.
     """
     return iter(_samples()[:NUM_TRAINING_INSTANCES])
 

@@ -18,12 +18,12 @@ _TRAINING = 0.8  # share of the rows, the first ones
 
 
 def fetch() -> None:
-    """Fetch the table if it is not there."""
+    """Download the table if missing."""
     download(URL, "uci_housing", MD5)
 
 
 def _table() -> tuple[np.ndarray, int]:
-    """Return the rows with normalised features, and how many of them are for training."""
+    """Return the rows with normalised features, and the number of rows for training."""
     text = Path(download(URL, "uci_housing", MD5)).read_text(encoding="ascii")
     table = np.array(text.split(), dtype=np.float64)
     table = table.reshape(-1, len(feature_names) + 1)

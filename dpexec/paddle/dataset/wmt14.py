@@ -21,12 +21,12 @@ def _archive() -> str:
 
 
 def fetch() -> None:
-    """Fetch the archive if it is not there."""
+    """Download the archive if missing."""
     _archive()
 
 
 def _lines(archive: tarfile.TarFile, ending: str) -> Iterator[str]:
-    """The lines of all files whose names end so."""
+    """The lines of all files whose names have this ending."""
     for member in archive.getmembers():
         file = archive.extractfile(member) if member.name.endswith(ending) else None
         for line in file or ():
@@ -61,7 +61,7 @@ def train(dict_size: int) -> Reader:
     """Return a reader of the training pairs.
 
     Args:
-        dict_size: words of each language that have numbers; 2 stands for all others.
+        dict_size: size of each language's dictionary; other words get the number 2.
 
     Returns:
         A reader of (source, target after ``<s>``, target before ``<e>``), lists of numbers, of
@@ -84,8 +84,8 @@ def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict
     """The words of both languages.
 
     Args:
-        dict_size: how many of each.
-        reverse: words by number, else numbers by word.
+        dict_size: number of words of each language.
+        reverse: return words by number instead of numbers by word.
 
     Returns:
         A dict for the source, and one for the target.

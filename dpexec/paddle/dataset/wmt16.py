@@ -25,7 +25,7 @@ def _archive() -> str:
 
 
 def fetch() -> None:
-    """Fetch the archive if it is not there."""
+    """Download the archive if missing."""
     _archive()
 
 
@@ -40,7 +40,7 @@ def _pairs(path: str, part: str) -> Iterator[list[str]]:
 
 @functools.cache
 def _dictionary(path: str, lang: str, size: int) -> dict[str, int]:
-    """Numbers of three marks and the most frequent words; of equal ones the first in the text."""
+    """Numbers of three marks and the most frequent words; ties keep the order of the text."""
     column = _COLUMN[lang]
     counts = Counter(word for pair in _pairs(path, "train") for word in pair[column].split())
     marks = [START_MARK, END_MARK, UNK_MARK]
@@ -70,8 +70,8 @@ def train(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reade
     """Return a reader of the training pairs.
 
     Args:
-        src_dict_size: words of the source language that have numbers, with three marks.
-        trg_dict_size: likewise, of the target language.
+        src_dict_size: size of the source language's dictionary, including three marks.
+        trg_dict_size: size of the target language's dictionary, including three marks.
         src_lang: ``"en"`` or ``"de"``; the other one is the target.
 
     Returns:
@@ -79,7 +79,7 @@ def train(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reade
         numbers.
 
     Raises:
-        ValueError: another language.
+        ValueError: the language is another one.
     """
     return _reader("train", src_dict_size, trg_dict_size, src_lang)
 
@@ -99,8 +99,8 @@ def get_dict(lang: str, dict_size: int, reverse: bool = False) -> dict[Any, Any]
 
     Args:
         lang: ``"en"`` or ``"de"``.
-        dict_size: how many, with three marks.
-        reverse: words by number, else numbers by word.
+        dict_size: number of words, including three marks.
+        reverse: return words by number instead of numbers by word.
     """
     numbers = _dictionary(_archive(), lang, min(dict_size, _WORDS[lang]))
     return {n: word for word, n in numbers.items()} if reverse else dict(numbers)

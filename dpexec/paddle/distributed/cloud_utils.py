@@ -1,4 +1,4 @@
-"""``paddle.distributed.cloud_utils``: what PaddleCloud's variables say about a job."""
+"""``paddle.distributed.cloud_utils``: a job's trainers, from PaddleCloud's variables."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ _FIRST_PORT = 6170
 
 
 def get_trainers_num() -> int:
-    """How many trainers PADDLE_TRAINERS_NUM says that there are; 1 if it is not set."""
+    """The number of trainers in PADDLE_TRAINERS_NUM; 1 if it is not set."""
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
 def get_cloud_cluster(
     args_node_ips: str, args_node_ip: str, args_port: int | None, selected_gpus: Sequence[str]
 ) -> tuple[Cluster, Pod]:
-    """All trainers of a job, and those of this machine, as the environment says.
+    """All trainers of a job, and those of this machine, from the environment.
 
-    PADDLE_TRAINERS are the addresses of the machines, PADDLE_TRAINER_ID the number of this one,
-    POD_IP its address; DISTRIBUTED_TRAINER_ENDPOINTS are all endpoints, TRAINER_PORTS_NUM of each
-    machine. Without these endpoints ports are counted from PADDLE_PORT, if there are several
-    machines.
+    PADDLE_TRAINERS holds the machines' addresses, PADDLE_TRAINER_ID the number of this machine,
+    POD_IP its address, and DISTRIBUTED_TRAINER_ENDPOINTS all endpoints, TRAINER_PORTS_NUM per
+    machine. If there are no endpoints and several machines, ports are counted from PADDLE_PORT.
 
     Args:
-        args_node_ips: accepted for fluid's sake.
-        args_node_ip: accepted for fluid's sake.
+        args_node_ips: ignored; accepted for compatibility.
+        args_node_ip: ignored; accepted for compatibility.
         args_port: the first port, if the environment names none; None takes 6170.
-        selected_gpus: for each trainer of a machine, the GPU that it uses.
+        selected_gpus: the GPU of each trainer of a machine.
 
     Raises:
-        AssertionError: a variable is missing, or there are other endpoints than there should be.
+        AssertionError: a variable is missing, or the endpoints are inconsistent with the others.
     """
     addresses = _variable("PADDLE_TRAINERS").split(",")
     here, rank = _variable("POD_IP"), int(_variable("PADDLE_TRAINER_ID"))

@@ -1,8 +1,8 @@
-"""``python -m dpexec.paddle.distributed.launch``: a script in several trainers.
+"""``python -m dpexec.paddle.distributed.launch``: runs a script in several trainers.
 
 Takes the options of ``python -m paddle.distributed.launch``, and ``--nproc_per_node`` of later
-versions, and starts what ``dpexec run --trainers`` starts; on several machines it is called on
-each, with the same random text in the environment variable DPEXEC_SECRET.
+versions, and starts the same processes as ``dpexec run --trainers``. For several machines, call it
+on each, with the same random text in the environment variable DPEXEC_SECRET.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def get_gpus(selected_gpus: str | None) -> list[str]:
-    """Numbers of GPUs among those of this process.
+    """Indices of GPUs among those visible to this process.
 
     Args:
-        selected_gpus: ``"4,5"``, numbers of the machine; None takes all.
+        selected_gpus: the machine's indices, such as ``"4,5"``; None takes all.
 
     Raises:
-        CommandError: one is not in CUDA_VISIBLE_DEVICES.
+        CommandError: an index is not in CUDA_VISIBLE_DEVICES.
     """
     if selected_gpus is None:
         return [str(number) for number in range(get_cuda_device_count())]
@@ -68,14 +68,14 @@ def get_gpus(selected_gpus: str | None) -> list[str]:
 def get_cluster_from_args(
     args: argparse.Namespace, selected_gpus: Sequence[str]
 ) -> tuple[Cluster, Pod]:
-    """All trainers of a job, and those of this machine, as options say.
+    """All trainers of a job, and those of this machine, from options.
 
     Args:
-        args: with ``cluster_node_ips``, ``node_ip`` and ``started_port``.
-        selected_gpus: for each trainer of a machine, the GPU that it uses.
+        args: options with ``cluster_node_ips``, ``node_ip`` and ``started_port``.
+        selected_gpus: the GPU of each trainer of a machine.
 
     Raises:
-        ValueError: this machine is none of them.
+        ValueError: this machine is not among them.
     """
     addresses = [item.strip() for item in args.cluster_node_ips.split(",")]
     if len(addresses) == 1 and args.started_port is None:
@@ -91,10 +91,10 @@ def launch(args: argparse.Namespace) -> int:
     """Run a script in the trainers of this machine.
 
     Args:
-        args: the options.
+        args: the command line's options.
 
     Returns:
-        0, or the exit code of the first that failed.
+        0, or the exit code of the first process that failed.
 
     Raises:
         CommandError: there is no such script or GPU.
@@ -113,14 +113,14 @@ def launch(args: argparse.Namespace) -> int:
 
 
 def options_for(args: argparse.Namespace) -> argparse.Namespace:
-    """What ``dpexec run`` would be asked for."""
+    """The equivalent options of ``dpexec run``."""
     unset = dict.fromkeys(("restarts", "devices", "mode", "scheduler", "report", "trace"))
     script, words = args.training_script, args.training_script_args
     return argparse.Namespace(script=script, arguments=words, **unset)
 
 
 def show(args: argparse.Namespace) -> None:
-    """Print the options, if they say so."""
+    """Print the options, if ``print_config`` is set."""
     if args.print_config:
         for name, value in sorted(vars(args).items()):
             print(f"{name}: {value}")

@@ -1,7 +1,7 @@
-"""``python -m dpexec.paddle.distributed.launch_ps``: a script in trainers and parameter servers.
+"""``python -m dpexec.paddle.distributed.launch_ps``: runs a script in trainers and servers.
 
-Takes the options of ``python -m paddle.distributed.launch_ps``, and starts what ``dpexec run
---trainers N --servers M`` starts.
+Takes the options of ``python -m paddle.distributed.launch_ps``, and starts the same processes as
+``dpexec run --trainers N --servers M``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["launch", "parse_args", "start_procs"]
 
 
 def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of a command line; None takes that of the process."""
+    """Parse the options of a command line; None takes the process's arguments."""
     description = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser("dpexec.paddle.distributed.launch_ps", description=description)
     add = parser.add_argument
@@ -41,10 +41,10 @@ def start_procs(args: argparse.Namespace) -> int:
     """Run a script in all processes.
 
     Args:
-        args: the options.
+        args: the command line's options.
 
     Returns:
-        0, or the exit code of the first that failed.
+        0, or the exit code of the first process that failed.
 
     Raises:
         CommandError: there is no such script, or there are too few endpoints.

@@ -1,4 +1,4 @@
-"""``paddle.distributed.utils``: who the trainers of a job are, and small helpers."""
+"""``paddle.distributed.utils``: descriptions of a job's trainers, and small helpers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = [
 
 @dataclass
 class Trainer:
-    """A process that trains.
+    """A trainer process.
 
     Args:
-        gpus: those that it uses.
-        endpoint: where it listens.
-        rank: its number.
+        gpus: GPUs that it uses.
+        endpoint: address and port on which it listens.
+        rank: number of the trainer.
     """
 
     gpus: list[str]
@@ -44,8 +44,8 @@ class Pod:
 
     Args:
         rank: number of the machine.
-        addr: of the machine.
-        trainers: that run there.
+        addr: address of the machine.
+        trainers: trainers on the machine.
     """
 
     rank: int
@@ -58,7 +58,7 @@ class Cluster:
     """The machines of a job.
 
     Args:
-        pods: what runs on each.
+        pods: one ``Pod`` for each machine.
     """
 
     pods: list[Pod]
@@ -68,11 +68,11 @@ class Cluster:
         return [trainer.endpoint for pod in self.pods for trainer in pod.trainers]
 
     def trainers_nranks(self) -> int:
-        """How many trainers there are."""
+        """The number of trainers."""
         return len(self.trainers_endpoints())
 
     def pods_nranks(self) -> int:
-        """How many machines there are."""
+        """The number of machines."""
         return len(self.pods)
 
 
@@ -86,13 +86,13 @@ def get_cluster(
 
     Args:
         node_ips: addresses of the machines.
-        node_ip: of this one.
-        trainer_endpoints: for each machine, as many endpoints as it has trainers, or more.
-        selected_gpus: for each trainer of a machine, the GPU that it uses.
+        node_ip: address of this machine.
+        trainer_endpoints: endpoints of each machine, at least one per trainer.
+        selected_gpus: the GPU of each trainer of a machine.
 
     Raises:
         AssertionError: a machine has too few endpoints.
-        ValueError: this machine is none of them.
+        ValueError: this machine is not among them.
     """
     pods, number = [], len(selected_gpus)
     for node, (address, endpoints) in enumerate(zip(node_ips, trainer_endpoints, strict=True)):
@@ -105,7 +105,7 @@ def get_cluster(
 
 
 def find_free_ports(num: int) -> set[int]:
-    """Ports of this machine that nobody uses."""
+    """Free ports of this machine."""
     return {int(endpoint.rpartition(":")[2]) for endpoint in free_endpoints(num)}
 
 
@@ -119,7 +119,7 @@ def get_host_name_ip() -> tuple[str, str] | None:
 
 
 def get_logger(log_level: int, name: str = "root") -> logging.Logger:
-    """A logger that writes to the standard error."""
+    """A logger that writes to stderr."""
     logger = logging.getLogger(name)
     logger.setLevel(log_level)
     handler = logging.StreamHandler()
@@ -137,7 +137,7 @@ def add_arguments(
     argparser: argparse.ArgumentParser,
     **kwargs: Any,
 ) -> None:
-    """Add an option ``--argname``, whose help tells the default; a bool is read from its word."""
+    """Add an option ``--argname`` whose help shows the default; bools are parsed from words."""
     kind = _as_bool if type is bool else type
     text = f"{help} Default: %(default)s."
     argparser.add_argument(f"--{argname}", default=default, type=kind, help=text, **kwargs)

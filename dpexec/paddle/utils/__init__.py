@@ -1,4 +1,4 @@
-"""``paddle.utils``: what scripts draw their losses with."""
+"""``paddle.utils``: plots of losses."""
 
 from dpexec.paddle.utils import plot
 from dpexec.paddle.utils.plot import Ploter

@@ -1,4 +1,4 @@
-"""``paddle.utils.plot``: curves that grow while a script trains."""
+"""``paddle.utils.plot``: curves that are updated during training."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Ploter:
 
         Args:
             title: name of the curve.
-            step: where it is.
-            value: what is drawn there.
+            step: x coordinate of the point.
+            value: y coordinate of the point.
 
         Raises:
             AssertionError: there is no such curve.
@@ -50,8 +50,8 @@ class Ploter:
         """Draw all curves that have points.
 
         Args:
-            path: the file to write; None shows the picture in the notebook, in place of the last,
-                and nothing where there is no notebook.
+            path: the file to write; None shows the picture in the notebook, replacing the previous
+                one. Without a notebook it does nothing.
         """
         notebook = sys.modules.get("IPython")
         if not self._draws or (path is None and notebook is None):
@@ -70,7 +70,7 @@ class Ploter:
             notebook.display.display(figure)
 
     def reset(self) -> None:
-        """Forget all points."""
+        """Remove all points."""
         for steps, values in self._curves.values():
             steps.clear()
             values.clear()

@@ -1,4 +1,4 @@
-"""``fluid.transpiler.details``: what programs take from the inside of the transpilers."""
+"""``fluid.transpiler.details``: internals of the transpilers that programs use."""
 
 from dpexec.transpiler.details.checkport import wait_server_ready
 from dpexec.transpiler.details.program_utils import (

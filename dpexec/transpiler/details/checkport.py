@@ -14,7 +14,7 @@ _ANSWER = 2.0
 
 
 def wait_server_ready(endpoints: Iterable[str]) -> None:
-    """Wait until all endpoints take connections; says on standard error which do not yet.
+    """Wait until all endpoints accept connections; missing ones are listed on stderr.
 
     Args:
         endpoints: as ``"host:port"``.

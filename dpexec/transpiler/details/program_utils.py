@@ -1,4 +1,4 @@
-"""``fluid.transpiler.details``: find and remove operators, print programs as if they were code."""
+"""``fluid.transpiler.details``: finding and removing operators, printing programs as code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def delete_ops(block: Block, ops: Iterable[Operator]) -> None:
     """Remove operators from a block.
 
     Args:
-        block: their block.
-        ops: which.
+        block: block of the operators.
+        ops: operators to remove.
 
     Raises:
-        ValueError: one is not in the block any more.
+        ValueError: an operator is not in the block.
     """
     for op in list(ops):
         block._remove_op(op.idx)
@@ -45,16 +45,16 @@ def find_op_by_output_arg(block: Block, arg_name: str, reverse: bool = False) ->
     """The position of the first operator that writes a variable, -1 if none does.
 
     Args:
-        block: where.
-        arg_name: the variable.
-        reverse: whether the last one is looked for.
+        block: the block to search.
+        arg_name: name of the variable.
+        reverse: search for the last such operator instead.
     """
     found = [i for i, op in enumerate(block.ops) if arg_name in op.output_arg_names]
     return found[-1 if reverse else 0] if found else -1
 
 
 def variable_to_code(var: Variable) -> str:
-    """A variable as a line: name, shape, type, and whether it is a parameter or persistable."""
+    """A variable as a line of text: name, shape, type, and whether parameter or persistable."""
     kind = "var"
     if isinstance(var, Parameter):
         kind = "trainable parameter" if var.trainable else "parameter"
@@ -65,11 +65,11 @@ def variable_to_code(var: Variable) -> str:
 
 
 def op_to_code(op: Operator, skip_op_callstack: bool = True) -> str:
-    """An operator as a line: outputs, type, inputs and attributes.
+    """An operator as a line of text: outputs, type, inputs and attributes.
 
     Args:
-        op: the operator.
-        skip_op_callstack: whether the lines that made it are left out.
+        op: operator to print.
+        skip_op_callstack: leave out the user's lines that created the operator.
     """
     names = sorted(op.attr_names)
     attrs = ", ".join(
@@ -98,10 +98,10 @@ def block_to_code(
     """Print a block: its variables by name, then its operators.
 
     Args:
-        block: the block.
-        block_idx: its number, as it is printed.
-        fout: where to; standard output if None.
-        skip_op_callstack: whether the lines that made operators are left out.
+        block: block to print.
+        block_idx: number to print for it.
+        fout: file to print to; None for stdout.
+        skip_op_callstack: leave out the user's lines that created the operators.
     """
     variables = [f"    {variable_to_code(block.vars[name])}" for name in sorted(block.vars)]
     operators = [f"    {op_to_code(op, skip_op_callstack)}" for op in block.ops]
@@ -116,9 +116,9 @@ def program_to_code(
     """Print a program, block by block.
 
     Args:
-        prog: the program.
-        fout: where to; standard output if None.
-        skip_op_callstack: whether the lines that made operators are left out.
+        prog: program to print.
+        fout: file to print to; None for stdout.
+        skip_op_callstack: leave out the user's lines that created the operators.
     """
     for block in prog.blocks:
         block_to_code(block, block.idx, fout, skip_op_callstack)

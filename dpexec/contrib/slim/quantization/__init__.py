@@ -1,4 +1,4 @@
-"""``fluid.contrib.slim.quantization``: nets that compute with few levels instead of numbers."""
+"""``fluid.contrib.slim.quantization``: nets that compute with integers of few levels."""
 
 from dpexec.contrib.slim.quantization import post_training_quantization, quantization_pass
 from dpexec.contrib.slim.quantization.post_training_quantization import (

@@ -1,4 +1,4 @@
-"""From a net that was trained with quantizers to one for engines with few levels."""
+"""Converting nets trained with quantizers to nets for engines with integer arithmetic."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = ["ConvertToInt8Pass", "QuantizationFreezePass", "TransformForMobilePas
 
 
 class QuantizationFreezePass:
-    """Stores weights as levels, and moves dequantizers behind what computes with levels.
+    """Stores weights as levels, and moves dequantizers behind operators that compute with levels.
 
     Args:
-        scope: has the weights, and gets their levels.
-        place: where these lie.
-        weight_bits: as the quantizers were made with.
-        activation_bits: as the quantizers were made with.
-        weight_quantize_type: as the quantizers were made with.
-        quantizable_op_type: not needed: all operators with quantizers are taken.
+        scope: holds the weights, and receives their levels.
+        place: device of the new values.
+        weight_bits: as given to the quantizers.
+        activation_bits: as given to the quantizers.
+        weight_quantize_type: as given to the quantizers.
+        quantizable_op_type: ignored; all operators with quantizers are converted.
 
     Raises:
         AssertionError: scope or place is missing.
@@ -64,7 +64,7 @@ class QuantizationFreezePass:
         """Change a graph.
 
         Args:
-            graph: of a program for test, with quantizers.
+            graph: graph of a program for testing, with quantizers.
 
         Returns:
             The graph.
@@ -85,7 +85,7 @@ class _Freezing:
 
     Args:
         rules: the pass.
-        graph: what is changed.
+        graph: the graph to change.
     """
 
     def __init__(self, rules: QuantizationFreezePass, graph: IrGraph) -> None:
@@ -187,7 +187,7 @@ def levels_of(value: Any, scale: Any, bits: int) -> Any:
 
 
 def _remove_unused(graph: IrGraph) -> None:
-    """Take away variables that no operator reads or makes."""
+    """Remove variables that no operator reads or writes."""
     used = {node for op in graph.graph.ops for node in (*op.inputs, *op.outputs)}
     graph.safe_remove_nodes(graph.all_var_nodes() - used)
 
@@ -196,9 +196,9 @@ class ConvertToInt8Pass:
     """Stores the levels of weights as bytes, as ``<weight>.int8``.
 
     Args:
-        scope: has the levels, and gets the bytes.
-        place: where these lie.
-        quantizable_op_type: not needed: all operators with quantizers are taken.
+        scope: holds the levels, and receives the bytes.
+        place: device of the new values.
+        quantizable_op_type: ignored; all operators with quantizers are converted.
 
     Raises:
         AssertionError: scope or place is missing.
@@ -217,7 +217,8 @@ class ConvertToInt8Pass:
         """Change a graph.
 
         Args:
-            graph: of a frozen program. It can be saved, for other engines: operators refuse bytes.
+            graph: graph of a frozen program. The result is for other engines; dpexec does not run
+                it.
 
         Returns:
             The graph.
@@ -244,13 +245,13 @@ class ConvertToInt8Pass:
 
 
 class TransformForMobilePass:
-    """Gives quantizers and dequantizers the names that paddle-mobile has for them."""
+    """Renames quantizers and dequantizers to paddle-mobile's names."""
 
     def apply(self, graph: IrGraph) -> IrGraph:
         """Change a graph.
 
         Args:
-            graph: of a frozen program. It can be saved; dpexec does not run it.
+            graph: graph of a frozen program. The result can be saved; dpexec does not run it.
 
         Returns:
             The graph.

@@ -1,4 +1,4 @@
-"""Scales of what operators compute, which engines for prediction ask for."""
+"""Scales of operators' outputs, which engines for prediction need."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["OutScaleForInferencePass", "OutScaleForTrainingPass"]
 
 
 class OutScaleForTrainingPass:
-    """Lets training find out the scales of outputs: their largest magnitudes, fading.
+    """Makes training record the scales of outputs: moving averages of their largest magnitudes.
 
     Args:
-        scope: gets the scales.
-        place: where these lie.
-        moving_rate: how fast their means fade.
+        scope: receives the scales.
+        place: device of the scales.
+        moving_rate: decay of the moving averages.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class OutScaleForTrainingPass:
         """Change a graph.
 
         Args:
-            graph: of a program, for test or with its gradients.
+            graph: graph of a program, for testing or with gradients.
 
         Returns:
             The graph.
@@ -65,7 +65,7 @@ class OutScaleForInferencePass:
     """Writes the scales that training found into the attribute ``out_threshold`` of operators.
 
     Args:
-        scope: has the scales.
+        scope: holds the scales.
     """
 
     def __init__(self, scope: Scope | None = None) -> None:
@@ -75,13 +75,13 @@ class OutScaleForInferencePass:
         """Change a graph.
 
         Args:
-            graph: of a program for test.
+            graph: graph of a program for testing.
 
         Returns:
             The graph.
 
         Raises:
-            AssertionError: an operator has several outputs, or an output no scale.
+            AssertionError: an operator has several outputs, or an output has no scale.
         """
         if not isinstance(graph, IrGraph):
             raise AssertionError("graph must be the instance of IrGraph.")

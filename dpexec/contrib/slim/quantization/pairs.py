@@ -1,4 +1,4 @@
-"""``AddQuantDequantPass``: operators without weights that read numbers rounded to few levels."""
+"""``AddQuantDequantPass``: quantizes the inputs of operators without weights."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["AddQuantDequantPass"]
 
 
 class AddQuantDequantPass:
-    """Puts an operator that quantizes and dequantizes at once before what operators read.
+    """Inserts an operator that quantizes and dequantizes in front of operators' inputs.
 
     Args:
-        scope: gets scales that are kept from step to step.
-        place: where these lie.
-        moving_rate: how fast their means fade.
-        quant_bits: of the levels.
-        skip_pattern: operators in name scopes with this part (or one of these) stay as they are.
-        quantizable_op_type: the operators to do it for.
-        is_full_quantized: do it for all that are supported.
+        scope: receives the persistent scales.
+        place: device of the scales.
+        moving_rate: decay of the moving averages.
+        quant_bits: bits of the levels.
+        skip_pattern: text, or list of texts; operators in name scopes that contain one are skipped.
+        quantizable_op_type: types of operators to quantize.
+        is_full_quantized: quantize all supported operators.
 
     Raises:
         AssertionError: an operator is not supported, or scope or place is missing.
@@ -66,7 +66,7 @@ class AddQuantDequantPass:
         """Change a graph.
 
         Args:
-            graph: of a program, for test or with its gradients.
+            graph: graph of a program, for testing or with gradients.
 
         Returns:
             The graph.

@@ -1,4 +1,4 @@
-"""Nets that are trained become nets with few levels, without training again."""
+"""Quantization of trained nets, without training again."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ def _supported() -> list[str]:
 
 
 class PostTrainingQuantization:
-    """Runs a saved net on samples, and quantizes it with the scales that it finds.
+    """Runs a saved net on samples to find scales, and quantizes it with them.
 
     Args:
         executor: runs the net.
         scope: gets its variables; None is the global one.
-        model_dir: where ``save_inference_model`` saved the net.
+        model_dir: directory of the net, written by ``save_inference_model``.
         model_filename: of the program; None is ``__model__``.
         params_filename: of all parameters, if they are in one file.
-        batch_generator: gives batches; these may hold sequences.
-        sample_generator: gives samples instead.
+        batch_generator: yields batches; these may hold sequences.
+        sample_generator: yields single samples instead.
         batch_size: of the batches that samples make.
-        batch_nums: how many batches to look at; None is all.
+        batch_nums: number of batches to use; None for all.
         algo: where scales come from: ``KL`` keeps most of a distribution, ``abs_max`` all of it;
             ``min_max`` leaves the net as it is, with the least and largest values as attributes.
         quantizable_op_type: the operators to quantize.
         is_full_quantize: quantize all operators that are supported.
-        activation_bits: of the levels of inputs.
-        weight_bits: of the levels of weights.
+        activation_bits: bits of the levels of inputs.
+        weight_bits: bits of the levels of weights.
         activation_quantize_type: which quantizers the new net has: ``range_abs_max`` and
             ``moving_average_abs_max`` hold the scales, ``abs_max`` finds its own.
         weight_quantize_type: ``abs_max``, or ``channel_wise_abs_max`` with a scale for each output
@@ -161,7 +161,7 @@ class PostTrainingQuantization:
         model_filename: str | None = None,
         params_filename: str | None = None,
     ) -> None:
-        """Save what :meth:`quantize` made.
+        """Save the net quantized by :meth:`quantize`.
 
         Args:
             save_model_path: the directory.

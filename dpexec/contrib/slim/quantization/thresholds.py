@@ -1,4 +1,4 @@
-"""Where to cut off numbers that are to become levels: what a few outliers are worth."""
+"""Thresholds for quantization, which clip outliers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEVELS = 255
 
 
 def kl_threshold(magnitudes: np.ndarray[Any, Any]) -> float:
-    """The threshold with which levels keep most of a distribution.
+    """The threshold with the least Kullback-Leibler divergence between values and levels.
 
     Its histogram is cut off at one bin after another, what lies beyond is added to the last one,
     and the rest is spread over as many bins as there are levels. The one whose Kullback-Leibler
@@ -57,12 +57,12 @@ def _divergence(counts: np.ndarray[Any, Any], end: int, total: int) -> float:
 
 
 def rate_threshold(values: np.ndarray[Any, Any], rate: float, bins: int = 5000) -> float:
-    """The threshold that all but a part of the magnitudes lie below.
+    """The threshold that a given share of the magnitudes exceeds.
 
     Args:
         values: of both signs.
-        rate: the part.
-        bins: of the histogram that is looked at.
+        rate: the share of magnitudes above the threshold.
+        bins: number of bins of the histogram.
     """
     magnitudes = np.abs(values)
     counts, edges = np.histogram(magnitudes, bins=bins, range=(0, magnitudes.max()))

@@ -1,4 +1,4 @@
-"""``QuantizationTransformPass``: training, or prediction, with weights and inputs on few levels."""
+"""``QuantizationTransformPass``: training or prediction with quantized weights and inputs."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ Function = Callable[[Any], Any]
 
 
 class QuantizationTransformPass:
-    """Puts a quantizer and a dequantizer before what operators with weights read.
+    """Inserts a quantizer and a dequantizer in front of the inputs of operators with weights.
 
-    Gradient operators then read the dequantized values too, and their gradients go to the weights
-    themselves: straight through the rounding.
+    Gradient operators then read the dequantized values, too; their gradients are applied to the
+    original weights, ignoring the rounding (straight-through estimator).
 
     Args:
-        scope: gets scales that are kept from step to step.
-        place: where these lie.
-        weight_bits: of the levels of weights, from 1 to 16.
-        activation_bits: of the levels of other inputs.
-        activation_quantize_type: where scales of other inputs come from: ``abs_max`` is the largest
-            magnitude of a batch, ``range_abs_max`` that of the last batches,
-            ``moving_average_abs_max`` a mean that fades.
+        scope: receives the persistent scales.
+        place: device of the scales.
+        weight_bits: bits of the weights' levels, from 1 to 16.
+        activation_bits: bits of the other inputs' levels.
+        activation_quantize_type: source of the other inputs' scales: ``abs_max`` is the largest
+            magnitude of a batch, ``range_abs_max`` that of the latest batches,
+            ``moving_average_abs_max`` a moving average.
         weight_quantize_type: the same for weights, or ``channel_wise_abs_max``: a scale for each
             output channel of a convolution.
-        window_size: how many batches ``range_abs_max`` looks at.
-        moving_rate: how fast means fade.
-        skip_pattern: operators in name scopes with this part (or one of these) stay as they are.
+        window_size: number of batches for ``range_abs_max``.
+        moving_rate: decay of the moving averages.
+        skip_pattern: text, or list of texts; operators in name scopes that contain one are skipped.
         quantizable_op_type: the operators to quantize, of ``conv2d``, ``depthwise_conv2d``, ``mul``
             and ``matmul``.
-        weight_quantize_func: layers of one's own are not supported.
+        weight_quantize_func: not supported.
         act_quantize_func: not supported.
         weight_preprocess_func: not supported.
         act_preprocess_func: not supported.
-        optimizer_func: of such layers' parameters.
-        executor: that initialises these.
+        optimizer_func: ignored; belongs to the unsupported functions.
+        executor: ignored; belongs to the unsupported functions.
 
     Raises:
         AssertionError: an operator or type is not supported.
-        NotImplementedError: a function of one's own is given.
-        ValueError: there is no such type.
+        NotImplementedError: one of the unsupported functions is given.
+        ValueError: a quantize type is unknown.
     """
 
     _supported_quantizable_op_type: ClassVar = weighted()
@@ -115,7 +115,7 @@ class QuantizationTransformPass:
         """Change a graph.
 
         Args:
-            graph: of a program, for test or with its gradients.
+            graph: graph of a program, for testing or with gradients.
 
         Returns:
             The graph.
@@ -132,7 +132,7 @@ class _Transformation:
 
     Args:
         rules: the pass.
-        graph: what is changed.
+        graph: the graph to change.
     """
 
     def __init__(self, rules: QuantizationTransformPass, graph: IrGraph) -> None:
@@ -185,7 +185,7 @@ class _Transformation:
         return after
 
     def _quantize(self, op: IrOpNode, node: IrVarNode) -> None:
-        """Let an operator read a variable's dequantized levels."""
+        """Make an operator read a variable's dequantized levels."""
         name, rules = node.name(), self.rules
         if name not in self.made:
             is_weight = name in self.weights

@@ -27,7 +27,7 @@ class WeightQuantization:
     """Stores the weights of a saved net as integers, with their scales as attributes.
 
     Args:
-        model_dir: where ``save_inference_model`` saved the net.
+        model_dir: directory of the net, written by ``save_inference_model``.
         model_filename: of the program; None is ``__model__``.
         params_filename: of all parameters, if they are in one file.
     """

@@ -1,1 +1,1 @@
-"""What both kinds of fleet have in common: roles, and what a process asks about its own."""
+"""The base of both kinds of fleet: roles, and queries about them."""

@@ -1,4 +1,4 @@
-"""``Fleet``: what a process asks about itself and the others, and an optimizer for all of them."""
+"""``Fleet``: the roles of a job's processes, and distributed optimizers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Fleet(abc.ABC):
         mode: one of :class:`Mode`.
 
     Attributes:
-        main_program: what this process runs, after ``minimize``.
-        startup_program: what it runs once before.
+        main_program: the program that this process runs; set by ``minimize``.
+        startup_program: the program to run once before it.
     """
 
     main_program: Any
@@ -41,10 +41,10 @@ class Fleet(abc.ABC):
         self._executor = Executor(CPUPlace())
 
     def init(self, role_maker: RoleMakerBase | None = None) -> None:
-        """Find out the role of this process.
+        """Determine the role of this process.
 
         Args:
-            role_maker: tells it.
+            role_maker: object that provides the role.
 
         Raises:
             TypeError: ``role_maker`` is none.
@@ -72,11 +72,11 @@ class Fleet(abc.ABC):
         return self._role_maker.is_first_worker()
 
     def worker_index(self) -> int:
-        """Number of this trainer."""
+        """The number of this trainer."""
         return self._role_maker.worker_index()
 
     def worker_num(self) -> int:
-        """How many trainers there are."""
+        """The number of trainers."""
         return self._role_maker.worker_num()
 
     def is_worker(self) -> bool:
@@ -84,15 +84,15 @@ class Fleet(abc.ABC):
         return self._role_maker.is_worker()
 
     def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
-        """Where trainers listen.
+        """The endpoints of the trainers.
 
         Args:
-            to_string: with commas in between, not as a list.
+            to_string: return a string with commas instead of a list.
         """
         return _joined(self._role_maker.get_trainer_endpoints(), to_string)
 
     def server_num(self) -> int:
-        """How many servers there are."""
+        """The number of servers."""
         return len(self._role_maker.get_pserver_endpoints())
 
     def server_index(self) -> int:
@@ -100,10 +100,10 @@ class Fleet(abc.ABC):
         return self._role_maker.server_index()
 
     def server_endpoints(self, to_string: bool = False) -> list[str] | str:
-        """Where servers listen.
+        """The endpoints of the servers.
 
         Args:
-            to_string: with commas in between, not as a list.
+            to_string: return a string with commas instead of a list.
         """
         return _joined(self._role_maker.get_pserver_endpoints(), to_string)
 
@@ -115,10 +115,10 @@ class Fleet(abc.ABC):
         """The files that this trainer reads: the trainers' parts differ by one at most.
 
         Args:
-            files: of all trainers.
+            files: the files of all trainers.
 
         Raises:
-            TypeError: that is no list.
+            TypeError: ``files`` is no list.
 
         Example: of ``[a, b, c, d, e]`` trainer 0 of 2 reads ``[a, b, c]``, trainer 1 ``[d, e]``.
         """
@@ -141,11 +141,11 @@ class Fleet(abc.ABC):
 
     @abc.abstractmethod
     def init_worker(self) -> None:
-        """Let a trainer meet the servers."""
+        """Connect a trainer to the servers."""
 
     @abc.abstractmethod
     def init_server(self, model_dir: str | None = None) -> None:
-        """Give a server's parameters their first values."""
+        """Initialise a server's parameters."""
 
     @abc.abstractmethod
     def run_server(self) -> None:
@@ -168,13 +168,13 @@ class Fleet(abc.ABC):
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None:
-        """Save what predicts, with the parameters that this process has.
+        """Save the program for prediction, with this process's parameters.
 
         Args:
-            executor: accepted for fluid's sake.
-            dirname: where to.
-            feeded_var_names: what will be fed.
-            target_vars: what will be fetched.
+            executor: ignored; accepted for compatibility.
+            dirname: directory to write to.
+            feeded_var_names: names of the variables to feed.
+            target_vars: variables to fetch.
             main_program: None takes the one that was minimized, as it was before it was divided.
             export_for_deployment: see :func:`dpexec.io.save_inference_model`.
 
@@ -212,7 +212,7 @@ class DistributedOptimizer(abc.ABC):
 
     Args:
         optimizer: updates the parameters.
-        strategy: how to divide.
+        strategy: options for dividing the program.
 
     Raises:
         TypeError: ``optimizer`` is none.

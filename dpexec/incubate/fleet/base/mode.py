@@ -1,4 +1,4 @@
-"""Which kind of fleet it is."""
+"""The kinds of fleet."""
 
 from __future__ import annotations
 

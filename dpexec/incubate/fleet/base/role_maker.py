@@ -1,4 +1,4 @@
-"""What a process is: a trainer or a server, which one, and how many others there are."""
+"""Role makers: whether a process is trainer or server, its number, and the other processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Role:
 
 
 class RoleMakerBase:
-    """The role of this process, and where the others are; made by the classes of this module.
+    """Base class: the role of this process, and the endpoints of all processes.
 
     ``MPISymetricRoleMaker`` and ``GeneralRoleMaker`` of fluid need MPI and gloo, and are not
     supported.
@@ -40,7 +40,7 @@ class RoleMakerBase:
         self._worker_num = 0
 
     def generate_role(self) -> None:
-        """Find out the role, if that is still to be done."""
+        """Determine the role, unless done before."""
         self._role_is_generated = True
 
     def is_worker(self) -> bool:
@@ -131,7 +131,7 @@ _NO_GLOO = (
 
 
 class PaddleCloudRoleMaker(RoleMakerBase):
-    """The role that environment variables tell, as ``dpexec run --trainers N`` sets them.
+    """The role from environment variables, as set by ``dpexec run --trainers N``.
 
     Trainers among themselves: PADDLE_TRAINER_ID (0), PADDLE_TRAINER_ENDPOINTS and
     PADDLE_TRAINING_ROLE (TRAINER). With servers: TRAINING_ROLE (TRAINER or PSERVER),
@@ -147,7 +147,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
         self._is_collective = is_collective
 
     def generate_role(self) -> None:
-        """Read the variables, if that is still to be done.
+        """Read the variables, unless done before.
 
         Raises:
             AssertionError: without servers: the endpoints are not set, or the role is another one.
@@ -196,17 +196,17 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """The role that the script gives, of trainers and servers.
+    """A role given by the script, for jobs with servers.
 
     Args:
         current_id: number among the processes of this role.
         role: ``Role.WORKER`` or ``Role.SERVER``.
-        worker_num: how many trainers there are.
-        server_endpoints: where servers listen.
+        worker_num: number of trainers.
+        server_endpoints: endpoints of the servers.
 
     Raises:
-        TypeError: an argument has another type.
-        ValueError: a number, or a list, that cannot be.
+        TypeError: an argument has the wrong type.
+        ValueError: a number or a list has an invalid value.
     """
 
     def __init__(
@@ -230,15 +230,15 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 
 class UserDefinedCollectiveRoleMaker(RoleMakerBase):
-    """The role that the script gives, of trainers without servers.
+    """A role given by the script, for trainers without servers.
 
     Args:
         current_id: number of this trainer.
-        worker_endpoints: where trainers listen.
+        worker_endpoints: endpoints of the trainers.
 
     Raises:
-        TypeError: an argument has another type.
-        ValueError: a number, or a list, that cannot be.
+        TypeError: an argument has the wrong type.
+        ValueError: a number or a list has an invalid value.
     """
 
     def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:

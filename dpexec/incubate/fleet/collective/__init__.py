@@ -1,4 +1,4 @@
-"""``fleet`` without servers: trainers exchange gradients themselves."""
+"""``fleet`` without servers: trainers exchange gradients directly."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Collective(Fleet):
         self._origin_program: Program | None = None
 
     def init_worker(self) -> None:
-        """Nothing: trainers meet at their first step."""
+        """Do nothing: trainers connect at their first step."""
         _warn("init_worker")
 
     def init_server(self, model_dir: str | None = None) -> None:
-        """Nothing: there are no servers."""
+        """Do nothing: there are no servers."""
         _warn("init_server")
 
     def run_server(self) -> None:
-        """Nothing: there are no servers."""
+        """Do nothing: there are no servers."""
         _warn("run_server")
 
     def stop_worker(self) -> None:
-        """Nothing: trainers part when they end."""
+        """Do nothing: trainers disconnect when they end."""
         _warn("stop_worker")
 
     def distributed_optimizer(
@@ -60,7 +60,7 @@ class Collective(Fleet):
 
         Args:
             optimizer: updates the parameters.
-            strategy: how; None takes the defaults.
+            strategy: options; None takes the defaults.
 
         Raises:
             TypeError: ``optimizer`` is none.
@@ -80,8 +80,8 @@ class Collective(Fleet):
         """Save all persistable variables; those of all trainers are equal.
 
         Args:
-            executor: accepted for fluid's sake.
-            dirname: where to.
+            executor: ignored; accepted for compatibility.
+            dirname: directory to write to.
             main_program: None takes the one that was minimized.
             filename: one file for all; None: a file for each.
 
@@ -112,7 +112,7 @@ class CollectiveOptimizer(DistributedOptimizer):
 
     Args:
         optimizer: updates the parameters.
-        strategy: how; None takes the defaults.
+        strategy: options; None takes the defaults.
 
     Raises:
         TypeError: ``optimizer`` is none.
@@ -131,17 +131,17 @@ class CollectiveOptimizer(DistributedOptimizer):
         """Append backward pass and updates, and set the programs of ``fleet``.
 
         Args:
-            loss: what is minimized.
+            loss: the loss to minimize.
             startup_program: None takes the default startup program.
-            parameter_list: what is updated; None: all that is trainable.
+            parameter_list: parameters to update; None for all trainable ones.
             no_grad_set: variables at which gradients stop.
 
         Returns:
             The operators that update, and pairs of parameter and gradient.
 
         Raises:
-            EnforceNotMet: the strategy asks for what is not supported.
-            ValueError: the strategy does not go with the optimizer.
+            EnforceNotMet: the strategy has unsupported options.
+            ValueError: the strategy and the optimizer are incompatible.
         """
         main, startup = loss.block.program, startup_program or default_startup_program()
         optimizer = self._with_mixed_precision(self._with_recompute(self._optimizer))
@@ -186,7 +186,7 @@ class CollectiveOptimizer(DistributedOptimizer):
             )
 
     def _transpile(self, main: Program, startup: Program) -> None:
-        """Let the program know who trains it."""
+        """Prepare the program for training by several trainers."""
         config = DistributeTranspilerConfig()
         config.mode, config.collective_mode = self._strategy.mode, self._strategy.collective_mode
         endpoints = fleet._role_maker.get_trainer_endpoints()

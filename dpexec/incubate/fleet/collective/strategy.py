@@ -1,4 +1,4 @@
-"""How trainers without servers train: a ``BuildStrategy`` with more fields."""
+"""The strategy of trainers without servers: a ``BuildStrategy`` with more fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _any(name: str, value: Any) -> Any:
 class DistributedStrategy(BuildStrategy):
     """How a program is divided between trainers, compiled and run.
 
-    ``use_local_sgd`` sets the modes; ``use_dist_fc`` is not supported, and refused by ``minimize``.
+    ``use_local_sgd`` sets the modes; ``minimize`` rejects ``use_dist_fc``, which is not supported.
     """
 
     use_local_sgd = Field(False, bool, "Trainers update their own parameters, then take the mean.")

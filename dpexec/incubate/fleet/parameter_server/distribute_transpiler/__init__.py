@@ -56,11 +56,11 @@ class DistributedTranspiler(Fleet):
     # ---- trainers
 
     def init_worker(self) -> None:
-        """Meet the servers.
+        """Connect to the servers.
 
         Raises:
-            RuntimeError: one did not answer within ``FLAGS_rpc_deadline``.
-            ValueError: nothing was minimized.
+            RuntimeError: a server did not answer within ``FLAGS_rpc_deadline``.
+            ValueError: ``minimize`` was not called.
         """
         if self._communicator is not None and self._communicator.is_running():
             warnings.warn("communicator has been initialized, skip", stacklevel=2)
@@ -72,7 +72,7 @@ class DistributedTranspiler(Fleet):
         """Tell the servers that this trainer is done; its programs cannot be run any more.
 
         Raises:
-            ValueError: nothing was minimized.
+            ValueError: ``minimize`` was not called.
         """
         remote = remote_of(_made(self.main_program, "main_program"))
         assert remote is not None
@@ -84,15 +84,15 @@ class DistributedTranspiler(Fleet):
     # ---- servers
 
     def init_server(self, model_dir: str | None = None) -> None:
-        """Give the parameters of this server their first values.
+        """Initialise the parameters of this server.
 
         Args:
-            model_dir: what ``save_persistables`` of a trainer made; the state of optimizers starts
-                anew.
+            model_dir: directory written by a trainer's ``save_persistables``; the state of
+                optimizers starts anew.
 
         Raises:
-            EnforceNotMet: a parameter is missing there.
-            ValueError: there is no such directory, or nothing was minimized.
+            EnforceNotMet: a parameter is missing in the directory.
+            ValueError: there is no such directory, or ``minimize`` was not called.
         """
         self._executor.run(_made(self.startup_program, "startup_program"))
         if model_dir:
@@ -115,8 +115,8 @@ class DistributedTranspiler(Fleet):
         """Serve until all trainers are done.
 
         Raises:
-            RuntimeError: a trainer is gone, or does not answer.
-            ValueError: nothing was minimized.
+            RuntimeError: a trainer has ended unexpectedly, or does not answer.
+            ValueError: ``minimize`` was not called.
         """
         self._executor.run(_made(self.main_program, "main_program"))
 
@@ -131,11 +131,12 @@ class DistributedTranspiler(Fleet):
 
         Args:
             optimizer: updates the parameters, on the servers.
-            strategy: what servers wait for; None: for the gradients of all trainers.
+            strategy: determines what servers wait for; None waits for the gradients of all
+                trainers.
 
         Raises:
-            TypeError: ``strategy`` is none.
-            ValueError: ``optimizer`` is none, or ``init`` was not called.
+            TypeError: ``strategy`` is no strategy.
+            ValueError: ``optimizer`` is no optimizer, or ``init`` was not called.
         """
         if not isinstance(optimizer, Optimizer):
             raise ValueError(f"optimizer must be an instance of Optimizer, not {optimizer!r}")
@@ -144,7 +145,7 @@ class DistributedTranspiler(Fleet):
         return TranspilerOptimizer(optimizer, strategy)
 
     def _transpile(self, strategy: DistributedStrategy, main: Program, startup: Program) -> None:
-        """Make the programs of this process."""
+        """Create the programs of this process."""
         self._origin_program = main.clone()
         config = strategy.get_program_config()
         self._transpiler = DistributeTranspiler(config)
@@ -165,7 +166,7 @@ class DistributedTranspiler(Fleet):
 
     @property
     def _endpoint(self) -> str:
-        """Where this server listens."""
+        """The endpoint of this server."""
         return self._role_maker.get_pserver_endpoints()[self.server_index()]
 
     @contextlib.contextmanager
@@ -180,15 +181,15 @@ class DistributedTranspiler(Fleet):
     ) -> None:
         """Save the parameters; ``init_server`` loads them.
 
-        They are those of this trainer; tables with ``is_distributed=True`` come from the servers.
+        Parameters come from this trainer, tables with ``is_distributed=True`` from the servers.
 
         Args:
-            executor: accepted for fluid's sake.
-            dirname: where to.
+            executor: ignored; accepted for compatibility.
+            dirname: directory to write to.
             main_program: None takes the one of this process.
 
         Raises:
-            TypeError: executor or program are of another type.
+            TypeError: executor or program has the wrong type.
             ValueError: the program was not divided.
         """
         _check(executor, main_program)
@@ -202,7 +203,7 @@ class DistributedTranspiler(Fleet):
 
 @contextlib.contextmanager
 def _tables_here(program: Program | None) -> Iterator[Iterable[str]]:
-    """Have the tables that are on the servers alone, for as long as it takes to save them."""
+    """Temporarily fetch the tables that are only on servers, to save them."""
     remote = None if program is None else remote_of(program)
     values = {} if remote is None else remote.table_values()
     scope = Scope(global_scope())
@@ -236,10 +237,10 @@ class TranspilerOptimizer(DistributedOptimizer):
 
     Args:
         optimizer: updates the parameters, on the servers.
-        strategy: what servers wait for; None: for the gradients of all trainers.
+        strategy: determines what servers wait for; None waits for the gradients of all trainers.
 
     Raises:
-        TypeError: an argument is of another type.
+        TypeError: an argument has the wrong type.
     """
 
     def __init__(
@@ -257,20 +258,20 @@ class TranspilerOptimizer(DistributedOptimizer):
         parameter_list: Iterable[Any] | None = None,
         no_grad_set: Iterable[Any] | None = None,
     ) -> Any:
-        """Append backward pass and updates, and make the programs of this process.
+        """Append backward pass and updates, and create the programs of this process.
 
         Args:
-            loss: what is minimized.
-            scopes: accepted for fluid's sake.
+            loss: the loss to minimize.
+            scopes: ignored; accepted for compatibility.
             startup_program: None takes the default startup program.
-            parameter_list: what is updated; None: all that is trainable.
+            parameter_list: parameters to update; None for all trainable ones.
             no_grad_set: variables at which gradients stop.
 
         Returns:
             The operators that update, and pairs of parameter and gradient.
 
         Raises:
-            TypeError: several losses, or startup programs.
+            TypeError: there are several losses or startup programs.
         """
         for name, given in (("loss", loss), ("startup_program", startup_program)):
             if isinstance(given, list):
@@ -282,7 +283,7 @@ class TranspilerOptimizer(DistributedOptimizer):
 
 
 def _strategy_of(given: Any) -> DistributedStrategy:
-    """The strategy that a configuration of the transpiler says."""
+    """The strategy for a configuration of the transpiler."""
     if given is None:
         return SyncStrategy()
     if isinstance(given, DistributedStrategy):

@@ -1,4 +1,4 @@
-"""Strategies of fleets with parameter servers: what servers wait for, and how trainers run."""
+"""Strategies of fleets with parameter servers: synchronisation of servers, and how trainers run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class DistributedStrategy:
-    """How a program is divided, compiled and run; the subclasses say what servers wait for.
+    """How a program is divided, compiled and run; subclasses define what servers wait for.
 
     With ``CPU_NUM`` replicas of a trainer, it is compiled in Reduce mode for as many threads.
     """
@@ -56,13 +56,13 @@ class DistributedStrategy:
         return self._program_config
 
     def set_program_config(self, config: DistributeTranspilerConfig | Mapping[str, Any]) -> None:
-        """Say how the program is divided; what the strategy stands for stays.
+        """Set how the program is divided; fields that define the strategy keep their values.
 
         Args:
-            config: all fields, or some by name.
+            config: an object with all fields, or a dict with some.
 
         Raises:
-            TypeError: neither.
+            TypeError: ``config`` is neither.
             ValueError: there is no such field.
         """
         self._program_config = _changed(self._program_config, config)
@@ -73,13 +73,13 @@ class DistributedStrategy:
         return self._execute_strategy
 
     def set_execute_strategy(self, config: ExecutionStrategy | Mapping[str, Any]) -> None:
-        """Say how the compiled program is run.
+        """Set how the compiled program is run.
 
         Args:
-            config: all fields, or some by name.
+            config: an object with all fields, or a dict with some.
 
         Raises:
-            TypeError: neither.
+            TypeError: ``config`` is neither.
             ValueError: there is no such field.
         """
         self._execute_strategy = _changed(self._execute_strategy, config)
@@ -89,30 +89,30 @@ class DistributedStrategy:
         return self._build_strategy
 
     def set_build_strategy(self, config: BuildStrategy | Mapping[str, Any]) -> None:
-        """Say how the program is compiled; what the strategy stands for stays.
+        """Set how the program is compiled; fields that define the strategy keep their values.
 
         Args:
-            config: all fields, or some by name.
+            config: an object with all fields, or a dict with some.
 
         Raises:
-            TypeError: neither.
+            TypeError: ``config`` is neither.
             ValueError: there is no such field.
         """
         self._build_strategy = _changed(self._build_strategy, config)
         self._set_what_it_stands_for()
 
     def get_trainer_runtime_config(self) -> TrainerRuntimeConfig:
-        """Options of the trainer's communicator, which have no effect."""
+        """Options of the trainer's communicator; they have no effect."""
         return self._trainer_runtime_config
 
     def set_trainer_runtime_config(self, config: TrainerRuntimeConfig | Mapping[str, Any]) -> None:
         """Accept options of the trainer's communicator.
 
         Args:
-            config: all options, or some by name.
+            config: an object with all options, or a dict with some.
 
         Raises:
-            TypeError: neither.
+            TypeError: ``config`` is neither.
             ValueError: there is no such option.
         """
         known = self._trainer_runtime_config
@@ -126,17 +126,17 @@ class DistributedStrategy:
         warn("TrainerRuntimeConfig has no effect: trainers exchange once a step")
 
     def get_server_runtime_config(self) -> ServerRuntimeConfig:
-        """Numbers of threads of servers, which have no effect."""
+        """Numbers of threads of servers; they have no effect."""
         return self._server_runtime_config
 
     def set_server_runtime_config(self, config: ServerRuntimeConfig | Mapping[str, Any]) -> None:
         """Accept numbers of threads of servers.
 
         Args:
-            config: all fields, or some by name.
+            config: an object with all fields, or a dict with some.
 
         Raises:
-            TypeError: neither.
+            TypeError: ``config`` is neither.
             ValueError: there is no such field.
         """
         self._server_runtime_config = _changed(self._server_runtime_config, config)
@@ -167,22 +167,22 @@ class SyncStrategy(DistributedStrategy):
 
 
 class AsyncStrategy(DistributedStrategy):
-    """Servers wait for nobody."""
+    """Servers apply gradients on arrival, without waiting."""
 
     _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True}
 
 
 class HalfAsyncStrategy(DistributedStrategy):
-    """Servers wait for nobody, and the replicas of a trainer for each other."""
+    """Servers apply gradients on arrival; the replicas of a trainer wait for each other."""
 
     _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True, "half_async": True}
 
 
 class GeoStrategy(DistributedStrategy):
-    """Trainers update parameters themselves, and exchange now and then what has changed.
+    """Trainers update their own parameters, and exchange the changes every few steps.
 
     Args:
-        update_frequency: after how many steps.
+        update_frequency: number of steps between exchanges.
     """
 
     _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True, "geo_sgd_mode": True}
@@ -193,7 +193,7 @@ class GeoStrategy(DistributedStrategy):
 
 
 class StrategyFactory:
-    """Makes strategies."""
+    """Creates strategies."""
 
     @staticmethod
     def create_sync_strategy() -> SyncStrategy:
@@ -202,15 +202,15 @@ class StrategyFactory:
 
     @staticmethod
     def create_half_async_strategy() -> HalfAsyncStrategy:
-        """Servers wait for nobody, and the replicas of a trainer for each other."""
+        """Servers apply gradients on arrival; the replicas of a trainer wait for each other."""
         return HalfAsyncStrategy()
 
     @staticmethod
     def create_async_strategy() -> AsyncStrategy:
-        """Servers wait for nobody."""
+        """Servers apply gradients on arrival, without waiting."""
         return AsyncStrategy()
 
     @staticmethod
     def create_geo_strategy(update_frequency: int = 100) -> GeoStrategy:
-        """Trainers update parameters themselves; see :class:`GeoStrategy`."""
+        """Trainers update their own parameters; see :class:`GeoStrategy`."""
         return GeoStrategy(update_frequency)

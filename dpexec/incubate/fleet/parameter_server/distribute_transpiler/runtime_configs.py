@@ -1,4 +1,4 @@
-"""What fluid's communicators and servers can be tuned with; dpexec exchanges once a step."""
+"""Tuning options of fluid's communicators and servers; dpexec exchanges once per step."""
 
 from __future__ import annotations
 
