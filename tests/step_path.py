@@ -33,7 +33,15 @@ LIGHT = ("#dcebd8", "#cfe3f5", "#f6dfc0", "#e8dcf0", "#f5d9d6", "#d9efee", "#efe
 
 @dataclass
 class Call:
-    """One line: ``depth`` calls are above it, ``times`` like it follow each other."""
+    """One line of the picture.
+
+    Args:
+        depth: number of callers above it.
+        path: the file of the function.
+        name: the function, with its class.
+        line: where the function begins in its file.
+        times: how often it is called in a row.
+    """
 
     depth: int
     path: Path
@@ -48,7 +56,7 @@ class Call:
 
     @property
     def purpose(self) -> str:
-        """The first line of its documentation, or what its file is for."""
+        """The first line of its documentation; "" if it has none."""
         for node in ast.walk(_parsed(self.path)):
             decorated = min(
                 [getattr(node, "lineno", 0)]
