@@ -16,6 +16,8 @@ from dpexec.sklearn.callbacks import (
     ProgressBar,
 )
 from dpexec.sklearn.estimators import Classifier, Regressor
+from dpexec.sklearn.experiment_logs import MLflow, TensorBoard
+from dpexec.sklearn.inputs import SparseRows
 
 __all__ = [
     "Callback",
@@ -23,6 +25,9 @@ __all__ = [
     "Classifier",
     "EarlyStopping",
     "LearningRateSchedule",
+    "MLflow",
     "ProgressBar",
     "Regressor",
+    "SparseRows",
+    "TensorBoard",
 ]

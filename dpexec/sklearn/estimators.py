@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from dask.base import is_dask_collection
@@ -21,14 +21,11 @@ from dpexec.sklearn import lazily
 from dpexec.sklearn.callbacks import Callback
 from dpexec.sklearn.fitting import NetEstimator
 from dpexec.sklearn.heads import PROBABILITIES, VALUES
-
-if TYPE_CHECKING:
-    pass
+from dpexec.sklearn.inputs import Sparse
 
 __all__ = ["Classifier", "Regressor"]
 
 Array = np.ndarray[Any, Any]
-_AT_ONCE = 1024  # samples of a batch of predictions
 
 
 class Classifier(ClassifierMixin, NetEstimator):
@@ -68,6 +65,7 @@ class Classifier(ClassifierMixin, NetEstimator):
         scheduler: Any = None,
         validation_fraction: float = 0.0,
         shuffle: bool = True,
+        sparse: Sparse = "dense",
         class_weight: Any = None,
         callbacks: Sequence[Callback] | None = None,
         random_state: Any = None,
@@ -77,8 +75,8 @@ class Classifier(ClassifierMixin, NetEstimator):
         super().__init__(
             net, optimizer=optimizer, learning_rate=learning_rate, batch_size=batch_size,
             epochs=epochs, devices=devices, scheduler=scheduler,
-            validation_fraction=validation_fraction, shuffle=shuffle, callbacks=callbacks,
-            random_state=random_state, warm_start=warm_start, verbose=verbose,
+            validation_fraction=validation_fraction, shuffle=shuffle, sparse=sparse,
+            callbacks=callbacks, random_state=random_state, warm_start=warm_start, verbose=verbose,
         )  # fmt: skip
         self.class_weight = class_weight
 
@@ -122,20 +120,21 @@ class Classifier(ClassifierMixin, NetEstimator):
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class, ``(samples, classes)``; lazily for a Dask collection."""
         if lazily.is_lazy(X):
-            check_is_fitted(self)
-            return lazily.predicted(self, "predict_proba", X, np.dtype(np.float64))
+            width = len(self._fitted_classes())
+            return lazily.predicted(self, "predict_proba", X, np.dtype(np.float64), width)
         found = self._found(X).astype(np.float64)
         return found / found.sum(axis=1, keepdims=True)  # so that they add up in float64, too
 
     def predict(self, X: Any) -> Any:
         """The most probable label of each sample; lazily for a Dask collection."""
+        classes = self._fitted_classes()
         if lazily.is_lazy(X):
-            check_is_fitted(self)
-            return lazily.predicted(self, "predict", X, self.classes_.dtype)
-        numbers = self.predict_proba(X).argmax(
-            axis=1
-        )  # first, as it checks whether there are classes
-        return self.classes_[numbers]
+            return lazily.predicted(self, "predict", X, classes.dtype)
+        return classes[self.predict_proba(X).argmax(axis=1)]
+
+    def _fitted_classes(self) -> Array:
+        check_is_fitted(self)
+        return self.classes_
 
     def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:
         if is_dask_collection(y):
@@ -162,8 +161,8 @@ class Classifier(ClassifierMixin, NetEstimator):
 
     def _lazy_weights(self, sample_weight: Any, target: Any) -> Any:
         if self.class_weight is not None:
-            raise ValueError(
-                "class_weight is for arrays; for Dask collections give sample_weight instead"
+            sample_weight = lazily.weighted_by_class(
+                sample_weight, target, self.class_weight, self.classes_
             )
         return super()._lazy_weights(sample_weight, target)
 
@@ -172,9 +171,6 @@ class Classifier(ClassifierMixin, NetEstimator):
         losses = -np.log(np.maximum(chosen, np.finfo(np.float32).tiny))
         right = found.argmax(axis=1) == target[:, 0]
         return float(np.average(losses, weights=weight)), float(np.average(right, weights=weight))
-
-    def _width(self, method: str) -> int:
-        return len(self.classes_) if method == "predict_proba" else 0
 
 
 class Regressor(RegressorMixin, NetEstimator):
@@ -225,7 +221,8 @@ class Regressor(RegressorMixin, NetEstimator):
         """The predicted targets, in the shape of the training ones; lazy for a Dask collection."""
         if lazily.is_lazy(X):
             check_is_fitted(self)
-            return lazily.predicted(self, "predict", X, np.dtype(np.float64))
+            width = 0 if self._flat else self.network_.spec.outputs
+            return lazily.predicted(self, "predict", X, np.dtype(np.float64), width)
         found = self._found(X).astype(np.float64)  # as scikit-learn's regressors do
         return found[:, 0] if self._flat else found
 
@@ -241,6 +238,3 @@ class Regressor(RegressorMixin, NetEstimator):
         return float(np.average(losses, weights=weight)), float(
             r2_score(target, found, sample_weight=weight)
         )
-
-    def _width(self, method: str) -> int:
-        return 0 if self._flat else self.network_.spec.outputs

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import dask
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
@@ -25,6 +27,7 @@ from dpexec.sklearn.inputs import (
     LABEL,
     SOLE,
     WEIGHT,
+    Sparse,
     batches,
     fed,
     has_names,
@@ -62,6 +65,8 @@ class NetEstimator(BaseEstimator, ABC):
             current client; None follows ``dask.config``. A Client cannot be cloned or pickled.
         validation_fraction: share of the samples held out to evaluate each epoch.
         shuffle: draw a new order of the samples for each epoch.
+        sparse: ``"dense"`` gives the net sparse matrices as dense variables, a batch at a time;
+            ``"rows"`` gives it :class:`SparseRows`, for matrices with many columns.
         callbacks: see :class:`dpexec.sklearn.Callback`.
         random_state: seed of initial parameters, order, dropout and the choice of validation
             samples.
@@ -85,6 +90,7 @@ class NetEstimator(BaseEstimator, ABC):
         scheduler: Any = None,
         validation_fraction: float = 0.0,
         shuffle: bool = True,
+        sparse: Sparse = "dense",
         callbacks: Sequence[Callback] | None = None,
         random_state: Any = None,
         warm_start: bool = False,
@@ -99,6 +105,7 @@ class NetEstimator(BaseEstimator, ABC):
         self.scheduler = scheduler
         self.validation_fraction = validation_fraction
         self.shuffle = shuffle
+        self.sparse = sparse
         self.callbacks = callbacks
         self.random_state = random_state
         self.warm_start = warm_start
@@ -122,6 +129,36 @@ class NetEstimator(BaseEstimator, ABC):
         """The training program; notebooks draw it."""
         check_is_fitted(self)
         return self.network_.main
+
+    def report(self, X: Any, y: Any, path: str | None = None, steps: int = 5) -> Any:
+        """Record training steps, and return all views of them: graph, timeline, memory, advice.
+
+        A copy of the estimator makes the steps, so training is not affected.
+
+        Args:
+            X: samples as for ``fit``, but no Dask collection; the first ones are used.
+            y: their targets.
+            path: where to write the page, such as ``report.html``; None for nowhere.
+            steps: number of recorded steps; the first one compiles.
+
+        Returns:
+            A :class:`dpexec.viz.Report`; notebooks show it.
+
+        Raises:
+            NotFittedError: the estimator was not fitted.
+            TypeError: X is a Dask collection.
+        """
+        check_is_fitted(self)
+        if lazily.is_lazy(X) or lazily.is_lazy(y):
+            raise TypeError("report takes arrays; give it a few rows, such as X.partitions[0]")
+        inputs, y = self._checked(X, y, first=False)
+        with self._restored_on_error():
+            target, _ = self._outputs_of(y, getattr(self, "classes_", None))
+        count = len(target)
+        feeds = {**inputs, LABEL: target, WEIGHT: np.ones((count, 1), np.float32)}
+        rows = np.arange(steps * self.batch_size) % count
+        parts = [rows[part] for part in batches(len(rows), self.batch_size)]
+        return self.network_.report([fed(feeds, self.network_.spec.fed, p) for p in parts], path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -204,10 +241,12 @@ class NetEstimator(BaseEstimator, ABC):
             raise ValueError(
                 f"validation_fraction must be from 0 to below 1, but is {self.validation_fraction}"
             )
+        if self.sparse not in ("dense", "rows"):
+            raise ValueError(f"sparse must be 'dense' or 'rows', but is {self.sparse!r}")
 
     def _begin(self, inputs: Mapping[str, Any], outputs: int, random: Any, fresh: bool) -> None:
         """Create the network, or check that the existing one accepts such samples."""
-        specs, seed = specs_of(inputs), int(random.randint(1, 2**31 - 1))
+        specs, seed = specs_of(inputs, self.sparse), int(random.randint(1, 2**31 - 1))
         if not fresh:
             had = self.network_.spec
             if (had.inputs, had.outputs) != (specs, outputs):
@@ -256,16 +295,14 @@ class NetEstimator(BaseEstimator, ABC):
     def _judged(self, found: Array, target: Array, weight: Array) -> tuple[float, float]:
         """Loss and score of predictions."""
 
-    @abstractmethod
-    def _width(self, method: str) -> int:
-        """The number of columns of a method's result; 0 if it is not a matrix."""
-
     def _run(self, epoch: Callable[[int], dict[str, float]], epochs: int) -> None:
         """Run epochs until a callback ends them."""
         watching = [*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])]
-        for callback in watching:
-            callback.on_fit_begin(self)
+        begun: list[Callback] = []
         try:
+            for callback in watching:
+                callback.on_fit_begin(self)
+                begun.append(callback)
             for number in range(len(self.history_), len(self.history_) + epochs):
                 for callback in watching:
                     callback.on_epoch_begin(self, number)
@@ -278,15 +315,13 @@ class NetEstimator(BaseEstimator, ABC):
                 if any(ends):
                     break
         finally:
-            for callback in watching:
+            for callback in begun:
                 callback.on_fit_end(self)
 
     def _fit_collections(
         self, X: Any, y: Any, sample_weight: Any, epochs: int, fresh: bool, classes: Array | None
     ) -> Self:
         """Fit to Dask collections without moving their partitions here."""
-        if self.validation_fraction:
-            raise ValueError("validation_fraction is for arrays; X is a Dask collection")
         with self._restored_on_error():
             inputs, y = lazily.inputs_of(X), lazily.array_of(y)
             target, outputs = self._outputs_of(y, classes)
@@ -294,16 +329,40 @@ class NetEstimator(BaseEstimator, ABC):
             self._begin(inputs, outputs, check_random_state(self.random_state), fresh)
             if not has_names(X):
                 self.n_features_in_ = inputs[SOLE].shape[1]
-        feeds = {**inputs, LABEL: target, WEIGHT: weights}
         seed = self.network_.spec.seed
+        train: Mapping[str, Any] = {**inputs, LABEL: target, WEIGHT: weights}
+        held: Mapping[str, Any] = {}
+        if self.validation_fraction:
+            train, held = lazily.divided(train, self.validation_fraction, seed, self.scheduler)
 
         def epoch(number: int) -> dict[str, float]:
-            return {"loss": self.network_.train_on(
-                feeds, number, batch_size=self.batch_size, shuffle=self.shuffle, seed=seed
-            )}  # fmt: skip
+            loss = self.network_.train_on(
+                train, number, batch_size=self.batch_size, shuffle=self.shuffle, seed=seed
+            )
+            return {"loss": loss, **self._measured_lazily(held)}
 
         self._run(epoch, epochs)
         return self
+
+    def _measured_lazily(self, held: Mapping[str, Any]) -> dict[str, float]:
+        """Loss and score of the validation rows of collections, if there are any."""
+        if not held:
+            return {}
+        inputs = {name: held[name] for name in self.network_.spec.inputs}
+        X = inputs if list(inputs) != [SOLE] else inputs[SOLE]
+        outputs = self.network_.spec.outputs
+        found = lazily.predicted(self, "_found", X, np.dtype(np.float32), outputs)
+        loss, score = self._judged(*dask.compute(
+            found, held[LABEL], held[WEIGHT][:, 0], scheduler=self.scheduler
+        ))  # fmt: skip
+        return {"valid_loss": loss, "valid_score": score}
+
+    def _predicting(self) -> Self:
+        """A copy that predicts, without what cannot be pickled or is not needed for that."""
+        found = copy.copy(self)
+        found.callbacks, found.scheduler, found.history_ = None, None, []
+        found.network_ = self.network_.alone()
+        return found
 
     def _predicted(self, inputs: Mapping[str, Any], rows: Array) -> Array:
         """The net's predictions for samples given by index, a batch at a time.

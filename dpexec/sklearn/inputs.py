@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from dask.base import is_dask_collection
+from scipy.sparse import csr_array
 
 import dpexec as fluid
 
@@ -17,6 +18,8 @@ __all__ = [
     "SOLE",
     "WEIGHT",
     "InputSpec",
+    "Sparse",
+    "SparseRows",
     "batches",
     "fed",
     "has_names",
@@ -29,6 +32,41 @@ SOLE, LABEL, WEIGHT = "x", "label", "sample_weight"
 """Names of variables: of an X that is one array, of the target, and of the weights."""
 
 Rows = np.ndarray[Any, Any] | slice
+Sparse = Literal["dense", "rows"]
+"""How a net gets sparse matrices: as dense variables, or as :class:`SparseRows`."""
+
+_VALUES = ".values"  # after the name of an input: its variable with the values of sparse rows
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A sparse matrix in a net: for each sample, the columns that are not 0 and their values.
+
+    Args:
+        columns: column numbers, sequences of int64 ``(entries, 1)``.
+        values: values of these entries, sequences of float32 ``(entries, 1)``.
+        width: number of columns of the matrix.
+    """
+
+    columns: Any
+    values: Any
+    width: int
+
+    def product(self, size: int, param_attr: Any = None) -> Any:
+        """The product with a trained matrix ``(width, size)``, ``(samples, size)``.
+
+        A step reads and updates only those rows of the trained matrix whose columns occur in its
+        samples, so the matrix may be large.
+
+        Args:
+            size: number of columns of the product.
+            param_attr: name, initializer and regularizer of the trained matrix.
+        """
+        rows = fluid.layers.embedding(
+            self.columns, [self.width, size], is_sparse=True, param_attr=param_attr
+        )
+        weighted = fluid.layers.elementwise_mul(rows, self.values, axis=0)
+        return fluid.layers.sequence_pool(weighted, "sum")
 
 
 @dataclass(frozen=True)
@@ -39,14 +77,20 @@ class InputSpec:
         shape: shape of a sample; for sequences, of one row.
         dtype: ``float32`` or ``int64``.
         sequences: whether a sample is a sequence of rows, of any length.
+        sparse: whether a sample is a row of a sparse matrix with ``shape[0]`` columns.
     """
 
     shape: tuple[int, ...]
     dtype: str
     sequences: bool = False
+    sparse: bool = False
 
     def variable(self, name: str) -> Any:
-        """Declare the input in the program that is being built."""
+        """Declare the input in the program that is being built; sparse rows take two variables."""
+        if self.sparse:
+            columns = fluid.data(name, [None, 1], "int64", 1)
+            values = fluid.data(name + _VALUES, [None, 1], "float32", 1)
+            return SparseRows(columns, values, self.shape[0])
         return fluid.data(name, [None, *self.shape], self.dtype, int(self.sequences))
 
 
@@ -58,8 +102,8 @@ def has_names(X: Any) -> bool:
 def inputs_of(X: Mapping[str, Any]) -> dict[str, Any]:
     """Several inputs: floats become float32, integers and booleans int64.
 
-    A list holds sequences: an array of ids or of rows for each sample. Everything else is an array
-    with a row for each sample.
+    A list holds sequences: an array of ids or of rows for each sample. Sparse matrices stay sparse.
+    Everything else is an array with a row for each sample.
 
     Raises:
         ValueError: there are no inputs, or their numbers of samples differ.
@@ -80,11 +124,19 @@ def inputs_of(X: Mapping[str, Any]) -> dict[str, Any]:
 def _input(name: str, value: Any) -> Any:
     if is_dask_collection(value):
         return value
+    if hasattr(value, "toarray"):
+        return _csr(name, value)
     if not isinstance(value, list):
         return _numbers(name, value)
     if any(np.ndim(sequence) == 0 for sequence in value):
         raise TypeError(f"input {name!r} is a list, so it must hold a sequence for each sample")
     return [_numbers(name, sequence) for sequence in value]
+
+
+def _csr(name: str, value: Any) -> Any:
+    if np.dtype(value.dtype).kind not in "iubf":
+        raise TypeError(f"input {name!r} must hold numbers, but has elements of {value.dtype}")
+    return csr_array(value).astype(np.float32)
 
 
 def _numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
@@ -104,15 +156,22 @@ def row_count(value: Any) -> int | None:
     return int(rows) if isinstance(rows, int | np.integer | float) and rows == rows else None
 
 
-def specs_of(inputs: Mapping[str, Any]) -> dict[str, InputSpec]:
-    """The declarations of inputs."""
-    return {name: _spec(value) for name, value in inputs.items()}
+def specs_of(inputs: Mapping[str, Any], sparse: Sparse = "dense") -> dict[str, InputSpec]:
+    """The declarations of inputs.
+
+    Args:
+        inputs: inputs by name.
+        sparse: how the net gets those that are sparse matrices.
+    """
+    return {name: _spec(value, sparse) for name, value in inputs.items()}
 
 
-def _spec(value: Any) -> InputSpec:
+def _spec(value: Any, sparse: Sparse) -> InputSpec:
     if isinstance(value, list):
         first = value[0]
         return InputSpec(first.shape[1:] or (1,), first.dtype.name, sequences=True)
+    if hasattr(value, "toarray"):
+        return InputSpec((value.shape[1],), "float32", sparse=sparse == "rows")
     if is_dask_collection(value) and not hasattr(value, "dtype"):  # a dataframe
         return InputSpec((len(value.columns),), "float32")
     dtype = "int64" if np.dtype(value.dtype).kind in "iub" else "float32"
@@ -123,11 +182,31 @@ def fed(inputs: Mapping[str, Any], specs: Mapping[str, InputSpec], rows: Rows) -
     """The feeds of some samples.
 
     Args:
-        inputs: inputs of all samples; sparse matrices become dense, a batch at a time.
+        inputs: inputs of all samples; sparse matrices become dense, a batch at a time, unless they
+            are fed as sparse rows.
         specs: declarations of the inputs.
         rows: indices of the samples, or a range.
     """
-    return {name: _fed(inputs[name], spec, rows) for name, spec in specs.items()}
+    found: dict[str, Any] = {}
+    for name, spec in specs.items():
+        if spec.sparse:
+            found[name], found[name + _VALUES] = _sparse_rows(inputs[name], rows)
+        else:
+            found[name] = _fed(inputs[name], spec, rows)
+    return found
+
+
+def _sparse_rows(value: Any, rows: Rows) -> tuple[Any, Any]:
+    """Columns and values of some rows of a matrix; a row's entries in the order of columns."""
+    taken = csr_array(value)[rows]
+    taken.sum_duplicates()  # sorts the entries, too
+    lengths = [np.diff(taken.indptr).tolist()]
+    columns, values = taken.indices.astype(np.int64), taken.data.astype(np.float32)
+    place = fluid.CPUPlace()
+    return (
+        fluid.create_lod_tensor(columns.reshape(-1, 1), lengths, place),
+        fluid.create_lod_tensor(values.reshape(-1, 1), lengths, place),
+    )
 
 
 def _fed(value: Any, spec: InputSpec, rows: Rows) -> Any:

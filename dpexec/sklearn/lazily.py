@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
 import dask
+import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection
+from dask.base import is_dask_collection, tokenize
 
 from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, has_names
 
-__all__ = ["array_of", "inputs_of", "is_lazy", "numbers_of", "predicted", "unique", "weights"]
+__all__ = [
+    "array_of",
+    "divided",
+    "inputs_of",
+    "is_lazy",
+    "numbers_of",
+    "predicted",
+    "unique",
+    "weighted_by_class",
+    "weights",
+]
 
 _KEPT = 4  # fitted estimators that a process keeps for the next block
 
@@ -45,12 +58,13 @@ def inputs_of(X: Any) -> dict[str, Any]:
         TypeError: an input is no collection, or has a reserved name.
     """
     if not has_names(X):
-        return {SOLE: _rows(array_of(X)).astype(np.float32)}
+        return {SOLE: _numbers(SOLE, _rows(array_of(X)), np.float32)}
     if names := {LABEL, WEIGHT} & X.keys():
         raise TypeError(f"{names.pop()!r} cannot be the name of an input")
     arrays = {name: _rows(array_of(value)) for name, value in X.items()}
     return {
-        k: a.astype(np.int64 if a.dtype.kind in "iub" else np.float32) for k, a in arrays.items()
+        name: _numbers(name, a, np.int64 if a.dtype.kind in "iub" else np.float32)
+        for name, a in arrays.items()
     }
 
 
@@ -58,10 +72,35 @@ def _rows(array: Any) -> Any:
     return array.rechunk(dict.fromkeys(range(1, array.ndim), -1)) if array.ndim > 1 else array
 
 
+def _numbers(name: str, array: Any, dtype: Any) -> Any:
+    shape = array.chunks[0], *((size,) for size in array.shape[1:])
+    return array.map_blocks(
+        _checked, name=f"checked-{tokenize(array, dtype)}", what=name, kind=np.dtype(dtype),
+        chunks=shape, meta=np.empty((0,) * array.ndim, dtype),
+    )  # fmt: skip
+
+
+def _checked(block: Any, what: str, kind: np.dtype[Any]) -> Any:
+    """A block as a dense array of numbers.
+
+    Raises:
+        ValueError: it has a value that is not finite, or is no number.
+    """
+    dense = block.toarray() if hasattr(block, "toarray") else np.asarray(block)
+    found = dense.astype(kind, copy=False)
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        problem = "NaN" if np.isnan(found).any() else "infinity"
+        raise ValueError(f"Input {'X' if what == SOLE else what} contains {problem}.")
+    return found
+
+
 def unique(y: Any) -> np.ndarray[Any, Any]:
     """The distinct labels of a Dask array, sorted."""
     found = [dask.delayed(np.unique)(block) for block in y.to_delayed().ravel()]
-    return np.unique(np.concatenate(dask.compute(*found)))
+    labels = np.unique(np.concatenate(dask.compute(*found)))
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError("Input y contains NaN.")
+    return labels
 
 
 def numbers_of(y: Any, classes: np.ndarray[Any, Any]) -> Any:
@@ -92,6 +131,73 @@ def weights(sample_weight: Any, target: Any) -> Any:
     return (given / mean).map_blocks(_column, dtype=np.float32, **_as_column(given))
 
 
+def weighted_by_class(
+    sample_weight: Any, numbers: Any, class_weight: Any, classes: np.ndarray[Any, Any]
+) -> Any:
+    """Weights of samples times the weights of their classes, a Dask array ``(samples,)``.
+
+    Args:
+        sample_weight: a collection; None if all samples have the same weight.
+        numbers: the index of each sample's class, ``(samples, 1)``.
+        class_weight: ``"balanced"``, or a dict from label to weight; labels that it lacks have 1.
+        classes: the labels.
+    """
+    if class_weight == "balanced":
+        counts = [dask.delayed(_count)(b, len(classes)) for b in numbers.to_delayed().ravel()]
+        total = np.sum(dask.compute(*counts), axis=0)
+        of_class = total.sum() / (len(classes) * np.maximum(total, 1))
+    else:
+        of_class = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
+    found = numbers[:, 0].map_blocks(_taken, of_class, dtype=np.float64)
+    return found if sample_weight is None else found * array_of(sample_weight)
+
+
+def _count(numbers: Any, classes: int) -> Any:
+    return np.bincount(np.ravel(numbers), minlength=classes)
+
+
+def _taken(numbers: Any, values: Any) -> Any:
+    return values[numbers]
+
+
+def divided(
+    arrays: Mapping[str, Any], fraction: float, seed: int, scheduler: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rows to train on, and rows for validation, which are computed now and kept by Dask.
+
+    They are drawn in each block from ``seed`` and the number of the block.
+
+    Raises:
+        ValueError: no block has enough rows for a validation sample.
+    """
+    parts = [
+        {name: _some(array, fraction, seed, held) for name, array in arrays.items()}
+        for held in (False, True)
+    ]
+    train, held = parts
+    (held,) = dask.persist(held, scheduler=scheduler)
+    sizes = [dask.delayed(len)(block) for block in held[LABEL].to_delayed().ravel()]
+    if not any(dask.compute(*sizes, scheduler=scheduler)):
+        raise ValueError(f"validation_fraction={fraction} of every partition is less than a row")
+    return train, held
+
+
+def _some(array: Any, fraction: float, seed: int, held: bool) -> Any:
+    unknown = (np.nan,) * array.numblocks[0]
+    return array.map_blocks(
+        _drawn, fraction=fraction, seed=seed, held=held, chunks=(unknown, *array.chunks[1:]),
+        meta=array._meta,
+    )  # fmt: skip
+
+
+def _drawn(
+    block: Any, fraction: float, seed: int, held: bool, block_id: tuple[int, ...] = (0,)
+) -> Any:
+    order = np.random.default_rng([seed, block_id[0]]).permutation(len(block))
+    count = int(fraction * len(block))
+    return block[np.sort(order[:count] if held else order[count:])]
+
+
 def _ones(block: Any) -> Any:
     return np.ones((len(block), 1), np.float32)
 
@@ -100,27 +206,35 @@ def _column(block: Any) -> Any:
     return np.reshape(block, (-1, 1))
 
 
-def predicted(estimator: Any, method: str, X: Any, dtype: np.dtype[Any]) -> Any:
-    """An estimator's predictions for a collection: a Dask array, or a series for a dataframe.
+def predicted(estimator: Any, method: str, X: Any, dtype: np.dtype[Any], width: int = 0) -> Any:
+    """An estimator's predictions for collections: a Dask array.
 
     Args:
         estimator: the estimator; sent to each worker once.
-        method: ``predict`` or ``predict_proba``.
-        X: the collection.
+        method: the method that predicts.
+        X: a collection, or a dictionary of collections with the same partitions.
         dtype: type of the results.
+        width: number of columns of the results; 0 for one number per sample.
 
     Raises:
-        TypeError: X is a dictionary of collections.
+        ValueError: the collections of a dictionary have different partitions.
     """
-    if has_names(X):
-        raise TypeError(f"{method} takes one Dask collection, or a dictionary of arrays")
-    rows = _rows(array_of(X))
-    axes, width = list(range(1, rows.ndim)), estimator._width(method)
-    shape: dict[str, Any] = {"drop_axis": axes, "meta": np.empty((0, 0) if width else 0, dtype)}
-    if width:
-        shape |= {"new_axis": [1], "chunks": (rows.chunks[0], (width,))}
-    fitted = dask.delayed(_Fitted(estimator))
-    return rows.map_blocks(_apply, fitted=fitted, method=method, **shape)
+    names = list(X) if has_names(X) else None
+    arrays = [_rows(array_of(value)) for value in (X.values() if has_names(X) else [X])]
+    if len({array.numblocks[0] for array in arrays}) > 1:
+        counts = dict(zip(names or [], (array.numblocks[0] for array in arrays), strict=True))
+        raise ValueError(f"collections must have the same partitions, but they have {counts}")
+    axis = itertools.count(2)  # of all arrays; 0 are the rows, and 1 the columns of the results
+    blocks = [
+        part for array in arrays
+        for part in (array, (0, *(next(axis) for _ in array.shape[1:])))
+    ]  # fmt: skip
+    return da.blockwise(
+        _apply, (0, 1) if width else (0,), *blocks,
+        names=names, fitted=dask.delayed(_Fitted(estimator)), method=method,
+        new_axes={1: width} if width else None, concatenate=True, align_arrays=False,
+        meta=np.empty((0, 0) if width else 0, dtype),
+    )  # fmt: skip
 
 
 class _Fitted:
@@ -131,7 +245,7 @@ class _Fitted:
     """
 
     def __init__(self, estimator: Any) -> None:
-        self._pickled = cloudpickle.dumps(estimator)
+        self._pickled = cloudpickle.dumps(estimator._predicting())
 
     @functools.cached_property
     def estimator(self) -> Any:
@@ -149,5 +263,19 @@ def _fitted(pickled: bytes) -> _Fitted:
     return made
 
 
-def _apply(block: Any, fitted: _Fitted, method: str) -> Any:
-    return getattr(fitted.estimator, method)(block)
+def _apply(*blocks: Any, names: list[str] | None, fitted: _Fitted, method: str) -> Any:
+    """Predictions for a block of rows; none for an empty one, which scikit-learn would refuse."""
+    X = blocks[0] if names is None else dict(zip(names, blocks, strict=True))
+    call = getattr(fitted.estimator, method)
+    return call(X) if len(blocks[0]) else _none_like(call, X)
+
+
+def _none_like(call: Callable[[Any], Any], X: Any) -> Any:
+    """No predictions, in the shape and type of others: those of a row of zeros, without it."""
+    if isinstance(X, dict):
+        return call({name: _zeros(value) for name, value in X.items()})[:0]
+    return call(_zeros(X))[:0]
+
+
+def _zeros(block: Any) -> Any:
+    return np.zeros((1, *np.shape(block)[1:]), block.dtype)

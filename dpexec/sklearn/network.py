@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import pickle
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import cloudpickle
 import numpy as np
 from distributed import get_client
 
 import dpexec as fluid
 from dpexec.sklearn.heads import Head
 from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, InputSpec
+from dpexec.viz.report import report
 
 __all__ = ["Network", "NetworkSpec", "three_layers"]
 
@@ -105,11 +108,19 @@ class Network:
     @functools.cached_property
     def program(self) -> Any:
         """The compiled training program; created when needed, since workers only predict."""
-        scheduler = self.spec.scheduler
-        if self.spec.devices == 1 and scheduler is None:
+        if self.spec.devices == 1 and self.spec.scheduler is None:
             return self.main
-        execution = fluid.ExecutionStrategy()
+        return self._compiled()
+
+    def _compiled(self, trace: bool = False) -> Any:
+        """The training program, replicated.
+
+        Args:
+            trace: record the steps.
+        """
+        scheduler, execution = self.spec.scheduler, fluid.ExecutionStrategy()
         execution.scheduler = get_client() if scheduler == "distributed" else scheduler
+        execution.trace = trace
         return fluid.CompiledProgram(self.main).with_data_parallel(
             self.loss.name, exec_strategy=execution, places=fluid.cpu_places(self.spec.devices)
         )
@@ -121,6 +132,29 @@ class Network:
                 self.program, feed=dict(feed), fetch_list=[self.total], return_numpy=False
             )
         return total
+
+    def report(self, feeds: Iterable[Mapping[str, Any]], path: str | None) -> Any:
+        """Record steps of a copy of the network, and show all views of them.
+
+        Args:
+            feeds: feeds of the steps.
+            path: where to write the page; None for nowhere.
+        """
+        twin = pickle.loads(cloudpickle.dumps(self.alone()))
+        twin.spec = self.spec
+        compiled = twin._compiled(trace=True)
+        with fluid.scope_guard(twin.scope):
+            for feed in feeds:
+                twin.exe.run(compiled, feed=dict(feed), fetch_list=[twin.total])
+        return report(compiled, path)
+
+    def alone(self) -> Network:
+        """The same network with the same variables, on one device of this process."""
+        found = Network.__new__(Network)
+        found.__dict__.update(self.__dict__)
+        found.__dict__.pop("program", None)
+        found.spec = replace(self.spec, devices=1, scheduler=None)
+        return found
 
     def train_on(self, collections: Mapping[str, Any], epoch: int, **options: Any) -> float:
         """Run an epoch over Dask collections; returns the mean loss of its last step.

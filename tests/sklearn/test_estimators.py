@@ -3,10 +3,7 @@
 import functools
 import pickle
 
-import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -180,6 +177,56 @@ def test_sparse_rows_are_rows():
     np.testing.assert_array_equal(thin.predict_proba(sparse.csr_array(X)), dense.predict_proba(X))
 
 
+def product(words, outputs):
+    return words.product(outputs)
+
+
+def test_sparse_rows_read_what_they_need():
+    random = np.random.default_rng(0)
+    X = sparse.random_array((300, 5000), density=0.002, rng=random, format="csr")
+    y = np.asarray(X[:, :2500].sum(axis=1) > X[:, 2500:].sum(axis=1)).astype(int)
+    thin = {"words": X}
+    found = Classifier(product, sparse="rows", epochs=40, learning_rate=0.05, random_state=0)
+    found.fit(thin, y)
+    assert found.score(thin, y) > 0.95
+    empty = sparse.csr_array((1, 5000))
+    np.testing.assert_array_equal(found.predict_proba({"words": empty}), [[0.5, 0.5]])
+    (table,) = [v for v in found.graph.list_vars() if v.shape == (5000, 2) and v.persistable][:1]
+    before = found.network_.state()[table.name]
+    found.set_params(optimizer="sgd", warm_start=True)
+    with pytest.raises(ValueError, match="sparse must be 'dense' or 'rows', but is 'thin'"):
+        found.set_params(sparse="thin").fit(thin, y)
+    np.testing.assert_array_equal(found.network_.state()[table.name], before)
+
+
+def test_sparse_rows_multiply_as_matrices_do():
+    random = np.random.default_rng(1)
+    X = sparse.random_array((50, 30), density=0.2, rng=random, format="coo", dtype=np.float32)
+    y = random.normal(size=50)
+
+    def dense(x, outputs):
+        return layers.fc(x, outputs, bias_attr=False)
+
+    def thin(x, outputs):
+        return x.product(outputs)
+
+    given = {"optimizer": "sgd", "learning_rate": 0.1, "epochs": 3, "random_state": 0}
+    one = Regressor(dense, **given, sparse="dense").fit(X, y)
+    two = Regressor(thin, **given, sparse="rows").fit(X, y)
+    np.testing.assert_allclose(two.predict(X), one.predict(X), rtol=1e-4, atol=1e-5)
+
+
+def test_reports_leave_the_estimator_as_it_is(tmp_path):
+    found = fitted(devices=2)
+    X, y = digits()
+    before = found.network_.state()
+    report = found.report(X[:100], y[:100], str(tmp_path / "report.html"))
+    assert any("Timeline" in repr(view) for view in report.views)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    for name, value in found.network_.state().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
 def test_several_targets():
     X, y = make_regression(300, 5, n_targets=2, random_state=0)
     y /= y.std(axis=0)
@@ -220,43 +267,6 @@ def test_early_stopping_gives_the_best_epoch_back():
     assert found.n_iter_ == found.history.valid_score.idxmax() + 4 < 60
     with pytest.raises(KeyError, match="monitors 'valid_loss', but an epoch has epoch, loss"):
         Classifier(callbacks=[EarlyStopping()]).fit(X, y)
-
-
-# ---- Dask collections
-
-
-def collections(chunks):
-    X, y = digits()
-    return da.from_array(X, chunks=(chunks, 64)), da.from_array(y, chunks=chunks)
-
-
-def test_collections_are_trained_on_and_predicted_lazily():
-    X, y = digits()
-    found = Classifier(epochs=8, random_state=0, devices=2).fit(*collections(250))
-    assert found.score(X, y) > 0.9
-    lazy = found.predict(collections(250)[0])
-    assert isinstance(lazy, da.Array)
-    np.testing.assert_array_equal(lazy.compute(), found.predict(X))
-    shares = found.predict_proba(collections(250)[0])
-    assert shares.shape == (600, 10)
-    np.testing.assert_allclose(shares.compute(), found.predict_proba(X), rtol=1e-5)
-
-
-def test_dataframes():
-    X, y = make_regression(300, 3, random_state=0)
-    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y / y.std()})
-    lazy = dd.from_pandas(frame, npartitions=3)
-    found = Regressor(epochs=40, learning_rate=0.02, random_state=0)
-    found.fit(lazy[["a", "b", "c"]], lazy.y, sample_weight=lazy.y * 0 + 1)
-    assert found.score(frame[["a", "b", "c"]].to_numpy(), frame.y) > 0.9
-    assert len(found.predict(lazy[["a", "b", "c"]]).compute()) == 300
-
-
-def test_what_collections_cannot_do_is_said():
-    with pytest.raises(ValueError, match="validation_fraction is for arrays"):
-        Classifier(validation_fraction=0.1).fit(*collections(250))
-    with pytest.raises(ValueError, match="class_weight is for arrays"):
-        Classifier(class_weight="balanced").fit(*collections(250))
 
 
 def test_the_guide(capsys):
