@@ -322,6 +322,8 @@ class NetEstimator(BaseEstimator, ABC):
         self, X: Any, y: Any, sample_weight: Any, epochs: int, fresh: bool, classes: Array | None
     ) -> Self:
         """Fit to Dask collections without moving their partitions here."""
+        if self.sparse == "rows":
+            raise ValueError("sparse='rows' is for arrays, but X is a Dask collection")
         with self._restored_on_error():
             inputs, y = lazily.inputs_of(X), lazily.array_of(y)
             target, outputs = self._outputs_of(y, classes)

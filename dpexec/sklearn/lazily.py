@@ -267,7 +267,7 @@ def _apply(*blocks: Any, names: list[str] | None, fitted: _Fitted, method: str) 
     """Predictions for a block of rows; none for an empty one, which scikit-learn would refuse."""
     X = blocks[0] if names is None else dict(zip(names, blocks, strict=True))
     call = getattr(fitted.estimator, method)
-    return call(X) if len(blocks[0]) else _none_like(call, X)
+    return call(X) if blocks[0].shape[0] else _none_like(call, X)
 
 
 def _none_like(call: Callable[[Any], Any], X: Any) -> Any:

@@ -6,6 +6,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.datasets import make_regression
 
 import dpexec as fluid
@@ -96,6 +97,16 @@ def test_empty_partitions_are_left_out():
     found = Classifier(epochs=2, random_state=0).fit(rows, lazy.y)
     assert len(found.predict(rows).compute()) == 400
     assert found.predict_proba(rows).compute().shape == (400, 10)
+
+
+def test_sparse_blocks_become_dense():
+    X, y = collections(250)
+    thin = X.map_blocks(sparse.csr_matrix, meta=sparse.csr_matrix((0, 0), dtype=np.float32))
+    found = Classifier(epochs=2, random_state=0).fit(thin, y)
+    dense = Classifier(epochs=2, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(found.predict(thin).compute(), dense.predict(X).compute())
+    with pytest.raises(ValueError, match="sparse='rows' is for arrays, but X is a Dask collection"):
+        Classifier(sparse="rows").fit(thin, y)
 
 
 @pytest.mark.parametrize(("value", "message"), [(np.nan, "NaN"), (np.inf, "infinity")])
