@@ -39,7 +39,7 @@ PICTURES = ("dashboard", "viz")
 VIEWS = ("pages", "measured", "graphs", "live_panels", "tuning")
 """The folders of viz, the lowest first; the calls of users stand above them."""
 
-ENTRY = {"", "__main__", "cli", "commands", "examples", "paddle", "sklearn"}
+ENTRY = {"", "__main__", "cli", "commands", "examples", "onnx", "paddle", "sklearn"}
 """May import everything, and nobody imports them."""
 
 

@@ -48,6 +48,7 @@ SECTIONS = {
         "dpexec.evaluator",
         "dpexec.average",
         "dpexec.checkpoint",
+        "dpexec.onnx",
         "dpexec.sklearn",
     ],
     "Data": [

@@ -1,0 +1,1 @@
+"""From programs to ONNX models; what becomes of an operator stands in ``mappings``."""

@@ -1,0 +1,158 @@
+"""``export``: a program or a saved model as an ONNX file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from dpexec.engine.core.scope import Scope, global_scope
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir import feed_fetch
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
+from dpexec.io.inference import read_program
+from dpexec.io.variables import get_program_persistable_vars, put, read_vars
+from dpexec.onnx.exporting.mapping import OPSETS
+from dpexec.onnx.exporting.program import ValueOf, program_to_model
+
+__all__ = ["export", "model_of"]
+
+_LARGEST = 2**31 - 2**24
+"""Bytes of parameters that fit into one file, which protobuf limits to 2 GiB."""
+
+
+def export(
+    model: str | os.PathLike[str] | Program,
+    path: str | os.PathLike[str],
+    feeds: Sequence[str | Variable] | None = None,
+    targets: Sequence[str | Variable] | None = None,
+    *,
+    opset: int = 17,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    scope: Scope | None = None,
+) -> onnx.ModelProto:
+    """Write a program for prediction, with its parameters, as an ONNX file.
+
+    Dimensions that are unknown until a batch is fed stay open and have names; the first one of the
+    only input that has one is ``batch``. Variables keep their names, nodes have the user's line
+    that made the operator as documentation. An input ``words`` with sequences is two inputs:
+    ``words``, the rows of all sequences, and ``words.lengths``, int64, how many rows each one has
+    (``words.lengths.0``, ``words.lengths.1`` for nested ones, the coarse level first, like
+    ``recursive_sequence_lengths()``). Outputs with sequences are given back in the same way.
+
+    Args:
+        model: directory of a model that ``save_inference_model`` of Paddle 1.x or of dpexec wrote,
+            or a program. A program for training is cut to what ``targets`` need, in test mode.
+        path: file to write. It is replaced when the new one is complete. Parameters of more than
+            2 GiB go to a second file, ``<path>.data``.
+        feeds: variables to feed; None takes those of the saved model, or the data that the targets
+            need.
+        targets: variables to fetch; None takes those of the saved model.
+        opset: version of ONNX's operators, 13 to 22.
+        model_filename: file of the program in the directory, ``__model__`` by default.
+        params_filename: file with all parameters in the directory; None: each has a file.
+        scope: where the parameters of a program have their values; by default the global one.
+
+    Returns:
+        The model that was written.
+
+    Raises:
+        ExportError: ONNX cannot say some operators; the error lists all of them with the lines
+            that made them. No file is written.
+        EnforceNotMet: a file of the model is missing or damaged, or a parameter has no value.
+        ValueError: the opset is not supported, or a program has no targets.
+    """
+    made = model_of(
+        model, feeds, targets, opset=opset, scope=scope,
+        model_filename=model_filename, params_filename=params_filename,
+    )  # fmt: skip
+    _write(made, Path(path))
+    return made
+
+
+def model_of(
+    model: str | os.PathLike[str] | Program,
+    feeds: Sequence[str | Variable] | None = None,
+    targets: Sequence[str | Variable] | None = None,
+    *,
+    opset: int = 17,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    scope: Scope | None = None,
+) -> onnx.ModelProto:
+    """The ONNX model that :func:`export` writes."""
+    if opset not in OPSETS:
+        raise ValueError(f"opset must be {OPSETS[0]} to {OPSETS[-1]}, but is {opset!r}")
+    if isinstance(model, Program):
+        program, name, scope = model, "program", scope or global_scope()
+    else:
+        folder, name = os.fspath(model), os.path.basename(os.path.normpath(model))
+        program, scope = _loaded(folder, model_filename, params_filename)
+    fetched = _names(targets) if targets is not None else feed_fetch.fetched_names(program)
+    if not fetched:
+        raise ValueError("the program does not say what to fetch: give targets")
+    fed = _names(feeds) if feeds is not None else feed_fetch.fed_names(program)
+    plain = feed_fetch.without_feed_and_fetch(program)
+    pruned = plain._prune_with_input(fed, list(fetched))._inference_optimize()
+    fed = fed or _data_of(pruned)
+    return program_to_model(pruned, fed, fetched, _values_in(scope), opset, name)
+
+
+def _loaded(folder: str, program: str | None, parameters: str | None) -> tuple[Program, Scope]:
+    """A saved model, and a scope of its own with its parameters."""
+    found, scope = read_program(folder, program or "__model__"), Scope()
+    values = read_vars(folder, get_program_persistable_vars(found), parameters)
+    for name, value in values.items():
+        put(name, value, scope)
+    return found, scope
+
+
+def _names(variables: Sequence[str | Variable]) -> list[str]:
+    given = [variables] if isinstance(variables, (str, Variable)) else list(variables)
+    return [var if isinstance(var, str) else var.name for var in given]
+
+
+def _data_of(program: Program) -> list[str]:
+    """The variables that a program needs and does not make: those to feed."""
+    block = program.global_block()
+    made: set[str] = set()
+    found: dict[str, None] = {}
+    for op in block.ops:
+        for name in op.needs:
+            var = block._find_var_recursive(name)
+            if name not in made and var is not None and not var.persistable:
+                found[name] = None
+        made.update(op.writes)
+    return list(found)
+
+
+def _values_in(scope: Scope) -> ValueOf:
+    def value_of(name: str) -> np.ndarray[Any, Any] | None:
+        holder = scope.find_var(name)
+        value = None if holder is None else holder.value
+        if not isinstance(value, LoDTensor) or not value._is_initialized():
+            return None
+        return np.asarray(value.numpy())
+
+    return value_of
+
+
+def _write(model: onnx.ModelProto, path: Path) -> None:
+    """Write the file, or the file and its data, beside their places and move them there."""
+    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    data = path.with_name(path.name + ".data")
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        unfinished = Path(folder, path.name)
+        if size > _LARGEST:
+            onnx.save_model(model, unfinished, save_as_external_data=True, location=data.name)
+            os.replace(Path(folder, data.name), data)
+        else:
+            onnx.save_model(model, unfinished)
+        os.replace(unfinished, path)

@@ -1,0 +1,25 @@
+"""``scale``: a number times the input, plus a number."""
+
+from __future__ import annotations
+
+from dpexec.onnx.exporting.call import Call
+from dpexec.onnx.exporting.mapping import exports
+
+
+@exports("scale")
+def scale(c: Call) -> None:
+    """``Mul`` and ``Add``, in the order that the attribute says; what changes nothing is left out."""
+    factor, bias, value = c.attr("scale"), c.attr("bias"), c["X"]
+    tensor = c.get("ScaleTensor")
+    after = c.attr("bias_after_scale")
+
+    def plus(value: str) -> str:
+        return c.g.Add(value, c.number(bias)) if bias else value
+
+    value = value if after else plus(value)
+    if tensor is not None:
+        value = c.g.Mul(value, tensor)
+    elif factor != 1:
+        value = c.g.Mul(value, c.number(factor))
+    value = plus(value) if after else value
+    c.set("Out", value)

@@ -1,0 +1,52 @@
+"""Every mapping on all samples of its operator: checked by ONNX, computed by onnxruntime."""
+
+import numpy as np
+import pytest
+
+from dpexec.onnx.exporting.mapping import ExportError, mappings
+from tests.engine.ops.calls import samples
+from tests.onnx.exporting.running import run, sample_model
+
+DEFAULT = 17
+WITHOUT_SAMPLES = set()
+
+
+def assert_same(found, expected, what):
+    for name, value in found.items():
+        real = np.asarray(expected[name])
+        message = f"{what}, {name}"
+        assert (value.dtype, value.shape) == (real.dtype, real.shape), message
+        np.testing.assert_allclose(value, real, rtol=2e-4, atol=2e-5, err_msg=message)
+
+
+def compare(type, sample, opset, is_open, what):
+    """Whether the sample can be said in ONNX; if so, the results must be the same."""
+    made = sample_model(type, sample, is_open)
+    if made is None:
+        return None
+    try:
+        model = made.model(opset)
+    except ExportError:
+        if not mappings()[type].without and opset >= mappings()[type].opset:
+            raise
+        return False
+    assert_same(run(model, made.given()), made.expected(), what)
+    return True
+
+
+@pytest.mark.parametrize("type", sorted(set(mappings()) - WITHOUT_SAMPLES))
+def test_samples(type):
+    said = []
+    for number, sample in enumerate(samples(type)):
+        for is_open in (False, True):
+            what = f"sample {number} of {type}{' with open dimensions' if is_open else ''}"
+            said.append(compare(type, sample, max(DEFAULT, mappings()[type].opset), is_open, what))
+    assert any(said), f"no sample of {type} can be said"
+
+
+@pytest.mark.parametrize("opset", [13, 22])
+@pytest.mark.parametrize("type", sorted(set(mappings()) - WITHOUT_SAMPLES))
+def test_other_opsets(type, opset):
+    if opset >= mappings()[type].opset:
+        for number, sample in enumerate(samples(type)[:2]):
+            compare(type, sample, opset, True, f"sample {number} of {type} in opset {opset}")
