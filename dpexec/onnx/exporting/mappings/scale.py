@@ -8,7 +8,7 @@ from dpexec.onnx.exporting.mapping import exports
 
 @exports("scale")
 def scale(c: Call) -> None:
-    """``Mul`` and ``Add``, in the order that the attribute says; what changes nothing is left out."""
+    """``Mul`` and ``Add`` in the order of the attribute; what changes nothing is left out."""
     factor, bias, value = c.attr("scale"), c.attr("bias"), c["X"]
     tensor = c.get("ScaleTensor")
     after = c.attr("bias_after_scale")
