@@ -9,6 +9,6 @@ except ImportError as error:
     raise ImportError("dpexec.onnx needs onnx: pip install dpexec[onnx]") from error
 
 from dpexec.onnx.exporting.export import export
-from dpexec.onnx.exporting.mapping import ExportError
+from dpexec.onnx.exporting.refusals import ExportError
 
 __all__ = ["ExportError", "export"]

@@ -13,7 +13,7 @@ from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.spec import Spec
 from dpexec.onnx.exporting.builder import Builder, Value
-from dpexec.onnx.exporting.mapping import CannotExport, need
+from dpexec.onnx.exporting.refusals import CannotExport, need
 from dpexec.onnx.exporting.values import Values
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpexec.onnx.exporting.call import Call
 
-__all__ = ["OPSETS", "CannotExport", "ExportError", "Mapping", "exports", "mappings", "need"]
+__all__ = ["OPSETS", "Mapping", "exports", "mappings"]
 
 OPSETS = range(13, 23)
 """Versions of ONNX's operators that models can be written for."""
@@ -31,14 +31,6 @@ class Mapping:
     without: str = ""
     opset: int = OPSETS[0]
     constants: frozenset[str] = frozenset()
-
-
-class CannotExport(Exception):
-    """A mapping cannot write an operator as it is used here; says why."""
-
-
-class ExportError(ValueError):
-    """A program has operators that ONNX cannot say; names all of them with the user's lines."""
 
 
 _mappings: dict[str, Mapping] = {}
@@ -72,9 +64,3 @@ def exports(
 def mappings() -> dict[str, Mapping]:
     """All mappings by operator type, sorted."""
     return dict(sorted(_mappings.items()))
-
-
-def need(condition: Any, message: str) -> None:
-    """Refuse to write an operator unless ``condition`` holds; ``message`` says why."""
-    if not condition:
-        raise CannotExport(message)

@@ -19,7 +19,8 @@ from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.exporting.builder import Builder, Value, onnx_type
 from dpexec.onnx.exporting.call import Call
-from dpexec.onnx.exporting.mapping import CannotExport, ExportError, mappings
+from dpexec.onnx.exporting.mapping import mappings
+from dpexec.onnx.exporting.refusals import CannotExport, ExportError
 from dpexec.onnx.exporting.values import Values
 
 __all__ = ["lengths_names", "program_to_model"]

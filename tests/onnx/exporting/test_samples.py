@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dpexec.onnx.exporting.mapping import ExportError, mappings
+from dpexec.onnx.exporting.mapping import mappings
+from dpexec.onnx.exporting.refusals import ExportError
 from tests.engine.ops.calls import samples
 from tests.onnx.exporting.running import run, sample_model
 

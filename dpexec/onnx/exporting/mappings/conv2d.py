@@ -5,7 +5,8 @@ from __future__ import annotations
 from dpexec.engine.ops._windows import has_channels_last, padding, size_of
 from dpexec.onnx.exporting.builder import Value
 from dpexec.onnx.exporting.call import Call
-from dpexec.onnx.exporting.mapping import exports, need
+from dpexec.onnx.exporting.mapping import exports
+from dpexec.onnx.exporting.refusals import need
 
 
 def first(c: Call, value: Value, rank: int, last: bool) -> Value:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dpexec.onnx.exporting.builder import Value
 from dpexec.onnx.exporting.call import Call
-from dpexec.onnx.exporting.mapping import exports, need
+from dpexec.onnx.exporting.mapping import exports
+from dpexec.onnx.exporting.refusals import need
 
 
 def flat(c: Call, slot: str, columns: int) -> Value:

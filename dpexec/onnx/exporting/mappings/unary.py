@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dpexec.onnx.exporting.call import Call
-from dpexec.onnx.exporting.mapping import exports, need
+from dpexec.onnx.exporting.mapping import exports
+from dpexec.onnx.exporting.refusals import need
 
 _SAME = {
     "abs": "Abs",
