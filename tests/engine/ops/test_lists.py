@@ -18,8 +18,9 @@ DECLARATIONS = (
     "dpexec/engine/kernels/",
     "dpexec/layers/",
     "dpexec/contrib/layers/",
+    "dpexec/onnx/",
 )
-"""Where operators are declared, have their kernels, and are built by name."""
+"""Where operators are declared, have their kernels, are built by name, and written as ONNX."""
 
 REASONS = {
     "dpexec/contrib/model_stat.py": "fluid's own formulas, of some operators",
