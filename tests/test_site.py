@@ -3,8 +3,10 @@
 The build itself checks every reference and every page (``.github/workflows/tests.yml``).
 """
 
+import doctest
 import importlib
 import importlib.util
+import inspect
 import json
 import re
 import sys
@@ -68,6 +70,26 @@ def test_every_page_of_a_name_is_one_file(names):
 def test_every_name_says_what_it_is(names):
     own = [name for name in names if name.home == name.full and public_names.identity(name.value)]
     assert [name.full for name in own if not (name.value.__doc__ or "").strip()] == []
+
+
+def test_every_example_of_a_public_name_is_run(names):
+    """By pytest, which collects doctests of modules: of what a decorator hides it finds none."""
+    own = [name.value for name in names if public_names.identity(name.value)]
+    found = {}
+    without = []
+    for value in {id(value): value for value in own}.values():
+        members = vars(value).values() if inspect.isclass(value) else ()
+        for described in (value, *members):
+            function = getattr(described, "fget", None) or getattr(described, "__func__", described)
+            if not hasattr(function, "__qualname__") or ">>>" not in (function.__doc__ or ""):
+                continue
+            place = function.__module__
+            if place not in found:
+                tests = doctest.DocTestFinder().find(importlib.import_module(place))
+                found[place] = {test.name for test in tests}
+            if f"{place}.{function.__qualname__}" not in found[place]:
+                without.append(f"{place}.{function.__qualname__}")
+    assert without == [] and len(found) > 20
 
 
 def test_every_page_is_in_a_table_of_contents():

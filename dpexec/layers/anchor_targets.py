@@ -36,19 +36,23 @@ def rpn_target_assign(
         cls_logits: predicted logits, ``(N, anchors, 1)``.
         anchor_box: ``(anchors, 4)``, or more dimensions before the last.
         anchor_var: not used, as in fluid.
-        gt_boxes: true boxes, ``(boxes, 4)``, a sequence for every image.
-        is_crowd: 1 for boxes that hold a crowd, int32 ``(boxes, 1)``, a sequence for every image.
-        im_info: height, width and scale of the images, ``(N, 3)``.
+        gt_boxes: true boxes in the unscaled images, ``(boxes, 4)``, a sequence for every image.
+        is_crowd: 1 for boxes that hold a crowd, which are ignored; int32 ``(boxes, 1)``, a sequence
+            for every image.
+        im_info: height and width of the scaled images, and the scale, ``(N, 3)``.
         rpn_batch_size_per_im: number of anchors to sample per image.
         rpn_straddle_thresh: pixels by which an anchor may exceed the image; negative for no limit.
         rpn_fg_fraction: largest share of positive anchors among those sampled.
-        rpn_positive_overlap: least overlap with a true box that makes an anchor positive.
-        rpn_negative_overlap: anchors whose overlaps are all below this are negative.
+        rpn_positive_overlap: anchors that overlap a true box by this or more are positive; so are
+            the anchors that overlap a true box most.
+        rpn_negative_overlap: anchors whose overlaps are all below this are negative, even if they
+            are also among the positive ones.
         use_random: whether to sample at random, or to take the first anchors.
 
     Returns:
         Predicted logits ``(picked, 1)``, predicted shifts ``(positive, 4)``, labels 1 and 0
-        ``(picked, 1)``, shifts to predict ``(positive, 4)``, and their weights. Source: Paddle op
+        ``(picked, 1)``, shifts to predict ``(positive, 4)``, and their weights ``(positive, 4)``:
+        1, or 0 in rows that replace anchors which became negative. Source: Paddle op
         ``rpn_target_assign``.
     """
     floats = {"bbox_pred": bbox_pred, "cls_logits": cls_logits, "anchor_box": anchor_box}
@@ -80,26 +84,30 @@ def retinanet_target_assign(
     positive_overlap: float = 0.5,
     negative_overlap: float = 0.4,
 ) -> tuple[Variable, ...]:
-    """The anchors of a RetinaNet, with their predictions and targets.
+    """Positive and negative anchors of a RetinaNet, with their predictions and targets.
 
     Args:
         bbox_pred: predicted shifts, ``(N, anchors, 4)``.
         cls_logits: predicted logits, ``(N, anchors, num_classes)``.
         anchor_box: ``(anchors, 4)``.
         anchor_var: not used, as in fluid.
-        gt_boxes: true boxes, ``(boxes, 4)``, a sequence for every image.
+        gt_boxes: true boxes in the unscaled images, ``(boxes, 4)``, a sequence for every image.
         gt_labels: classes of the true boxes, int32 ``(boxes, 1)``, a sequence for every image.
-        is_crowd: 1 for boxes that hold a crowd, int32 ``(boxes, 1)``, a sequence for every image.
-        im_info: height, width and scale of the images, ``(N, 3)``.
+        is_crowd: 1 for boxes that hold a crowd, which are ignored; int32 ``(boxes, 1)``, a sequence
+            for every image.
+        im_info: height and width of the scaled images, and the scale, ``(N, 3)``.
         num_classes: number of classes, without the background.
-        positive_overlap: least overlap with a true box that makes an anchor positive.
-        negative_overlap: anchors whose overlaps are all below this are negative.
+        positive_overlap: anchors that overlap a true box by this or more are positive; so are the
+            anchors that overlap a true box most.
+        negative_overlap: anchors whose overlaps are all below this are negative, even if they are
+            also among the positive ones.
 
     Returns:
         Predicted logits ``(picked, num_classes)``, predicted shifts ``(positive, 4)``, classes
-        ``(picked, 1)``, shifts to predict ``(positive, 4)``, their weights, and per image the
-        number of positive anchors plus one, ``(N, 1)``, for ``sigmoid_focal_loss``. Source: Paddle
-        op ``retinanet_target_assign``.
+        ``(picked, 1)``, 0 for negative anchors, shifts to predict ``(positive, 4)``, their weights
+        ``(positive, 4)`` as of :func:`rpn_target_assign`, and per image the number of positive
+        anchors plus one, ``(N, 1)``, for ``sigmoid_focal_loss``. Source: Paddle op
+        ``retinanet_target_assign``.
     """
     floats = {"bbox_pred": bbox_pred, "cls_logits": cls_logits, "anchor_box": anchor_box}
     floats |= {"anchor_var": anchor_var, "gt_boxes": gt_boxes, "im_info": im_info}

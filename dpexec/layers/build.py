@@ -318,10 +318,22 @@ def _argument(name: str, default: Any) -> inspect.Parameter:
 
 
 def document(
-    layer: Callable[..., Variable], name: str, op_type: str, arguments: Mapping[str, str]
+    layer: Callable[..., Variable],
+    name: str,
+    op_type: str,
+    arguments: Mapping[str, str],
+    summary: str = "",
 ) -> Callable[..., Variable]:
-    """Give a generated layer its name, and documentation of its operator and arguments."""
+    """Give a generated layer its name, and documentation of its operator and arguments.
+
+    Args:
+        layer: the generated function; changed in place.
+        name: its name.
+        op_type: its operator, whose documentation it gets.
+        arguments: what each argument means.
+        summary: used instead of the operator's documentation.
+    """
     lines = [f"    {argument}: {meaning}" for argument, meaning in arguments.items()]
     layer.__name__ = layer.__qualname__ = name
-    layer.__doc__ = "\n".join([opdef.get(op_type).doc, "", "Args:", *lines])
+    layer.__doc__ = "\n".join([summary or opdef.get(op_type).doc, "", "Args:", *lines])
     return layer

@@ -142,7 +142,7 @@ def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
     Args:
         shape: numbers, or one-element variables.
         dtype: bool, float16, float32, float64, int32 or int64.
-        force_cpu: whether the tensor stays in CPU memory.
+        force_cpu: ignored; accepted for compatibility.
 
     Returns:
         A tensor of this shape and type. Source: Paddle op ``fill_constant``.
@@ -158,7 +158,7 @@ def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
     Args:
         shape: numbers, or one-element variables.
         dtype: bool, float16, float32, float64, int32 or int64.
-        force_cpu: whether the tensor stays in CPU memory.
+        force_cpu: ignored; accepted for compatibility.
 
     Returns:
         A tensor of this shape and type. Source: Paddle op ``fill_constant``.

@@ -108,7 +108,8 @@ class Uniform(_TwoParameters):
 
         Args:
             shape: leading dimensions, in front of the shape of the bounds.
-            seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+            seed: any number but 0 gives the same values in every run; 0 draws new ones each time,
+                even if the program has a ``random_seed``.
         """
         _check_sample(shape, seed)
         batch = list((self.low + self.high).shape)
@@ -155,7 +156,8 @@ class Normal(_TwoParameters):
 
         Args:
             shape: leading dimensions, in front of the shape of the parameters.
-            seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+            seed: any number but 0 gives the same values in every run; 0 draws new ones each time,
+                even if the program has a ``random_seed``.
         """
         _check_sample(shape, seed)
         batch = list((self.loc + self.scale).shape)

@@ -280,13 +280,17 @@ def clamp(
 
     Args:
         input: numbers.
-        min: a number, or a one-element variable; None for about 0, as in fluid.
+        min: a number, or a one-element variable; None for 2.2e-308, as in fluid, which
+            means 0.
         max: a number, or a one-element variable; None for no limit.
         output: variable that takes the result.
         name: prefix of names.
 
     Returns:
         The same shape. Source: Paddle op ``clip``.
+
+    Raises:
+        AssertionError: neither ``min`` nor ``max`` is given.
     """
     if min is None and max is None:
         raise AssertionError("clamp needs min or max")

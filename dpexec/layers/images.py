@@ -55,7 +55,8 @@ def conv2d(
             ``[top, bottom, left, right]``, a pair per dimension, ``"SAME"`` or ``"VALID"``.
         dilation: distance between the points of a filter.
         groups: number of independent convolutions that the channels are split into.
-        param_attr: attributes of the filters; by default normal with variance 2 / inputs.
+        param_attr: attributes of the filters; by default normal with variance
+            ``2 / (height * width * C)``, the filter's size times the channels of the input.
         bias_attr: attributes of the bias; False for none.
         use_cudnn: False selects the depthwise operator if it applies; otherwise ignored.
         act: name of an activation.
@@ -245,7 +246,8 @@ def deformable_conv(
         groups: number of independent convolutions that the channels are split into.
         deformable_groups: number of groups of channels with separate offsets.
         im2col_step: ignored; the real Paddle computes correct results only with 1.
-        param_attr: attributes of the filters; by default normal with variance 2 / inputs.
+        param_attr: attributes of the filters; by default normal with variance
+            ``2 / (height * width * C)``, the filter's size times the channels of the input.
         bias_attr: attributes of the bias; False for none.
         modulated: whether ``mask`` is used.
         name: prefix of names.

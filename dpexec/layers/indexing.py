@@ -72,7 +72,8 @@ def scatter(
         index: indices of the rows, int32 or int64 ``(M,)`` or ``(M, 1)``.
         updates: the new rows ``(M, ...)``.
         name: prefix of names.
-        overwrite: the last update of a repeated row wins; False sums the updates of each row.
+        overwrite: the last update of a repeated row wins. False replaces each row by the sum of its
+            updates.
 
     Returns:
         ``(N, ...)``. Source: Paddle op ``scatter``.
@@ -226,7 +227,11 @@ def _argument_of(op_type: str, name: str) -> Callable[..., Variable]:
         check_variable_and_dtype(x, "x", (*NO_HALF, "int16", "uint8"), name)
         return add_op(op_type, {"X": x}, "int64", {"axis": axis}, stop_gradient=True)
 
-    return document(layer, name, op_type, {"x": "numbers.", "axis": "along which."})
+    arguments = {
+        "x": "numbers.",
+        "axis": "the axis to search along; the int64 result does not have it.",
+    }
+    return document(layer, name, op_type, arguments)
 
 
 argmax = _argument_of("arg_max", "argmax")

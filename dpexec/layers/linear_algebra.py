@@ -251,10 +251,12 @@ def _triangle(layer: str, lower: bool) -> Callable[..., Variable]:
 
     arguments = {
         "input": "matrices ``(..., m, n)``.",
-        "diagonal": "up to which; 0 for the main one, positive above it.",
-        "name": "of the output.",
+        "diagonal": "the diagonal that borders it: 0 is the main one, positive ones lie above.",
+        "name": "name of the result (not a prefix).",
     }
-    return document(triangle, layer, "tril_triu", arguments)
+    which = "lower" if lower else "upper"
+    summary = f"The {which} triangle of each matrix; 0 elsewhere. Source: Paddle op ``tril_triu``."
+    return document(triangle, layer, "tril_triu", arguments, summary)
 
 
 tril = _triangle("tril", True)

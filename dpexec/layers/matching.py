@@ -42,13 +42,15 @@ def box_coder(
     """Encode boxes as centres and sizes relative to prior boxes, or decode such codes to boxes.
 
     Args:
-        prior_box: ``(M, 4)``.
-        prior_box_var: variances, ``(M, 4)``, or a list of four numbers for all boxes.
+        prior_box: ``(M, 4)``; ``(N, 4)`` when decoding with ``axis`` 1.
+        prior_box_var: variances in the shape of ``prior_box``, or a list of four numbers for all
+            boxes.
         target_box: boxes ``(N, 4)`` to encode, or codes ``(N, M, 4)`` to decode.
         code_type: ``"encode_center_size"`` or ``"decode_center_size"``.
         box_normalized: False for pixel coordinates, where a box includes its last pixel.
         name: prefix of names.
-        axis: when decoding, codes along this axis share a prior box.
+        axis: when decoding: 0 takes prior box ``j`` for ``target_box[:, j]``, 1 takes prior box
+            ``i`` for ``target_box[i]``.
 
     Returns:
         ``(N, M, 4)``. Source: Paddle op ``box_coder``.

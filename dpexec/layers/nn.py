@@ -154,7 +154,8 @@ def dropout(
         x: any shape.
         dropout_prob: probability that an element is dropped.
         is_test: drop nothing.
-        seed: makes the masks reproducible; None takes the seed of the program.
+        seed: makes the masks reproducible; None takes the seed of the program. Each step has
+            another mask, while the real Paddle then repeats the first one.
         name: prefix of names.
         dropout_implementation: ``"downgrade_in_infer"`` multiplies by ``1 - dropout_prob`` when
             testing, ``"upscale_in_train"`` divides by it when training.

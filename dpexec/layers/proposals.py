@@ -51,20 +51,22 @@ def generate_proposals(
     Args:
         scores: scores of the anchors, float32 ``(N, A, H, W)``.
         bbox_deltas: shifts of the anchors, float32 ``(N, 4 * A, H, W)``.
-        im_info: height, width and scale of the images, ``(N, 3)``.
+        im_info: height and width of the scaled images, and the scale, ``(N, 3)``.
         anchors: float32 ``(H, W, A, 4)``.
         variances: factors of the shifts, in the shape of ``anchors``.
         pre_nms_top_n: number of best anchors per image to consider.
         post_nms_top_n: largest number of proposals per image.
         nms_thresh: largest allowed overlap with a better proposal.
-        min_size: least height and width of a proposal, in pixels of the unscaled image.
-        eta: if below 1, ``nms_thresh`` is multiplied by it after each proposal kept, down to 0.5.
+        min_size: least height and width of a proposal, in pixels of the unscaled image; at least 1.
+        eta: if below 1, ``nms_thresh`` is multiplied by it after each proposal kept, as long as it
+            is above 0.5.
         name: prefix of names.
-        return_rois_num: also return the cumulative number of boxes up to each image.
+        return_rois_num: also return the number of proposals up to and including each image,
+            ``(N,)``.
 
     Returns:
-        Boxes ``(rois, 4)`` and their scores ``(rois, 1)``, a sequence for every image. Source:
-        Paddle op ``generate_proposals``.
+        Boxes ``(rois, 4)`` and their scores ``(rois, 1)``, a sequence for every image, best first.
+        Source: Paddle op ``generate_proposals``.
     """
     given = {"scores": scores, "bbox_deltas": bbox_deltas, "im_info": im_info}
     given |= {"anchors": anchors, "variances": variances}
@@ -115,25 +117,27 @@ def generate_proposal_labels(
     Args:
         rpn_rois: proposed boxes, ``(rois, 4)``, a sequence for every image.
         gt_classes: classes of the true boxes, int32 ``(boxes, 1)``, a sequence for every image.
-        is_crowd: 1 for true boxes that hold a crowd, int32 ``(boxes, 1)``, likewise.
+        is_crowd: 1 for true boxes that hold a crowd, which are not sampled; int32 ``(boxes, 1)``,
+            likewise.
         gt_boxes: true boxes in the unscaled images, ``(boxes, 4)``, likewise.
-        im_info: height, width and scale of the images, ``(images, 3)``.
+        im_info: height and width of the scaled images, and the scale, ``(images, 3)``.
         batch_size_per_im: number of boxes to sample per image.
         fg_fraction: largest share of foreground boxes among them.
         fg_thresh: least overlap with a true box that makes a box foreground.
-        bg_thresh_hi: background boxes have overlaps below this.
+        bg_thresh_hi: background boxes have overlaps below this, and below ``fg_thresh``.
         bg_thresh_lo: background boxes have overlaps of at least this.
         bbox_reg_weights: divisors of the four numbers of a shift.
-        class_nums: number of classes, with the background.
+        class_nums: number of classes, with the background, which is class 0.
         use_random: whether to sample at random, or to take the first boxes.
         is_cls_agnostic: whether shifts do not depend on the class.
         is_cascade_rcnn: whether ``rpn_rois`` come from an earlier stage: then all of them with an
             area are taken, and no true boxes.
 
     Returns:
-        Boxes ``(picked, 4)``, classes ``(picked, 1)``, shifts, weights inside and outside of the
-        loss, ``(picked, 4 * class_nums)``, a sequence for every image. Source: Paddle op
-        ``generate_proposal_labels``.
+        Boxes in the scaled images ``(picked, 4)``, classes ``(picked, 1)``; then shifts, weights
+        inside the loss and weights outside of it, ``(picked, 4 * class_nums)`` each: the four
+        columns of a box's class have its shift and weight 1, all others are 0. All have a sequence
+        for every image. Source: Paddle op ``generate_proposal_labels``.
     """
     layer = "generate_proposal_labels"
     check_variable_and_dtype(rpn_rois, "rpn_rois", SINGLE_DOUBLE, layer)

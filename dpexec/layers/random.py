@@ -54,7 +54,8 @@ def uniform_random(
         dtype: float32 or float64.
         min: lower end.
         max: upper end.
-        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time,
+            even if the program has a ``random_seed``.
 
     Returns:
         The numbers. Source: Paddle op ``uniform_random``.
@@ -79,7 +80,8 @@ def gaussian_random(
         shape: dimensions: numbers, one-element variables, or a variable with all dimensions.
         mean: mean of the distribution.
         std: standard deviation of the distribution.
-        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time,
+            even if the program has a ``random_seed``.
         dtype: float32 or float64.
 
     Returns:
@@ -124,7 +126,8 @@ def uniform_random_batch_size_like(
         output_dim_idx: which dimension of the result is the batch.
         min: lower end.
         max: upper end.
-        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time,
+            even if the program has a ``random_seed``.
 
     Returns:
         The numbers. Source: Paddle op ``uniform_random_batch_size_like``.
@@ -154,7 +157,8 @@ def gaussian_random_batch_size_like(
         output_dim_idx: which dimension of the result is the batch.
         mean: mean of the distribution.
         std: standard deviation of the distribution.
-        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time,
+            even if the program has a ``random_seed``.
         dtype: float32 or float64.
 
     Returns:
@@ -195,7 +199,8 @@ def sampling_id(
         x: probabilities ``(N, classes)``.
         min: lower end of the uniform numbers that are compared with cumulative probabilities.
         max: upper end.
-        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time,
+            even if the program has a ``random_seed``.
         dtype: ignored.
 
     Returns:
@@ -225,7 +230,8 @@ def randint(
         dtype: int32 or int64; None for int64.
         device: where to run, recorded as :func:`~dpexec.device_guard` does; None records nothing.
         stop_gradient: whether gradients stop here.
-        seed: any number but 0 gives the same values in every run; 0 draws new ones each time.
+        seed: any number but 0 gives the same values in every run; 0 draws new ones each time,
+            even if the program has a ``random_seed``.
         name: name of the output.
 
     Returns:
@@ -316,7 +322,8 @@ def randperm(
         dtype: int32 or int64.
         device: where to run, recorded as :func:`~dpexec.device_guard` does; None records nothing.
         stop_gradient: whether gradients stop here.
-        seed: any number but 0 gives the same order in every run; 0 draws a new one each time.
+        seed: any number but 0 gives the same order in every run; 0 draws a new one each time,
+            even if the program has a ``random_seed``.
 
     Returns:
         A vector. Source: Paddle op ``randperm``.

@@ -45,12 +45,17 @@ def interpolate(
             says.
         out_shape: height and width, or depth, height and width: numbers, one-element variables, or
             a variable with all.
-        scale: factor of the size; used if ``out_shape`` is not given.
+        scale: factor of the size, rounded down to whole elements; used if ``out_shape`` is not
+            given.
         name: prefix of names.
         resample: ``"BILINEAR"``, ``"NEAREST"``, ``"BICUBIC"``, or ``"TRILINEAR"`` for volumes.
         actual_shape: deprecated: a variable that replaces ``out_shape``.
-        align_corners: align the centres of the corner elements of input and result.
-        align_mode: without ``align_corners``: 0 treats elements as areas, 1 as points.
+        align_corners: the first and the last elements of both coincide: element ``i`` of the result
+            is read at ``i * (old - 1) / (new - 1)``. ``"NEAREST"`` rounds that, halves upwards.
+        align_mode: for linear methods without ``align_corners``, with ``r = old / new``: 1 reads
+            element ``i`` at ``r * i``, 0 at ``r * (i + 0.5) - 0.5`` (elements are areas).
+            ``"NEAREST"`` always takes ``floor(r * i)``, ``"BICUBIC"`` always treats elements as
+            areas.
         data_format: ``"NCHW"`` or ``"NHWC"``, ``"NCDHW"`` or ``"NDHWC"``.
 
     Returns:
@@ -324,7 +329,9 @@ def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variab
 
     Args:
         x: ``(N, C, H, W)``.
-        grid: ``(N, H, W, 2)``: x and y from -1 to 1, as :func:`affine_grid` gives them.
+        grid: ``(N, H, W, 2)``: x and y of each point, from -1 (centre of the first column or row)
+            to 1 (centre of the last one), as :func:`affine_grid` gives them. Pixels outside of
+            the image count as 0.
         name: prefix of names.
 
     Returns:

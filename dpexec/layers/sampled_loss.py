@@ -52,12 +52,13 @@ def nce(
         name: prefix of names.
         sampler: ``"uniform"``, ``"log_uniform"`` (low numbers more often) or ``"custom_dist"``.
         custom_dist: the probability of every class, for ``"custom_dist"``.
-        seed: any number but 0 draws the same classes in every run; 0 draws new ones each time.
+        seed: any number but 0 draws the same classes in every run; 0 draws new ones each time,
+            even if the program has a ``random_seed``.
         is_sparse: make the weight's gradient sparse: it holds only the rows that were used.
 
     Returns:
-        Losses ``(N, 1)``, divided by the number of classes that were compared. Source: Paddle op
-        ``nce``; Gutmann, Hyvarinen, 2010.
+        Losses ``(N, 1)``, divided by ``num_neg_samples + 1``. Source: Paddle op ``nce``; Gutmann,
+        Hyvarinen, 2010.
 
     Raises:
         ValueError: there is no such sampler.
@@ -164,7 +165,9 @@ def hsigmoid(
             nodes.
 
     Returns:
-        Losses ``(N, 1)``. Source: Paddle op ``hierarchical_sigmoid``; Morin, Bengio, 2005.
+        Losses ``(N, 1)``. As in Paddle, a path that is shorter than the longest one of the tree
+        adds ``log(2)`` for each missing node; gradients do not change by that. Source: Paddle op
+        ``hierarchical_sigmoid``; Morin, Bengio, 2005.
 
     Raises:
         ValueError: an argument for the kind of tree is missing, or belongs to the other kind.
@@ -224,7 +227,8 @@ def sampled_softmax_with_cross_entropy(
         use_customized_samples: use the given classes instead of drawing them.
         customized_samples: true and other classes, int64 ``(N, num_true + num_samples)``.
         customized_probabilities: the probability with which each class was drawn.
-        seed: any number but 0 draws the same classes in every run; 0 draws new ones each time.
+        seed: any number but 0 draws the same classes in every run; 0 draws new ones each time,
+            even if the program has a ``random_seed``.
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``sample_logits``; Jean and others, 2015.

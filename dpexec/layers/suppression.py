@@ -50,8 +50,9 @@ def multiclass_nms(
         keep_top_k: number of boxes to keep per image; -1 for all.
         nms_threshold: intersection over union above which a box covers another.
         normalized: False for pixel coordinates, where a box includes its last pixel.
-        nms_eta: if below 1, the threshold is multiplied by it after each box, down to 0.5.
-        background_label: a class without boxes; -1 for none.
+        nms_eta: if below 1, the threshold is multiplied by it after each box kept, as long as it is
+            above 0.5.
+        background_label: the class that is left out; -1 for none.
         name: prefix of names.
 
     Returns:
@@ -94,8 +95,9 @@ def matrix_nms(
         nms_top_k: number of best boxes per class to consider; -1 for all.
         keep_top_k: number of boxes to keep per image; -1 for all.
         use_gaussian: whether scores decay by a Gaussian instead of linearly.
-        gaussian_sigma: sigma of the Gaussian.
-        background_label: a class without boxes; -1 for none.
+        gaussian_sigma: factor in the exponent: scores decay by ``exp(-gaussian_sigma * iou**2)``,
+            where ``iou`` is the overlap with a better box.
+        background_label: the class that is left out; -1 for none.
         normalized: False for pixel coordinates, where a box includes its last pixel.
         return_index: whether to return the boxes' indices, too.
         name: prefix of names.
@@ -130,18 +132,21 @@ def locality_aware_nms(
     background_label: int = -1,
     name: str | None = None,
 ) -> Variable:
-    """The best boxes after neighbours that cover each other have become one.
+    """Merge neighbouring boxes that cover each other, then keep the best boxes.
+
+    A merged box is the mean of both, weighted by score; its score is the sum of theirs.
 
     Args:
         bboxes: ``(N, M, 4)``, or polygons as for :func:`multiclass_nms`.
         scores: ``(N, 1, M)``; there is one class.
         score_threshold: boxes with this score or less are left out.
-        nms_top_k: boxes that come into question; -1 for all.
+        nms_top_k: number of best boxes to consider; -1 for all.
         keep_top_k: number of boxes to keep per image; -1 for all.
         nms_threshold: intersection over union above which a box covers another.
         normalized: False for pixel coordinates, where a box includes its last pixel.
         nms_eta: as for :func:`multiclass_nms`.
-        background_label: 0 if the class is what is no object; -1 if not.
+        background_label: -1 keeps the boxes of the only class; 0 treats it as background, so that
+            nothing is found.
         name: prefix of names.
 
     Returns:

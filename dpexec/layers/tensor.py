@@ -121,7 +121,7 @@ def autoincreased_step_counter(
 
     Args:
         counter_name: name of the counter; calls with the same name share one counter.
-        begin: value in the first run.
+        begin: the value in the first run is ``begin - 1 + step``.
         step: increment per run.
     """
     helper = LayerHelper("global_step_counter")

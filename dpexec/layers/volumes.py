@@ -44,7 +44,8 @@ def conv3d(
             height, the width), a pair per dimension, ``"SAME"`` or ``"VALID"``.
         dilation: distance between the points of a filter.
         groups: number of independent convolutions that the channels are split into.
-        param_attr: attributes of the filters; by default normal with variance 2 / inputs.
+        param_attr: attributes of the filters; by default normal with variance
+            ``2 / (depth * height * width * C)``, the filter's size times the channels of the input.
         bias_attr: attributes of the bias; False for none.
         use_cudnn: ignored; accepted for compatibility.
         act: name of an activation.

@@ -31,8 +31,9 @@ def multiclass_nms2(
         keep_top_k: number of boxes to keep per image; -1 for all.
         nms_threshold: intersection over union above which a box covers another.
         normalized: False for pixel coordinates, where a box includes its last pixel.
-        nms_eta: if below 1, the threshold is multiplied by it after each box, down to 0.5.
-        background_label: a class without boxes; -1 for none.
+        nms_eta: if below 1, the threshold is multiplied by it after each box kept, as long as it is
+            above 0.5.
+        background_label: the class that is left out; -1 for none.
         return_index: whether to return the boxes' indices, too.
         name: prefix of names.
 

@@ -111,7 +111,7 @@ def tdm_sampler(
         tree_layer_attr: attributes of the nodes, level after level, ``(nodes, 1)``.
         output_positive: whether to include the nodes on the path.
         output_list: whether to return a list with one entry per level.
-        seed: any number but 0 draws the same nodes in every run.
+        seed: any number but 0 draws the same nodes in every run; 0 draws new ones each time.
         tree_dtype: type of the paths and nodes, int32 or int64.
         dtype: type of the results, int32 or int64.
 

@@ -95,7 +95,7 @@ def suppressed(
         boxes: ``(M, width)``, as for :func:`shared_parts`.
         order: numbers of the boxes to consider, best first.
         threshold: of the intersection over union.
-        eta: if below 1, the threshold is multiplied by it after each box, until it is 0.5.
+        eta: if below 1, the threshold is multiplied by it after each box kept, while above 0.5.
         extra: 1 where the last pixel belongs to a box.
         limit: how many boxes are enough; negative: all.
     """

@@ -121,7 +121,7 @@ def _infer_tril_triu(x: Spec) -> Spec:
     ],
 )
 def tril_triu(xp: Any, x: Any, *, diagonal: int = 0, lower: bool) -> Any:
-    """The lower triangle of each matrix, or the upper one, up to a diagonal; 0 elsewhere.
+    """The triangle of each matrix below and on a diagonal, or above and on it; 0 elsewhere.
 
     Source: Paddle op ``tril_triu``.
     """

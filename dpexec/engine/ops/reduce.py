@@ -231,7 +231,7 @@ reduce_mean_grad.grad_is(reduce_mean)
 def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
     """Maxima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
-    That of no elements is -inf, or the smallest integer. Source: Paddle op ``reduce_max``.
+    The maximum of no elements is -inf, or the smallest integer. Source: Paddle op ``reduce_max``.
     """
     return reduce(_or_none(xp, xp.max, -math.inf), x, **attrs)
 
@@ -249,7 +249,7 @@ def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
 def reduce_min(xp: Any, x: Any, **attrs: Any) -> Any:
     """Minima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
-    That of no elements is inf, or the largest integer. Source: Paddle op ``reduce_min``.
+    The minimum of no elements is inf, or the largest integer. Source: Paddle op ``reduce_min``.
     """
     return reduce(_or_none(xp, xp.min, math.inf), x, **attrs)
 
