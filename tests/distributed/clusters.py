@@ -5,6 +5,8 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.forkserver import ensure_running
+from pathlib import Path
 
 import dask
 from distributed import Client, LocalCluster, Status
@@ -12,14 +14,7 @@ from distributed.utils import get_mp_context
 
 from tests.waiting import until
 
-_PRELOADED = [
-    "distributed.nanny",
-    "dpexec.engine.ops",
-    "dpexec.engine.cluster.worker.state",
-    "dpexec.engine.compile.bindings.native",
-]
-
-
+_ROOT = Path(__file__).parents[2]
 _CHEAP = {
     "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.worker.profile.enabled": False,
@@ -36,7 +31,9 @@ def make_workers_cheap() -> None:
     they do: ten workers that wait would take a quarter of a processor, beside all other tests.
     """
     dask.config.set(_CHEAP)
-    get_mp_context().set_forkserver_preload(_PRELOADED)
+    get_mp_context().set_forkserver_preload(["tests.distributed.preloaded"])
+    with contextlib.chdir(_ROOT):  # where it is found
+        ensure_running()
 
 
 class Workers:
