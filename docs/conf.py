@@ -24,7 +24,9 @@ exclude_patterns = ["_build", "_inventories"]
 nitpicky = True
 nitpick_ignore = [
     ("py:class", "graphviz.graphs.Digraph"),  # its site has no such page
-    ("py:class", "pd.DataFrame"),  # pandas and scikit-learn are optional: no names of them below
+    ("py:class", "pd.DataFrame"),  # pandas, scikit-learn, onnx are optional: no names of them below
+    ("py:class", "onnx.onnx_ml_pb2.ModelProto"),
+    ("py:exc", "NotFittedError"),
     ("py:class", "sklearn.base.ClassifierMixin"),
     ("py:class", "sklearn.base.RegressorMixin"),
 ]

@@ -1,6 +1,7 @@
 """The site of ``make docs``, as far as it can be checked without Sphinx.
 
-The build itself checks every reference and every page (``.github/workflows/tests.yml``).
+The build itself takes minutes (``.github/workflows/tests.yml``). ``tests/site_references.py`` looks
+for the references that would make it fail, in seconds.
 """
 
 import doctest
@@ -34,7 +35,9 @@ def extension(name):
 
 
 public_names = extension("public_names")
+extension("meanings")
 links = extension("repository_links")
+site_references = importlib.import_module("tests.site_references")  # it uses both
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +94,43 @@ def test_every_example_of_a_public_name_is_run(names):
             if f"{place}.{function.__qualname__}" not in found[place]:
                 without.append(f"{place}.{function.__qualname__}")
     assert without == [] and len(found) > 20
+
+
+def test_every_reference_of_a_public_name_leads_somewhere(names):
+    own = [name for name in names if name.home == name.full and public_names.identity(name.value)]
+    assert [found for name in own for found in site_references.lost(name)] == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_anchor_and_role_of_a_page_leads_somewhere(page):
+    assert list(site_references.lost_in_page(page)) == []
+
+
+class Misled:
+    """Uses :class:`Nothing`, and ``a literal."""
+
+    def fit(self):
+        """Fit; as :meth:`fit` and :func:`fluid.layers.fc`.
+
+        Raises:
+            ValueError: never.
+            UnheardOfError: never.
+        """
+
+
+def test_references_that_lead_nowhere_are_found(tmp_path):
+    found = list(site_references.lost(public_names.Name(__name__, "Misled", Misled, "Misled")))
+    assert [line.partition(": ")[2].partition(":")[0] for line in found] == [
+        "Nothing",
+        "a literal that does not end",
+        "UnheardOfError",
+    ]
+    page = tmp_path / "page.md"
+    page.write_text("# A `title`\n[here](#a-title) [there](#another) {py:func}`nothing.at.all`\n")
+    assert list(site_references.lost_in_page(page)) == [
+        "page.md: nothing.at.all",
+        "page.md: #another",
+    ]
 
 
 def test_every_page_is_in_a_table_of_contents():

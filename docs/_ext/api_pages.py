@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import sys
@@ -12,12 +11,12 @@ from typing import Any
 
 import public_names
 from docutils import nodes
+from meanings import HOMES, Meaning, around, expanded, meanings, module, reach
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 PLAIN = (object, int, str, float, dict, list, tuple, set, BaseException, Exception)
-ABBREVIATED = {"np": "numpy", "fluid": "dpexec", "da": "dask.array", "dd": "dask.dataframe"}
 
 
 def write_pages(app: Sphinx) -> None:
@@ -102,22 +101,12 @@ def _title(text: str, line: str = "=") -> list[str]:
     return [text, line * len(text), ""]
 
 
-HOMES = {
-    public_names.identity(name.value): name.home
-    for name in public_names.names()
-    if public_names.identity(name.value)
-}
-
-
 def qualify(app: Sphinx, document: nodes.document) -> None:
     """Give references the public names of what they mean, seen from the object that says it."""
     for node in list(document.findall(addnodes.pending_xref)):
         if node.get("refdomain") != "py":
             continue
-        first, dot, rest = node["reftarget"].partition(".")
-        if dot and first in ABBREVIATED:
-            node["reftarget"] = f"{ABBREVIATED[first]}.{rest}"
-        target = node["reftarget"]
+        target = node["reftarget"] = expanded(node["reftarget"])
         found = [HOMES[key] + rest for key, rest in _meanings(node) if key in HOMES]
         if found:
             node["reftarget"], node["refspecific"] = found[0], False
@@ -139,28 +128,14 @@ def resolve(
     if target in domain.objects:  # a role for another kind: `class` of what is made by a function
         return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
     ours = target.startswith("dpexec.") or "." not in target
-    if ours and (_in_signature(node) or _module(target) or any(_meanings(node))):
+    if ours and (_in_signature(node) or module(target) or any(_meanings(node))):
         return content
     return None
 
 
-Meaning = tuple[tuple[str, str] | None, str]
-
-
 def _meanings(node: addnodes.pending_xref) -> Iterator[Meaning]:
-    """Objects that a name may be, as (identity, attributes of it that are named behind)."""
-    parts = node["reftarget"].split(".")
-    places = [(space, parts) for space in _spaces(node)]
-    for end in range(len(parts) - 1, 0, -1):
-        if (module := _module(".".join(parts[:end]))) is not None:
-            places.append((module, parts[end:]))
-            break
-    for space, path in places:
-        if (value := _reach(space, path)) is not None:
-            yield public_names.identity(value), ""
-        owner = _reach(space, path[:-1]) if len(path) > 1 else None
-        if owner is not None and hasattr(owner, path[-1]):
-            yield public_names.identity(owner), f".{path[-1]}"
+    """Objects that the name of a reference may be."""
+    return meanings(node["reftarget"], _spaces(node))
 
 
 def _spaces(node: addnodes.pending_xref) -> Iterator[Any]:
@@ -168,35 +143,12 @@ def _spaces(node: addnodes.pending_xref) -> Iterator[Any]:
     described = [parent for parent in _parents(node) if isinstance(parent, addnodes.desc)]
     for description in described:
         for signature in description.findall(addnodes.desc_signature):
-            module = sys.modules.get(signature.get("module") or "")
-            value = _reach(module, signature.get("fullname", "").split("."))
-            yield from _around(inspect.unwrap(value) if callable(value) else value)
+            place = sys.modules.get(signature.get("module") or "")
+            value = reach(place, signature.get("fullname", "").split("."))
+            yield from around(inspect.unwrap(value) if callable(value) else value)
             break
-    if (module := sys.modules.get(node.get("py:module") or "")) is not None:
-        yield module
-
-
-def _around(value: Any) -> Iterator[Any]:
-    if isinstance(value, type):
-        yield value
-        yield from (sys.modules[base.__module__] for base in value.__mro__)
-    elif (module := sys.modules.get(getattr(value, "__module__", None) or "")) is not None:
-        yield module
-
-
-def _module(name: str) -> Any:
-    if not name.startswith("dpexec"):
-        return None
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        return None
-
-
-def _reach(space: Any, path: list[str]) -> Any:
-    for part in path:
-        space = getattr(space, part, None)
-    return space
+    if (place := sys.modules.get(node.get("py:module") or "")) is not None:
+        yield place
 
 
 def _in_signature(node: nodes.Node) -> bool:
