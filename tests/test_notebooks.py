@@ -39,8 +39,8 @@ def executed(tmp_path_factory):
     return folder
 
 
-def test_they_are_nine():
-    assert [path.name[:3] for path in NOTEBOOKS] == [f"{k:02}_" for k in range(1, 10)]
+def test_they_are_ten():
+    assert [path.name[:3] for path in NOTEBOOKS] == [f"{k:02}_" for k in range(1, 11)]
 
 
 @each

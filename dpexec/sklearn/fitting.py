@@ -363,7 +363,7 @@ class NetEstimator(BaseEstimator, ABC):
         """A copy that predicts, without what cannot be pickled or is not needed for that."""
         found = copy.copy(self)
         found.callbacks, found.scheduler, found.history_ = None, None, []
-        found.network_ = self.network_.alone()
+        found.network_ = self.network_.predicting()
         return found
 
     def _predicted(self, inputs: Mapping[str, Any], rows: Array) -> Array:

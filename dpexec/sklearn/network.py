@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import cloudpickle
 import numpy as np
 from distributed import get_client
 
@@ -78,6 +76,8 @@ class Network:
         ValueError: the optimizer is unknown, or the net's result has the wrong width.
     """
 
+    _pickled: Any = None  # the program whose variables are pickled; None for the training program
+
     def __init__(self, spec: NetworkSpec) -> None:
         self.spec = spec
         self.main, startup, self.scope = fluid.Program(), fluid.Program(), fluid.Scope()
@@ -140,20 +140,21 @@ class Network:
             feeds: feeds of the steps.
             path: where to write the page; None for nowhere.
         """
-        twin = pickle.loads(cloudpickle.dumps(self.alone()))
-        twin.spec = self.spec
+        twin = Network(self.spec)
+        twin.restore(self.state())
         compiled = twin._compiled(trace=True)
         with fluid.scope_guard(twin.scope):
             for feed in feeds:
                 twin.exe.run(compiled, feed=dict(feed), fetch_list=[twin.total])
         return report(compiled, path)
 
-    def alone(self) -> Network:
-        """The same network with the same variables, on one device of this process."""
+    def predicting(self) -> Network:
+        """The same network to be pickled for predictions, without the optimizer's variables."""
         found = Network.__new__(Network)
         found.__dict__.update(self.__dict__)
         found.__dict__.pop("program", None)
         found.spec = replace(self.spec, devices=1, scheduler=None)
+        found._pickled = self._test
         return found
 
     def train_on(self, collections: Mapping[str, Any], epoch: int, **options: Any) -> float:
@@ -184,11 +185,14 @@ class Network:
         """Set the learning rate of the following steps."""
         self._set(self._rate.name, np.array([rate], np.float32))
 
-    def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Copies of all variables that steps change, including the optimizer's."""
-        found = (
-            (v.name, self.scope.find_var(v.name)) for v in self.main.list_vars() if v.persistable
-        )
+    def state(self, program: Any = None) -> dict[str, np.ndarray[Any, Any]]:
+        """Copies of a program's persistable variables.
+
+        Args:
+            program: None takes the training program, which has the optimizer's variables, too.
+        """
+        variables = (self.main if program is None else program).list_vars()
+        found = ((v.name, self.scope.find_var(v.name)) for v in variables if v.persistable)
         return {name: np.array(var.get_tensor()) for name, var in found if var is not None}
 
     def restore(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -197,7 +201,7 @@ class Network:
             self._set(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "state": self.state()}
+        return {"spec": self.spec, "state": self.state(self._pickled)}
 
     def __setstate__(self, found: dict[str, Any]) -> None:
         self.__init__(found["spec"])  # type: ignore[misc]  # the programs are made anew
