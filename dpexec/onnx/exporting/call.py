@@ -37,6 +37,7 @@ class Call:
     def __init__(self, op: Operator, g: Builder, values: Values, write: Write) -> None:
         self.op, self.g, self.values, self.write_block = op, g, values, write
         self._start = len(g.nodes)
+        self._results: list[tuple[str, Value, tuple[Value, ...]]] = []
 
     def __getitem__(self, slot: str) -> Value:
         """The value of an input that must be there."""
@@ -101,6 +102,15 @@ class Call:
             raise CannotExport(f"its input {slot} is no constant, but ONNX needs one there")
         return found
 
+    def constants(self, slot: str) -> list[np.ndarray[Any, Any]]:
+        """The numbers of all variables of an input, which must be constants of the model."""
+        found = [self.g.arrays.get(value) for value in self.all(slot)]
+        need(
+            all(array is not None for array in found),
+            f"its input {slot} is no constant, but ONNX needs one there",
+        )
+        return [array for array in found if array is not None]
+
     def number(self, value: Any, slot: str = "X") -> Value:
         """A constant number, or array, in the element type of an input or output."""
         return self.g.constant(np.array(value, self.dtype(slot)))
@@ -126,16 +136,22 @@ class Call:
         found = [value] if isinstance(value, str) else list(value)
         for name, each in zip(self.op.outputs.get(slot, []), found, strict=False):
             if name:
-                self._bind(name, each, self._kept(name) if lengths is None else tuple(lengths))
+                kept = self._kept(name) if lengths is None else tuple(lengths)
+                self._results.append((name, each, kept))
 
-    def _bind(self, name: str, value: Value, lengths: tuple[Value, ...]) -> None:
-        """Bind a variable; what this operator made gets the name of the variable."""
+    def finish(self) -> None:
+        """Let the outputs have their values; what the operator made gets the variable's name."""
         made = {output for node in self.g.nodes[self._start :] for output in node.output}
-        if value in made and value not in self.values.names():
-            renamed = self.g.unique(name)
-            self.g.rename(value, renamed, self._start)
-            value = renamed
-        self.values.bind(name, value, lengths)
+        for name, value, lengths in self._results:
+            if value in made:
+                made.discard(value)
+                renamed = self.g.unique(name)
+                self.g.rename(value, renamed, self._start)
+                self._results = [
+                    (n, renamed if v == value else v, l) for n, v, l in self._results
+                ]
+                value = renamed
+            self.values.bind(name, value, lengths)
 
     def lengths(self, slot: str) -> tuple[Value, ...]:
         """How long the sequences of an input are: per level, coarse first; empty: it has none."""

@@ -98,9 +98,9 @@ class _Exporter:
             if g.opset < mapping.opset:
                 raise CannotExport(f"it needs opset {mapping.opset} or later")
             for slot in sorted(mapping.constants):
-                if call.get(slot) is not None:
-                    call.constant(slot)
+                call.constants(slot)
             mapping.write(call)
+            call.finish()
         except CannotExport as error:
             self.refused.append(f"{op.type}: {error}\n    {_line(op) or 'made by no known line'}")
             del g.nodes[start:]

@@ -41,8 +41,3 @@ class Values:
     def bound(self) -> dict[str, Value]:
         """The variables that got a value in this block."""
         return self._found
-
-    def names(self) -> set[Value]:
-        """The values that variables have, here and around."""
-        around = self._outer.names() if self._outer else set()
-        return around | set(self._found.values())

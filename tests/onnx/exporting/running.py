@@ -22,6 +22,7 @@ INTERNAL = {
     *("XShape", "Mask", "MaxIndex", "SavedMean", "SavedVariance", "ReserveSpace", "MidOut"),
     *("MeanOut", "VarianceOut", "BatchGate", "BatchCellPreAct", "BatchHidden"),
     *("BatchResetHiddenPrev", "Norm", "U", "Gate", "ResetHiddenPrev", "XNorm", "YNorm"),
+    *("Mean", "Variance"),
 }
 """Outputs that only gradients read."""
 

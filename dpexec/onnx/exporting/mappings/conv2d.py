@@ -31,7 +31,7 @@ def crop_or_pad(
     return value, [before for before, _ in positive] + [after for _, after in positive]
 
 
-def pads_of(c: Call, slot: str, kernel: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def pads_of(c: Call, slot: str, kernel: tuple[int, ...], fits: bool = True) -> tuple[tuple[int, int], ...]:
     """The padding of a convolution or pooling around its images."""
     size = size_of(c.shape(slot), c.attr("data_format") or "NCHW")
     algorithm = c.attr("padding_algorithm") or "EXPLICIT"
@@ -43,6 +43,8 @@ def pads_of(c: Call, slot: str, kernel: tuple[int, ...]) -> tuple[tuple[int, int
         return tuple(((k - 1) // 2, k - 1 - (k - 1) // 2) for k in kernel)
     strides = tuple(c.attr("strides"))
     found = padding(size, kernel, strides, c.attr("paddings"), algorithm)
+    if not fits:
+        return found
     dilations = [1] * len(kernel) if algorithm == "SAME" else c.attr("dilations") or [1, 1, 1]
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=False)]
     return tuple(_filled(n, pair, r) for n, pair, r in zip(size, found, reach, strict=True))

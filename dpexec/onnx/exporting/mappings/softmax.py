@@ -1,4 +1,4 @@
-"""``softmax``, ``log_softmax``."""
+"""``softmax``."""
 
 from __future__ import annotations
 

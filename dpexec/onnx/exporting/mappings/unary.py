@@ -20,6 +20,7 @@ _SAME = {
     "logical_not": "Not",
     "reciprocal": "Reciprocal",
     "relu": "Relu",
+    "round": "Round",
     "sigmoid": "Sigmoid",
     "sign": "Sign",
     "sin": "Sin",

@@ -1,0 +1,41 @@
+"""Rows of tables by ids: embeddings, one-hot vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpexec.onnx.exporting.builder import Value
+from dpexec.onnx.exporting.call import Call
+from dpexec.onnx.exporting.mapping import exports
+from dpexec.onnx.exporting.refusals import need
+
+
+def _ids(c: Call, slot: str, squeezed: bool) -> Value:
+    """Ids as int64, without the last dimension of 1 that older operators have."""
+    ids = c.typed(c[slot], c.dtype(slot), np.int64)
+    return c.g.Squeeze(ids, [c.rank(slot) - 1]) if squeezed else ids
+
+
+@exports("lookup_table", "lookup_table_v2", without="tables on parameter servers")
+def lookup_table(c: Call) -> None:
+    """``Gather``; rows of ``padding_idx`` are 0."""
+    need(not c.attr("remote_prefetch"), "its table lies on parameter servers")
+    ids = _ids(c, "Ids", c.op.type == "lookup_table")
+    padding = c.attr("padding_idx")
+    if padding in (None, -1):
+        c.set("Out", c.g.Gather(c["W"], ids))
+        return
+    is_padding = c.g.Equal(ids, np.array(padding, np.int64))
+    ids = c.g.Where(is_padding, np.array(0, np.int64), ids)
+    rows = c.g.Gather(c["W"], ids)
+    c.set("Out", c.g.Where(c.g.Unsqueeze(is_padding, [-1]), c.number(0.0, "W"), rows))
+
+
+@exports("one_hot", "one_hot_v2", constants="depth_tensor")
+def one_hot(c: Call) -> None:
+    """Whether the id is each of the numbers up to the depth."""
+    ids = _ids(c, "X", c.op.type == "one_hot")
+    given = c.constants("depth_tensor")
+    depth = int(given[0].item()) if given else c.attr("depth")
+    hits = c.g.Equal(c.g.Unsqueeze(ids, [-1]), np.arange(depth))
+    c.set("Out", c.g.cast(hits, c.dtype("Out")))
