@@ -32,10 +32,14 @@ class Call:
         g: the graph that gets its nodes.
         values: of the variables.
         write: writes the operators of a block into a graph.
+        needed: the variables that operators or users read.
     """
 
-    def __init__(self, op: Operator, g: Builder, values: Values, write: Write) -> None:
+    def __init__(
+        self, op: Operator, g: Builder, values: Values, write: Write, needed: frozenset[str]
+    ) -> None:
         self.op, self.g, self.values, self.write_block = op, g, values, write
+        self.needed = needed
         self._start = len(g.nodes)
         self._results: list[tuple[str, Value, tuple[Value, ...]]] = []
 
@@ -116,8 +120,8 @@ class Call:
         return self.g.constant(np.array(value, self.dtype(slot)))
 
     def wants(self, slot: str) -> bool:
-        """Whether an output has a variable."""
-        return any(self.op.outputs.get(slot, []))
+        """Whether an output has a variable that another operator or the user reads."""
+        return not self.needed.isdisjoint(self.op.outputs.get(slot, []))
 
     def set(
         self,

@@ -46,11 +46,15 @@ def lengths_names(name: str, levels: int) -> list[str]:
 class _Exporter:
     """Writes one program; collects what cannot be written."""
 
-    def __init__(self, program: Program, opset: int, value_of: ValueOf) -> None:
+    def __init__(
+        self, program: Program, targets: Sequence[str], opset: int, value_of: ValueOf
+    ) -> None:
         self.program, self.value_of = program, value_of
         self.g = Builder(opset)
         self.values = Values()
         self.refused: list[str] = []
+        operators = [op for block in program.blocks for op in block.ops]
+        self.needed = frozenset(targets).union(*(op.input_arg_names for op in operators))
         self._mappings = mappings()
 
     def inputs(self, feeds: Sequence[str]) -> list[onnx.ValueInfoProto]:
@@ -91,7 +95,7 @@ class _Exporter:
         around, start = g.origin, len(g.nodes)
         g.origin = (next(filter(None, op.output_arg_names), op.type), _line(op))
         mapping = self._mappings.get(op.type)
-        call = Call(op, g, values, self.block)
+        call = Call(op, g, values, self.block, self.needed)
         try:
             if mapping is None:
                 raise CannotExport("dpexec knows nothing in ONNX that computes it")
@@ -184,7 +188,7 @@ def program_to_model(
     Raises:
         ExportError: operators cannot be said in ONNX; the error lists all of them.
     """
-    exporter = _Exporter(program, opset, value_of)
+    exporter = _Exporter(program, targets, opset, value_of)
     inputs = exporter.inputs(feeds)
     exporter.parameters()
     exporter.block(program.global_block(), exporter.g, exporter.values)

@@ -19,6 +19,20 @@ def _bounds(c: Call, name: str) -> Value | list[int]:
     return list(c.attr(name)) if found is None else found
 
 
+def _ends(c: Call) -> Value | list[int]:
+    """The ends; where one element is taken, and it is the last one, there is no end."""
+    starts, ends = _bounds(c, "starts"), _bounds(c, "ends")
+    single = [axis in (c.attr("decrease_axis") or []) for axis in c.attr("axes")]
+    if isinstance(starts, list) and isinstance(ends, list):
+        pairs = zip(starts, ends, single, strict=True)
+        return [_LAST if only and start == -1 else end for start, end, only in pairs]
+    if not any(single):
+        return ends
+    last = c.g.And(np.array(single), c.g.Equal(starts, np.array(-1, np.int64)))
+    made: Value = c.g.Where(last, np.array(_LAST), ends)
+    return made
+
+
 def _without(c: Call, made: Value, slot: str) -> Value:
     """The part without the dimensions of ``decrease_axis``; fluid keeps one at least."""
     gone = sorted(axis % c.rank(slot) for axis in c.attr("decrease_axis") or [])
@@ -31,17 +45,16 @@ def _without(c: Call, made: Value, slot: str) -> Value:
 def slice(c: Call) -> None:
     """``Slice``."""
     need(c.spec("Input").kind.name == "LOD_TENSOR", "it takes a part of an array of tensors")
-    made = c.g.Slice(
-        c["Input"], _bounds(c, "starts"), _bounds(c, "ends"), list(c.attr("axes"))
-    )
+    starts, ends = _bounds(c, "starts"), _ends(c)
+    made = c.g.Slice(c["Input"], starts, ends, list(c.attr("axes")))
     c.set("Out", _without(c, made, "Input"))
 
 
 @exports("strided_slice")
 def strided_slice(c: Call) -> None:
     """``Slice`` with steps, also backwards."""
-    bounds = [_bounds(c, name) for name in ("starts", "ends", "strides")]
-    made = c.g.Slice(c["Input"], bounds[0], bounds[1], list(c.attr("axes")), bounds[2])
+    starts, steps = _bounds(c, "starts"), _bounds(c, "strides")
+    made = c.g.Slice(c["Input"], starts, _ends(c), list(c.attr("axes")), steps)
     c.set("Out", _without(c, made, "Input"))
 
 
@@ -108,7 +121,8 @@ def crop(c: Call) -> None:
 @exports("reverse", "flip")
 def reverse(c: Call) -> None:
     """``Slice`` with steps backwards."""
-    axes = list(c.attr("axis" if c.op.type == "reverse" else "dims"))
+    given = c.attr("axis" if c.op.type == "reverse" else "dims")
+    axes = sorted({axis % c.rank("X") for axis in given})
     count = len(axes)
     c.set("Out", c.g.Slice(c["X"], [-1] * count, [-_LAST] * count, axes, [-1] * count))
 
