@@ -1,0 +1,273 @@
+"""Blocks that run again and again or not at all, as ``Loop``, ``If`` and ``Scan``; arrays.
+
+What a block writes of the variables around it comes out of the node, and in a loop also goes into
+it again. Arrays of tensors are sequences of ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.exporting.builder import Builder, Value, onnx_type
+from dpexec.onnx.exporting.call import Call
+from dpexec.onnx.exporting.mapping import exports
+from dpexec.onnx.exporting.refusals import need
+from dpexec.onnx.exporting.values import Values
+
+
+def _info(name: Value, var: Variable | None) -> onnx.ValueInfoProto:
+    """Name and type of a variable, or of lengths if ``var`` is None, without a shape."""
+    if var is None:
+        return helper.make_tensor_value_info(name, onnx.TensorProto.INT64, None)
+    dtype = onnx_type(to_numpy(var.dtype))
+    if var.type == VarType.LOD_TENSOR_ARRAY:
+        return helper.make_tensor_sequence_value_info(name, dtype, None)
+    return helper.make_tensor_value_info(name, dtype, None)
+
+
+def _empty(g: Builder, var: Variable) -> Value:
+    """The value of a variable that has none yet."""
+    dtype = to_numpy(var.dtype)
+    if var.type == VarType.LOD_TENSOR_ARRAY:
+        made: Value = g.SequenceEmpty(dtype=onnx_type(dtype))
+        return made
+    made = g.Identity(np.zeros([max(dim, 0) for dim in var.shape], dtype))
+    return made
+
+
+def _scalar(g: Builder, value: Value) -> Value:
+    made: Value = g.Reshape(value, g.constant(np.zeros(0, np.int64)))
+    return made
+
+
+class _Carried:
+    """The variables around a block that it writes.
+
+    Args:
+        c: the operator that runs the block.
+    """
+
+    def __init__(self, c: Call) -> None:
+        (body,) = c.op.bodies
+        self.c, self.body = c, body
+        written = dict.fromkeys([*body._outer_names()[1], *c.op.output_arg_names])
+        found = {name: body._find_var_recursive(name) for name in written}
+        kinds = (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY)
+        self.variables = {
+            name: var for name, var in found.items()
+            if var is not None and var.type in kinds and name in body._outer_names()[1]
+        }  # fmt: skip
+
+    def before(self, name: str, g: Builder) -> Value:
+        """The value of a variable before the block, made up if it has none."""
+        found = self.c.values.find(name)
+        return _empty(g, self.variables[name]) if found is None else found
+
+    def bind(self, results: dict[str, Value], lengths: dict[str, list[Value]]) -> None:
+        """Let the variables have what came out of the node."""
+        for name, value in results.items():
+            self.c.values.bind(name, value, tuple(lengths.get(name, ())))
+
+
+@exports("while")
+def while_(c: Call) -> None:
+    """``Loop`` without a limit of rounds."""
+    g, carried = c.g, _Carried(c)
+    condition, names = c.name("Condition"), [*carried.variables]
+    inner, values = g.inner(), Values(c.values)
+    first, infos = [], []
+    levels = {name: len(c.values.lengths(name)) for name in names}
+    for name in names:
+        entered = [inner.unique(f"{name}/before") for _ in range(1 + levels[name])]
+        first += [carried.before(name, g), *c.values.lengths(name)]
+        var = carried.variables[name]
+        infos += [_info(entered[0], var), *(_info(each, None) for each in entered[1:])]
+        values.bind(name, entered[0], tuple(entered[1:]))
+    c.write_block(carried.body, inner, values)
+    left = []
+    for name in names:
+        found = values.lengths(name)
+        need(len(found) == levels[name], f"{name} has other sequences after a round of its loop")
+        left += [(values.find(name) or "", carried.variables[name]), *((v, None) for v in found)]
+    outputs = [(inner.Identity(value), var) for value, var in left]
+    again = inner.Identity(_scalar(inner, values.find(condition) or ""))
+    count, going = inner.unique("round"), inner.unique("going")
+    body = helper.make_graph(
+        inner.nodes, "round",
+        [
+            helper.make_tensor_value_info(count, onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info(going, onnx.TensorProto.BOOL, []),
+            *infos,
+        ],
+        [
+            helper.make_tensor_value_info(again, onnx.TensorProto.BOOL, []),
+            *(_info(value, var) for value, var in outputs),
+        ],
+    )  # fmt: skip
+    made = g.Loop(None, _scalar(g, c["Condition"]), *first, body=body, outputs=len(first))
+    made = iter([made] if isinstance(made, str) else made)
+    results = {name: [next(made) for _ in range(1 + levels[name])] for name in names}
+    carried.bind({n: v[0] for n, v in results.items()}, {n: v[1:] for n, v in results.items()})
+
+
+def branches(
+    c: Call,
+    condition: Value,
+    variables: Sequence[Variable],
+    write: Sequence[Callable[[Builder], list[list[Value]]]],
+) -> list[list[Value]]:
+    """``If`` with several results, each a value and the lengths of its sequences.
+
+    Args:
+        c: the operator.
+        condition: a bool without dimensions.
+        variables: of the results, for their types.
+        write: the branch for true, and that for false.
+    """
+    g, made, graphs = c.g, [], []
+    inners = [g.inner(), g.inner()]
+    made = [each(inner) for each, inner in zip(write, inners, strict=True)]
+    levels = [max(map(len, found)) for found in zip(*made, strict=True)]
+    for inner, found in zip(inners, made, strict=True):
+        infos = []
+        for values, count, var in zip(found, levels, variables, strict=True):
+            none = inner.constant(np.zeros(0, np.int64))
+            values = [*values, *[none] * (count - len(values))]
+            infos += [
+                _info(inner.Identity(value), var if k == 0 else None)
+                for k, value in enumerate(values)
+            ]
+        graphs.append(helper.make_graph(inner.nodes, "branch", [], infos))
+    total = sum(levels)
+    flat = g.If(condition, then_branch=graphs[0], else_branch=graphs[1], outputs=total)
+    flat = iter([flat] if isinstance(flat, str) else flat)
+    return [[next(flat) for _ in range(count)] for count in levels]
+
+
+@exports("conditional_block", "conditional_block_infer")
+def conditional_block(c: Call) -> None:
+    """``If``: otherwise variables keep their values."""
+    g, carried = c.g, _Carried(c)
+    names = [name for name in carried.variables if name in c.needed]
+    if not names:
+        return
+    if c.attr("is_scalar_condition"):
+        condition = _scalar(g, c["Cond"])
+    else:
+        sizes = [g.Greater(g.Size(value), np.array(0, np.int64)) for value in c.all("Cond")]
+        condition = sizes[0]
+        for size in sizes[1:]:
+            condition = g.And(condition, size)
+
+    def run(inner: Builder) -> list[list[Value]]:
+        values = Values(c.values)
+        c.write_block(carried.body, inner, values)
+        return [[values.find(name) or "", *values.lengths(name)] for name in names]
+
+    def keep(inner: Builder) -> list[list[Value]]:
+        return [[carried.before(name, inner), *c.values.lengths(name)] for name in names]
+
+    made = branches(c, condition, [carried.variables[name] for name in names], [run, keep])
+    results = dict(zip(names, made, strict=True))
+    carried.bind({n: v[0] for n, v in results.items()}, {n: v[1:] for n, v in results.items()})
+
+
+@exports("select_input")
+def select_input(c: Call) -> None:
+    """``If`` for each input but the last."""
+    names, out = c.op.inputs["X"], c.op.block._var_recursive(c.name("Out"))
+    mask = _scalar(c.g, c["Mask"])
+
+    def chosen(g: Builder, number: int) -> list[Value]:
+        name = names[number]
+        found = [c.value_of(name), *c.values.lengths(name)]
+        if number == len(names) - 1:
+            return found
+        at = g.Equal(mask, np.array(number, c.dtype("Mask")))
+        inside = Call(c.op, g, c.values, c.write_block, c.needed)
+        both = [lambda _: [found], lambda inner: [chosen(inner, number + 1)]]
+        return branches(inside, at, [out], both)[0]
+
+    value, *lengths = chosen(c.g, 0)
+    c.set("Out", value, lengths=lengths)
+
+
+@exports("recurrent")
+def recurrent(c: Call) -> None:
+    """``Scan`` over the first axis."""
+    g, (body,) = c.g, c.op.bodies
+    inner, values = g.inner(), Values(c.values)
+    inputs, ex_states = c.op.inputs["inputs"], list(c.attr("ex_states") or [])
+    entered = []
+    for name in [*ex_states, *inputs]:
+        value = inner.unique(f"{name}/step")
+        entered.append(_info(value, body._var_recursive(name)))
+        values.bind(name, value)
+    c.write_block(body, inner, values)
+    outputs = c.op.outputs["outputs"]
+    left = [*(c.attr("states") or []), *outputs]
+    infos = [
+        _info(inner.Identity(values.find(name) or ""), body._var_recursive(name)) for name in left
+    ]
+    graph = helper.make_graph(inner.nodes, "step", entered, infos)
+    way = [int(bool(c.attr("reverse")))]
+    made = g.Scan(
+        *c.all("initial_states"), *c.all("inputs"), body=graph, num_scan_inputs=len(inputs),
+        scan_input_directions=way * len(inputs), scan_output_directions=way * len(outputs),
+        outputs=len(left),
+    )  # fmt: skip
+    made = [made] if isinstance(made, str) else made
+    c.set("outputs", made[len(ex_states) :], lengths=())
+
+
+@exports("write_to_array", without="arrays of sequences")
+def write_to_array(c: Call) -> None:
+    """``SequenceInsert``, in place of what is at this number already."""
+    g, name = c.g, c.name("Out")
+    need(not c.lengths("X"), "it writes sequences")
+    var = c.op.block._var_recursive(name)
+    array, value = c.values.find(name), c["X"]
+    place = _scalar(g, c.typed(c["I"], c.dtype("I"), np.int64))
+    if array is None:
+        array = _empty(g, var)
+        c.set("Out", g.SequenceInsert(array, value), lengths=())
+        return
+    there = g.Less(place, g.SequenceLength(array))
+    made = branches(
+        c, there, [var],
+        [
+            lambda inner: [[inner.SequenceInsert(inner.SequenceErase(array, place), value, place)]],
+            lambda inner: [[inner.SequenceInsert(array, value)]],
+        ],
+    )  # fmt: skip
+    c.set("Out", made[0][0], lengths=())
+
+
+@exports("read_from_array")
+def read_from_array(c: Call) -> None:
+    """``SequenceAt``."""
+    place = _scalar(c.g, c.typed(c["I"], c.dtype("I"), np.int64))
+    c.set("Out", c.g.SequenceAt(c["X"], place), lengths=())
+
+
+@exports("lod_array_length")
+def lod_array_length(c: Call) -> None:
+    """``SequenceLength``."""
+    array = c.get("X") if c.values.find(c.name("X")) is not None else None
+    made = np.zeros(1, np.int64) if array is None else c.g.reshape(c.g.SequenceLength(array), 1)
+    c.set("Out", c.g.constant(made) if array is None else made, lengths=())
+
+
+@exports("tensor_array_to_tensor", without="the sizes of the entries")
+def tensor_array_to_tensor(c: Call) -> None:
+    """``ConcatFromSequence``."""
+    need(not c.wants("OutIndex"), "the sizes of the entries are wanted")
+    new = int(bool(c.attr("use_stack")))
+    made = c.g.ConcatFromSequence(c["X"], axis=c.attr("axis"), new_axis=new)
+    c.set("Out", made, lengths=())
