@@ -146,16 +146,14 @@ class Call:
     def finish(self) -> None:
         """Let the outputs have their values; what the operator made gets the variable's name."""
         made = {output for node in self.g.nodes[self._start :] for output in node.output}
+        renamed: dict[Value, Value] = {}
+        for name, value, _ in self._results:
+            if value in made and value not in renamed:
+                renamed[value] = self.g.unique(name)
+                self.g.rename(value, renamed[value], self._start)
         for name, value, lengths in self._results:
-            if value in made:
-                made.discard(value)
-                renamed = self.g.unique(name)
-                self.g.rename(value, renamed, self._start)
-                self._results = [
-                    (n, renamed if v == value else v, l) for n, v, l in self._results
-                ]
-                value = renamed
-            self.values.bind(name, value, lengths)
+            kept = tuple(renamed.get(each, each) for each in lengths)
+            self.values.bind(name, renamed.get(value, value), kept)
 
     def lengths(self, slot: str) -> tuple[Value, ...]:
         """How long the sequences of an input are: per level, coarse first; empty: it has none."""

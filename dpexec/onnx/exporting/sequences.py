@@ -75,7 +75,7 @@ class Rows:
         """The greatest length."""
         return self._once("longest", lambda: self.g.reduce("ReduceMax", self.lengths, None))
 
-    def grid(self, time_first: bool = False, steps: Value | None = None) -> tuple[Value, Value]:
+    def grid(self, time_first: bool = False, steps: Any = None) -> tuple[Value, Value]:
         """For padded sequences, which row lies at each place, and whether there is one.
 
         Args:
@@ -96,7 +96,7 @@ class Rows:
         rank: int,
         fill: Value | None,
         time_first: bool = False,
-        steps: Value | None = None,
+        steps: Any = None,
     ) -> Value:
         """Sequences of one length.
 
@@ -116,7 +116,7 @@ class Rows:
         made = g.Where(there, made, fill)
         return made
 
-    def taken_out(self, padded: Value, steps: Value | None = None, time_first: bool = False) -> Value:
+    def taken_out(self, padded: Value, steps: Any = None, time_first: bool = False) -> Value:
         """The rows of padded sequences.
 
         Args:

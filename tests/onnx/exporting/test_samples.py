@@ -9,7 +9,17 @@ from tests.engine.ops.calls import samples
 from tests.onnx.exporting.running import run, sample_model
 
 DEFAULT = 17
-WITHOUT_SAMPLES = set()
+WITHOUT_SAMPLES = {
+    *("while", "conditional_block", "conditional_block_infer", "recurrent", "select_input"),
+    *("write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"),
+}
+"""Run blocks or work on arrays: test_control_flow.py."""
+
+WITHOUT_NAN = {"lrn": "its sums go on from channel to channel", "spp": "its maxima leave out NaN"}
+"""Operators of onnxruntime that treat NaN, and sums that overflow, in their own way."""
+
+OF_RUNTIME = {"roi_align": 21}
+"""The latest opset of operators that onnxruntime does not have in the latest one."""
 
 
 def assert_same(found, expected, what):
@@ -23,7 +33,9 @@ def assert_same(found, expected, what):
 def compare(type, sample, opset, is_open, what):
     """Whether the sample can be said in ONNX; if so, the results must be the same."""
     made = sample_model(type, sample, is_open)
-    if made is None:
+    if made is None or opset > OF_RUNTIME.get(type, opset):
+        return None
+    if type in WITHOUT_NAN and not (np.abs(sample.inputs["X"]) < 1e9).all():
         return None
     try:
         model = made.model(opset)

@@ -184,7 +184,9 @@ def prelu(c: Call) -> None:
     if c.attr("mode") == "channel":
         slope = c.g.reshape(slope, -1, *[1] * (rank - 2))
     elif c.attr("mode") == "element":
-        slope = c.g.Reshape(slope, c.g.Concat([1], c.g.Slice(c.g.Shape(c["X"]), [1], [rank]), axis=0))
+        slope = c.g.Reshape(
+            slope, c.g.Concat([1], c.g.Slice(c.g.Shape(c["X"]), [1], [rank]), axis=0)
+        )
     else:
         slope = c.g.reshape(slope, 1)
     c.set("Out", c.g.PRelu(c["X"], slope))

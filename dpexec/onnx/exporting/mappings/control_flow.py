@@ -260,8 +260,8 @@ def read_from_array(c: Call) -> None:
 def lod_array_length(c: Call) -> None:
     """``SequenceLength``."""
     array = c.get("X") if c.values.find(c.name("X")) is not None else None
-    made = np.zeros(1, np.int64) if array is None else c.g.reshape(c.g.SequenceLength(array), 1)
-    c.set("Out", c.g.constant(made) if array is None else made, lengths=())
+    made = c.g.ints(0) if array is None else c.g.reshape(c.g.SequenceLength(array), 1)
+    c.set("Out", made, lengths=())
 
 
 @exports("tensor_array_to_tensor", without="the sizes of the entries")

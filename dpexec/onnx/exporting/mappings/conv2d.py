@@ -31,7 +31,9 @@ def crop_or_pad(
     return value, [before for before, _ in positive] + [after for _, after in positive]
 
 
-def pads_of(c: Call, slot: str, kernel: tuple[int, ...], fits: bool = True) -> tuple[tuple[int, int], ...]:
+def pads_of(
+    c: Call, slot: str, kernel: tuple[int, ...], fits: bool = True
+) -> tuple[tuple[int, int], ...]:
     """The padding of a convolution or pooling around its images."""
     size = size_of(c.shape(slot), c.attr("data_format") or "NCHW")
     algorithm = c.attr("padding_algorithm") or "EXPLICIT"

@@ -34,7 +34,8 @@ def transposed_convolution(c: Call) -> None:
     made = c.g.ConvTranspose(
         first(c, c["Input"], rank, last), c["Filter"], None if behind else bias,
         strides=strides, dilations=dilations, group=c.attr("groups"), kernel_shape=list(kernel),
-        pads=[before for before, _ in pads] + ends, output_padding=more if any(more) and not behind else None,
+        pads=[before for before, _ in pads] + ends,
+        output_padding=more if any(more) and not behind else None,
     )  # fmt: skip
     if behind:
         made = c.g.Pad(made, [0] * (rank + 2) + more, c.number(0.0, "Input"))

@@ -191,3 +191,19 @@ def pad_constant_like(c: Call) -> None:
     missing = g.Sub(g.Shape(c["X"]), g.Shape(c["Y"]))
     whole = g.Concat(g.ints(*[0] * c.rank("Y")), missing, axis=0)
     c.set("Out", g.Pad(c["Y"], whole, c.number(c.attr("pad_value"), "Y")))
+
+
+@exports("linspace", constants="Num")
+def linspace(c: Call) -> None:
+    """Numbers at equal distances."""
+    g, count = c.g, int(c.constant("Num").item())
+    shares = np.arange(count) / max(count - 1, 1)
+    way = g.Sub(c["Stop"], c["Start"])
+    c.set("Out", g.Add(c["Start"], g.Mul(way, c.number(shares, "Start"))))
+
+
+@exports("is_empty")
+def is_empty(c: Call) -> None:
+    """Whether there are no numbers."""
+    hit = c.g.Equal(c.g.Size(c["X"]), np.array(0, np.int64))
+    c.set("Out", c.g.reshape(hit, 1), lengths=())

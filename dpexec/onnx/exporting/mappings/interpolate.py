@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dpexec.engine.ops._windows import has_channels_last, size_of
@@ -41,7 +43,7 @@ def interpolate(c: Call) -> None:
     need(c.dtype("X").kind == "f", f"its images are {c.dtype('X')}")
     rank, last = c.rank("X"), has_channels_last(c.attr("data_layout"))
     x, kind = first(c, c["X"], rank, last), c.attr("interp_method")
-    more = {"mode": {"nearest": "nearest", "bicubic": "cubic"}.get(kind, "linear")}
+    more: dict[str, Any] = {"mode": {"nearest": "nearest", "bicubic": "cubic"}.get(kind, "linear")}
     if c.attr("align_corners"):
         how = "align_corners"
     elif kind == "nearest" or (kind != "bicubic" and c.attr("align_mode") == 1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dpexec.engine.ops._pooling import Pooling
@@ -37,7 +39,7 @@ def _adaptive(c: Call, x: Value, kind: str, size: tuple[int, ...], output: list[
 def _windows(c: Call, x: Value, kind: str, size: tuple[int, ...]) -> Value:
     """Windows of one size."""
     kernel, strides = list(c.attr("ksize")), list(c.attr("strides"))
-    more = {"kernel_shape": kernel, "strides": strides}
+    more: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
     counted = kind == "Average" and not c.attr("exclusive")
     pairs = list(pads_of(c, "X", tuple(kernel)))
     if min(size) > 0:

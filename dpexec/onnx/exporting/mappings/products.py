@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpexec.onnx.exporting.builder import Value
 from dpexec.onnx.exporting.call import Call
 from dpexec.onnx.exporting.mapping import exports
+from dpexec.onnx.exporting.mappings.activations import activated
 from dpexec.onnx.exporting.refusals import need
 
 
@@ -82,3 +83,16 @@ def _needs_float(c: Call, scales: list[float]) -> None:
 def bmm(c: Call) -> None:
     """A product of stacks of matrices."""
     c.set("Out", c.g.MatMul(c["X"], c["Y"]))
+
+
+@exports("fc", without="8 bits of MKL-DNN")
+def fc(c: Call) -> None:
+    """``mul``, a bias and an activation in one; padding of the weights is cut off."""
+    need(c.dtype("Input").kind == "f", f"its input is {c.dtype('Input')}")
+    rows, weight = c.attr("in_num_col_dims"), c["W"]
+    if c.attr("padding_weights"):
+        weight = c.g.Slice(weight, [0, 0], [-4, -4], [0, 1])
+    made = c.g.MatMul(flat(c, "Input", rows), weight)
+    made = made if c.get("Bias") is None else c.g.Add(made, c.g.reshape(c["Bias"], -1))
+    made = activated(c, c.attr("activation_type") or "", made, "Input")
+    c.set("Out", unflat(c, made, "Input", rows))

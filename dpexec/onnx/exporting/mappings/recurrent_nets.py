@@ -6,6 +6,7 @@ columns in ONNX's order of gates.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -53,7 +54,9 @@ def blocks(c: Call, value: Value, order: Sequence[int], axis: int, signs: Sequen
     return made
 
 
-def folded(c: Call, value: Value, fold: Callable[[np.ndarray], np.ndarray], node: Callable) -> Value:
+def folded(
+    c: Call, value: Value, fold: Callable[[np.ndarray], np.ndarray], node: Callable
+) -> Value:
     """A function of a value: of a constant at once, else as nodes."""
     if value in c.g.arrays:
         return c.g.constant(fold(c.g.arrays[value]))
@@ -108,7 +111,9 @@ def lstm(c: Call) -> None:
     bias = g.Concat(blocks(c, gates, order, 1, plain), zeros, axis=1)
     peepholes = None
     if c.attr("use_peepholes"):  # input, forget, output in fluid
-        peepholes = blocks(c, g.Slice(c["Bias"], [4 * size], [7 * size], [1]), (0, 2, 1), 1, plain[:3])
+        peepholes = blocks(
+            c, g.Slice(c["Bias"], [4 * size], [7 * size], [1]), (0, 2, 1), 1, plain[:3]
+        )
     gate, state, candidate = (_NAMES[kind] for kind in _kinds(c))
     made = g.LSTM(
         rows.padded(c["Input"], 2, None, time_first=True),
@@ -209,22 +214,17 @@ def _zeros(c: Call, rows: Rows, size: int) -> Value:
 
 
 def lstm_step(c: Call, size: int, weight: Value, project: Callable | None = None) -> Step:
-    """A step of a long short-term memory; ``project`` makes of its output what the next one sees."""
+    """A step of a long short-term memory; ``project`` makes what the next one sees."""
     gate, state, candidate = _kinds(c)
     clip = c.attr("cell_clip") or 0.0
-    peepholes = [None] * 3
-    if c.attr("use_peepholes"):
-        parts = [(4 + k) * size for k in range(4)]
-        peepholes = [
-            c.g.Slice(c["Bias"], [a], [b], [1])
-            for a, b in zip(parts, parts[1:], strict=False)
-        ]  # fmt: skip
+    begins = range(4 * size, 8 * size, size) if c.attr("use_peepholes") else ()
+    peepholes = [c.g.Slice(c["Bias"], [a], [b], [1]) for a, b in itertools.pairwise(begins)]
 
     def step(g: Builder, states: list[Value], x: Value) -> list[Value]:
         hidden, before = states
         gates = g.Add(x, g.MatMul(hidden, weight))
         new, taken, kept, shown = g.Split(gates, [size] * 4, axis=1, outputs=4)
-        if peepholes[0] is not None:
+        if peepholes:
             taken = g.Add(taken, g.Mul(before, peepholes[0]))
             kept = g.Add(kept, g.Mul(before, peepholes[1]))
         new = activation(g, candidate, new)
@@ -232,7 +232,7 @@ def lstm_step(c: Call, size: int, weight: Value, project: Callable | None = None
         cell = g.Add(g.Mul(new, taken), g.Mul(before, kept))
         if clip > 0:
             cell = g.Clip(cell, c.number(-clip, "Input"), c.number(clip, "Input"))
-        if peepholes[2] is not None:
+        if peepholes:
             shown = g.Add(shown, g.Mul(cell, peepholes[2]))
         out = g.Mul(activation(g, state, cell), activation(g, gate, shown))
         return [project(g, out) if project else out, cell]
