@@ -82,8 +82,8 @@ def _writer_before(ops: list[Operator], op: Operator, name: str) -> Operator | N
 def _cast_inputs(block: Block, op: Operator, source: VarType, target: VarType) -> None:
     position = op.idx
     for slot in sorted(op.input_names):
-        if source == SINGLE and op.type == "batch_norm" and slot != "X":
-            continue  # scale, bias and statistics stay float32
+        if source == SINGLE and slot in op.definition.single:
+            continue  # such as scale, bias and statistics
         for name in op.input(slot):
             var = block.var(name)
             if var.type not in _TENSORS:
@@ -114,7 +114,7 @@ def _rename(op: Operator, old: str, new: str) -> None:
 
 def _halve_outputs(block: Block, op: Operator) -> None:
     for slot in op.output_names:
-        if op.type == "batch_norm" and slot != "Y":
+        if slot in op.definition.single:
             continue
         for name in op.output(slot):
             var = block.var(name)

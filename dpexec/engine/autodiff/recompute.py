@@ -29,14 +29,17 @@ Piece = tuple[int, int]
 
 
 def seed_dropouts(block: Block, path: Sequence[Operator]) -> None:
-    """Give every dropout its seed as a variable, so that recomputation draws the same mask.
+    """Give dropouts their seeds as variables, so that recomputation draws the same masks.
+
+    This holds for every random operator that takes a seed as a variable.
 
     Args:
         block: the block of the operators.
         path: operators of the block.
     """
     for op in path:
-        if op.type != "dropout" or op.inputs.get("Seed"):
+        seeds = any(slot.name == "Seed" for slot in op.definition.inputs)
+        if not (seeds and op.definition.is_random) or op.inputs.get("Seed"):
             continue
         name = unique_name.generate(f"{unique_name.generate('seed')}.tmp")
         block.create_var(name=name, dtype=VarType.INT32, shape=[1])

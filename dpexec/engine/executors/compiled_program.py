@@ -20,6 +20,7 @@ from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.dispatch.traces import trace_of
 from dpexec.engine.executors.variants import AS_IT_IS, Variant
 from dpexec.engine.graph.node_graph import Graph
+from dpexec.engine.graph.parallel_do import parallel_dos
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir.operator import op_error
 from dpexec.engine.ir.program import Program
@@ -117,10 +118,9 @@ class CompiledProgram:
                 "The loss name of CompiledProgram is None, but the program has gradients. "
                 "Give loss_name, or compile a forward-only program (clone(for_test=True))."
             )
-        for op in self._program.global_block().ops:
-            if op.type == "parallel_do":
-                problem = "it divides its own batch; run the program with Executor.run instead"
-                raise op_error(op, f"with_data_parallel is not for ParallelDo: {problem}", {})
+        for op in parallel_dos(self._program):
+            problem = "it divides its own batch; run the program with Executor.run instead"
+            raise op_error(op, f"with_data_parallel is not for ParallelDo: {problem}", {})
         self._is_data_parallel = True
         self._annotations = {**self._annotations, **dask.get_annotations()}
         self._loss_name = loss_name

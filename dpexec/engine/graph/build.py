@@ -261,13 +261,14 @@ class _Builder:
 
 def _trains_in_branch(op: Operator) -> bool:
     """Whether a loss is minimized in the branch that an operator belongs to."""
-    inner = (other for body in op.bodies for other in body.ops)
-    return op.type == "conditional_block_grad" and any(o.role & roles.OPTIMIZE for o in inner)
+    gradients = (body for body in op.bodies if body.forward_block_idx >= 0)
+    inner = (other for body in gradients for other in body.ops)
+    return any(o.role & roles.OPTIMIZE for o in inner)
 
 
 def _require_one_state(op: Operator) -> None:
     """Reject deep gradient compression, whose residuals differ from device to device."""
-    if op.type == "dgc":
+    if op.definition.own_state:
         raise op_error(op, "gradients are compressed in AllReduce mode only", op.input_specs())
 
 

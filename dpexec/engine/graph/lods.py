@@ -292,7 +292,8 @@ def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
     for name, spec in op.infer_outputs(op.input_specs()).items():
         if not spec.lod_level or roles.GRAD_SUFFIX in name:
             continue
-        if op.type != "concat" or op.attr("axis") not in (0, -spec.rank):
+        joins = op.definition.joins
+        if joins is None or not joins(op, spec.rank):
             yield name, sources[0]
         elif len(sources) == len(inputs):
             yield name, _joined(op, sources, name)

@@ -44,7 +44,7 @@ def inner_devices(
     everywhere = list(places)
     bodies: dict[int, list[int]] = {}
     groups: list[_Group] = []
-    for op in _parallel_dos(program):
+    for op in parallel_dos(program):
         if len(places) > 1:
             raise op_error(op, f"it cannot run on {len(places)} replicas of the program", {})
         wanted = _Group(list(_places(op, places[0])), len(everywhere))
@@ -83,7 +83,8 @@ class _Group:
         self.made.update(op.outputs["outputs"])
 
 
-def _parallel_dos(program: Program) -> list[Operator]:
+def parallel_dos(program: Program) -> list[Operator]:
+    """The operators of a program that divide a batch among devices."""
     return [op for op in program.global_block().ops if op.type == "parallel_do"]
 
 
@@ -116,7 +117,7 @@ def shares_memory(program: Program, places: Sequence[Place]) -> bool:
 
 def _kept_variables(program: Program) -> list[str]:
     """The persistable variables that every device keeps a copy of."""
-    ops = _parallel_dos(program)
+    ops = parallel_dos(program)
     if not any(op.attrs.get("keep_parameters") for op in ops):
         return []
     variables = program.global_block().vars

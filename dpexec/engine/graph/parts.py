@@ -6,7 +6,6 @@ import os
 from typing import TypedDict
 
 from dpexec.engine.graph.ssa import OpNode
-from dpexec.engine.ir.group_ops import group_ops
 from dpexec.engine.ir.operator import Operator
 
 __all__ = ["InnerOp", "body_of", "expression_of", "line_of", "parts_of"]
@@ -36,14 +35,8 @@ def parts_of(node: OpNode) -> list[str]:
         return [f"{node.kind} {name}" for name in names]
     if op is None or not node.does.computes:
         return [node.name]
-    if "functor_list" in op.attrs:
-        return [name.partition(",")[0] for name in op.attrs["functor_list"]]
-    if op.type == "fusion_group":
-        return [part.type for part in group_ops(op.attrs["parts"], op.attrs["results"])]
-    if op.type.startswith("fused_batch_norm_act"):
-        grad = "_grad" * op.type.endswith("_grad")
-        fused = [f"batch_norm{grad}", f"{op.attrs['act_type']}{grad}"]
-        return fused[::-1] if grad else fused
+    if op.definition.parts is not None:
+        return op.definition.parts(op)
     if op.definition.merges:
         return [op.definition.merges] * len(op.inputs["Param"])
     return [node.name]
@@ -56,24 +49,9 @@ def expression_of(node: OpNode) -> str:
         node: of a graph.
     """
     op = node.op
-    if op is None or not node.does.computes:
+    if op is None or not node.does.computes or op.definition.formula is None:
         return ""
-    if "functor_list" in op.attrs:
-        outer, inner = (name.partition(",")[0] for name in op.attrs["functor_list"])
-        x, y = (next(iter(op.inputs.get(slot, ())), slot) for slot in ("X", "Y"))
-        two = any(name.startswith("elementwise") for name in (inner,))
-        return f"{outer}({inner}({x}, {y}))" if two else f"{outer}({x}, {inner}({y}))"
-    if op.type != "fusion_group":
-        return ""
-    values = dict(enumerate(name for names in op.inputs.values() for name in names))
-    lines = []
-    for part in group_ops(op.attrs["parts"], op.attrs["results"]):
-        reads = [values.get(k, f"v{k}") for numbers in part.inputs.values() for k in numbers]
-        made = [k for numbers in part.outputs.values() for k in numbers if k >= 0]
-        text = f"{part.type}({', '.join(reads)})"
-        values.update((k, f"v{k}") for k in made)
-        lines.append(f"{', '.join(f'v{k}' for k in made)} = {text}")
-    return "; ".join(lines)
+    return op.definition.formula(op)
 
 
 def line_of(op: Operator | None) -> str | None:

@@ -13,7 +13,7 @@ __all__ = ["with_tables_written"]
 
 
 def _grows(op: Operator) -> bool:
-    return op.type == "lookup_sparse_table" and not op.attrs.get("is_test")
+    return bool(op.definition.grows) and not op.attrs.get("is_test")
 
 
 def with_tables_written(program: Program) -> Program:
@@ -27,6 +27,7 @@ def with_tables_written(program: Program) -> Program:
     made = program.clone()
     for block in made.blocks:
         for op in filter(_grows, block.ops):
-            op.outputs["WOut"] = list(op.inputs["W"])
+            slot = op.definition.grows
+            op.outputs[f"{slot}Out"] = list(op.inputs[slot])
     made._changed()
     return made

@@ -12,7 +12,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import AttrType, VarType
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.formats import wire
-from dpexec.engine.ir import roles
+from dpexec.engine.ir import opdef, roles
 from dpexec.engine.ir.attributes import FIELDS, attribute_type
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import CallSite
@@ -329,8 +329,8 @@ def _find_parameters(program: Program) -> None:
     statistics = {
         name
         for op in block.ops
-        if op.type == "batch_norm"
-        for slot in ("Mean", "Variance")
+        if (definition := opdef.find(op.type)) is not None
+        for slot in definition.statistics
         for name in op.inputs.get(slot, [])
     }
     for name, var in list(block.vars.items()):

@@ -16,7 +16,14 @@ from typing import Any
 from dpexec.engine.core.dtypes import AttrType, VarType
 from dpexec.engine.core.errors import MissingKernelError, similar
 from dpexec.engine.core.lod import LOD_SUFFIX
-from dpexec.engine.ir.opfacts import INHERITED, OpFacts, Sample, SampleRng
+from dpexec.engine.ir.opfacts import (
+    INHERITED,
+    OpFacts,
+    Passing,
+    RoundValues,
+    Sample,
+    SampleRng,
+)
 from dpexec.engine.ir.roles import GRAD_SUFFIX
 from dpexec.engine.ir.signature import (
     RUNTIME_ARGUMENTS,
@@ -41,6 +48,8 @@ __all__ = [
     "GradOp",
     "InvalidOp",
     "OpDef",
+    "Passing",
+    "RoundValues",
     "Sample",
     "SampleRng",
     "Slot",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -13,12 +13,15 @@ from dpexec.engine.ir.cost import Call, Count, counted
 if TYPE_CHECKING:
     from dpexec.engine.ir.operator import Operator
 
-__all__ = ["INHERITED", "OpFacts", "Sample", "SampleRng"]
+__all__ = ["INHERITED", "OpFacts", "Passing", "RoundValues", "Sample", "SampleRng"]
 
 INHERITED = ("capturable", "fuses", "grad_lod", "host_inputs")
 """Facts that the gradient operator inherits unless it overrides them."""
 
-_NAMES = ("elements", "host_inputs", "longs", "quantized", "shape_inputs", "sparse")
+_NAMES = (
+    *("elements", "host_inputs", "longs", "quantized", "shape_inputs", "single", "sparse"),
+    "statistics",
+)
 """Facts that are sets of names, given as text separated by spaces."""
 
 _WORDS = {
@@ -27,6 +30,42 @@ _WORDS = {
     "quantized": ("weights", "inputs", "outputs"),
     "updates": ("rows", "whole"),
 }
+
+
+class RoundValues(Protocol):
+    """The values that an operator of a block sees in a round, by variable name."""
+
+    deferred: Any
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def __setitem__(self, name: str, value: Any, /) -> None: ...
+
+    def get(self, name: str, /) -> Any:
+        """The value of this round; None if there is none."""
+
+    def find(self, name: str) -> Any:
+        """The value, of this round or from around; None if there is none."""
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How an operator of a block passes arrays on, without the work of a kernel's call.
+
+    Code of earlier operators may wait meanwhile: nobody looks at the numbers in the arrays.
+
+    Args:
+        make: returns, for one operator, the function that does it for the values of a round. The
+            function returns False, and has done nothing, where only the kernel can do it. A
+            KeyError or AttributeError, from a value that is missing or of another kind, counts as
+            False.
+        looks_at: input slots whose numbers it looks at.
+        unseen: the output slot whose arrays come from somewhere unknown; "" for none.
+    """
+
+    make: Callable[[Operator], Callable[[RoundValues], bool]]
+    looks_at: tuple[str, ...] = ()
+    unseen: str = ""
 
 
 @dataclass(kw_only=True)
@@ -49,6 +88,12 @@ class OpFacts:
             zero gradients need to be made for its optional slots.
         by_executor: no kernel runs: the executor itself does what the operator stands for.
         acts: running it has a side effect, such as writing a file.
+        repeats: for a loop, the input slot that is looked at before every round of its block.
+        hands_on: whether it hands the variables of ``X`` to the operators of its block, and does
+            nothing else with them.
+        stacks: whether its outputs are what the rounds of its block make, stacked.
+        passes: how it passes arrays on in a block whose code waits.
+        own_state: whether its state differs from replica to replica.
         ends_loops: its kernel may raise to end a loop, such as a reader at the end of its data or
             a user's own function.
         ulps: error bound of an elementwise operator, on NumPy and in machine code, in units in the
@@ -82,6 +127,16 @@ class OpFacts:
             ``ulps`` is declared, and the forward operator's count for each of two gradients; else
             the number is unknown. A multiply-add counts as two operations.
         bytes: bytes read and written; by default the bytes of all inputs and outputs.
+        joins: tells, of an operator and the rank of its result, whether the result has the
+            sequences of all inputs, one after another. None: it has those of the first input.
+        rows_by_run: whether only a run tells how many rows its result has, although its shape is
+            declared.
+        grows: the input slot of a table that it adds rows to unless ``is_test`` is set. Programs
+            lack the output slot for it, which is called like the input with ``Out`` behind.
+        single: slots that stay float32 when the operator runs in float16.
+        statistics: input slots of running statistics, which the operator updates in training.
+        parts: of a fused operator, the types of what it does, in that order.
+        formula: of a fused operator, what it computes, as a text.
         longs: attributes whose integers Paddle stores in 64 bits.
 
     Raises:
@@ -99,6 +154,11 @@ class OpFacts:
     by_executor: bool = False
     lazy: bool = False
     acts: bool = False
+    repeats: str = ""
+    hands_on: bool = False
+    stacks: bool = False
+    passes: Passing | None = None
+    own_state: bool = False
     ends_loops: bool = False
     ulps: int | None = None
     operand_ulps: int | None = None
@@ -116,6 +176,13 @@ class OpFacts:
     macs: Count | None = None
     flops: Count | None = None
     bytes: Count | None = None
+    joins: Callable[[Operator, int], bool] | None = None
+    rows_by_run: bool = False
+    grows: str = ""
+    single: Set[str] = frozenset()
+    statistics: Set[str] = frozenset()
+    parts: Callable[[Operator], list[str]] | None = None
+    formula: Callable[[Operator], str] | None = None
     longs: Set[str] = frozenset()
     forward: OpFacts | None = field(default=None, init=False)
     """The operator whose gradient operator this one is."""

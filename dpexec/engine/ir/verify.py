@@ -171,9 +171,8 @@ def _slots_are_declared(op: Operator, defined: set[str]) -> Problems:
 def _variables_are_declared(op: Operator, defined: set[str]) -> Problems:
     """Every variable that an operator names exists in its block or in one around it."""
     for name in roles.present([*op.input_arg_names, *op.output_arg_names]):
-        queue = op.type == "create_py_reader"  # which lives in the scope alone
         known = name in defined or op.block._find_var_recursive(name) is not None
-        if not (known or queue or op.definition.lazy):
+        if not (known or op.definition.lazy):
             yield f"variable {name} is not declared"
 
 
@@ -273,10 +272,10 @@ def can_end(body: Block, condition: str) -> bool:
 
 
 def _loops_can_end(op: Operator, defined: set[str]) -> Problems:
-    """The body of a ``while`` writes its condition: else it never ends once it begins."""
-    if op.type != "while":
+    """The body of a loop writes its condition: else it never ends once it begins."""
+    if not op.definition.repeats:
         return
-    (condition,) = op.inputs["Condition"]
+    (condition,) = op.inputs[op.definition.repeats]
     for body in op.bodies:
         if not can_end(body, condition):
             yield f"no operator of its body, block {body.idx}, writes its condition {condition}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,11 @@ from dpexec.engine.ir.opdef import Spec, require
 from dpexec.engine.ops._sequences import rows_of
 
 Ints = np.ndarray[Any, Any]
+
+
+def first_name(slots: Mapping[str, Sequence[str]], slot: str) -> str:
+    """The first variable of a slot; "" if it has none."""
+    return next(iter(slots.get(slot, ())), "")
 
 
 def require_table(table: Spec) -> None:

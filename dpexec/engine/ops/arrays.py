@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from dpexec.engine.core.arrays import TensorArray
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod
-from dpexec.engine.ir.opdef import GradContext, GradOp, Spec, op, require
-from dpexec.engine.ops._tables import levels_of, offsets
+from dpexec.engine.ir import roles
+from dpexec.engine.ir.opdef import GradContext, GradOp, Passing, RoundValues, Spec, op, require
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ops._tables import first_name, levels_of, offsets
 
 
 def _check_index(index: Spec) -> None:
@@ -33,12 +36,35 @@ def _infer_write(x: Spec, lod: Spec | None, index: Spec) -> Spec:
     return x.replace(kind=VarType.LOD_TENSOR_ARRAY, lod_level=levels_of(x, lod))
 
 
+def _pass_written(op: Operator) -> Callable[[RoundValues], bool]:
+    """Adding to an entry looks at numbers; anything else passes an array on."""
+    x, x_lod, index = (first_name(op.inputs, slot) for slot in ("X", "X@LOD", "I"))
+    out = first_name(op.outputs, "Out")
+    adds = bool(op.role & roles.BACKWARD)
+    own = out in op.block.vars  # not one of that name around
+
+    def passes(values: RoundValues) -> bool:
+        array = values.get(out) if own else values.find(out)
+        number = values[index].item()
+        if number < 0:
+            return False
+        array = TensorArray() if array is None else array
+        if adds and array.entry(number) is not None:
+            values.deferred.finish()
+            return False
+        values[out] = array.written(number, values[x], values[x_lod] if x_lod else None)
+        return True
+
+    return passes
+
+
 @op(
     "write_to_array",
     inputs="X X@LOD? I",
     infer=_infer_write,
     checks_values=True,
     host_inputs="I",
+    passes=Passing(_pass_written, looks_at=("I",)),
 )
 def write_to_array(
     xp: Any,
@@ -90,6 +116,23 @@ def _infer_read(
     return like, offsets(levels_of(like, lod))
 
 
+def _pass_read(op: Operator) -> Callable[[RoundValues], bool]:
+    """An entry that is there."""
+    x, index = first_name(op.inputs, "X"), first_name(op.inputs, "I")
+    out, out_lod = first_name(op.outputs, "Out"), first_name(op.outputs, "Out@LOD")
+
+    def passes(values: RoundValues) -> bool:
+        entry = values[x].entry(values[index].item())
+        if entry is None:
+            return False
+        values[out] = entry[0]
+        if out_lod:
+            values[out_lod] = entry[1]
+        return True
+
+    return passes
+
+
 @op(
     "read_from_array",
     inputs="X I X_W? X_W@LOD?",
@@ -97,6 +140,7 @@ def _infer_read(
     infer=_infer_read,
     checks_values=True,
     host_inputs="I",
+    passes=Passing(_pass_read, looks_at=("I",), unseen="Out"),
 )
 def read_from_array(
     xp: Any, x: TensorArray, index: Any, like: Any, lod: Lod | None

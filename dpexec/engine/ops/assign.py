@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,18 @@ from dpexec.engine.core.arrays import TensorArray
 from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.cost import per_element
-from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
+from dpexec.engine.ir.opdef import (
+    GradContext,
+    GradOp,
+    Passing,
+    RoundValues,
+    Sample,
+    Spec,
+    op,
+    require,
+)
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ops._tables import first_name
 
 
 @op(
@@ -108,6 +120,19 @@ def _infer_increment(x: Spec) -> Spec:
     return x
 
 
+def _pass_counter(op: Operator) -> Callable[[RoundValues], bool]:
+    """What comes out is known."""
+    x, out = first_name(op.inputs, "X"), first_name(op.outputs, "Out")
+    step = op.attrs.get("step", 1.0)
+
+    def passes(values: RoundValues) -> bool:
+        counter = values[x]
+        values[out] = counter + counter.dtype.type(step)
+        return True
+
+    return passes
+
+
 @op(
     "increment",
     inputs="X",
@@ -120,6 +145,7 @@ def _infer_increment(x: Spec) -> Spec:
     ],
     capturable=True,
     makes_numbers=True,
+    passes=Passing(_pass_counter, looks_at=("X",)),
     flops=per_element("Out", 1),
 )
 def increment(xp: Any, x: Any, *, step: float = 1.0) -> Any:

@@ -108,6 +108,9 @@ def in_planes(x: Any, layout: str) -> tuple[Any, tuple[int, ...], tuple[int, ...
     operand_ulps=4,
     capturable=True,
     precision="gray",
+    single="Scale Bias Mean Variance MomentumTensor MeanOut VarianceOut SavedMean SavedVariance "
+    "ReserveSpace",
+    statistics="Mean Variance",
     quantized="outputs",
     flops=of_batch_norm,
 )

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.ir.cost import per_element
-from dpexec.engine.ir.opdef import OpDef, Sample, Spec, op
+from dpexec.engine.ir.opdef import OpDef, Passing, RoundValues, Sample, Spec, op
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._elementwise import aligned, infer_comparison
+from dpexec.engine.ops._tables import first_name
 
 
-def _declare(name: str, symbol: str, expected: list[bool], *edges: Sample) -> OpDef:
+def _pass_less(op: Operator) -> Callable[[RoundValues], bool]:
+    """Of single numbers; what comes out is known."""
+    x_name, y_name = first_name(op.inputs, "X"), first_name(op.inputs, "Y")
+    out = first_name(op.outputs, "Out")
+
+    def passes(values: RoundValues) -> bool:
+        x, y = values[x_name], values[y_name]
+        if x.shape != (1,) or y.shape != (1,):
+            return False
+        values[out] = x < y
+        return True
+
+    return passes
+
+
+def _declare(
+    name: str, symbol: str, expected: list[bool], *edges: Sample, passes: Passing | None = None
+) -> OpDef:
     function = name.replace("_than", "")
 
     def compare(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
@@ -32,6 +52,7 @@ def _declare(name: str, symbol: str, expected: list[bool], *edges: Sample) -> Op
         capturable=True,
         makes_numbers=True,
         quantized="inputs",
+        passes=passes,
         flops=per_element("Out", 1),
         samples=lambda r: [
             Sample(
@@ -45,7 +66,9 @@ def _declare(name: str, symbol: str, expected: list[bool], *edges: Sample) -> Op
     )(compare)
 
 
-less_than = _declare("less_than", "<", [True, False, False])
+less_than = _declare(
+    *("less_than", "<", [True, False, False]), passes=Passing(_pass_less, looks_at=("X", "Y"))
+)
 less_equal = _declare("less_equal", "<=", [True, True, False])
 greater_than = _declare("greater_than", ">", [False, False, True])
 greater_equal = _declare("greater_equal", ">=", [False, True, True])

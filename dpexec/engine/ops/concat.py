@@ -58,6 +58,7 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
     host_inputs="AxisTensor",
     makes_numbers=True,
     grad_lod="flow",
+    joins=lambda op, rank: op.attr("axis") in (0, -rank),
     quantized="inputs outputs",
     flops=0,
 )

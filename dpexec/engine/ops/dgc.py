@@ -42,6 +42,7 @@ def _infer_dgc(
     outputs="U_out V_out EncodeGrad? Grad_out k GatherBuff?",
     infer=_infer_dgc,
     no_grad=True,
+    own_state=True,
     elements="Grad_out",
     samples=lambda r: [
         Sample(

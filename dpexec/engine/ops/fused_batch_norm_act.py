@@ -7,6 +7,7 @@ from typing import Any
 
 from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._costs import NORM
 from dpexec.engine.ops.batch_norm import batch_norm, batch_norm_grad
 from dpexec.engine.ops.relu import relu, relu_grad
@@ -62,6 +63,14 @@ def _gradient(
     return found
 
 
+def _parts(op: Operator) -> list[str]:
+    return [batch_norm.type, op.attrs["act_type"]]
+
+
+def _parts_of_gradient(op: Operator) -> list[str]:
+    return [f"{op.attrs['act_type']}_grad", batch_norm_grad.type]
+
+
 fused_batch_norm_act = op(
     "fused_batch_norm_act",
     inputs="X Scale Bias Mean Variance",
@@ -69,6 +78,7 @@ fused_batch_norm_act = op(
     infer=_infer,
     samples=_samples,
     capturable=True,
+    parts=_parts,
     flops=per_element("X", NORM + 1),
 )(_with_attributes_of(batch_norm, _kernel))
 
@@ -76,4 +86,5 @@ fused_batch_norm_act_grad = fused_batch_norm_act.grad(
     "X", "Y", "Scale", "Bias", "SavedMean", "SavedVariance", "Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=lambda x, y, scale, bias, *_: (x, scale, bias),
+    parts=_parts_of_gradient,
 )(_with_attributes_of(batch_norm_grad, _gradient))  # fmt: skip

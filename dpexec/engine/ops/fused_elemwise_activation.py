@@ -7,6 +7,7 @@ from typing import Any
 
 from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._elementwise import broadcast_shape
 from dpexec.engine.ops.elementwise_add import elementwise_add, elementwise_add_grad
@@ -113,6 +114,17 @@ _NOT_SAVED = (
 )
 
 
+def _parts(op: Operator) -> list[str]:
+    return [name.partition(",")[0] for name in op.attrs["functor_list"]]
+
+
+def _formula(op: Operator) -> str:
+    outer, inner = _parts(op)
+    x, y = (next(iter(op.inputs.get(slot, ())), slot) for slot in ("X", "Y"))
+    two = inner.startswith("elementwise")
+    return f"{outer}({inner}({x}, {y}))" if two else f"{outer}({x}, {inner}({y}))"
+
+
 @op(
     "fused_elemwise_activation",
     inputs="X Y",
@@ -121,6 +133,8 @@ _NOT_SAVED = (
     samples=_samples,
     capturable=True,
     grad_lod="own",
+    parts=_parts,
+    formula=_formula,
     flops=per_element("Out", 2),
 )
 def fused_elemwise_activation(
@@ -154,6 +168,8 @@ def fused_elemwise_activation(
     "X?", "Y", "IntermediateOut?", "Out", "Out@GRAD",
     outputs="X@GRAD Y@GRAD IntermediateOut@GRAD?",
     infer=lambda x, y, total, out, d_out: (x or d_out, y, total or d_out),
+    parts=_parts,
+    formula=_formula,
 )  # fmt: skip
 def fused_elemwise_activation_grad(
     xp: Any,

@@ -7,6 +7,7 @@ from typing import Any
 
 from dpexec.engine.ir.group_ops import GroupOp, group_ops, written
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ir.operator import Operator
 
 __all__ = ["fusion_group"]
 
@@ -47,6 +48,22 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]
 
 
+def _parts(op: Operator) -> list[str]:
+    return [part.type for part in group_ops(op.attrs["parts"], op.attrs["results"])]
+
+
+def _formula(op: Operator) -> str:
+    values = dict(enumerate(name for names in op.inputs.values() for name in names))
+    lines = []
+    for part in group_ops(op.attrs["parts"], op.attrs["results"]):
+        reads = [values.get(k, f"v{k}") for numbers in part.inputs.values() for k in numbers]
+        made = [k for numbers in part.outputs.values() for k in numbers if k >= 0]
+        text = f"{part.type}({', '.join(reads)})"
+        values.update((k, f"v{k}") for k in made)
+        lines.append(f"{', '.join(f'v{k}' for k in made)} = {text}")
+    return "; ".join(lines)
+
+
 @op(
     "fusion_group",
     inputs="Inputs[]",
@@ -55,6 +72,8 @@ def _samples(r: SampleRng) -> list[Sample]:
     no_grad=True,
     samples=_samples,
     capturable=True,
+    parts=_parts,
+    formula=_formula,
     flops=lambda call: (
         len(call.attrs["parts"])
         * max(

@@ -47,6 +47,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     infer=_infer,
     attrs={"padding_idx": -1, "auto_grown_table": True},
     sparse=("W",),
+    grows="W",
     no_grad=True,
     checks_values=True,
     samples=_samples,

@@ -59,6 +59,7 @@ def _infer_values(x: Spec) -> Spec:
     ],
     capturable=True,
     precision="gray",
+    rows_by_run=True,
 )
 def get_tensor_from_selected_rows(xp: Any, x: SelectedRows) -> Any:
     """The values of the rows, ``(rows, ...)``, without their numbers.

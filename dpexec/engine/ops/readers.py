@@ -16,6 +16,7 @@ from dpexec.engine.ops._by_executor import executor_op
     "create_py_reader",
     inputs="blocking_queue",
     outputs="Out",
+    lazy=True,  # the queue lives in the scope alone
     attrs={
         "device_count": 1,
         "device_index": 0,

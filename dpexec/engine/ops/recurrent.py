@@ -52,6 +52,7 @@ def _infer(
     outputs="outputs[] step_scopes",
     infer=_infer,
     attrs=_ATTRS,
+    stacks=True,
 )
 def recurrent(
     xp: Any,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
-from dpexec.engine.ir.opdef import Spec, op, require
-from dpexec.engine.ops._tables import levels_of, offsets, require_table, some_rows
+from dpexec.engine.ir.opdef import Passing, RoundValues, Spec, op, require
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ops._tables import first_name, levels_of, offsets, require_table, some_rows
 
 
 def _infer(x: Spec, lod: Spec | None, table: Spec, step: Spec) -> tuple[Spec, Spec | None]:
@@ -19,12 +21,32 @@ def _infer(x: Spec, lod: Spec | None, table: Spec, step: Spec) -> tuple[Spec, Sp
     return some_rows(x, running=True), offsets(levels_of(x, lod))
 
 
+def _pass_rows(op: Operator) -> Callable[[RoundValues], bool]:
+    """Rows that are no sequences."""
+    x, x_lod, table, index = (
+        first_name(op.inputs, slot) for slot in ("X", "X@LOD", "RankTable", "I")
+    )
+    out, out_lod = first_name(op.outputs, "Out"), first_name(op.outputs, "Out@LOD")
+
+    def passes(values: RoundValues) -> bool:
+        if x_lod and values[x_lod]:
+            return False
+        running = values[table].longer_than(values[index].item())
+        values[out] = values[x][:running]
+        if out_lod:
+            values[out_lod] = NO_SEQUENCES
+        return True
+
+    return passes
+
+
 @op(
     "shrink_rnn_memory",
     inputs="X X@LOD? RankTable I",
     outputs="Out Out@LOD",
     infer=_infer,
     host_inputs="I",
+    passes=Passing(_pass_rows, looks_at=("I", "RankTable"), unseen="Out"),
 )
 def shrink_rnn_memory(
     xp: Any, x: Any, lod: Lod | None, table: LoDRankTable, step: Any

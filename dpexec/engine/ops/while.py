@@ -33,6 +33,8 @@ def _infer(x: Sequence[Spec], condition: Spec) -> tuple[list[Spec], Spec]:
     attrs={"is_test": False, "skip_eager_deletion_vars": []},
     lazy=True,
     host_inputs="Condition",
+    repeats="Condition",
+    hands_on=True,
 )
 def while_(
     xp: Any,
@@ -86,6 +88,7 @@ def _infer_grad(
     infer=_infer_grad,
     attrs={"is_test": False, "skip_eager_deletion_vars": []},
     lazy=True,
+    hands_on=True,
 )
 def while_grad(
     xp: Any,

@@ -13,6 +13,7 @@ import dask
 
 from dpexec.engine.core import places
 from dpexec.engine.core.places import CPUPlace, CUDAPlace
+from dpexec.engine.graph.parallel_do import parallel_dos
 from dpexec.engine.ir.program import Program
 from dpexec.engine.strategy.strategies import DEFAULTS, ExecutionStrategy
 
@@ -131,7 +132,7 @@ def collectives_in_force(
         return str(strategy.collectives)
     address = str(getattr(scheduler.scheduler, "address", ""))
     why_not = ""
-    if any(op.type == "parallel_do" for op in program.global_block().ops):
+    if parallel_dos(program):
         why_not = "ParallelDo divides batches inside of a step"
     elif address.startswith("inproc:") and sys.platform != "linux":
         why_not = "workers of one process meet at sockets on Linux alone"

@@ -1,6 +1,8 @@
 """What is known of an operator stands in its declaration: nobody else keeps lists of types."""
 
 import ast
+import functools
+import json
 import os
 import re
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 import dpexec
 import viz
 from dpexec.engine.ir import opdef
+from tests.engine.ops.without_files import GONE
 
 SOURCES = [Path(dpexec.__file__).parent, Path(viz.__file__).parent]
 DECLARATIONS = (
@@ -23,20 +26,36 @@ DECLARATIONS = (
 """Where operators are declared, have their kernels, are built by name, and written as ONNX."""
 
 REASONS = {
+    "dpexec/contrib/mixed_precision/fp16_utils.py": "what its pass inserts, and finds again",
     "dpexec/contrib/model_stat.py": "fluid's own formulas, of some operators",
     "dpexec/contrib/slim/quantization/graphs.py": "what the passes insert, and find again",
     "dpexec/contrib/slim/quantization/pairs.py": "fluid's defaults; a list that PaddleSlim reads",
     "dpexec/contrib/slim/quantization/post_training_quantization.py": "fluid's defaults",
     "dpexec/contrib/slim/quantization/transforming.py": "fluid's defaults",
     "dpexec/contrib/slim/quantization/weights.py": "fluid's defaults and list",
-    "dpexec/engine/compile/plans/host_numbers.py": "a loop and its gradient run a block",
+    "dpexec/engine/autodiff/conditional_block.py": "its gradient, made with the chain rule",
+    "dpexec/engine/autodiff/parallel_do.py": "its gradient, made with the chain rule",
+    "dpexec/engine/autodiff/recurrent.py": "its gradient, made with the chain rule",
+    "dpexec/engine/autodiff/while_loop.py": "its gradient, made with the chain rule",
     "dpexec/engine/compile/regions/epilogues.py": "pairs for which lowerings take one more operand",
-    "dpexec/engine/compile/regions/passing.py": "a second implementation, without a kernel's call",
+    "dpexec/engine/graph/lods.py": "an operator without a kernel: what graphs make of ParallelDo",
+    "dpexec/engine/graph/parallel_do.py": "an operator without a kernel: what graphs make of it",
+    "dpexec/engine/graph/unpadding.py": "the two operators that the rewrite is for",
+    "dpexec/engine/ir/desc.py": "operators without a kernel: inputs and results of saved programs",
+    "dpexec/engine/ir/prune.py": "operators without a kernel, which fluid's pruning looks for",
+    "dpexec/engine/ir/verify.py": "operators without a kernel: feed and fetch",
     "dpexec/engine/parameter_server/remote.py": "operators without a kernel: what servers are sent",
+    "dpexec/engine/parameter_server/update.py": "operators of the transpiler's server programs",
+    "dpexec/engine/passes/addto.py": "what the pass divides",
+    "dpexec/engine/passes/constant_folding.py": "what the pass reads, and makes",
     "dpexec/engine/passes/fuse_add_activation.py": "what the pass puts together",
     "dpexec/engine/passes/fuse_relu_depthwise_conv.py": "what the pass puts together",
+    "dpexec/engine/passes/fuse_softmax_cross_entropy.py": "what the pass puts together",
+    "dpexec/engine/passes/sync_batch_norm.py": "what the pass replaces",
+    "dpexec/engine/run/trainers/rings.py": "operators without a kernel, of startup programs",
+    "dpexec/io/inference.py": "what fluid warns of",
 }
-"""Files that name several operators at one place, and why."""
+"""Files that ask for operators by their types, or list several, and why."""
 
 
 def elements(node: ast.AST) -> list[str]:
@@ -68,9 +87,38 @@ def named(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
             yield getattr(node, "lineno", 0), hits
 
 
+def asked(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+    """Lines that ask for one type: ``op.type == "relu"``, ``opdef.get("relu")``."""
+    types = opdef.registered().keys()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, comparators=others):
+                sides = [left, *others]
+                if not any(
+                    isinstance(side, ast.Attribute) and side.attr == "type" for side in sides
+                ):
+                    continue
+                hits = [name for side in sides for name in elements(side) if name in types]
+            case ast.Match(subject=ast.Attribute(attr="type"), cases=cases):
+                values = [part for case in cases for part in ast.walk(case.pattern)]
+                hits = [n for v in values for n in elements(getattr(v, "value", v)) if n in types]
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="opdef")), args=args):
+                hits = [name for side in args for name in elements(side) if name in types]
+            case _:
+                continue
+        if hits:
+            yield node.lineno, hits
+
+
+@functools.cache
+def parsed(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def listed(path: Path, root: Path) -> list[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [f"{path.relative_to(root)}:{line}: {hits}" for line, hits in named(tree)]
+    tree = parsed(path)
+    found = dict([*named(tree), *asked(tree)])
+    return [f"{path.relative_to(root)}:{line}: {hits}" for line, hits in found.items()]
 
 
 def test_facts_about_operators_stand_in_their_declarations():
@@ -99,9 +147,35 @@ def test_facts_name_slots_that_there_are():
         assert definition.shape_inputs <= slots, type
 
 
-def test_one_declaration_is_all_that_an_operator_needs():
-    script = Path(__file__).with_name("one_file.py")
+def output_of(script: str) -> str:
+    """What a script beside this file prints, in a process of its own."""
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    run = [sys.executable, "-W", "error", str(script)]
+    run = [sys.executable, "-W", "error", str(Path(__file__).with_name(script))]
     done = subprocess.run(run, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_one_declaration_is_all_that_an_operator_needs():
+    output_of("one_file.py")
+
+
+def mentions(types: set[str]) -> Iterator[str]:
+    """Where the engine and the pictures name types outside of declarations and kernels."""
+    for top in (SOURCES[0] / "engine", SOURCES[0] / "dashboard", SOURCES[1]):
+        for path in sorted(top.rglob("*.py")):
+            name = path.relative_to(SOURCES[0].parent).as_posix()
+            if name.startswith((*DECLARATIONS, "dpexec/engine/passes/")) or name in REASONS:
+                continue  # a pass is for the operators that it names
+            for node in ast.walk(parsed(path)):
+                if isinstance(node, ast.Constant) and node.value in types:
+                    yield f"{name}:{node.lineno}: {node.value}"
+
+
+def test_files_of_operators_can_be_deleted():
+    """All else loads and trains, and nothing mentions what they declared."""
+    left = set(json.loads(output_of("without_files.py")))
+    gone = opdef.registered().keys() - left
+    files = {Path(opdef.get(type).kernel.__code__.co_filename).stem for type in gone}
+    assert files >= GONE
+    assert list(mentions(gone)) == []

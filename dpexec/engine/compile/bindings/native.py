@@ -170,7 +170,7 @@ def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[s
     """The specs without what only a run tells: how many rows a sparse gradient has as an array."""
     unsure: list[set[str]] = [set() for _ in specs]
     for node in plan.nodes:
-        begins = node.op is not None and node.op.type == "get_tensor_from_selected_rows"
+        begins = node.op is not None and node.op.definition.rows_by_run
         if begins or any(var.name in unsure[var.device] for var in node.inputs):
             for var in node.outputs:
                 spec = specs[var.device].get(var.name)

@@ -186,13 +186,14 @@ def _changes(name: str, known: Mapping[str, Spec], made: Mapping[str, Spec]) -> 
 def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
     """The specs of what an operator writes; a body may run or leave the values that there were."""
     made = _outputs(op, known)
-    if op.type == "recurrent":
+    if op.definition.stacks:
         return made | _stacked(op, known)
     for body in op.bodies:
         if body.forward_block_idx >= 0:  # gradients are like what the forward body made
             continue
         found = _after(body, known)
-        while op.type == "while" and any(found[name] != known.get(name) for name in found):
+        loops = bool(op.definition.repeats)
+        while loops and any(found[name] != known.get(name) for name in found):
             known = {**known, **found}  # what a round is not sure of, the next one reads
             found = _after(body, known)
         made.update(found)

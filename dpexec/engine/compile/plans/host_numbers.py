@@ -16,9 +16,6 @@ from dpexec.engine.ir.roles import present
 
 __all__ = ["on_host"]
 
-_LOOPS = {"while", "while_grad"}
-"""Types that hand what they are given to the operators of a block, and do nothing else with it."""
-
 
 def on_host(nodes: Iterable[OpNode], kept: Collection[str]) -> frozenset[Operator]:
     """The operators that compute nothing but such numbers: who reads their results looks at them.
@@ -43,7 +40,7 @@ def on_host(nodes: Iterable[OpNode], kept: Collection[str]) -> frozenset[Operato
 
 def _on_gpu(op: Operator) -> set[str]:
     """The variables that an operator reads or writes as values like any other."""
-    if op.type in _LOOPS:
+    if op.definition.hands_on:
         given, wanted = op.inputs.get("X", []), op.outputs.get("X@GRAD", [])
         differentiated = {n for n, grad in zip(given, wanted, strict=False) if present([grad])}
         return differentiated.union(*(n for slot, n in op.inputs.items() if "@GRAD" in slot))

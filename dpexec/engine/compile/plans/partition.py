@@ -212,7 +212,7 @@ def _segments(
             floor[lane] = max(floor[lane], level)
         if node.role in ("forward", "backward") or (sums_first and node.does.combines):
             work[lane] = max(work.get(lane, 0), level)
-        if node.op is not None and any(op.type == "while" for op in node.op.with_inner()):
+        if node.op is not None and any(op.definition.repeats for op in node.op.with_inner()):
             loops[lane] = level
         if node in cuts:
             for device in {n.device for n in nodes if not n.is_collective}:
