@@ -18,8 +18,7 @@ import numpy as np
 
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.exchange.buckets import Bucket
-from dpexec.engine.exchange.messages import bytes_of
-from dpexec.engine.exchange.payload import arrays_in, checked, hand_out
+from dpexec.engine.exchange.payload import arrays_in, flat_values, hand_out
 from dpexec.engine.exchange.shared import Bytes
 from dpexec.engine.exchange.wire import Tag, into
 
@@ -69,14 +68,12 @@ class Chained:
         """Add up the bucket, see :meth:`Reducer.run`."""
         bucket = self._bucket
         memory = self._group.own(("chain", bucket.key), bucket.layout.size)
-        flat = [
-            [bytes_of(checked(envs[device], total, device)) for device in self._mine]
-            for total in bucket.sums
-        ]
+        flat = flat_values(bucket, envs, self._mine)
         last = len(self._group.members) - 1
         for tick in range(len(self._cuts) + max(2 * last, 1)):
             self._tick(tick, memory, flat, tag)
-        hand_out(bucket, arrays_in(memory, bucket), envs, self._mine)
+        sums = zip(bucket.sums, arrays_in(memory, bucket), strict=True)
+        hand_out(self._group, sums, envs)
 
     def _tick(self, tick: int, memory: Bytes, flat: _Flat, tag: Tag) -> None:
         """Add to a piece and send it on, pass on what comes around, and take what comes."""

@@ -10,8 +10,8 @@ import numpy as np
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.exchange.buckets import Bucket
-from dpexec.engine.exchange.messages import PADDING, bytes_of
-from dpexec.engine.exchange.payload import arrays_in, checked, hand_out
+from dpexec.engine.exchange.messages import PADDING
+from dpexec.engine.exchange.payload import arrays_in, flat_values, hand_out
 from dpexec.engine.exchange.shared import Bytes
 from dpexec.engine.exchange.wire import Tag, into
 
@@ -25,8 +25,8 @@ _BLOCK = 1 << 16  # bytes; what is added up at once, so that it stays in the cac
 _Addition = tuple[Reduction, Sequence[np.ndarray[Any, Any]]]
 """How values become one, where that goes, and the values, in order."""
 
-_Flat = Mapping[int, Sequence[Bytes]]
-"""By device, the bytes of every value."""
+_Flat = Sequence[Sequence[Bytes]]
+"""The bytes of every value, of each device that is at home here."""
 
 
 class DividedByWire:
@@ -46,10 +46,7 @@ class DividedByWire:
         """Add up the bucket, see :meth:`Reducer.run`."""
         group, bucket = self._group, self._bucket
         low, high = self._shares[group.rank]
-        flat = {
-            device: [bytes_of(checked(envs[device], total, device)) for total in bucket.sums]
-            for device in self._mine
-        }
+        flat = flat_values(bucket, envs, self._mine)
         came = {
             other: group.own(("share", bucket.key, other), (high - low) * len(member.devices))
             for other, member in enumerate(group.members)
@@ -68,16 +65,16 @@ class DividedByWire:
             dict.fromkeys(group.channels, mine),
             {other: into(result[slice(*self._shares[other])].data) for other in group.channels},
         )
-        hand_out(bucket, arrays_in(result, bucket), envs, self._mine)
+        hand_out(group, zip(bucket.sums, arrays_in(result, bucket), strict=True), envs)
 
     def _share_of(self, flat: _Flat, other: int) -> Iterator[memoryview]:
         """What another member is to add up, of all devices that are at home here."""
         low, high = self._shares[other]
-        for device in self._mine:
+        for index in range(len(self._mine)):
             at = low
             for number, _, place, part in self._bucket.pieces(low, high):
                 yield PADDING[: place.start - at]
-                yield flat[device][number][part].data
+                yield flat[number][index][part].data
                 at = place.stop
             yield PADDING[: high - at]
 
@@ -92,7 +89,7 @@ class DividedByWire:
             for device in total.sources:
                 rank = home[device]
                 if rank == self._group.rank:
-                    arrays.append(flat[device][number][part])
+                    arrays.append(flat[number][self._mine.index(device)][part])
                 else:
                     at = members[rank].devices.index(device) * (high - low) - low
                     arrays.append(came[rank][at + place.start : at + place.stop])

@@ -28,7 +28,7 @@ from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.divided import add_up
 from dpexec.engine.exchange.group import Group
-from dpexec.engine.exchange.payload import checked, typed
+from dpexec.engine.exchange.payload import checked, hand_out, typed
 from dpexec.engine.exchange.reducers import reducer_of
 from dpexec.engine.exchange.shared import Bytes, Places
 from dpexec.engine.exchange.step_sums import READY, Rooms, StepSums
@@ -254,8 +254,7 @@ class MemorySums(StepSums):
     def run(self, number: int, envs: Sequence[Env]) -> None:
         """See :class:`StepSums`."""
         if number in self.unknown:
-            elsewhere = [Env() for _ in range(self.first)]
-            self._reducers[number].run([*elsewhere, *envs], self.tag(number))
+            self._reduce(self._reducers[number], number, envs)
             return
         task, home, mine = self._tasks[number], self.group.home, self.group.rank
         moved = self.group.moved_at(self.tag(number))
@@ -279,10 +278,8 @@ class MemorySums(StepSums):
             end = sum(int(count[0]) for count in found.counts)
             rows, value = found.rows[:end].copy(), found.value[:end].copy()
             results[total.name] = SelectedRows(rows, total.height or 0, value)
-        for total in task.bucket.sums:
-            for device in total.targets:
-                if home[device] == mine:
-                    envs[device - self.first][total.made] = results[total.name]
+        sums = ((total, results[total.name]) for total in task.bucket.sums)
+        hand_out(self.group, sums, envs, self.first)
 
     def _place(self, total: Sum, found: _Rows, envs: Sequence[Env]) -> int:
         """Put rows of this member where they belong among those of all; returns their bytes."""

@@ -14,7 +14,7 @@ from dpexec.engine.compile.plans.collectives import combined
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.places import CUDAPlace, array_module, on_device
 from dpexec.engine.exchange.buckets import Bucket, Sum
-from dpexec.engine.exchange.payload import checked
+from dpexec.engine.exchange.payload import checked, hand_out
 from dpexec.engine.exchange.wire import Tag
 from dpexec.engine.gpu.nccl import TYPES, NcclCall, call_of
 
@@ -80,10 +80,7 @@ class ByNccl:
         calls: list[NcclCall] = []
         with on_device(self._place):
             for total in self._bucket.sums:
-                made = self._begun(total, envs, calls)
-                for device in total.targets:
-                    if device in self._mine:
-                        envs[device][total.made] = made
+                hand_out(self._group, [(total, self._begun(total, envs, calls))], envs)
         if calls:
             self._exchange.enqueue(calls, tag)
         if self._rest is not None:

@@ -6,7 +6,7 @@ A frame holds their parts in the order of the bucket; shapes and types are those
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ __all__ = [
     "Item",
     "arrays_in",
     "checked",
+    "flat_values",
     "hand_out",
     "packed",
     "swap",
@@ -77,19 +78,36 @@ def checked(env: Env, total: Sum, device: int) -> Any:
     return value
 
 
-def hand_out(
-    bucket: Bucket, made: Sequence[Any], envs: Sequence[Env], devices: Sequence[int]
-) -> None:
-    """Give devices the sums of a bucket.
+def flat_values(bucket: Bucket, envs: Sequence[Env], devices: Sequence[int]) -> list[list[Bytes]]:
+    """The bytes of every value of a bucket, of each of some devices.
 
     Args:
-        bucket: the bucket.
-        made: its sums, in order.
+        bucket: the bucket; its values are dense.
         envs: values per device.
-        devices: who gets them.
+        devices: whose values.
+
+    Raises:
+        GangError: one has another shape or type than expected.
     """
-    for device in devices:
-        envs[device].update((t.made, value) for t, value in zip(bucket.sums, made, strict=True))
+    return [[bytes_of(checked(envs[d], total, d)) for d in devices] for total in bucket.sums]
+
+
+def hand_out(
+    group: Group, sums: Iterable[tuple[Sum, Any]], envs: Sequence[Env], first: int = 0
+) -> None:
+    """Give sums to the devices that want them and are at home here.
+
+    Args:
+        group: the gang.
+        sums: each with its result.
+        envs: values per device.
+        first: which device of the gang is the first one of them.
+    """
+    home, mine = group.home, group.rank
+    for total, made in sums:
+        for device in total.targets:
+            if home[device] == mine:
+                envs[device - first][total.made] = made
 
 
 def swap(

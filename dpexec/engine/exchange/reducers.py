@@ -22,7 +22,7 @@ from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.chain import Chained, sends_less
 from dpexec.engine.exchange.divided import DividedByWire
 from dpexec.engine.exchange.group import Group
-from dpexec.engine.exchange.payload import Item, swap
+from dpexec.engine.exchange.payload import Item, hand_out, swap
 from dpexec.engine.exchange.wire import Tag
 
 __all__ = ["Direct", "Reducer", "reducer_of"]
@@ -81,9 +81,7 @@ class Direct:
             ]
             result = combined(total.reduction, values, np, self._buffers.get(total.name))
             self._buffers[total.name] = result if len(values) > 1 else None
-            for device in total.targets:
-                if home[device] == me:
-                    envs[device][total.made] = result
+            hand_out(self._group, [(total, result)], envs)
 
 
 def reducer_of(group: Group, bucket: Bucket) -> Reducer:

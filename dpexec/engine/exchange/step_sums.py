@@ -21,6 +21,7 @@ from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.group import Group
+from dpexec.engine.exchange.reducers import Reducer
 from dpexec.engine.exchange.wire import Tag
 
 if TYPE_CHECKING:
@@ -143,6 +144,10 @@ class StepSums(ABC):
         Raises:
             GangError: a member failed, is gone, or does not answer.
         """
+
+    def _reduce(self, reducer: Reducer, number: int, envs: Sequence[Env]) -> None:
+        """Add up a bucket through sockets; it knows devices by their numbers in the group."""
+        reducer.run([*(Env() for _ in range(self.first)), *envs], self.tag(number))
 
     @abstractmethod
     def wait_for_all(self) -> None:

@@ -18,6 +18,7 @@ from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.group import Group
+from dpexec.engine.exchange.payload import hand_out
 from dpexec.engine.exchange.reducers import reducer_of
 from dpexec.engine.exchange.step_sums import PlanSums, Rooms, StepSums
 
@@ -111,7 +112,7 @@ class WireSums(StepSums):
             for device in (d for d in total.sources if home[d] == mine):
                 here = device - self.first
                 envs[here][total.name] = code.exchanged(task, here, total.name)
-        self._reduce(number, envs)
+        self._reduce(self._reducers[number], number, envs)
         for total in bucket.sums:
             for device in [d for d in total.targets if home[d] == mine][:1]:
                 value = envs[device - self.first][total.made]
@@ -124,18 +125,11 @@ class WireSums(StepSums):
     def run(self, number: int, envs: Sequence[Env]) -> None:
         """See :class:`StepSums`."""
         if not self.arrived(number):
-            self._reduce(number, envs)
+            self._reduce(self._reducers[number], number, envs)
             return
-        home, mine = self.group.home, self.group.rank  # code has begun this step
-        for total in self.buckets[number].sums:
-            made = _loaded(total, self._results[number][total.name])
-            for device in total.targets:
-                if home[device] == mine:
-                    envs[device - self.first][total.made] = made
-
-    def _reduce(self, number: int, envs: Sequence[Env]) -> None:
-        elsewhere = [Env() for _ in range(self.first)]
-        self._reducers[number].run([*elsewhere, *envs], self.tag(number))
+        rooms = self._results[number]  # code has begun this step
+        sums = ((total, _loaded(total, rooms[total.name])) for total in self.buckets[number].sums)
+        hand_out(self.group, sums, envs, self.first)
 
     def wait_for_all(self) -> None:
         """See :class:`StepSums`."""
