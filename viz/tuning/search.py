@@ -153,7 +153,7 @@ class Search:
             self.tried.append(one)
             winners += [one] if one.verdict == "faster" else []
         yield Progress(total, total + 1, "the best of them together")
-        best = self._together(base, winners)
+        best = self._together(winners)
         if best is not None:
             self.found = self._final(best)
         yield Progress(total + 1, total + 1, "done")
@@ -221,7 +221,7 @@ class Search:
                 (before if trial is base else after).append(took)
         return before, after, [b / a for a, b in zip(before, after, strict=True)]
 
-    def _together(self, base: Trial, winners: Sequence[Tried]) -> Setting | None:
+    def _together(self, winners: Sequence[Tried]) -> Setting | None:
         """The best single setting, joined by each other one that makes it faster."""
         ranked = sorted(winners, key=lambda one: one.ratio.median if one.ratio else 1.0)
         if not ranked:

@@ -185,10 +185,6 @@ class Scope:
             self._runs[program] = RunCount()
         return self._runs[program]
 
-    def count_run(self, program: Any) -> None:
-        """Note one more completed run of ``program``."""
-        self.runs_of(program).number += 1
-
     def set_run_count(self, program: Any, count: int) -> None:
         """Say how many runs of ``program`` were completed."""
         self.runs_of(program).number = count

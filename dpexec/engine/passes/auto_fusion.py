@@ -65,7 +65,7 @@ class _Search:
         for position, op in enumerate(self.uses.ops):
             kind = _kind(self.uses, op)
             joined = None if kind is None else self._join(position, op, kind)
-            self._close(position, op, joined)
+            self._close(op, joined)
         found = dict.fromkeys(self.group_of.values())
         return [group for group in found if len(group.members) > 1]
 
@@ -92,7 +92,7 @@ class _Search:
         writers = self.uses.writers[name]
         return self.group_of.get(writers[0]) if len(writers) == 1 else None
 
-    def _close(self, position: int, op: Operator, joined: _Group | None) -> None:
+    def _close(self, op: Operator, joined: _Group | None) -> None:
         """Close the groups that must run before ``op``: it reads a result or changes an input."""
         for name in op.reads:
             maker = self._maker(name)

@@ -230,12 +230,10 @@ class Trace:
         if events is None:
             events = columns.unpack(EVENT_COLUMNS, data.get("events"), "events")
         return cls(
-            _made(Event, "event", events),
+            _made(Event, events),
             _mapping(data, "meta") or {},
             _mapping(data, "graph"),
-            _made(
-                Allocation, "memory", columns.unpack(_MEMORY_COLUMNS, data.get("memory"), "memory")
-            ),
+            _made(Allocation, columns.unpack(_MEMORY_COLUMNS, data.get("memory"), "memory")),
         )
 
 
@@ -246,7 +244,7 @@ def _mapping(data: Mapping[str, Any], field_name: str) -> dict[str, Any] | None:
     return found
 
 
-def _made(kind: type[Any], what: str, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+def _made(kind: type[Any], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     try:
         return tuple(kind(*row) for row in rows)
     except ValueError as error:
