@@ -16,13 +16,12 @@ from typing import Any
 from dask.utils import key_split
 
 from dpexec.dashboard.reports import Sample, Slice
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 
 __all__ = ["Group", "Member", "Members", "show_in_task_stream", "show_time_by_prefix"]
 
 _WINDOW = 10.0  # seconds: means are over those
 _MARK = 0.25  # seconds between what is known of the time before
-_TRAININGS = 16  # whose workers are known
 _LEFT = 16  # of the workers of a training that have left
 _STEPS = 32  # whose spans are kept until all members have told theirs
 
@@ -112,8 +111,12 @@ class Members:
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._known: LimitedCache[str, dict[str, Member]] = LimitedCache(_TRAININGS)
-        self._measured: LimitedCache[str, _MeasuredSteps] = LimitedCache(_TRAININGS)
+        self._known: LimitedCache[str, dict[str, Member]] = LimitedCache(
+            limit_of("trainings on dashboards")
+        )
+        self._measured: LimitedCache[str, _MeasuredSteps] = LimitedCache(
+            limit_of("trainings on dashboards")
+        )
 
     def of(self, tag: str) -> dict[str, Member]:
         """The workers of a training; the returned objects are updated later.

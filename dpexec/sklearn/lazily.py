@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection, tokenize
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, has_names
 
 __all__ = [
@@ -26,8 +27,6 @@ __all__ = [
     "weighted_by_class",
     "weights",
 ]
-
-_KEPT = 4  # fitted estimators that a process keeps for the next block
 
 
 def is_lazy(X: Any) -> bool:
@@ -256,7 +255,7 @@ class _Fitted:
         return _fitted, (self._pickled,)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(limit_of("fitted estimators"))
 def _fitted(pickled: bytes) -> _Fitted:
     made = _Fitted.__new__(_Fitted)
     made._pickled = pickled

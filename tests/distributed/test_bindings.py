@@ -3,8 +3,9 @@
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.cluster.client import binding_registry, replica_group
+from dpexec.engine.cluster.client import replica_group
 from dpexec.engine.cluster.worker.worker import replicas_at
+from dpexec.engine.core.cache import LIMITS, Limit
 from tests.distributed.faults import disturbed
 from tests.engine.run.nets import assert_same_bits, batches, classifier, strategies, train
 
@@ -25,7 +26,7 @@ def known(token, dask_worker):
 @BOTH
 def test_workers_that_join_know_what_the_client_believes(mortals, monkeypatch, collectives):
     """The latest binding comes first to the new worker, and is used when another one is new."""
-    monkeypatch.setattr(binding_registry, "BINDINGS_KEPT", 2)
+    monkeypatch.setitem(LIMITS, "bindings on workers", Limit(2, ""))
     monkeypatch.setattr(replica_group, "_LOOK", 0.0)
     monkeypatch.setattr(replica_group.ReplicaGroup, "_rehearse", lambda *_: None)  # it is ready
     feeds = [of_rows(rows) for rows in (8, 10, 10, 8, 12, 10, 12, 8)]
@@ -63,7 +64,7 @@ def losses_of_runs(feeds, **options):
 
 @BOTH
 def test_one_run_may_need_more_bindings_than_are_kept(pair, monkeypatch, collectives):
-    monkeypatch.setattr(binding_registry, "BINDINGS_KEPT", 2)
+    monkeypatch.setitem(LIMITS, "bindings on workers", Limit(2, ""))
     feeds = [of_rows(rows) for rows in (4, 6, 8, 10) for _ in range(4)]
     found = losses_of_runs(feeds, scheduler=pair, collectives=collectives)
     assert found == losses_of_runs(feeds)

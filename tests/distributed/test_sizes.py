@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.cluster.worker import bindings
 from dpexec.engine.cluster.worker.bindings import WorkerBinding
 from dpexec.engine.cluster.worker.worker import replicas_at
 from dpexec.engine.compile.bindings.binding import Binding
+from dpexec.engine.core.cache import LIMITS, Limit
 from dpexec.engine.dispatch.binder import Binder
 from dpexec.engine.ir.sizes import NeedsNumber
 from tests.distributed.faults import disturbed
@@ -124,7 +124,7 @@ def test_a_size_that_needs_more_memory_has_code_of_its_own(left_open, monkeypatc
 
 
 def test_few_sizes_are_kept(left_open, monkeypatch):
-    monkeypatch.setattr(bindings, "_SIZES_KEPT", 2)
+    monkeypatch.setitem(LIMITS, "sizes on a worker", Limit(2, ""))
     here = WorkerBinding(left_open)
     first = here.of(((9,),))
     assert here.of(((9,),)) is first

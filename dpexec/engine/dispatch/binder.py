@@ -17,7 +17,7 @@ from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.memory import Memory
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.memory import no_cycles_sought
@@ -29,8 +29,8 @@ from dpexec.engine.ir.spec import Spec, array_spec
 
 __all__ = ["Binder"]
 
-_FAMILIES_KEPT = 32
-_MEMBERS_KEPT = 16
+_MEMBERS_KEPT = limit_of("bindings with plain sizes")
+
 
 Specs = list[dict[str, Spec]]
 
@@ -60,7 +60,7 @@ class Binder:
         self._here = here
         self._opens = bool(compilation.native) and not graph.bodies and on_cpus
         self._rules = Rules()
-        self._families: LimitedCache[Any, _Family] = LimitedCache(_FAMILIES_KEPT)
+        self._families: LimitedCache[Any, _Family] = LimitedCache(limit_of("families of bindings"))
 
     def bind(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding:
         """What to run for a batch, if all that can be known before says that it will run.

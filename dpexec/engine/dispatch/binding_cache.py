@@ -14,17 +14,15 @@ from dpexec.engine.compile.plans.plan import Plan, PlanKey
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.core import flags
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.dispatch.binder import Binder
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
 
 __all__ = ["BindingCache"]
 
-_PLANS_KEPT = 32
-_BINDINGS_KEPT = 64
-_OPERATORS_KEPT = 50_000  # of bindings: more of them are kept for a small program
-_SIGNATURES_KEPT = 256
+_BINDINGS_KEPT = limit_of("bindings")
+_OPERATORS_KEPT = limit_of("operators in bindings")
 
 
 class BindingCache:
@@ -48,9 +46,9 @@ class BindingCache:
         self._compilation = compilation
         self._replicas = replicas
         self._binder = Binder(graph, compilation, replicas, here)
-        self._plans: LimitedCache[PlanKey, Plan] = LimitedCache(_PLANS_KEPT)
+        self._plans: LimitedCache[PlanKey, Plan] = LimitedCache(limit_of("plans"))
         self._kept: dict[Any, Binding] = {}
-        self._rows: LimitedCache[Any, dict[int, int]] = LimitedCache(_SIGNATURES_KEPT)
+        self._rows: LimitedCache[Any, dict[int, int]] = LimitedCache(limit_of("rows of devices"))
 
     @property
     def kept(self) -> list[Binding]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from dpexec.engine.compile.plans.plan import Plan
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.core.scope import Scope
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from dpexec.engine.trace.events import Trace
 
 __all__ = ["CompiledProgram", "annotated"]
-
-_VARIANTS_KEPT = 8
 
 
 class CompiledProgram:
@@ -72,7 +70,9 @@ class CompiledProgram:
         self._engine: Engine | None = None
         self._first = AS_IT_IS
         self._is_usual = False  # whether the first run was one of the whole program as it is
-        self._others: LimitedCache[Variant, Engine] = LimitedCache(_VARIANTS_KEPT)
+        self._others: LimitedCache[Variant, Engine] = LimitedCache(
+            limit_of("engines of other runs")
+        )
         self._scope: Scope | None = None
         self._place: Place | None = None
         self._executor: weakref.ref[Any] | None = None  # in which it ran last

@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
@@ -33,8 +33,6 @@ from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 
 __all__ = ["Executor"]
 
-_ENGINES_KEPT = 32
-
 
 class Executor(Delaying):
     """Runs programs on one device, and compiled programs on theirs.
@@ -53,7 +51,7 @@ class Executor(Delaying):
             raise TypeError(f"Executor takes a place such as CPUPlace(), but received {place!r}")
         self.place = place
         self._closed = False
-        self._engines: LimitedCache[Any, Engine] = LimitedCache(_ENGINES_KEPT)
+        self._engines: LimitedCache[Any, Engine] = LimitedCache(limit_of("engines of programs"))
         self._servers: set[Servers] = set()
         self._compiled: WeakSet[Engine] = WeakSet()
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, Listener
 from multiprocessing.context import AuthenticationError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,13 +34,13 @@ _WAIT = 1  # seconds between looks at whether the process that makes a step is s
 _steps: weakref.WeakValueDictionary[str, Step] = weakref.WeakValueDictionary()
 """Steps of this process, by token: others ask for them."""
 
-_sent: LimitedCache[str, Step] = LimitedCache(1000)
+_sent: LimitedCache[str, Step] = LimitedCache(limit_of("delayed steps"))
 """The latest that went elsewhere: whoever loses what one gave asks again."""
 
 _served: weakref.WeakSet[Client] = weakref.WeakSet()
 """Clients of clusters whose workers can ask for steps."""
 
-_requests: LimitedCache[str, None] = LimitedCache(1000)
+_requests: LimitedCache[str, None] = LimitedCache(limit_of("delayed steps"))
 """The latest that came: workers repeat them."""
 
 _TOPIC = f"dpexec-steps-{uuid.uuid4().hex}"

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.lod import ROWS_SUFFIX
 from dpexec.engine.dask.held import HeldRows
 from dpexec.engine.feeds.splitting import Feeds, even_rows
 from dpexec.engine.ir.block import Block
 
 __all__ = ["Splitter"]
-
-_KEYS_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,10 @@ class Splitter:
         self._split = split
         self._block = block
         self._by_shape = not any(name.endswith(ROWS_SUFFIX) for name in block.vars)
-        self._known: LimitedCache[Any, _Cuts] = LimitedCache(_KEYS_KEPT)
-        self._open: LimitedCache[Any, _Cuts] = LimitedCache(_KEYS_KEPT)  # for any number of rows
+        self._known: LimitedCache[Any, _Cuts] = LimitedCache(limit_of("cuts of feeds"))
+        self._open: LimitedCache[Any, _Cuts] = LimitedCache(
+            limit_of("cuts of feeds")
+        )  # for any number of rows
 
     def __call__(self, feed: Any) -> Feeds:
         """The feeds of all devices; raises what the function raises."""

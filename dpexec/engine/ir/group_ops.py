@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef
 from dpexec.engine.ir.spec import Spec
@@ -113,7 +114,7 @@ def group_ops(parts: Sequence[str], results: Sequence[int]) -> tuple[GroupOp, ..
     return _read(tuple(parts), frozenset(results))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(limit_of("operators of groups"))
 def _read(parts: tuple[str, ...], results: frozenset[int]) -> tuple[GroupOp, ...]:
     found = [GroupOp(**json.loads(text)) for text in parts]
     seen, made = set(results), []

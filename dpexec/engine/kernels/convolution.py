@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.engine.kernels import im2col, onednn, onednn_calls
 from dpexec.engine.kernels.implementations import find
@@ -92,7 +93,7 @@ class Convolution:
 # ---- oneDNN
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(limit_of("convolutions"))
 def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | None] | None:
     """A convolution and what brings the filters into its layout, or out of it; None: it cannot."""
     rank = len(made.image)

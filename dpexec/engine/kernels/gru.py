@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.kernels.calls import multiplies, product, transposed_product, with_arguments
 from dpexec.engine.kernels.elementwise import ADD, TOTAL
 from dpexec.engine.kernels.generate import single
@@ -27,7 +28,6 @@ from dpexec.engine.ops._steps import Steps
 __all__ = ["LOOPS", "backward_gates", "is_code"]
 
 _ONE = np.float32(1)
-_LOOPS_KEPT = 64  # for units of different sizes
 _Array = np.ndarray[Any, Any]
 
 
@@ -117,7 +117,7 @@ def _takes(unit: GruCell, gates: _Array) -> bool:
     return usual and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
 
 
-@functools.lru_cache(_LOOPS_KEPT)
+@functools.lru_cache(limit_of("loops of recurrent kernels"))
 def _forward_loop(size: int, origin: bool) -> Loop:
     """The steps of a unit, for :func:`_forward`."""
     arrays, (counts, starts, before) = unknowns(6, 3)
@@ -155,7 +155,7 @@ def _forward(unit: GruCell, steps: Steps, gates: _Array, first: Any) -> tuple[_A
     return seen, states
 
 
-@functools.lru_cache(_LOOPS_KEPT)
+@functools.lru_cache(limit_of("loops of recurrent kernels"))
 def _backward_loop(size: int, origin: bool) -> Loop:
     """The steps back of a unit, for :func:`_backward`."""
     arrays, (counts, starts) = unknowns(8, 2)
@@ -205,7 +205,7 @@ def _turn_weights(size: Count, weight: Floats, out: Floats) -> int:
     return 0
 
 
-@functools.lru_cache(_LOOPS_KEPT)
+@functools.lru_cache(limit_of("loops of recurrent kernels"))
 def _weight_loop(size: int) -> Loop:
     """The gradient of a weight, in one step."""
     arrays, _ = unknowns(5, 0)

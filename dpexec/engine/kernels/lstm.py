@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.kernels.calls import multiplies, product, transposed_product, with_arguments
 from dpexec.engine.kernels.generate import compiled
 from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.loop import Loop, further, place, unknowns
 from dpexec.engine.kernels.machine import Kernel
-from dpexec.engine.ops._lstm import LimitedCache, LstmCell, Projection, run, run_back
+from dpexec.engine.ops._lstm import Activations, LstmCell, Projection, run, run_back
 from dpexec.engine.ops._recurrent import LOGISTIC, Loops, unbounded
 from dpexec.engine.ops._steps import Steps
 
 __all__ = ["LOOPS", "backward_loop", "forward_loop"]
 
-_LOOPS_KEPT = 64  # for memories of different sizes
 _Array = np.ndarray[Any, Any]
 
 
@@ -174,7 +174,7 @@ def _previous(first: _Array, states: _Array, starts: _Array) -> _Array:
     return found
 
 
-@functools.lru_cache(_LOOPS_KEPT)
+@functools.lru_cache(limit_of("loops of recurrent kernels"))
 def forward_loop(size: int, width: int, projects: str | None, kinds: Kinds, first: int = 0) -> Loop:
     """The steps of a memory, for :func:`_all_steps`.
 
@@ -248,7 +248,7 @@ def _all_steps(
     return result, hidden, cells, active
 
 
-@functools.lru_cache(_LOOPS_KEPT)
+@functools.lru_cache(limit_of("loops of recurrent kernels"))
 def backward_loop(
     size: int, width: int, projects: str | None, kinds: Kinds, first: int = 0
 ) -> Loop:
@@ -283,7 +283,7 @@ def backward_loop(
 def _all_steps_back(
     unit: LstmCell,
     steps: Steps,
-    kept: LimitedCache,
+    kept: Activations,
     weight: _Array,
     d_results: _Array,
     projection: Projection | None = None,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.kernels.calls import multiplies, product
 from dpexec.engine.kernels.elementwise import TOTAL
 from dpexec.engine.kernels.generate import single
@@ -23,7 +24,6 @@ from dpexec.engine.kernels.shapes import clear
 __all__ = ["bias_end", "is_code", "peephole_grad", "state_loop"]
 
 _ZERO = np.float32(0)
-_LOOPS_KEPT = 64  # for memories of different sizes
 
 
 @kernel
@@ -46,7 +46,7 @@ def peephole_grad(
     return 0
 
 
-@functools.lru_cache(_LOOPS_KEPT)
+@functools.lru_cache(limit_of("loops of recurrent kernels"))
 def state_loop(size: int, width: int) -> Loop:
     """The gradient of results before the first step, in one step.
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dpexec.engine.core.cache import limit_of
+
 __all__ = [
     "FLOAT32",
     "HALF",
@@ -46,8 +48,6 @@ _HALVES_IN_HARDWARE = 0xE7
 _USER_MEMORY, _OF_ARGUMENT, _MOST_DIMENSIONS = 1, 255, 12
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
-
-_KEPT = 1024  # layouts, and products: those of other devices and of batches of the same size
 
 
 @functools.cache
@@ -177,7 +177,7 @@ def described(
     return _described(tuple(shape), None if order is None else tuple(order), number)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(limit_of("oneDNN primitives"))
 def _described(shape: tuple[int, ...], order: tuple[int, ...] | None, number: int) -> Handle:
     rank = len(shape)
     if order is None:
@@ -320,7 +320,7 @@ def _by(description: Handle | None, method: str) -> Handle | None:
     return None
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(limit_of("oneDNN primitives"))
 def product(
     a: Handle,
     b: Handle,
@@ -385,7 +385,7 @@ def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
     return Primitive(_certain(made))
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(limit_of("oneDNN primitives"))
 def rounding(size: int) -> Primitive:
     """Round some float32 numbers to halves: arguments SRC and DST."""
     return reorder(described([size], [0]), described([size], [0], HALF))

@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
 from dpexec.engine.kernels.compiling import inline
@@ -171,7 +172,7 @@ def emit(
     if room:
         arguments = {**arguments, onednn.SCRATCHPAD: code.scratch(room, dtype=np.uint8)}
 
-    @functools.lru_cache(1)
+    @functools.lru_cache(limit_of("primitives of a call"))
     def found(count: Counts) -> onednn.Primitive:
         made = primitive(count)
         if made.scratch > room:

@@ -182,7 +182,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class LimitedCache:
+class Activations:
     """The values that the forward pass keeps for the gradient, for all rows of the steps.
 
     Args:
@@ -203,7 +203,7 @@ class LimitedCache:
 def run_back(
     unit: LstmCell,
     steps: Steps,
-    kept: LimitedCache,
+    kept: Activations,
     weight: Any,
     d_results: Any,
     projection: Projection | None = None,
@@ -245,7 +245,7 @@ def run_back(
 ON_ARRAYS = Loops(run, run_back)
 
 
-def bias_grad(unit: LstmCell, steps: Steps, kept: LimitedCache, d_gates: Any) -> Any:
+def bias_grad(unit: LstmCell, steps: Steps, kept: Activations, d_gates: Any) -> Any:
     """The gradient of the bias, whose last columns are the peepholes.
 
     Args:

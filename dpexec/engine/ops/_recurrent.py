@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, require
 from dpexec.engine.ops._shapes import require_same_dtype, same_dims
@@ -29,7 +30,6 @@ SATURATED = -40.0, 13.0
 THREE, EMPTY = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
 """Offsets of sequences in samples; EMPTY contains a sequence without rows."""
 
-_STEPS_KEPT = 16  # gradient operators reuse the steps of their forward operator
 
 UNSET = (
     "leaves the gradients of initial states of empty sequences unset; dpexec gives the derivative"
@@ -188,7 +188,7 @@ def steps_of(lod: Lod, is_reverse: bool) -> Steps:
     return _steps(lod.offsets.tobytes(), is_reverse)
 
 
-@functools.lru_cache(_STEPS_KEPT)
+@functools.lru_cache(limit_of("steps of sequences"))
 def _steps(offsets: bytes, is_reverse: bool) -> Steps:
     bounds = np.frombuffer(offsets, np.int64)
     return Steps(bounds[:-1], np.diff(bounds), is_reverse)

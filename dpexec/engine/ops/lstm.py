@@ -10,7 +10,7 @@ from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._costs import LSTM_CELL, from_gates
 from dpexec.engine.ops._edges import STATES, smaller
-from dpexec.engine.ops._lstm import ON_ARRAYS, LimitedCache, bias_grad, cell_of
+from dpexec.engine.ops._lstm import ON_ARRAYS, Activations, bias_grad, cell_of
 from dpexec.engine.ops._recurrent import (
     EMPTY,
     THREE,
@@ -185,7 +185,7 @@ def lstm_grad(
         xp, bias, use_peepholes, (gate_activation, cell_activation, candidate_activation)
     )
     first = steps.first(xp, h0), steps.first(xp, c0)
-    kept = LimitedCache(steps.gather(xp, hidden), gates, steps.gather(xp, cell), active, first)
+    kept = Activations(steps.gather(xp, hidden), gates, steps.gather(xp, cell), active, first)
     d_gates, d_cell = loops.backward(unit, steps, kept, weight, steps.gather(xp, d_hidden))
     outputs = steps.before(xp, kept.results, first[0]) if needs[3] else None
     return (

@@ -12,7 +12,7 @@ from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op, requir
 from dpexec.engine.ir.signature import default_grad_op
 from dpexec.engine.ops._costs import LSTM_CELL
 from dpexec.engine.ops._edges import STATES, smaller
-from dpexec.engine.ops._lstm import ON_ARRAYS, LimitedCache, Projection, bias_grad, cell_of
+from dpexec.engine.ops._lstm import ON_ARRAYS, Activations, Projection, bias_grad, cell_of
 from dpexec.engine.ops._recurrent import (
     EMPTY,
     THREE,
@@ -216,7 +216,7 @@ def lstmp_grad(
     kind = projection_kind(proj_activation, cell_activation)
     projection = Projection(xp, proj_weight, kind, proj_clip)
     first = steps.first(xp, h0), steps.first(xp, c0)
-    kept = LimitedCache(steps.gather(xp, results), gates, steps.gather(xp, cell), active, first)
+    kept = Activations(steps.gather(xp, results), gates, steps.gather(xp, cell), active, first)
     d_sums = steps.gather(xp, d_results)
     d_gates, d_cell = loops.backward(unit, steps, kept, weight, d_sums, projection)
     outputs = steps.before(xp, kept.results, first[0]) if needs[3] else None

@@ -12,14 +12,12 @@ import dask.threaded
 from dask.callbacks import Callback
 
 from dpexec.engine.compile.plans.plan import Plan
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.run.dask_graph import FETCH_KEY, to_dask
 from dpexec.engine.run.parts import Tasks
 from dpexec.engine.threads.prepared import PreparedGraph, Threads
 
 __all__ = ["DaskOrder", "Inline", "PlanGraph"]
-
-_GRAPHS_KEPT = 32
 
 
 class Inline:
@@ -71,7 +69,7 @@ class DaskOrder:
         self._num_threads = num_threads
         self.prepares = prepare and num_threads > 0
         self._pool: ThreadPoolExecutor | None = None
-        self._graphs: LimitedCache[Plan, PlanGraph] = LimitedCache(_GRAPHS_KEPT)
+        self._graphs: LimitedCache[Plan, PlanGraph] = LimitedCache(limit_of("dask graphs"))
         self._tasks: Tasks | None = None  # of the step that runs
 
     @functools.cached_property

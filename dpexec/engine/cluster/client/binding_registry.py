@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dpexec.engine.cluster.messages import BindingKey, NewBinding
 from dpexec.engine.cluster.worker import worker as cluster_worker
+from dpexec.engine.core.cache import limit_of
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
     from dpexec.engine.compile.bindings.binding import Binding
 
-__all__ = ["BINDINGS_KEPT", "BindingRegistry", "News"]
+__all__ = ["BindingRegistry", "News"]
 
-BINDINGS_KEPT = 64
 """How many bindings of a run are remembered; more only if the steps of one run need more."""
 
 _REHEARSED = 4
@@ -94,7 +94,7 @@ class BindingRegistry:
                 self._numbers[binding] = self._count
                 self._count += 1
             self._numbers.move_to_end(binding)
-        while len(self._numbers) > max(BINDINGS_KEPT, len(needed)):
+        while len(self._numbers) > max(limit_of("bindings on workers"), len(needed)):
             self._told.discard(self._numbers.popitem(last=False)[0])
         new = [
             NewBinding(binding.plan.key, self._numbers[binding], binding.given)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dpexec.engine.cluster.client.binding_registry import BINDINGS_KEPT, BindingRegistry, News
+from dpexec.engine.cluster.client.binding_registry import BindingRegistry, News
 from dpexec.engine.cluster.client.gang_runner import GangRunner
 from dpexec.engine.cluster.client.idle_watch import IdleWatch
 from dpexec.engine.cluster.client.lifetime import begin_run, end_run, forget
@@ -37,7 +37,7 @@ from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.compile.regions.env import Shard
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.errors import ClusterError, WorkerLostError
 from dpexec.engine.dask.waiting import Contact
 from dpexec.engine.feeds.coming import Coming
@@ -101,7 +101,9 @@ class ClusterRunner:
         self._open: OpenRun | None = None
         take = weakref.WeakMethod(self._take)
         self._watch = IdleWatch(self.client, self.token, self._recovery, self.group, take)
-        self._recordings: LimitedCache[Binding, ClusterRecording] = LimitedCache(BINDINGS_KEPT)
+        self._recordings: LimitedCache[Binding, ClusterRecording] = LimitedCache(
+            limit_of("bindings on workers")
+        )
 
     @property
     def address(self) -> list[str]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 
 from dpexec.engine.compile.bindings.binding import Binding
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.ir.sizes import Counts, NeedsNumber
 
 __all__ = ["WorkerBinding"]
-
-_SIZES_KEPT = 16
 
 
 class WorkerBinding:
@@ -28,7 +26,9 @@ class WorkerBinding:
 
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
-        self._sizes: LimitedCache[tuple[Counts, ...], Binding] = LimitedCache(_SIZES_KEPT)
+        self._sizes: LimitedCache[tuple[Counts, ...], Binding] = LimitedCache(
+            limit_of("sizes on a worker")
+        )
         self._lock = threading.Lock()
         rows = binding.open_rows
         if rows is None:

@@ -12,7 +12,7 @@ from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import CollectiveCall
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.gpus import Staged
@@ -25,8 +25,6 @@ from dpexec.engine.exchange.wire import Tag
 
 __all__ = ["BoundPlan", "KnownSums"]
 
-_SUMS_KEPT = 32
-
 
 class KnownSums:
     """What adds up values of all members; plans that add up the same share it.
@@ -37,7 +35,7 @@ class KnownSums:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._known: LimitedCache[Any, StepSums] = LimitedCache(_SUMS_KEPT)
+        self._known: LimitedCache[Any, StepSums] = LimitedCache(limit_of("sums of a gang"))
 
     def of(self, buckets: Sequence[Bucket], rows: Mapping[str, int]) -> StepSums:
         """The sums of some buckets; all members ask for them at the same time.

@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 from distributed.metrics import time as wall_time
 
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.places import on_gpus
 from dpexec.engine.graph.describe import task_key
 from dpexec.engine.trace.recorder import Notes, OpenNotes, Steps
@@ -46,7 +46,6 @@ _TELL = 0.5  # seconds between events, at least
 _SPANS = 100  # of a step: the longest ones are told
 _TEXT = 200  # characters of an error
 _COSTS = 7  # of the latest steps, in seconds of a processor
-_PLANS = 32  # whose steps are counted
 _NANO = 1e-9
 
 
@@ -156,7 +155,7 @@ class StepGroups:
 
     def __init__(self, worker: Any, token: str, members: int) -> None:
         self.worker, self._tag, self._members = worker, token[:TAG], members
-        self._paces: LimitedCache[int, _Pace] = LimitedCache(_PLANS)
+        self._paces: LimitedCache[int, _Pace] = LimitedCache(limit_of("paces of steps"))
         self._adding = threading.Lock()
         self._pace = _Pace()
         self._kept: tuple[Notes, int] | None = None

@@ -22,7 +22,7 @@ from dpexec.engine.compile.bindings.outside import CodeStore, Outside
 from dpexec.engine.compile.bindings.sizes import SizeWriter
 from dpexec.engine.compile.regions.code_run import is_array, result_of, word_of
 from dpexec.engine.compile.regions.env import Env, Shard
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.kernels.located import OF_ADDRESS, word_at
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.notes import CodeNotes
 
 __all__ = ["CodeStep", "code_step"]
-
-_ROWS_KEPT = 256
 
 
 def code_step(
@@ -115,7 +113,7 @@ class CodeStep:
         self._numbered = False
         self._rows = tuple(binding.rows)
         self._extent: Any = None
-        self._told: LimitedCache[Any, list[int]] = LimitedCache(_ROWS_KEPT)
+        self._told: LimitedCache[Any, list[int]] = LimitedCache(limit_of("words of steps of code"))
         fetched = itertools.product(range(len(made.computed)), plan.fetch)
         self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]
         self._results = self._lasting()

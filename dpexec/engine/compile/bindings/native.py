@@ -25,11 +25,14 @@ from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.compile.regions.task import TaskCode
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.ir.sizes import Counts, Rows
 from dpexec.engine.ir.spec import Spec
 
 __all__ = ["Lates", "PlanCode", "make_code"]
+
+_CODES_KEPT = limit_of("codes of tasks")
 
 Lates = Mapping[int, Mapping[CodeTable, Sequence[Any]]]
 """By task and table, what was made for a number of rows."""
@@ -180,9 +183,6 @@ def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[s
         {**found, **{name: found[name].replace(shape=(-1,)) for name in names}} if names else found
         for found, names in zip(specs, unsure, strict=True)
     ]
-
-
-_CODES_KEPT = 8
 
 
 @dataclass(eq=False)

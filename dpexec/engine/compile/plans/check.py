@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dpexec.engine.compile.plans.collective_specs import follow_collective
 from dpexec.engine.compile.plans.replicas import Replicas
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.core.dtypes import VarType, dtype_name
 from dpexec.engine.core.errors import EnforceNotMet, see, similar
 from dpexec.engine.core.lod import LOD_SUFFIX
@@ -25,7 +26,8 @@ from dpexec.engine.ops._kernel_types import require_kernel
 
 __all__ = ["Rules", "check_fetch_names", "check_merge", "check_run"]
 
-_RESULTS_KEPT = 4
+_RESULTS_KEPT = limit_of("checked shapes")
+
 _LISTS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
 
 

@@ -24,7 +24,7 @@ from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.passing import passing
 from dpexec.engine.compile.regions.region_code import OpenRegion, RegionCode, SizedRegion
 from dpexec.engine.compile.regions.step import Step
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.lod import Lod
@@ -44,8 +44,6 @@ _Shapes = tuple[tuple[int, ...], ...]
 _Runner = OpenRegion | Sequence[Runnable]
 """Code, or operators and codes of parts of them."""
 
-_FITS_KEPT = 512
-_CODES_KEPT = 32
 _LEAST = 2
 """Operators: for fewer a call costs more than it saves."""
 
@@ -130,10 +128,12 @@ class Region:
         others = [op for op in self._block.ops if id(op) not in own]
         self._own = self.results.difference(*(o.reads for o in others), *(o.writes for o in others))
         self._codes: LimitedCache[Any, list[tuple[Rows, _Runner | None]]] = LimitedCache(
-            _CODES_KEPT
+            limit_of("codes of regions")
         )
         self._axes: dict[tuple[int, ...], list[tuple[int, int] | None]] = {}
-        self._fits: LimitedCache[Any, SizedRegion | Sequence[Runnable]] = LimitedCache(_FITS_KEPT)
+        self._fits: LimitedCache[Any, SizedRegion | Sequence[Runnable]] = LimitedCache(
+            limit_of("sized regions")
+        )
 
     def run(self, env: Env) -> None:
         """Run the operators on the values of a round.

@@ -18,7 +18,7 @@ from typing import Any
 
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.replicas import Replicas
-from dpexec.engine.core.cache import LimitedCache
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.variable_values import with_sequences, write
 from dpexec.engine.exchange.buckets import Bucket
@@ -99,7 +99,7 @@ class TrainerExchange:
         self._shared = False
         self._told: weakref.WeakKeyDictionary[Binding, _Told] = weakref.WeakKeyDictionary()
         self._wide: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
-        self._sums: LimitedCache[int, StepSums] = LimitedCache(_SUMS_KEPT)
+        self._sums: LimitedCache[int, StepSums] = LimitedCache(limit_of("sums among trainers"))
         self._agreed: deque[_Step] = deque()
         self._step: _Step
 
@@ -278,5 +278,4 @@ def _of_all(bucket: Bucket, number: int, trainers: int, devices: int) -> Bucket:
     return replace(bucket, number=number, sums=tuple(sums))
 
 
-_SUMS_KEPT = 32
 _AGREED = ("number of completed runs", "number of replicas", "gradients (by program and fetches)")
