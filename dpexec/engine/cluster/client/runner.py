@@ -85,8 +85,7 @@ class ClusterRunner:
         self._contact, self.client = contact, contact.client
         self._runs, self._observers = replicas.scope.runs_of(label), observers
         self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
-        # held by whoever reads state, too
-        self.token = begin_run(contact, self.client, contact.limit, spec.places)
+        self.token = begin_run(contact, self.client, contact.limit, spec.places)  # readers hold it
         try:
             self.group = ReplicaGroup(contact, self.token, spec, strategy.recovery == "mirror")
         except BaseException:  # which holds the contact as long as somebody looks at it
