@@ -1,0 +1,307 @@
+"""Adds operators to the program that a model becomes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name
+from dpexec.engine.ir import opdef
+from dpexec.engine.ir.block import Block
+from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.variable import Variable
+from dpexec.engine.ops._kernel_types import slot_types
+from dpexec.onnx.loading.dims import OpenDim, as_dims
+from dpexec.onnx.loading.errors import UnsupportedError
+from dpexec.onnx.loading.values import Value
+
+__all__ = ["Builder"]
+
+_WIDER = {
+    VarType.BOOL: (VarType.INT32, VarType.INT64, VarType.FP32),
+    VarType.UINT8: (VarType.INT32, VarType.INT64, VarType.FP32),
+    VarType.INT32: (VarType.INT64, VarType.FP64, VarType.FP32),
+    VarType.INT64: (VarType.FP64,),
+}
+"""Types to compute in where there is no kernel for a type, the first that has one is taken."""
+
+_INDICES = {"Indices", "Index", "Mask", "Count", "XShape"}
+_OF_OWN_TYPE = {"arg_max", "arg_min", "where_index", "shape", "size"}
+_IN_OPERATOR = 64  # elements; constants with more are variables that are saved with the program
+_ASSIGNED = {
+    VarType.FP32: "fp32_values",
+    VarType.INT32: "int32_values",
+    VarType.INT64: "int64_values",
+    VarType.BOOL: "bool_values",
+}
+
+
+class Builder:
+    """Adds operators, constants and parameters to a program.
+
+    Args:
+        program: the program; only this object changes it while a model is loaded.
+        sizes: sizes of the model's values by name, as ONNX infers them: numbers, names of open
+            sizes, None.
+    """
+
+    def __init__(self, program: Program, sizes: Mapping[str, Sequence[Any]]) -> None:
+        self.program = program
+        self.sizes = sizes
+        self.stored: dict[str, np.ndarray[Any, Any]] = {}
+        self.scope_name = ""
+        self._constants: dict[Any, Variable] = {}
+        self._sizes: dict[Any, Variable] = {}
+        self._numbers = 0
+
+    @property
+    def block(self) -> Block:
+        """The block that operators are added to."""
+        return self.program.current_block()
+
+    # ---- operators
+
+    def fresh(self, prefix: str, **properties: Any) -> Variable:
+        """A new variable of the current block."""
+        while True:
+            name = f"{prefix}.tmp_{self._numbers}"
+            self._numbers += 1
+            if self.block._find_var_recursive(name) is None and name not in self.stored:
+                return self.block.create_var(name=name, **properties)
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Mapping[str, Any],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        prefix: str,
+        outputs: Mapping[str, Any] | None = None,
+        many: int = 0,
+    ) -> dict[str, Any]:
+        """Add an operator; inputs for whose type it has no kernel are cast, and results back.
+
+        Args:
+            op_type: type of the operator.
+            inputs: variables by slot, or lists of them; None for what is not given.
+            attrs: its attributes.
+            prefix: what names of new variables begin with.
+            outputs: variables to write to by slot; others are made.
+            many: number of variables in its output, if that is a list.
+
+        Returns:
+            The variables of the outputs by slot.
+        """
+        given = {
+            slot: list(value) if isinstance(value, (list, tuple)) else [value]
+            for slot, value in inputs.items()
+            if value is not None
+        }
+        casts = self._casts(op_type, given)
+        for slot, variables in given.items():
+            given[slot] = [
+                self.cast(v, casts[v.dtype], prefix) if (slot, v.name) in casts else v
+                for v in variables
+            ]
+        made: dict[str, Any] = dict(outputs or {})
+        for slot in opdef.get(op_type).outputs:
+            if slot.name not in made and not slot.optional and not slot.name.endswith("@LOD"):
+                several = slot.many and many
+                made[slot.name] = (
+                    [self.fresh(prefix) for _ in range(many)] if several else self.fresh(prefix)
+                )
+        scope = {"op_namescope": self.scope_name} if self.scope_name else {}
+        self.block.append_op(op_type, given, made, {**(attrs or {}), **scope})
+        return self._cast_back(op_type, made, casts, outputs or {}, prefix)
+
+    def _casts(self, op_type: str, given: Mapping[str, list[Variable]]) -> dict[Any, VarType]:
+        """The types to which inputs must be cast, by slot and name; and by type."""
+        found: dict[Any, VarType] = {}
+        for rule in slot_types(op_type):
+            for slot in rule.slots:
+                for var in given.get(slot, ()):
+                    dtype = VarType.FP32 if var.dtype == VarType.FP16 else var.dtype
+                    wider = [t for t in _WIDER.get(var.dtype, ()) if t in rule.types]
+                    if dtype in rule.types:
+                        continue
+                    if not wider:
+                        raise UnsupportedError(
+                            f"{op_type} has no kernel for {var.name} {dtype_name(var.dtype)}"
+                            f"{list(var.shape)}, but for {', '.join(map(dtype_name, rule.types))}"
+                        )
+                    found[slot, var.name] = found[var.dtype] = wider[0]
+        return found
+
+    def _cast_back(
+        self,
+        op_type: str,
+        made: dict[str, Any],
+        casts: Mapping[Any, VarType],
+        outputs: Mapping[str, Any],
+        prefix: str,
+    ) -> dict[str, Any]:
+        back = {wide: own for own, wide in casts.items() if isinstance(own, VarType)}
+        if op_type in _OF_OWN_TYPE or not back:
+            return made
+
+        def restored(var: Variable) -> Variable:
+            return self.cast(var, back[var.dtype], prefix) if var.dtype in back else var
+
+        for slot, value in made.items():
+            if slot not in _INDICES and slot not in outputs:
+                several = isinstance(value, list)
+                made[slot] = [restored(v) for v in value] if several else restored(value)
+        return made
+
+    def cast(self, var: Variable, dtype: VarType, prefix: str) -> Variable:
+        """A variable in another type; itself if it has that one."""
+        if var.dtype == dtype:
+            return var
+        self._casts("cast", {"X": [var]})
+        made = self.fresh(prefix)
+        attrs = {"in_dtype": var.dtype, "out_dtype": dtype}
+        self.block.append_op("cast", {"X": [var]}, {"Out": [made]}, attrs)
+        return made
+
+    # ---- constants and parameters
+
+    def variable(self, value: Value) -> Variable:
+        """The variable of a value; constants and parameters get theirs when first asked for."""
+        if value.var is not None:
+            return value.var
+        assert value.array is not None, value.name
+        if value.is_open:
+            return self.numbers(as_dims(value.array), value.name)
+        if value.weight or value.statistic:
+            value.var = self._parameter(value)
+        else:
+            value.var = self.constant(value.array, value.name)
+        return value.var
+
+    def _parameter(self, value: Value) -> Variable:
+        assert value.array is not None
+        array = np.ascontiguousarray(value.array).reshape(value.array.shape or (1,))
+        name = self.store(value.name, array)
+        return self.program.global_block().create_parameter(
+            name=name,
+            shape=array.shape,
+            dtype=as_var_type(array.dtype),
+            trainable=value.weight,
+        )
+
+    def store(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        """Keep an array for the scope; returns the variable's name, which is a file's name, too."""
+        parts = [part for part in name.split("/") if part not in ("", ".", "..")]
+        plain = "/".join(parts) or "constant"
+        found, number = plain, 0
+        while found in self.stored or self.program.global_block().has_var(found):
+            number += 1
+            found = f"{plain}_{number}"
+        self.stored[found] = array
+        return found
+
+    def constant(self, array: Any, name: str = "constant") -> Variable:
+        """A variable with these numbers, which no training changes; shape [1] for a number."""
+        array = np.ascontiguousarray(array)
+        array = array.reshape(array.shape or (1,))
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._made_constant(array, name)
+        return self._constants[key]
+
+    def _made_constant(self, array: np.ndarray[Any, Any], name: str) -> Variable:
+        block, dtype = self.program.global_block(), as_var_type(array.dtype)
+        if array.size > _IN_OPERATOR or array.size == 0 or dtype not in _ASSIGNED:
+            stored = self.store(name, array)
+            return block.create_var(
+                name=stored, shape=array.shape, dtype=dtype, persistable=True, stop_gradient=True
+            )
+        self._numbers += 1
+        made = block.create_var(name=f"{name}.tmp_{self._numbers}", stop_gradient=True)
+        attrs = {"shape": list(array.shape), "dtype": dtype}
+        value = array.flat[0]
+        if np.all(array == value) and math.isfinite(value):
+            attrs |= {"value": float(value)}
+            attrs |= {"str_value": str(int(value))} if dtype == VarType.INT64 else {}
+            block.append_op("fill_constant", {}, {"Out": [made]}, attrs, stop_gradient=True)
+            return made
+        attrs[_ASSIGNED[dtype]] = array.reshape(-1).tolist()
+        block.append_op("assign_value", {}, {"Out": [made]}, attrs, stop_gradient=True)
+        return made
+
+    # ---- sizes
+
+    def dims(self, value: Value) -> list[Any]:
+        """The sizes of a tensor: integers, and open sizes."""
+        if value.scalar:
+            return []
+        if value.array is not None:
+            return list(value.array.shape)
+        assert value.var is not None
+        known = self.sizes.get(value.name, ())
+        known = known if len(known) == len(value.var.shape) else (None,) * len(value.var.shape)
+        return [self._dim(value, i, size, known[i]) for i, size in enumerate(value.var.shape)]
+
+    def _dim(self, value: Value, axis: int, size: int, inferred: Any) -> Any:
+        if size >= 0:
+            return int(size)
+        if isinstance(inferred, int):
+            return inferred
+        if axis not in value.dims:
+            key = ("size", inferred) if inferred else ("of", value.name, axis)
+            var = value.var
+            assert var is not None
+            value.dims[axis] = self.open_dim(var, axis, key)
+        return value.dims[axis]
+
+    def open_dim(self, var: Variable, axis: int, key: Any = None) -> OpenDim:
+        """The size of a variable along an axis, which a run tells."""
+
+        def make() -> Variable:
+            name = var.name
+            shape = self.add("shape", {"Input": var}, prefix=name)["Out"]
+            attrs = {"axes": [0], "starts": [axis], "ends": [axis + 1]}
+            size = self.add("slice", {"Input": shape}, attrs, prefix=name)["Out"]
+            return self.cast(size, VarType.INT64, name)
+
+        return OpenDim(key or ("of", var.name, axis), make, self._combine)
+
+    def _combine(self, op_type: str, left: Any, right: Any) -> Variable:
+        sides = [self.size_variable(side) for side in (left, right)]
+        return self.add(op_type, {"X": sides[0], "Y": sides[1]}, prefix="size")["Out"]
+
+    def size_variable(self, size: Any) -> Variable:
+        """A variable of shape [1], int64, with a size."""
+        if not isinstance(size, OpenDim):
+            return self.constant(np.array([size], np.int64))
+        found = self._sizes.get(size.key)
+        if found is None or self.block._find_var_recursive(found.name) is None:
+            found = self._sizes[size.key] = size.make()
+            found.stop_gradient = True
+        return found
+
+    def numbers(self, dims: Sequence[Any], prefix: str) -> Variable:
+        """A vector (int64) of sizes."""
+        if not any(isinstance(size, OpenDim) for size in dims):
+            return self.constant(np.array(dims, np.int64))
+        parts = [self.size_variable(size) for size in dims]
+        if len(parts) == 1:
+            return parts[0]
+        made = self.add("concat", {"X": parts}, {"axis": 0}, prefix=prefix)["Out"]
+        made.stop_gradient = True
+        return made
+
+    def mixed(self, dims: Sequence[Any]) -> tuple[list[int], list[Variable] | None]:
+        """Sizes as an attribute, -1 for open ones; and as variables (int32) if some are open."""
+        numbers = [-1 if isinstance(size, OpenDim) else int(size) for size in dims]
+        if not any(isinstance(size, OpenDim) for size in dims):
+            return numbers, None
+        variables = [self.cast(self.size_variable(d), VarType.INT32, "size") for d in dims]
+        return numbers, variables
+
+    def described(self, value: Value) -> str:
+        """A value as errors show it."""
+        return f"{value.name} {dtype_name(value.dtype)}{list(value.shape)}"

@@ -1,0 +1,63 @@
+"""Element types of ONNX, and those of programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.onnx.loading.errors import UnsupportedError
+
+__all__ = ["array_of", "as_var_type", "is_float", "is_integer"]
+
+_TYPES = {
+    onnx.TensorProto.FLOAT: VarType.FP32,
+    onnx.TensorProto.DOUBLE: VarType.FP64,
+    onnx.TensorProto.FLOAT16: VarType.FP16,
+    onnx.TensorProto.INT8: VarType.INT8,
+    onnx.TensorProto.UINT8: VarType.UINT8,
+    onnx.TensorProto.INT16: VarType.INT16,
+    onnx.TensorProto.INT32: VarType.INT32,
+    onnx.TensorProto.INT64: VarType.INT64,
+    onnx.TensorProto.BOOL: VarType.BOOL,
+}
+_FLOATS = (VarType.FP16, VarType.FP32, VarType.FP64)
+
+
+def as_var_type(element: int, what: str) -> VarType:
+    """The type of a program's variable for an element type of ONNX.
+
+    Raises:
+        UnsupportedError: fluid has no such type.
+    """
+    if element not in _TYPES:
+        name = onnx.TensorProto.DataType.Name(element)
+        raise UnsupportedError(f"{what} has the element type {name}, which programs do not have")
+    return _TYPES[element]
+
+
+def array_of(tensor: Any, folder: str, what: str) -> np.ndarray[Any, Any]:
+    """The numbers of a tensor of a model.
+
+    Args:
+        tensor: ``onnx.TensorProto``.
+        folder: where the files of external data lie.
+        what: names it in errors.
+
+    Raises:
+        UnsupportedError: fluid has no such element type.
+    """
+    as_var_type(tensor.data_type, what)
+    return onnx.numpy_helper.to_array(tensor, folder)
+
+
+def is_float(dtype: VarType) -> bool:
+    """Whether a type is one of real numbers."""
+    return dtype in _FLOATS
+
+
+def is_integer(dtype: VarType) -> bool:
+    """Whether a type is one of integers; booleans are none."""
+    return dtype not in _FLOATS and dtype != VarType.BOOL

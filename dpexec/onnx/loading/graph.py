@@ -1,0 +1,179 @@
+"""Goes through the nodes of an ONNX graph and adds the operators of each."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.loading import mapping
+from dpexec.onnx.loading.builder import Builder
+from dpexec.onnx.loading.dtypes import array_of
+from dpexec.onnx.loading.errors import LoadError, UnsupportedError
+from dpexec.onnx.loading.folding import fold, fold_open
+from dpexec.onnx.loading.node import Node
+from dpexec.onnx.loading.values import Value
+
+__all__ = ["Graph"]
+
+
+class Graph:
+    """A walk over a graph of a model.
+
+    Args:
+        builder: adds operators.
+        versions: versions of domains.
+        folder: where files of external data lie.
+        ranks: numbers of dimensions of values as ONNX infers them, by name.
+        is_test: whether normalizations use their running statistics and nothing is dropped.
+        values: what names stand for; a graph inside a node sees those around it.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        versions: Mapping[str, int],
+        folder: str,
+        ranks: Mapping[str, int],
+        is_test: bool,
+        values: MutableMapping[str, Value] | None = None,
+    ) -> None:
+        self.builder = builder
+        self.versions = versions
+        self.folder = folder
+        self.ranks = ranks
+        self.is_test = is_test
+        self.values: MutableMapping[str, Value] = {} if values is None else values
+
+    def inside(self) -> Graph:
+        """A walk over a graph inside a node of this one."""
+        return Graph(
+            self.builder,
+            self.versions,
+            self.folder,
+            self.ranks,
+            self.is_test,
+            ChainMap({}, self.values),  # type: ignore[arg-type]
+        )
+
+    def run(self, nodes: Sequence[Any]) -> None:
+        """Add the operators of nodes, which stand in the order in which they can run."""
+        for proto in nodes:
+            node = self._node(proto)
+            with _named(node, proto), self._scoped(node):
+                made = self._folded(node, proto)
+                self._bind(node, self._mapped(node, proto) if made is None else made)
+
+    def _node(self, proto: Any) -> Node:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        name = proto.name or next((o for o in proto.output if o), proto.op_type)
+        inputs = [self.values[n] if n else None for n in proto.input]
+        attrs = {a.name: self._attribute(a, name) for a in proto.attribute}
+        version = self.versions.get(domain, 1)
+        return Node(
+            self.builder, self, proto.op_type, name, version, inputs, list(proto.output), attrs
+        )
+
+    def _attribute(self, proto: Any, node: str) -> Any:
+        value = onnx.helper.get_attribute_value(proto)
+        if isinstance(value, onnx.TensorProto):
+            return array_of(value, self.folder, f"attribute {proto.name} of {node!r}")
+        if isinstance(value, bytes):
+            return value.decode()
+        if isinstance(value, onnx.GraphProto | onnx.SparseTensorProto | int | float):
+            return value
+        return [v.decode() if isinstance(v, bytes) else v for v in value]
+
+    def _folded(self, node: Node, proto: Any) -> list[Any] | None:
+        values = [value for value in node.inputs if value is not None]
+        if proto.domain not in ("", "ai.onnx") or any(v.items is not None for v in values):
+            return None
+        if any(v.known is None for v in values):
+            return None
+        if proto.op_type == "Constant" and "value" in node.attrs:
+            return [node.attrs["value"]]
+        inputs = [None if value is None else value.array for value in node.inputs]
+        if any(value.is_open for value in values):
+            return fold_open(node, inputs)
+        return fold(proto, inputs, node.version)
+
+    def _mapped(self, node: Node, proto: Any) -> list[Any]:
+        found = mapping.find(proto.domain, proto.op_type)
+        if found is None:
+            node.fail("programs have no such operator")
+        made = found(node)
+        return list(made) if isinstance(made, (list, tuple)) else [made]
+
+    def _bind(self, node: Node, made: Sequence[Any]) -> None:
+        """Give the outputs their names."""
+        for name, result in zip(node.outputs, made, strict=False):
+            if name and result is not None:
+                self.values[name] = self._value(node, name, result)
+        missing = [n for n in node.outputs if n and n not in self.values]
+        if missing:
+            node.fail(f"programs cannot make its output {missing[0]}")
+
+    def _value(self, node: Node, name: str, result: Any) -> Value:
+        if isinstance(result, np.ndarray):
+            return Value(name, result, scalar=result.ndim == 0)
+        if isinstance(result, Value):
+            if result.var is None or result.name != name:
+                return result
+            var, scalar = result.var, result.scalar
+        else:
+            var, scalar = result, None
+        if var.name.startswith(f"{node.prefix}.tmp_") and not var.persistable:
+            self._rename(var, name)
+        if scalar is None:
+            others = [value for value in node.inputs if value is not None]
+            scalar = self.ranks.get(name, -1) == 0
+            if name not in self.ranks and others:
+                scalar = all(value.scalar for value in others)
+        return Value(name, None, var, scalar)
+
+    def _rename(self, var: Variable, name: str) -> None:
+        """Give a variable that a node has just made the name of the node's output."""
+        block = var.block
+        if block._find_var_recursive(name) is not None:
+            return
+        old = var.name
+        del block.vars[old]
+        var.name = name
+        block.vars[name] = var
+        for op in reversed(block.ops):
+            written = old in op.output_arg_names
+            op._rename_input(old, name)
+            op._rename_output(old, name)
+            if written:
+                break
+
+    @contextmanager
+    def _scoped(self, node: Node) -> Iterator[None]:
+        """Group operators for views as the names of PyTorch's nodes are: /layer1/conv/Conv."""
+        before = self.builder.scope_name
+        path = [part for part in node.name.split("/")[:-1] if part]
+        self.builder.scope_name = f"/{'/'.join(path)}/" if path else before
+        try:
+            yield
+        finally:
+            self.builder.scope_name = before
+
+
+@contextmanager
+def _named(node: Node, proto: Any) -> Iterator[None]:
+    """Add the node to errors of building its operators."""
+    try:
+        yield
+    except LoadError:
+        raise
+    except (EnforceNotMet, TypeError, ValueError, AssertionError) as error:
+        inputs = [node.builder.described(v) for v in node.inputs if v is not None and not v.items]
+        raise UnsupportedError(
+            f"{node} cannot become operators of a program: {error}\n  inputs: {', '.join(inputs)}"
+        ) from error

@@ -1,0 +1,175 @@
+"""``load``: an ONNX model as a program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core import unique_name
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.scope import global_scope
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.program import Program, program_guard
+from dpexec.engine.ir.variable import Variable
+from dpexec.io.variables import put
+from dpexec.onnx.loading import operators  # noqa: F401  (fills the table of mappings)
+from dpexec.onnx.loading.builder import Builder
+from dpexec.onnx.loading.dtypes import array_of, as_var_type, is_float
+from dpexec.onnx.loading.errors import LoadError, UnsupportedError
+from dpexec.onnx.loading.graph import Graph
+from dpexec.onnx.loading.model import infer, prepare, read
+from dpexec.onnx.loading.values import Value
+
+__all__ = ["load"]
+
+Trainable = Callable[[str], bool] | Iterable[str] | None
+_STATISTICS = {"BatchNormalization": (3, 4)}
+"""Inputs that are running statistics, by operator: they are never trained."""
+_ALMOST_INFINITE = 1e30
+
+
+def load(
+    model: str | os.PathLike[str] | bytes | Any,
+    *,
+    is_test: bool = True,
+    trainable: Trainable = None,
+    constants: Mapping[str, Any] | None = None,
+) -> list[Any]:
+    """Load an ONNX model as a program, as ``fluid.io.load_inference_model`` loads a saved one.
+
+    Variables have the names of the model's tensors. Initializers become parameters, whose values
+    go to the scope; nothing changes before the whole model is understood. Sizes that the model
+    leaves open are open in the program.
+
+    Args:
+        model: a path, the bytes of a file, or an ``onnx.ModelProto``. Files of external data are
+            looked for beside the path.
+        is_test: normalizations use their running statistics, which stay as they are, and nothing
+            is dropped; False builds the program as training needs it.
+        trainable: which initializers are trained, by name: a list or a function. By default those
+            of real numbers with more than one element, but for running statistics, masks with
+            infinite elements, and what an operator takes as a setting.
+        constants: numbers for inputs of the model that need not be fed.
+
+    Returns:
+        The program, the names to feed, and the variables to fetch.
+
+    Raises:
+        LoadError: the file cannot be read, or is damaged.
+        UnsupportedError: the model has operators, attributes or types that programs do not have;
+            all such operators are listed with their nodes.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> program, feeds, fetches = fluid.onnx.load("net.onnx")  # doctest: +SKIP
+        >>> exe = fluid.Executor(fluid.CPUPlace())  # doctest: +SKIP
+        >>> exe.run(program, feed={feeds[0]: x}, fetch_list=fetches)  # doctest: +SKIP
+    """
+    proto, folder = read(model)
+    proto = prepare(proto)
+    inferred = infer(proto)
+    program = Program()
+    versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import}
+    with unique_name.guard(), program_guard(program, Program()):
+        builder = Builder(program, inferred.sizes)
+        graph = Graph(builder, versions, folder, inferred.ranks, is_test)
+        _initialize(graph, proto.graph, folder, trainable, constants or {})
+        feeds = _declare_feeds(graph, proto.graph)
+        graph.run(proto.graph.node)
+        fetches = [_fetched(graph, info) for info in proto.graph.output]
+    for name, array in builder.stored.items():
+        tensor = LoDTensor()
+        tensor.set(array, None)
+        put(name, tensor)
+    return [program, feeds, fetches]
+
+
+def _initialize(
+    graph: Graph, proto: Any, folder: str, trainable: Trainable, constants: Mapping[str, Any]
+) -> None:
+    """Bind the initializers."""
+    chosen = _chooser(trainable, {tensor.name for tensor in proto.initializer})
+    statistics = {
+        node.input[i]
+        for node in proto.node
+        for i in _STATISTICS.get(node.op_type, ())
+        if i < len(node.input)
+    }
+    for sparse in proto.sparse_initializer:
+        raise UnsupportedError(f"initializer {sparse.values.name} is sparse")
+    for tensor in proto.initializer:
+        array = array_of(tensor, folder, f"initializer {tensor.name}")
+        value = Value(tensor.name, array, scalar=array.ndim == 0)
+        value.statistic = tensor.name in statistics
+        value.weight = not value.statistic and chosen(tensor.name, array)
+        graph.values[tensor.name] = value
+    known = {info.name for info in proto.input}
+    for name, numbers in constants.items():
+        if name not in known:
+            raise LoadError(f"constants has {name!r}, but the model's inputs are {sorted(known)}")
+        array = np.asarray(numbers)
+        graph.values[name] = Value(name, array, scalar=array.ndim == 0)
+
+
+def _chooser(trainable: Trainable, names: set[str]) -> Callable[[str, Any], bool]:
+    """Which initializers are parameters that are trained."""
+    if trainable is None:
+        return _is_weight
+    if callable(trainable):
+        return lambda name, array: bool(trainable(name))
+    listed = set(trainable)
+    if listed - names:
+        raise LoadError(f"trainable has {sorted(listed - names)}, which are no initializers")
+    return lambda name, array: name in listed
+
+
+def _is_weight(name: str, array: np.ndarray[Any, Any]) -> bool:
+    if array.dtype.kind != "f" or array.size < 2:
+        return False
+    finite = np.isfinite(array).all()
+    return bool(finite and np.abs(array).max() < min(_ALMOST_INFINITE, np.finfo(array.dtype).max))
+
+
+def _declare_feeds(graph: Graph, proto: Any) -> list[str]:
+    """Declare the variables to feed; returns their names."""
+    names = []
+    for info in proto.input:
+        if info.name in graph.values:
+            continue
+        if not info.type.HasField("tensor_type"):
+            raise UnsupportedError(f"input {info.name} is no tensor; programs are fed tensors")
+        kind = info.type.tensor_type
+        shape = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.shape.dim]
+        if not kind.HasField("shape"):
+            raise UnsupportedError(f"input {info.name} has no number of dimensions")
+        var = graph.builder.block.create_var(
+            name=info.name,
+            shape=shape or [1],
+            dtype=as_var_type(kind.elem_type, f"input {info.name}"),
+            is_data=True,
+            stop_gradient=True,
+            need_check_feed=True,
+        )
+        graph.values[info.name] = Value(info.name, None, var, not shape)
+        names.append(info.name)
+    return names
+
+
+def _fetched(graph: Graph, info: Any) -> Variable:
+    """The variable of an output, which has its name and type."""
+    name, element = info.name, info.type.tensor_type.elem_type
+    value = graph.values.get(name)
+    if value is None or value.items is not None:
+        raise UnsupportedError(f"output {name} is a sequence; programs fetch tensors")
+    found = graph.builder.variable(value)
+    wanted = as_var_type(element, f"output {name}") if element else found.dtype
+    if found.dtype != wanted:
+        return graph.builder.cast(found, wanted, name)
+    if found.name == name or graph.builder.block.has_var(name):
+        return found
+    made = graph.builder.block.create_var(name=name)
+    graph.builder.block.append_op("assign", {"X": [found]}, {"Out": [made]})
+    return made

@@ -1,0 +1,37 @@
+"""The table of ONNX operators that become operators of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["MAPPINGS", "find", "operator"]
+
+Mapping = Callable[..., Any]
+
+MAPPINGS: dict[tuple[str, str], Mapping] = {}
+"""What adds the operators for a node, by its domain and type."""
+
+
+def operator(*names: str, domain: str = "") -> Callable[[Mapping], Mapping]:
+    """Declare what adds operators for nodes of some types; decorates a function of the node.
+
+    The function gets a :class:`~dpexec.onnx.loading.node.Node` and returns a variable or a
+    :class:`~dpexec.onnx.loading.values.Value` for each output.
+
+    Args:
+        *names: types of ONNX operators.
+        domain: their domain, "" for that of ONNX itself.
+    """
+
+    def declare(function: Mapping) -> Mapping:
+        for name in names:
+            MAPPINGS[domain, name] = function
+        return function
+
+    return declare
+
+
+def find(domain: str, op_type: str) -> Mapping | None:
+    """The mapping of a type of operators, or None."""
+    return MAPPINGS.get(("" if domain == "ai.onnx" else domain, op_type))

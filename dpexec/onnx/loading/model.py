@@ -1,0 +1,165 @@
+"""Reads ONNX models, and prepares them for the walk over their graphs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import inliner
+
+from dpexec.onnx.loading import mapping
+from dpexec.onnx.loading.errors import LoadError, UnsupportedError
+
+__all__ = ["Inferred", "infer", "prepare", "read"]
+
+_OLDEST = 7
+_SHOWN = 4  # nodes of each unsupported operator that an error names
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What ONNX infers of a model's values.
+
+    Args:
+        sizes: sizes by name: numbers, names of open sizes, None.
+        ranks: numbers of dimensions by name.
+    """
+
+    sizes: Mapping[str, tuple[Any, ...]]
+    ranks: Mapping[str, int]
+
+
+def read(source: Any) -> tuple[Any, str]:
+    """A model, and the folder of its external data.
+
+    Args:
+        source: a path, bytes, or ``onnx.ModelProto``.
+
+    Raises:
+        LoadError: the file cannot be read, or holds no ONNX model.
+    """
+    if isinstance(source, onnx.ModelProto):
+        model, folder, name = onnx.ModelProto(), "", "the model"
+        model.CopyFrom(source)
+    elif isinstance(source, bytes):
+        model, folder, name = _parsed(source, "the bytes"), "", "the bytes"
+    else:
+        path = Path(os.fspath(source))
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise LoadError(f"cannot read {path}: {error.strerror}") from None
+        model, folder, name = _parsed(data, str(path)), str(path.parent), str(path)
+    if not model.graph.node and not model.graph.output:
+        raise LoadError(f"{name} holds no ONNX model")
+    return model, folder
+
+
+def _parsed(data: bytes, name: str) -> Any:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError:
+        raise LoadError(f"{name} is no ONNX model, or damaged") from None
+    return model
+
+
+def prepare(model: Any) -> Any:
+    """The model with functions expanded that have no mapping of their own.
+
+    Raises:
+        UnsupportedError: operators have neither a mapping nor a function; all are listed.
+    """
+    version = _version(model)
+    newest = onnx.defs.onnx_opset_version()
+    if not _OLDEST <= version <= newest:
+        raise UnsupportedError(
+            f"the model has version {version} of ONNX's operators; {_OLDEST} to {newest} can be "
+            "loaded"
+        )
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    wanted = {
+        (node.domain, node.op_type)
+        for node in _nodes(model.graph)
+        if mapping.find(node.domain, node.op_type) is None and _has_function(node, version)
+    }
+    if wanted:
+        model = inliner.inline_selected_functions(
+            model, sorted(wanted), exclude=False, inline_schema_functions=True
+        )
+    _require_mappings(model)
+    return model
+
+
+def _version(model: Any) -> int:
+    found = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+    return max(found, default=_OLDEST)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _has_function(node: Any, version: int) -> bool:
+    if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type):
+        return False
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _require_mappings(model: Any) -> None:
+    missing: dict[str, list[str]] = {}
+    for node in _nodes(model.graph):
+        if mapping.find(node.domain, node.op_type) is None:
+            operator = f"{node.domain}.{node.op_type}".lstrip(".")
+            missing.setdefault(operator, []).append(node.name or ", ".join(node.output))
+    if missing:
+        lines = [
+            f"  {operator}: {', '.join(names[:_SHOWN])}"
+            + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+            for operator, names in sorted(missing.items())
+        ]
+        raise UnsupportedError(
+            "the model has operators that programs do not have (operator: nodes):\n"
+            + "\n".join(lines)
+        )
+
+
+def infer(model: Any) -> Inferred:
+    """Sizes and ranks of the model's values, also of those inside of nodes."""
+    if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
+        try:
+            model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        except (onnx.shape_inference.InferenceError, RuntimeError):
+            pass  # what the model itself says of its values is all there is
+    sizes: dict[str, tuple[Any, ...]] = {}
+    for info in _infos(model.graph):
+        kind = info.type.tensor_type
+        if info.type.HasField("tensor_type") and kind.HasField("shape"):
+            sizes[info.name] = tuple(map(_size, kind.shape.dim))
+    return Inferred(sizes, {name: len(shape) for name, shape in sizes.items()})
+
+
+def _size(dim: Any) -> Any:
+    return dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+
+
+def _infos(graph: Any) -> Iterator[Any]:
+    yield from (*graph.input, *graph.value_info, *graph.output)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _infos(inner)

@@ -1,0 +1,131 @@
+"""``Conv`` and ``ConvTranspose`` of sequences, images and volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.loading.mapping import operator
+from dpexec.onnx.loading.node import Node
+
+__all__ = ["explicit_pads", "with_channels"]
+
+
+def explicit_pads(
+    node: Node, sizes: Sequence[Any], kernel: Sequence[int], strides: Sequence[int],
+    dilations: Sequence[int],
+) -> list[int]:  # fmt: skip
+    """Padding before and after each axis: fluid's order, axis by axis.
+
+    Args:
+        node: the node; its ``auto_pad`` is looked at.
+        sizes: of the images, without channels.
+        kernel: sizes of the window.
+        strides: of the window.
+        dilations: of the window.
+    """
+    count, auto = len(kernel), node.attr("auto_pad", "NOTSET")
+    if auto in ("NOTSET", "", "VALID"):
+        pads = [0] * 2 * count if auto == "VALID" else node.attr("pads", [0] * 2 * count)
+        return [pads[i + side * count] for i in range(count) for side in (0, 1)]
+    made: list[int] = []
+    for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+        if not isinstance(size, int):
+            node.fail(f"auto_pad {auto} needs the sizes of images when the model is loaded")
+        needed = (-(-size // stride) - 1) * stride + (width - 1) * dilation + 1 - size
+        small, large = max(needed, 0) // 2, max(needed, 0) - max(needed, 0) // 2
+        made += [small, large] if auto == "SAME_UPPER" else [large, small]
+    return made
+
+
+def with_channels(node: Node, made: Variable, bias: Variable | None) -> Variable:
+    """A result with a number added to each channel."""
+    if bias is None:
+        return made
+    return node.add("elementwise_add", {"X": made, "Y": bias}, axis=1)
+
+
+def _settings(node: Node, x: Variable, weight: Variable) -> tuple[Variable, Variable, dict, bool]:
+    """Images, filters and attributes; sequences become images of one row."""
+    kernel, sizes = list(weight.shape[2:]), node.dims(0)[2:]
+    count = len(kernel)
+    strides = list(node.attr("strides", [1] * count))
+    dilations = list(node.attr("dilations", [1] * count))
+    pads = explicit_pads(node, sizes, kernel, strides, dilations)
+    flat = count == 1
+    if flat:
+        x, weight = node.unsqueeze(x, [2]), node.unsqueeze(weight, [2])
+        strides, dilations, pads = [1, *strides], [1, *dilations], [0, 0, *pads]
+    if pads[::2] == pads[1::2]:
+        pads = pads[::2]
+    attrs = {
+        "strides": strides,
+        "dilations": dilations,
+        "paddings": pads,
+        "groups": node.attr("group", 1),
+    }
+    return x, weight, attrs, flat
+
+
+@operator("Conv")
+def conv(node: Node) -> Any:
+    """With one filter for each channel it is ``depthwise_conv2d``."""
+    x, weight, attrs, flat = _settings(node, node.var(0), node.var(1))
+    if len(weight.shape) not in (4, 5):
+        node.fail(f"filters have {len(weight.shape)} dimensions; 3 to 5 are supported")
+    op_type = "conv2d" if len(weight.shape) == 4 else "conv3d"
+    if op_type == "conv2d" and 1 < attrs["groups"] == x.shape[1]:
+        op_type = "depthwise_conv2d"
+    made = node.add(op_type, {"Input": x, "Filter": weight}, "Output", **attrs)
+    made = with_channels(node, made, node.optional(2))
+    return node.squeeze(made, [2]) if flat else made
+
+
+@operator("ConvTranspose")
+def conv_transpose(node: Node) -> Any:
+    """The sizes of results follow from ``output_shape``, or from pads and ``output_padding``."""
+    weight, sizes = node.var(1), node.dims(0)[2:]
+    count = len(sizes)
+    strides = list(node.attr("strides", [1] * count))
+    dilations = list(node.attr("dilations", [1] * count))
+    extra = list(node.attr("output_padding", [0] * count))
+    reach = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations, strict=True)]
+    auto, wanted = node.attr("auto_pad", "NOTSET"), node.attr("output_shape")
+    pads = list(node.attr("pads", [0] * 2 * count))
+    if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):
+        pads = [0] * 2 * count
+        for i, size in enumerate(sizes):
+            if not isinstance(size, int):
+                node.fail("output_shape and auto_pad need the sizes of images")
+            target = wanted[i] if wanted else size * strides[i]
+            total = strides[i] * (size - 1) + extra[i] + reach[i] - target
+            small, large = total // 2, total - total // 2
+            pads[i], pads[count + i] = (small, large) if auto == "SAME_UPPER" else (large, small)
+    # What is cut off behind is cut off afterwards, so that nothing depends on open sizes.
+    made = _plain_transpose(node, weight, strides, dilations)
+    for i in range(count):
+        before, after = pads[i], pads[count + i] - extra[i]
+        if after < 0 or before < 0:
+            grown = [0] * 2 * len(made.shape)
+            grown[2 * (i + 2)], grown[2 * (i + 2) + 1] = max(-before, 0), max(-after, 0)
+            made = node.add("pad", {"X": made}, paddings=grown)
+        if before > 0 or after > 0:
+            made = node.slice(made, i + 2, max(before, 0), -after if after > 0 else 2**31 - 1)
+    return with_channels(node, made, node.optional(2))
+
+
+def _plain_transpose(
+    node: Node, weight: Variable, strides: list[int], dilations: list[int]
+) -> Variable:
+    x, count = node.var(0), len(strides)
+    if count == 1:
+        x, weight = node.unsqueeze(x, [2]), node.unsqueeze(weight, [2])
+        strides, dilations = [1, *strides], [1, *dilations]
+    if count > 3:
+        node.fail(f"images have {count} dimensions; 1 to 3 are supported")
+    groups, attrs = node.attr("group", 1), {"strides": strides, "dilations": dilations}
+    op_type = "conv3d_transpose" if count == 3 else "conv2d_transpose"
+    attrs["paddings"] = [0] * len(strides)
+    made = node.add(op_type, {"Input": x, "Filter": weight}, "Output", groups=groups, **attrs)
+    return node.squeeze(made, [2]) if count == 1 else made

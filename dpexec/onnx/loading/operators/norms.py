@@ -1,0 +1,147 @@
+"""Normalizations over batches, channels, groups and the last dimensions; ``Dropout``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.loading.mapping import operator
+from dpexec.onnx.loading.node import Node
+
+
+@operator("BatchNormalization")
+def batch_norm(node: Node) -> Any:
+    """With the running statistics, unless the program or the node is for training."""
+    training = bool(node.attr("training_mode", 0)) or not node.graph.is_test
+    x, scale, bias, mean, variance = (node.var(i) for i in range(5))
+    own = x.dtype
+    inputs = {"X": x, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
+    attrs = {
+        "epsilon": node.attr("epsilon", 1e-5),
+        "momentum": node.attr("momentum", 0.9),
+        "is_test": not training,
+        "use_global_stats": not training,
+    }
+    running = {"MeanOut": mean, "VarianceOut": variance}
+    kept = {n: v for n, v in running.items() if v.persistable}
+    made = node.builder.add("batch_norm", inputs, attrs, prefix=node.prefix, outputs=kept)
+    results = [node.cast(made["Y"], own), made["MeanOut"], made["VarianceOut"]]
+    return results[: max(len(node.outputs), 1)] if training else results[0]
+
+
+@operator("InstanceNormalization")
+def instance_norm(node: Node) -> Any:
+    """Every channel of every sample."""
+    inputs = {"X": node.var(0), "Scale": node.var(1), "Bias": node.var(2)}
+    return node.add("instance_norm", inputs, "Y", epsilon=node.attr("epsilon", 1e-5))
+
+
+@operator("LayerNormalization")
+def layer_norm(node: Node) -> Any:
+    """The dimensions from an axis on."""
+    axis, x, dims = node.axis(-1), node.var(0), node.dims(0)
+    sizes = [size for size in dims[axis:] if isinstance(size, int)]
+    inputs: dict[str, Any] = {"X": x}
+    plain = len(sizes) == len(dims) - axis
+    for index, slot in ((1, "Scale"), (2, "Bias")):
+        given = node.input(index)
+        if given is not None and plain and math.prod(given.shape) == math.prod(sizes):
+            inputs[slot] = node.reshape(node.var(index), [math.prod(sizes)])
+    made = node.builder.add(
+        "layer_norm",
+        inputs,
+        {"begin_norm_axis": axis, "epsilon": node.attr("epsilon", 1e-5)},
+        prefix=node.prefix,
+    )
+    y = made["Y"]
+    if node.input(1) is not None and "Scale" not in inputs:
+        y = node.binary("elementwise_mul", y, node.var(1))
+    if node.input(2) is not None and "Bias" not in inputs:
+        y = node.binary("elementwise_add", y, node.var(2))
+    return [y, *_statistics(node, made, axis)]
+
+
+def _statistics(node: Node, made: dict[str, Any], axis: int) -> list[Variable]:
+    """The mean and the reciprocal deviation, if somebody wants them."""
+    if not any(node.outputs[1:]):
+        return []
+    dims = [*node.dims(0)[:axis], *[1] * (node.value(0).rank - axis)]
+    mean = node.reshape(made["Mean"], dims, node.dims(0)[:axis])
+    shifted = node.scaled(made["Variance"], bias=node.attr("epsilon", 1e-5))
+    inverse = node.add("rsqrt", {"X": shifted})
+    return [mean, node.reshape(inverse, dims, node.dims(0)[:axis])]
+
+
+@operator("GroupNormalization")
+def group_norm(node: Node) -> Any:
+    """Scales and biases are those of groups before version 21, those of channels since."""
+    x, dims, groups = node.var(0), node.dims(0), node.attr("num_groups")
+    rank, channels = len(dims), x.shape[1]
+    if rank != 4:
+        x = node.reshape(x, [dims[0], channels, -1, 1], dims)
+    scale, bias = node.var(1), node.var(2)
+    if node.version < 21 and groups != channels:
+        scale, bias = (_for_channels(node, v, channels // groups) for v in (scale, bias))
+    inputs = {"X": x, "Scale": scale, "Bias": bias}
+    attrs = {"groups": groups, "epsilon": node.attr("epsilon", 1e-5)}
+    made = node.add("group_norm", inputs, "Y", **attrs)
+    return made if rank == 4 else node.reshape(made, dims, dims)
+
+
+def _for_channels(node: Node, var: Variable, count: int) -> Variable:
+    columns = node.reshape(var, [var.shape[0], 1])
+    repeated = node.add("expand", {"X": columns}, expand_times=[1, count])
+    return node.reshape(repeated, [var.shape[0] * count])
+
+
+@operator("LRN")
+def local_response(node: Node) -> Any:
+    """ONNX divides ``alpha`` by the number of channels of a window, fluid does not."""
+    size = node.attr("size")
+    return node.add(
+        "lrn",
+        {"X": node.var(0)},
+        n=size,
+        k=node.attr("bias", 1.0),
+        alpha=node.attr("alpha", 1e-4) / size,
+        beta=node.attr("beta", 0.75),
+    )
+
+
+@operator("LpNormalization")
+def lp_normalization(node: Node) -> Any:
+    """Divides by the norm along an axis; 0 where that is 0."""
+    x, axis = node.var(0), node.axis(-1)
+    attrs: dict[str, Any] = {"dim": [axis], "keep_dim": True}
+    if node.attr("p", 2) == 1:
+        norm = node.add("reduce_sum", {"X": node.add("abs", {"X": x})}, **attrs)
+    else:
+        total = node.add("reduce_sum", {"X": node.add("square", {"X": x})}, **attrs)
+        norm = node.add("sqrt", {"X": total})
+    zero = node.cast(node.binary("equal", norm, node.number(0, norm.dtype)), norm.dtype)
+    return node.binary("elementwise_div", x, node.binary("elementwise_add", norm, zero))
+
+
+@operator("Dropout")
+def dropout(node: Node) -> Any:
+    """Nothing is dropped in a program for tests, unless the node says it is in training."""
+    ratio = node.attr("ratio", 0.5)
+    if node.input(1) is not None:
+        found = node.constant(1, "ratio")
+        assert found is not None
+        ratio = float(found.reshape(-1)[0])
+    mode = node.input(2)
+    asked = mode is not None and bool(node.constant(2, "training_mode"))  # type: ignore[arg-type]
+    if (node.graph.is_test and not asked) or ratio == 0:
+        return [node.value(0), _all_kept(node)]
+    attrs = {"dropout_prob": ratio, "dropout_implementation": "upscale_in_train"}
+    made = node.builder.add("dropout", {"X": node.var(0)}, attrs, prefix=node.prefix)
+    return [made["Out"], node.cast(made["Mask"], VarType.BOOL)][: len(node.outputs)]
+
+
+def _all_kept(node: Node) -> Variable | None:
+    if len(node.outputs) < 2 or not node.outputs[1]:
+        return None
+    return node.add("fill_any_like", {"X": node.var(0)}, value=1.0, dtype=int(VarType.BOOL))

@@ -1,0 +1,81 @@
+"""Pools: ``MaxPool``, ``AveragePool``, ``LpPool`` and those over whole images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.loading.dtypes import is_float
+from dpexec.onnx.loading.mapping import operator
+from dpexec.onnx.loading.node import Node
+from dpexec.onnx.loading.operators.convolutions import explicit_pads
+
+
+def _pooled(node: Node, x: Variable, kind: str, exclusive: bool = True) -> Variable:
+    """The pool of a node's window over images; sequences become images of one row."""
+    kernel = list(node.attr("kernel_shape"))
+    count = len(kernel)
+    strides = list(node.attr("strides", [1] * count))
+    dilations = list(node.attr("dilations", [1] * count))
+    if any(d != 1 for d in dilations):
+        node.fail(f"dilations are {dilations}; fluid's pools have none")
+    pads = explicit_pads(node, node.dims(0)[2:], kernel, strides, dilations)
+    if count == 1:
+        x = node.unsqueeze(x, [2])
+        kernel, strides, pads = [1, *kernel], [1, *strides], [0, 0, *pads]
+    made = node.add(
+        "pool3d" if count == 3 else "pool2d",
+        {"X": x},
+        ksize=kernel,
+        strides=strides,
+        paddings=pads[::2] if pads[::2] == pads[1::2] else pads,
+        pooling_type=kind,
+        ceil_mode=bool(node.attr("ceil_mode", 0)),
+        exclusive=exclusive,
+    )
+    return node.squeeze(made, [2]) if count == 1 else made
+
+
+@operator("MaxPool")
+def max_pool(node: Node) -> Any:
+    """The largest element of each window."""
+    if len(node.outputs) > 1 and node.outputs[1]:
+        node.fail("indices of the largest elements are not supported")
+    x = node.var(0)
+    if is_float(x.dtype):
+        return _pooled(node, x, "max")
+    from dpexec.engine.core.dtypes import VarType
+
+    return node.cast(_pooled(node, node.cast(x, VarType.FP32), "max"), x.dtype)
+
+
+@operator("AveragePool")
+def average_pool(node: Node) -> Any:
+    """The mean of each window, with or without what is padded."""
+    return _pooled(node, node.var(0), "avg", not node.attr("count_include_pad", 0))
+
+
+@operator("LpPool")
+def lp_pool(node: Node) -> Any:
+    """The norm of each window."""
+    p, area = node.attr("p", 2), 1
+    for width in node.attr("kernel_shape"):
+        area *= width
+    x = node.add("pow", {"X": node.add("abs", {"X": node.var(0)})}, factor=float(p))
+    total = node.scaled(_pooled(node, x, "avg", exclusive=False), area)
+    return node.add("pow", {"X": total}, factor=1.0 / p)
+
+
+@operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def global_pool(node: Node) -> Any:
+    """Over all but the first two dimensions."""
+    x, rank = node.var(0), node.value(0).rank
+    kind = "max" if node.op_type == "GlobalMaxPool" else "avg"
+    if rank == 4 and node.op_type != "GlobalLpPool":
+        return node.add("pool2d", {"X": x}, ksize=[1, 1], global_pooling=True, pooling_type=kind)
+    axes: dict[str, Any] = {"dim": list(range(2, rank)), "keep_dim": True}
+    if node.op_type != "GlobalLpPool":
+        return node.add("reduce_max" if kind == "max" else "reduce_mean", {"X": x}, **axes)
+    p = float(node.attr("p", 2))
+    powers = node.add("pow", {"X": node.add("abs", {"X": x})}, factor=p)
+    return node.add("pow", {"X": node.add("reduce_sum", {"X": powers}, **axes)}, factor=1 / p)

@@ -1,0 +1,156 @@
+"""``Slice``, ``Split``, ``Concat``, ``Pad``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.loading.dims import OpenDim
+from dpexec.onnx.loading.mapping import operator
+from dpexec.onnx.loading.node import Node
+
+_LARGEST = 2**31 - 1
+
+
+@operator("Slice")
+def slice_(node: Node) -> Any:
+    """Attributes before version 10, inputs since; a batch may tell where slices begin and end."""
+    starts, ends = node.sizes(1, "starts"), node.sizes(2, "ends")
+    steps = node.integers(4, "steps")
+    if starts is None or ends is None:
+        return _slice_by_tensors(node)
+    axes = node.integers(3, "axes") or list(range(len(starts)))
+    rank = node.value(0).rank
+    axes = [axis + rank if axis < 0 else axis for axis in axes]
+    steps = steps or [1] * len(axes)
+    dims = node.dims(0)
+    if all(isinstance(v, int) for v in (*starts, *ends)):
+        clipped = [_clipped(*part) for part in zip(starts, ends, steps, [dims[a] for a in axes],
+                                                    strict=True)]  # fmt: skip
+        kept = [i for i, part in enumerate(clipped) if part != (0, dims[axes[i]], 1)]
+        if not kept:
+            return node.value(0)
+        axes, clipped = [axes[i] for i in kept], [clipped[i] for i in kept]
+        starts, ends, steps = ([part[i] for part in clipped] for i in range(3))
+    op_type = "slice" if all(step == 1 for step in steps) else "strided_slice"
+    attrs: dict[str, Any] = {"axes": axes}
+    inputs: dict[str, Any] = {"Input": node.var(0)}
+    for name, values in (("starts", starts), ("ends", ends)):
+        attrs[name], inputs[f"{name.title()}TensorList"] = node.builder.mixed(values)
+    if op_type == "strided_slice":
+        attrs["strides"] = steps
+    attrs["infer_flags"] = [
+        -1 if OpenDim in map(type, pair) else 1 for pair in zip(starts, ends, strict=True)
+    ]
+    return node.add(op_type, inputs, **attrs)
+
+
+def _clipped(start: int, end: int, step: int, size: Any) -> tuple[int, int, int]:
+    """A part of an axis with ends inside of it, if its size is known."""
+    if isinstance(size, OpenDim):
+        start, end = (max(-_LARGEST, min(v, _LARGEST)) for v in (start, end))
+        return start, end, step
+    part = range(size)[start:end:step]
+    if step > 0 or not len(part):
+        return part.start, max(part.stop, part.start), abs(step)
+    return part.start, part.stop if part.stop >= 0 else -size - 1, step
+
+
+def _slice_by_tensors(node: Node) -> Any:
+    """A run tells the places, for axes that are known."""
+    starts, ends = node.var(1), node.var(2)
+    axes = node.integers(3, "axes") or list(range(starts.shape[0]))
+    if any(step != 1 for step in node.integers(4, "steps") or [1]):
+        node.constant(1, "starts")
+    inputs = {"Input": node.var(0)}
+    for name, var in (("StartsTensor", starts), ("EndsTensor", ends)):
+        limits = [node.number(sign * _LARGEST, var.dtype) for sign in (-1, 1)]
+        inside = node.binary("elementwise_max", var, limits[0])
+        inside = node.binary("elementwise_min", inside, limits[1])
+        inputs[name] = node.cast(inside, VarType.INT32)
+    rank, count = node.value(0).rank, len(axes)
+    axes = [axis + rank if axis < 0 else axis for axis in axes]
+    return node.add(
+        "slice", inputs, axes=axes, starts=[-1] * count, ends=[-1] * count,
+        infer_flags=[-1] * count,
+    )  # fmt: skip
+
+
+@operator("Split")
+def split(node: Node) -> Any:
+    """Into parts of given sizes, or of equal ones, the last of which may be smaller."""
+    axis, count = node.axis(0), len(node.outputs)
+    sizes, size = node.integers(1, "split"), node.dims(0)[axis]
+    if sizes is None and isinstance(size, OpenDim):
+        attrs: dict[str, Any] = {"num": count}
+    else:
+        if sizes is None:
+            step = -(-size // count)
+            sizes = [min(step, max(size - i * step, 0)) for i in range(count)]
+        attrs = {"sections": sizes}
+    if count == 1:
+        return node.value(0)
+    made = node.builder.add(
+        "split", {"X": node.var(0)}, {"axis": axis, **attrs}, prefix=node.prefix, many=count
+    )
+    return made["Out"]
+
+
+@operator("Concat")
+def concat(node: Node) -> Any:
+    """One behind the other."""
+    variables = [node.var(i) for i in range(len(node.inputs))]
+    sizes = [node.value(i).shape for i in range(len(node.inputs))]
+    axis = node.axis(1 if node.version < 4 else 0)
+    filled = [var for var, shape in zip(variables, sizes, strict=True) if shape[axis] != 0]
+    if len(filled) == 1:
+        return node.value(variables.index(filled[0]))
+    return node.add("concat", {"X": filled or variables}, axis=axis)
+
+
+@operator("Pad")
+def pad(node: Node) -> Any:
+    """With a number, or with elements of the tensor; negative counts cut off."""
+    counts = node.integers(1, "pads")
+    if counts is None:
+        node.fail("pads are missing")
+    axes, rank = node.integers(3, "axes"), node.value(0).rank
+    axes = [a + rank if a < 0 else a for a in axes] if axes is not None else list(range(rank))
+    mode = node.attr("mode", "constant")
+    x, n = node.var(0), len(axes)
+    for axis, before, after in zip(axes, counts[:n], counts[n:], strict=True):
+        if before < 0 or after < 0:
+            end = -max(-after, 0) or _LARGEST
+            x = node.slice(x, axis, max(-before, 0), end)
+    sides = {a: (max(b, 0), max(e, 0)) for a, b, e in zip(axes, counts[:n], counts[n:],
+                                                          strict=True)}  # fmt: skip
+    if mode == "constant":
+        return _with_number(node, x, [sides.get(axis, (0, 0)) for axis in range(rank)])
+    for axis, around in sides.items():
+        if any(around):
+            x = _with_elements(node, x, axis, around, mode)
+    return x
+
+
+def _with_number(node: Node, x: Variable, sides: list[tuple[int, int]]) -> Variable:
+    value = node.attr("value", 0.0)
+    if node.input(2) is not None:
+        found = node.constant(2, "the value")
+        assert found is not None
+        value = float(found.reshape(-1)[0])
+    if not any(map(any, sides)):
+        return x
+    return node.add("pad", {"X": x}, paddings=[n for side in sides for n in side], pad_value=value)
+
+
+def _with_elements(
+    node: Node, x: Variable, axis: int, around: tuple[int, int], mode: str
+) -> Variable:
+    size = x.shape[axis]
+    if size < 0:
+        node.fail(f"mode {mode} along axis {axis} needs its size when the model is loaded")
+    places = np.pad(np.arange(size), around, mode=mode)  # type: ignore[call-overload]
+    return node.add("index_select", {"X": x, "Index": node.builder.constant(places)}, dim=axis)

@@ -1,0 +1,72 @@
+"""What the names of an ONNX graph stand for while it becomes a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.loading.dims import has_open
+
+__all__ = ["Value"]
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor of the model: known numbers, a variable, or both; or a sequence of tensors.
+
+    Args:
+        name: its name in the model, which its variable keeps.
+        array: its numbers as far as they are known when the model is loaded; of type object where
+            elements are open sizes (:class:`~dpexec.onnx.loading.dims.OpenDim`).
+        var: the variable that holds it in a run.
+        scalar: whether it has no dimensions in the model; its variable has the shape [1].
+        items: the elements, if it is a sequence.
+        weight: whether it is an initializer that becomes a parameter.
+        statistic: whether it is an initializer that is never trained, as running means are.
+    """
+
+    name: str
+    array: np.ndarray[Any, Any] | None = None
+    var: Variable | None = None
+    scalar: bool = False
+    items: list[Value] | None = None
+    weight: bool = False
+    statistic: bool = False
+    dims: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def known(self) -> np.ndarray[Any, Any] | None:
+        """The numbers, if loading may compute with them: weights are left to the program."""
+        return None if self.weight else self.array
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the array has elements that only a batch tells."""
+        return has_open(self.array)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in the model, -1 where it is open."""
+        if self.scalar:
+            return ()
+        if self.array is not None:
+            return tuple(self.array.shape)
+        assert self.var is not None
+        return tuple(self.var.shape)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions in the model."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> VarType:
+        """Element type."""
+        if self.var is not None:
+            return self.var.dtype
+        assert self.array is not None
+        return VarType.INT64 if self.is_open else as_var_type(self.array.dtype)
