@@ -1,4 +1,4 @@
-"""Models as ONNX files: ``export`` writes programs.
+"""Models as ONNX files: ``export`` writes programs, ``load`` reads them.
 
 Needs ``pip install dpexec[onnx]``.
 """
@@ -10,5 +10,7 @@ except ImportError as error:
 
 from dpexec.onnx.exporting.export import export
 from dpexec.onnx.exporting.refusals import ExportError
+from dpexec.onnx.loading.errors import LoadError, NotConstantError, UnsupportedError
+from dpexec.onnx.loading.load import load
 
-__all__ = ["ExportError", "export"]
+__all__ = ["ExportError", "LoadError", "NotConstantError", "UnsupportedError", "export", "load"]

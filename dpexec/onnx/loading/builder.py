@@ -107,12 +107,13 @@ class Builder:
                 for v in variables
             ]
         made: dict[str, Any] = dict(outputs or {})
-        for slot in opdef.get(op_type).outputs:
-            if slot.name not in made and not slot.optional and not slot.name.endswith("@LOD"):
-                several = slot.many and many
-                made[slot.name] = (
-                    [self.fresh(prefix) for _ in range(many)] if several else self.fresh(prefix)
-                )
+        for declared in opdef.get(op_type).outputs:
+            if declared.name in made or declared.optional or declared.name.endswith("@LOD"):
+                continue
+            several = declared.many and many
+            made[declared.name] = (
+                [self.fresh(prefix) for _ in range(many)] if several else self.fresh(prefix)
+            )
         scope = {"op_namescope": self.scope_name} if self.scope_name else {}
         self.block.append_op(op_type, given, made, {**(attrs or {}), **scope})
         return self._cast_back(op_type, made, casts, outputs or {}, prefix)

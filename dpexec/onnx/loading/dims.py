@@ -42,9 +42,7 @@ class OpenDim:
         keys = [getattr(side, "key", side) for side in (left, right)]
         if op_type in _COMMUTES:
             keys.sort(key=repr)
-        return OpenDim(
-            (op_type, *keys), lambda: self.combine(op_type, left, right), self.combine
-        )
+        return OpenDim((op_type, *keys), lambda: self.combine(op_type, left, right), self.combine)
 
     def __add__(self, other: Any) -> Any:
         return self if _is(other, 0) else self._with("elementwise_add", self, other)

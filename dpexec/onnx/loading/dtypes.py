@@ -12,7 +12,7 @@ from dpexec.onnx.loading.errors import UnsupportedError
 
 __all__ = ["array_of", "as_var_type", "is_float", "is_integer"]
 
-_TYPES = {
+_TYPES: dict[int, VarType] = {
     onnx.TensorProto.FLOAT: VarType.FP32,
     onnx.TensorProto.DOUBLE: VarType.FP64,
     onnx.TensorProto.FLOAT16: VarType.FP16,

@@ -20,9 +20,7 @@ _NEVER = {
 _LARGEST = 1 << 24  # elements
 
 
-def fold(
-    proto: Any, inputs: Sequence[Any], version: int
-) -> list[np.ndarray[Any, Any]] | None:
+def fold(proto: Any, inputs: Sequence[Any], version: int) -> list[Any] | None:
     """The outputs of a node whose inputs are all known; None if that is not to be done.
 
     Args:

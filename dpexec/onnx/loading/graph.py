@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,9 @@ from dpexec.onnx.loading.values import Value
 
 __all__ = ["Graph"]
 
+_STATISTICS = {"BatchNormalization": (3, 4)}
+"""Inputs that are running statistics, by operator: they are never trained."""
+
 
 class Graph:
     """A walk over a graph of a model.
@@ -32,6 +35,7 @@ class Graph:
         folder: where files of external data lie.
         ranks: numbers of dimensions of values as ONNX infers them, by name.
         is_test: whether normalizations use their running statistics and nothing is dropped.
+        chosen: whether an initializer is a parameter to be trained, by name and numbers.
         values: what names stand for; a graph inside a node sees those around it.
     """
 
@@ -42,6 +46,7 @@ class Graph:
         folder: str,
         ranks: Mapping[str, int],
         is_test: bool,
+        chosen: Callable[[str, Any], bool],
         values: MutableMapping[str, Value] | None = None,
     ) -> None:
         self.builder = builder
@@ -49,6 +54,7 @@ class Graph:
         self.folder = folder
         self.ranks = ranks
         self.is_test = is_test
+        self.chosen = chosen
         self.values: MutableMapping[str, Value] = {} if values is None else values
 
     def inside(self) -> Graph:
@@ -59,14 +65,46 @@ class Graph:
             self.folder,
             self.ranks,
             self.is_test,
-            ChainMap({}, self.values),  # type: ignore[arg-type]
+            self.chosen,
+            ChainMap({}, self.values),
         )
+
+    def initialize(self, proto: Any) -> None:
+        """Bind the initializers of a graph."""
+        for sparse in proto.sparse_initializer:
+            raise UnsupportedError(f"initializer {sparse.values.name} is sparse")
+        statistics = {
+            node.input[i]
+            for node in proto.node
+            for i in _STATISTICS.get(node.op_type, ())
+            if i < len(node.input)
+        }
+        for tensor in proto.initializer:
+            array = array_of(tensor, self.folder, f"initializer {tensor.name}")
+            value = Value(tensor.name, array, scalar=array.ndim == 0)
+            value.statistic = tensor.name in statistics
+            value.weight = not value.statistic and self.chosen(tensor.name, array)
+            self.values[tensor.name] = value
+
+    def body(self, proto: Any, inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of a graph inside a node, whose operators are added here.
+
+        Args:
+            proto: ``onnx.GraphProto``.
+            inputs: what its inputs stand for.
+        """
+        walk = self.inside()
+        walk.initialize(proto)
+        for info, value in zip(proto.input, inputs, strict=False):
+            walk.values[info.name] = value
+        walk.run(proto.node)
+        return [walk.values[info.name] for info in proto.output]
 
     def run(self, nodes: Sequence[Any]) -> None:
         """Add the operators of nodes, which stand in the order in which they can run."""
         for proto in nodes:
             node = self._node(proto)
-            with _named(node, proto), self._scoped(node):
+            with _named(node), self._scoped(node):
                 made = self._folded(node, proto)
                 self._bind(node, self._mapped(node, proto) if made is None else made)
 
@@ -81,14 +119,21 @@ class Graph:
         )
 
     def _attribute(self, proto: Any, node: str) -> Any:
+        if proto.ref_attr_name:
+            raise UnsupportedError(f"attribute {proto.name} of {node!r} has no value")
         value = onnx.helper.get_attribute_value(proto)
+        if isinstance(value, float):
+            return _shortest(value)
         if isinstance(value, onnx.TensorProto):
             return array_of(value, self.folder, f"attribute {proto.name} of {node!r}")
         if isinstance(value, bytes):
             return value.decode()
-        if isinstance(value, onnx.GraphProto | onnx.SparseTensorProto | int | float):
+        if isinstance(value, onnx.GraphProto | onnx.SparseTensorProto | int):
             return value
-        return [v.decode() if isinstance(v, bytes) else v for v in value]
+        return [
+            v.decode() if isinstance(v, bytes) else _shortest(v) if isinstance(v, float) else v
+            for v in value
+        ]
 
     def _folded(self, node: Node, proto: Any) -> list[Any] | None:
         values = [value for value in node.inputs if value is not None]
@@ -146,11 +191,12 @@ class Graph:
         del block.vars[old]
         var.name = name
         block.vars[name] = var
-        for op in reversed(block.ops):
+        blocks = block.program.blocks
+        for op in (op for b in blocks for op in b.ops) if len(blocks) > 1 else reversed(block.ops):
             written = old in op.output_arg_names
             op._rename_input(old, name)
             op._rename_output(old, name)
-            if written:
+            if written and len(blocks) == 1:  # what came before cannot know it
                 break
 
     @contextmanager
@@ -165,8 +211,13 @@ class Graph:
             self.builder.scope_name = before
 
 
+def _shortest(number: float) -> float:
+    """The number that a model means: attributes have single precision, 0.001 is 0.0010000000475."""
+    return float(str(np.float32(number)))
+
+
 @contextmanager
-def _named(node: Node, proto: Any) -> Iterator[None]:
+def _named(node: Node) -> Iterator[None]:
     """Add the node to errors of building its operators."""
     try:
         yield

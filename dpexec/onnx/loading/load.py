@@ -10,14 +10,13 @@ import numpy as np
 
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.scope import global_scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.ir.program import Program, program_guard
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.variables import put
 from dpexec.onnx.loading import operators  # noqa: F401  (fills the table of mappings)
 from dpexec.onnx.loading.builder import Builder
-from dpexec.onnx.loading.dtypes import array_of, as_var_type, is_float
+from dpexec.onnx.loading.dtypes import as_var_type
 from dpexec.onnx.loading.errors import LoadError, UnsupportedError
 from dpexec.onnx.loading.graph import Graph
 from dpexec.onnx.loading.model import infer, prepare, read
@@ -26,8 +25,6 @@ from dpexec.onnx.loading.values import Value
 __all__ = ["load"]
 
 Trainable = Callable[[str], bool] | Iterable[str] | None
-_STATISTICS = {"BatchNormalization": (3, 4)}
-"""Inputs that are running statistics, by operator: they are never trained."""
 _ALMOST_INFINITE = 1e30
 
 
@@ -75,8 +72,10 @@ def load(
     versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import}
     with unique_name.guard(), program_guard(program, Program()):
         builder = Builder(program, inferred.sizes)
-        graph = Graph(builder, versions, folder, inferred.ranks, is_test)
-        _initialize(graph, proto.graph, folder, trainable, constants or {})
+        chosen = _chooser(trainable, {tensor.name for tensor in proto.graph.initializer})
+        graph = Graph(builder, versions, folder, inferred.ranks, is_test, chosen)
+        graph.initialize(proto.graph)
+        _fix(graph, proto.graph, constants or {})
         feeds = _declare_feeds(graph, proto.graph)
         graph.run(proto.graph.node)
         fetches = [_fetched(graph, info) for info in proto.graph.output]
@@ -87,25 +86,8 @@ def load(
     return [program, feeds, fetches]
 
 
-def _initialize(
-    graph: Graph, proto: Any, folder: str, trainable: Trainable, constants: Mapping[str, Any]
-) -> None:
-    """Bind the initializers."""
-    chosen = _chooser(trainable, {tensor.name for tensor in proto.initializer})
-    statistics = {
-        node.input[i]
-        for node in proto.node
-        for i in _STATISTICS.get(node.op_type, ())
-        if i < len(node.input)
-    }
-    for sparse in proto.sparse_initializer:
-        raise UnsupportedError(f"initializer {sparse.values.name} is sparse")
-    for tensor in proto.initializer:
-        array = array_of(tensor, folder, f"initializer {tensor.name}")
-        value = Value(tensor.name, array, scalar=array.ndim == 0)
-        value.statistic = tensor.name in statistics
-        value.weight = not value.statistic and chosen(tensor.name, array)
-        graph.values[tensor.name] = value
+def _fix(graph: Graph, proto: Any, constants: Mapping[str, Any]) -> None:
+    """Bind inputs that get their numbers when the model is loaded."""
     known = {info.name for info in proto.input}
     for name, numbers in constants.items():
         if name not in known:
@@ -171,5 +153,13 @@ def _fetched(graph: Graph, info: Any) -> Variable:
     if found.name == name or graph.builder.block.has_var(name):
         return found
     made = graph.builder.block.create_var(name=name)
-    graph.builder.block.append_op("assign", {"X": [found]}, {"Out": [made]})
+    attrs = {"in_dtype": wanted, "out_dtype": wanted}
+    small = wanted in (VarType.UINT8, VarType.FP16)  # assign has no kernels for them
+    graph.builder.add(
+        "cast" if small else "assign",
+        {"X": found},
+        attrs if small else {},
+        prefix=name,
+        outputs={"Out": made},
+    )
     return made

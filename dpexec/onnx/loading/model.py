@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -90,9 +91,18 @@ def prepare(model: Any) -> Any:
         if mapping.find(node.domain, node.op_type) is None and _has_function(node, version)
     }
     if wanted:
-        model = inliner.inline_selected_functions(
-            model, sorted(wanted), exclude=False, inline_schema_functions=True
-        )
+        for node in _nodes(model.graph):
+            if (node.domain, node.op_type) in wanted:
+                _fill_defaults(node, version)
+        try:
+            model = inliner.inline_selected_functions(
+                model, sorted(wanted), exclude=False, inline_schema_functions=True
+            )
+        except RuntimeError as error:  # of ONNX's C++ library
+            names = ", ".join(op_type for _, op_type in sorted(wanted))
+            raise UnsupportedError(
+                f"the functions that ONNX defines for {names} cannot be expanded: {error}"
+            ) from error
     _require_mappings(model)
     return model
 
@@ -114,10 +124,18 @@ def _has_function(node: Any, version: int) -> bool:
     if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type):
         return False
     try:
-        schema = onnx.defs.get_schema(node.op_type, version)
+        schema: Any = onnx.defs.get_schema(node.op_type, version)
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _fill_defaults(node: Any, version: int) -> None:
+    """Give a node the attributes that it leaves out; the inliner does not."""
+    given = {a.name for a in node.attribute}
+    for name, attribute in onnx.defs.get_schema(node.op_type, version).attributes.items():
+        if name not in given and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
 
 
 def _require_mappings(model: Any) -> None:
@@ -141,10 +159,9 @@ def _require_mappings(model: Any) -> None:
 def infer(model: Any) -> Inferred:
     """Sizes and ranks of the model's values, also of those inside of nodes."""
     if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
-        try:
+        # What the model itself says of its values is all there is if they contradict each other.
+        with contextlib.suppress(onnx.shape_inference.InferenceError):
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        except (onnx.shape_inference.InferenceError, RuntimeError):
-            pass  # what the model itself says of its values is all there is
     sizes: dict[str, tuple[Any, ...]] = {}
     for info in _infos(model.graph):
         kind = info.type.tensor_type

@@ -18,6 +18,7 @@ __all__ = ["Node", "common_dims", "is_one"]
 
 
 def is_one(size: Any) -> bool:
+    """Whether a size is 1 for certain."""
     return isinstance(size, int) and size == 1
 
 

@@ -36,9 +36,7 @@ def prelu(node: Node) -> Any:
     x, slope = node.var(0), node.var(1)
     above = node.add("relu", {"X": x})
     below = node.binary("elementwise_sub", x, above)
-    return node.binary(
-        "elementwise_add", above, node.binary("elementwise_mul", below, slope)
-    )
+    return node.binary("elementwise_add", above, node.binary("elementwise_mul", below, slope))
 
 
 @operator("Elu")
@@ -113,9 +111,7 @@ def swish(node: Node) -> Any:
 @operator("ThresholdedRelu")
 def thresholded_relu(node: Node) -> Any:
     """0 up to ``alpha``."""
-    return node.add(
-        "thresholded_relu", {"X": node.var(0)}, threshold=node.attr("alpha", 1.0)
-    )
+    return node.add("thresholded_relu", {"X": node.var(0)}, threshold=node.attr("alpha", 1.0))
 
 
 @operator("Shrink")

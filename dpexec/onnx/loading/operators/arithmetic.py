@@ -91,9 +91,7 @@ def modulo(node: Node) -> Any:
             "elementwise_div", node.cast(left, VarType.FP64), node.cast(right, VarType.FP64)
         )
         whole = node.cast(node.add("floor", {"X": quotient}), own)
-        return node.binary(
-            "elementwise_sub", left, node.binary("elementwise_mul", whole, right)
-        )
+        return node.binary("elementwise_sub", left, node.binary("elementwise_mul", whole, right))
     wide = VarType.FP64 if not is_float(own) else own
     quotient = node.binary("elementwise_div", node.cast(left, wide), node.cast(right, wide))
     whole = node.cast(node.cast(quotient, VarType.INT64), own)

@@ -44,7 +44,11 @@ def quantize(node: Node) -> Any:
     dtype = VarType.UINT8 if point is None else point.dtype
     if point is None and node.attr("output_dtype", 0):
         dtype = as_var_type(node.attr("output_dtype"), f"the result of {node}")
-    limits = {VarType.UINT8: (0, 255), VarType.INT8: (-128, 127), VarType.INT16: (-(2**15), 2**15 - 1)}
+    limits = {
+        VarType.UINT8: (0, 255),
+        VarType.INT8: (-128, 127),
+        VarType.INT16: (-(2**15), 2**15 - 1),
+    }
     if dtype not in limits:
         node.fail("only 8 and 16 bits with sign, or 8 without, are supported")
     scale = _along(node, 1, axis, rank)
@@ -68,7 +72,5 @@ def dequantize(node: Node) -> Any:
         node.fail("scales must be real numbers")
     x = node.cast(node.var(0), scale.dtype)
     if node.input(2) is not None:
-        x = node.binary(
-            "elementwise_sub", x, node.cast(_along(node, 2, axis, rank), scale.dtype)
-        )
+        x = node.binary("elementwise_sub", x, node.cast(_along(node, 2, axis, rank), scale.dtype))
     return node.binary("elementwise_mul", x, scale)

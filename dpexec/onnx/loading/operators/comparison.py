@@ -31,7 +31,7 @@ def compare(node: Node) -> Any:
 
 @operator("And", "Or", "Xor")
 def logic(node: Node) -> Any:
-    """fluid's operators take tensors of equal shapes."""
+    """Fluid's operators take tensors of equal shapes."""
     left, right = node.broadcast(0, 1)
     return node.add(f"logical_{node.op_type.lower()}", {"X": left, "Y": right})
 
@@ -70,6 +70,6 @@ def is_infinite(node: Node) -> Any:
 
 @operator("Where")
 def where(node: Node) -> Any:
-    """fluid's operator takes tensors of equal shapes."""
+    """Fluid's operator takes tensors of equal shapes."""
     chosen, left, right = node.broadcast(0, 1, 2)
     return node.add("where", {"Condition": chosen, "X": left, "Y": right})

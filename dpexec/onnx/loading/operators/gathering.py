@@ -1,4 +1,4 @@
-"""``Gather`` and ``Scatter`` in all their forms, ``OneHot``, ``NonZero``, ``Compress``, ``TopK``."""
+"""``Gather`` and ``Scatter`` in all forms, ``OneHot``, ``NonZero``, ``Compress``, ``TopK``."""
 
 from __future__ import annotations
 

@@ -10,16 +10,21 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
 
+_LARGEST_EPSILON = 1e-3
+"""That fluid's normalizations take."""
+
 
 @operator("BatchNormalization")
 def batch_norm(node: Node) -> Any:
     """With the running statistics, unless the program or the node is for training."""
     training = bool(node.attr("training_mode", 0)) or not node.graph.is_test
     x, scale, bias, mean, variance = (node.var(i) for i in range(5))
-    own = x.dtype
+    own, epsilon = x.dtype, node.attr("epsilon", 1e-5)
+    if epsilon > _LARGEST_EPSILON and not training:
+        return _by_statistics(node, [x, scale, bias, mean, variance], epsilon)
     inputs = {"X": x, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
     attrs = {
-        "epsilon": node.attr("epsilon", 1e-5),
+        "epsilon": epsilon,
         "momentum": node.attr("momentum", 0.9),
         "is_test": not training,
         "use_global_stats": not training,
@@ -31,10 +36,37 @@ def batch_norm(node: Node) -> Any:
     return results[: max(len(node.outputs), 1)] if training else results[0]
 
 
+def _by_statistics(node: Node, inputs: list[Variable], epsilon: float) -> Variable:
+    x, *others = inputs
+    scale, bias, mean, variance = (_per_channel(node, var, len(x.shape)) for var in others)
+    deviation = node.add("sqrt", {"X": node.scaled(variance, bias=epsilon)})
+    factor = node.binary("elementwise_div", scale, deviation)
+    moved = node.binary("elementwise_sub", x, mean)
+    return node.binary("elementwise_add", node.binary("elementwise_mul", moved, factor), bias)
+
+
+def _per_channel(node: Node, var: Variable, rank: int) -> Variable:
+    return node.reshape(var, [-1, *[1] * (rank - 2)])
+
+
+def _standardized(node: Node, x: Variable, axes: list[int], epsilon: float) -> Variable:
+    """Over some axes, mean 0 and deviation 1."""
+    attrs: dict[str, Any] = {"dim": axes, "keep_dim": True, "reduce_all": len(axes) == len(x.shape)}
+    moved = node.binary("elementwise_sub", x, node.add("reduce_mean", {"X": x}, **attrs))
+    variance = node.add("reduce_mean", {"X": node.add("square", {"X": moved})}, **attrs)
+    deviation = node.add("sqrt", {"X": node.scaled(variance, bias=epsilon)})
+    return node.binary("elementwise_div", moved, deviation)
+
+
 @operator("InstanceNormalization")
 def instance_norm(node: Node) -> Any:
     """Every channel of every sample."""
     inputs = {"X": node.var(0), "Scale": node.var(1), "Bias": node.var(2)}
+    rank, epsilon = node.value(0).rank, node.attr("epsilon", 1e-5)
+    if epsilon > _LARGEST_EPSILON:
+        made = _standardized(node, node.var(0), list(range(2, rank)), epsilon)
+        made = node.binary("elementwise_mul", made, _per_channel(node, node.var(1), rank))
+        return node.binary("elementwise_add", made, _per_channel(node, node.var(2), rank))
     return node.add("instance_norm", inputs, "Y", epsilon=node.attr("epsilon", 1e-5))
 
 
@@ -42,6 +74,8 @@ def instance_norm(node: Node) -> Any:
 def layer_norm(node: Node) -> Any:
     """The dimensions from an axis on."""
     axis, x, dims = node.axis(-1), node.var(0), node.dims(0)
+    if axis == 0 or node.attr("epsilon", 1e-5) > _LARGEST_EPSILON:
+        return _layer_norm_by_hand(node, axis)
     sizes = [size for size in dims[axis:] if isinstance(size, int)]
     inputs: dict[str, Any] = {"X": x}
     plain = len(sizes) == len(dims) - axis
@@ -61,6 +95,17 @@ def layer_norm(node: Node) -> Any:
     if node.input(2) is not None and "Bias" not in inputs:
         y = node.binary("elementwise_add", y, node.var(2))
     return [y, *_statistics(node, made, axis)]
+
+
+def _layer_norm_by_hand(node: Node, axis: int) -> Any:
+    if any(node.outputs[1:]):
+        node.fail("statistics with this axis or epsilon are not supported")
+    rank = node.value(0).rank
+    made = _standardized(node, node.var(0), list(range(axis, rank)), node.attr("epsilon", 1e-5))
+    for index, op_type in ((1, "elementwise_mul"), (2, "elementwise_add")):
+        if node.input(index) is not None:
+            made = node.binary(op_type, made, node.var(index))
+    return made
 
 
 def _statistics(node: Node, made: dict[str, Any], axis: int) -> list[Variable]:
@@ -133,7 +178,7 @@ def dropout(node: Node) -> Any:
         assert found is not None
         ratio = float(found.reshape(-1)[0])
     mode = node.input(2)
-    asked = mode is not None and bool(node.constant(2, "training_mode"))  # type: ignore[arg-type]
+    asked = mode is not None and bool(node.constant(2, "training_mode"))
     if (node.graph.is_test and not asked) or ratio == 0:
         return [node.value(0), _all_kept(node)]
     attrs = {"dropout_prob": ratio, "dropout_implementation": "upscale_in_train"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dtypes import is_float
 from dpexec.onnx.loading.mapping import operator
@@ -33,7 +34,22 @@ def _pooled(node: Node, x: Variable, kind: str, exclusive: bool = True) -> Varia
         ceil_mode=bool(node.attr("ceil_mode", 0)),
         exclusive=exclusive,
     )
+    made = _without_windows_on_padding(node, made, kernel, strides, pads)
     return node.squeeze(made, [2]) if count == 1 else made
+
+
+def _without_windows_on_padding(
+    node: Node, made: Variable, kernel: list[int], strides: list[int], pads: list[int]
+) -> Variable:
+    """Without a last window that begins behind the image: ONNX leaves it out."""
+    sizes = node.dims(0)[2:]
+    sizes = [1] * (len(kernel) - len(sizes)) + sizes
+    for i, size in enumerate(sizes):
+        count = made.shape[2 + i]
+        last = (count - 1) * strides[i]
+        if node.attr("ceil_mode", 0) and isinstance(size, int) and last >= size + pads[2 * i]:
+            made = node.slice(made, 2 + i, 0, count - 1)
+    return made
 
 
 @operator("MaxPool")
@@ -44,8 +60,6 @@ def max_pool(node: Node) -> Any:
     x = node.var(0)
     if is_float(x.dtype):
         return _pooled(node, x, "max")
-    from dpexec.engine.core.dtypes import VarType
-
     return node.cast(_pooled(node, node.cast(x, VarType.FP32), "max"), x.dtype)
 
 

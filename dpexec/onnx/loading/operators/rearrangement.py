@@ -28,7 +28,8 @@ def space_to_depth(node: Node) -> Any:
     size, x = node.attr("blocksize"), node.var(0)
     rows, columns = height // size, width // size
     made = node.reshape(x, [batch, channels, rows, size, columns, size], [batch])
-    made = node.transpose(made, [0, 3, 5, 1, 2, 4])
+    crd = node.attr("mode", "DCR") == "CRD"
+    made = node.transpose(made, [0, 1, 3, 5, 2, 4] if crd else [0, 3, 5, 1, 2, 4])
     return node.reshape(made, [batch, channels * size * size, rows, columns], [batch])
 
 

@@ -55,9 +55,7 @@ _REDUCTIONS: dict[str, Callable[[Node, Variable, _Reduction], Variable]] = {
     "ReduceL2": lambda node, x, reduce: node.add(
         "sqrt", {"X": reduce("reduce_sum", node.add("square", {"X": x}))}
     ),
-    "ReduceSumSquare": lambda node, x, reduce: reduce(
-        "reduce_sum", node.add("square", {"X": x})
-    ),
+    "ReduceSumSquare": lambda node, x, reduce: reduce("reduce_sum", node.add("square", {"X": x})),
     "ReduceLogSum": lambda node, x, reduce: node.add("log", {"X": reduce("reduce_sum", x)}),
     "ReduceLogSumExp": _log_sum_exp,
 }

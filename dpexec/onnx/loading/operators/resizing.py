@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.dtypes import is_float
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
@@ -38,7 +40,8 @@ class _Axis:
         """Where the elements of the result lie in the original."""
         x = np.arange(self.new, dtype=np.float64)
         if mode == "align_corners":
-            return x * (self.old - 1) / max(self.new - 1, 1)
+            length = self.old * self.scale  # what the model asks for, before it is cut to rows
+            return x * (self.old - 1) / (length - 1) if length > 1 else x * 0
         if mode == "asymmetric":
             return x / self.scale
         if mode == "tf_crop_and_resize":
@@ -90,8 +93,7 @@ def _matrix(node: Node, axis: _Axis, mode: str) -> np.ndarray[Any, Any]:
     a = node.attr("cubic_coeff_a", -0.75)
     parts = _kernel(mode, (columns - places[:, None]) / stretch, a)
     inside = (columns >= 0) & (columns < axis.old)
-    outside = bool(node.attr("exclude_outside", 0)) or stretch > 1
-    parts = np.where(inside, parts, 0) if outside else parts
+    parts = np.where(inside, parts, 0) if node.attr("exclude_outside", 0) else parts
     parts /= parts.sum(1, keepdims=True)
     weights = np.zeros((axis.new, axis.old))
     rows = np.repeat(np.arange(axis.new), columns.shape[1])
@@ -99,7 +101,7 @@ def _matrix(node: Node, axis: _Axis, mode: str) -> np.ndarray[Any, Any]:
     return weights
 
 
-def _scales(node: Node, rank: int) -> tuple[list[int], list[float] | None, list[int] | None]:
+def _scales(node: Node, rank: int) -> tuple[list[int], list[float] | None, list[Any] | None]:
     """The axes that are resized, and their scales or their new lengths."""
     axes = [a + rank if a < 0 else a for a in node.attr("axes", list(range(rank)))]
     if node.op_type == "Upsample":
@@ -107,12 +109,13 @@ def _scales(node: Node, rank: int) -> tuple[list[int], list[float] | None, list[
         return axes, [float(v) for v in found], None  # type: ignore[union-attr]
     index = 1 if node.version < 11 else 2
     scales = node.constant(index, "scales")
-    sizes = node.constant(3, "sizes") if node.version >= 11 else None
     if scales is not None and scales.size:
         return axes, [float(v) for v in scales], None
+    sizes = node.sizes(3, "sizes") if node.version >= 11 else None
     if sizes is None:
+        node.constant(3, "sizes")
         node.fail("neither scales nor sizes are given")
-    return axes, None, [int(v) for v in sizes]
+    return axes, None, sizes
 
 
 @operator("Resize", "Upsample")
@@ -152,7 +155,7 @@ def _crops(node: Node) -> bool:
 
 
 def _axes(
-    node: Node, axes: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None
+    node: Node, axes: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[Any] | None
 ) -> dict[int, _Axis]:
     """The axes that change, by number."""
     found = {}
@@ -172,10 +175,10 @@ def _axes(
         place = (roi[i], roi[len(axes) + i])
         if scales is not None and scales[i] == 1 and not _crops(node):
             continue
-        if not isinstance(dims[axis], int):
-            if sizes is not None:
-                node.fail(f"axis {axis} gets a fixed size, but its own size is open")
-            node.fail(f"axis {axis} is resized; its size must be known when the model is loaded")
+        if sizes is not None and isinstance(sizes[i], OpenDim) and sizes[i].same(dims[axis]):
+            continue
+        if not isinstance(dims[axis], int) or (sizes and not isinstance(sizes[i], int)):
+            node.fail(f"axis {axis} is resized; its sizes must be known when the model is loaded")
         old = dims[axis]
         new = sizes[i] if sizes is not None else math.floor(old * scales[i])  # type: ignore[index]
         scale = scales[i] if scales is not None else new / old
@@ -207,8 +210,6 @@ def _along(
     node: Node, x: Variable, number: int, weights: np.ndarray[Any, Any], axis: _Axis
 ) -> Variable:
     """The product of an axis with a matrix."""
-    from dpexec.engine.core.dtypes import VarType, to_numpy
-
     if not is_float(x.dtype):
         x = node.cast(x, VarType.FP32)
     rank = len(x.shape)

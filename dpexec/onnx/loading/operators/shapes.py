@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.dtypes import as_var_type as type_of_array
 from dpexec.onnx.loading.dims import OpenDim
+from dpexec.onnx.loading.dtypes import as_var_type
 from dpexec.onnx.loading.mapping import operator
-from dpexec.onnx.loading.node import Node
+from dpexec.onnx.loading.node import Node, common_dims
 
 
 @operator("Constant")
@@ -53,7 +55,7 @@ def _reshape_by_tensor(node: Node) -> Any:
     to = node.var(1)
     if len(to.shape) != 1 or to.shape[0] < 0 or node.attr("allowzero", 0):
         node.constant(1, "shape")
-    attrs = {"shape": [-1] * to.shape[0]}
+    attrs: dict[str, Any] = {"shape": [-1] * to.shape[0]}
     inputs = {"X": node.var(0), "Shape": node.cast(to, VarType.INT32)}
     return node.add("reshape2", inputs, **attrs)
 
@@ -105,15 +107,16 @@ def transpose(node: Node) -> Any:
 @operator("Expand")
 def expand(node: Node) -> Any:
     """Both the tensor and the shape are broadcast."""
-    from dpexec.onnx.loading.node import common_dims
-
     old, wanted = node.dims(0), node.sizes(1, "shape")
     if wanted is not None:
         common = common_dims([old, wanted])
         return node.result(node.expand(node.var(0), old, common), not common)
     to, x = node.var(1), node.var(0)
     own = x.dtype
-    attrs = {"shape": [-1] * to.shape[0], "dtype": VarType.FP32 if own == VarType.BOOL else own}
+    attrs: dict[str, Any] = {
+        "shape": [-1] * to.shape[0],
+        "dtype": VarType.FP32 if own == VarType.BOOL else own,
+    }
     shape = {"ShapeTensor": node.cast(to, VarType.INT32)}
     ones = node.add("fill_constant", shape, value=1.0, **attrs)
     return node.cast(node.binary("elementwise_mul", node.cast(x, ones.dtype), ones), own)
@@ -135,11 +138,9 @@ def tile(node: Node) -> Any:
 @operator("ConstantOfShape")
 def constant_of_shape(node: Node) -> Any:
     """A tensor of one number, of a shape that a batch tells."""
-    from dpexec.engine.core.dtypes import as_var_type
-
     value = np.asarray(node.attr("value", np.zeros(1, np.float32))).reshape(-1)[0]
-    dims, dtype = node.sizes(0, "shape"), as_var_type(value.dtype)
-    attrs = {"value": float(value), "dtype": dtype}
+    dims, dtype = node.sizes(0, "shape"), type_of_array(value.dtype)
+    attrs: dict[str, Any] = {"value": float(value), "dtype": dtype}
     if dims is None:
         to = node.var(0)
         attrs["shape"] = [-1] * to.shape[0]
@@ -159,8 +160,6 @@ def arange(node: Node) -> Any:
 @operator("EyeLike")
 def eye_like(node: Node) -> Any:
     """Ones on a diagonal."""
-    from dpexec.onnx.loading.dtypes import as_var_type
-
     rows, columns = node.value(0).shape
     if rows < 0 or columns < 0:
         node.fail("the sizes of its input must be known")

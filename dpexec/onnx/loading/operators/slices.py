@@ -64,7 +64,8 @@ def _slice_by_tensors(node: Node) -> Any:
     starts, ends = node.var(1), node.var(2)
     axes = node.integers(3, "axes") or list(range(starts.shape[0]))
     if any(step != 1 for step in node.integers(4, "steps") or [1]):
-        node.constant(1, "starts")
+        for index, what in ((1, "starts"), (2, "ends")):
+            node.constant(index, what)
     inputs = {"Input": node.var(0)}
     for name, var in (("StartsTensor", starts), ("EndsTensor", ends)):
         limits = [node.number(sign * _LARGEST, var.dtype) for sign in (-1, 1)]

@@ -82,9 +82,7 @@ def _cosh(node: Node, x: Variable) -> Variable:
 
 
 def _tan(node: Node, x: Variable) -> Variable:
-    return node.binary(
-        "elementwise_div", node.add("sin", {"X": x}), node.add("cos", {"X": x})
-    )
+    return node.binary("elementwise_div", node.add("sin", {"X": x}), node.add("cos", {"X": x}))
 
 
 def _asinh(node: Node, x: Variable) -> Variable:
