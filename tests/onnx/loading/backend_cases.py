@@ -1,6 +1,6 @@
 """The node tests of the ``onnx`` package: ``python -m tests.onnx.loading.backend_cases``.
 
-Runs them as programs and prints how many give the expected results, and why the others cannot be loaded.
+Runs them as programs. Prints how many give the expected results, and why others cannot be loaded.
 """
 
 import sys
