@@ -131,45 +131,50 @@ class _While:
         node = self.node
         going = self._going(None)
         with While(going).block():
-            names = ("round", "going")
-            inputs = [
-                Value(f"{node.name}.{name}", None, _copy(node, var), True)
-                for name, var in zip(names, (self.counter, self.kept), strict=True)
-            ]
-            states = [
-                Value(f"{node.name}.{value.name}", None, var, value.scalar)
-                for value, var in zip(self.start, self.states, strict=True)
-            ]
-            made = node.graph.body(self.body, [*inputs, *states])
-            variables = [node.builder.variable(value) for value in made]
-            count = len(self.states)
-            copies = [_copy(node, var) for var in variables[1 : 1 + count]]
-            for array, var, value in zip(
-                self.arrays, variables[1 + count :], made[1 + count :], strict=True
-            ):
-                array.desc.set_dtype(var.dtype)
-                written = var if value.scalar else node.unsqueeze(var, [0])
-                node.builder.add(
-                    "write_to_array",
-                    {"X": written, "I": self.counter},
-                    prefix=node.prefix,
-                    outputs={"Out": array},
-                )
-            for copied, state in zip(copies, self.states, strict=True):
-                _copy(node, copied, state)
-            _copy(node, variables[0], self.kept)
-            node.builder.add(
-                "increment",
-                {"X": self.counter},
-                {"step": 1.0},
-                prefix=node.prefix,
-                outputs={"Out": self.counter},
-            )
+            self._round()
             self._going(going)
         scans = [node.add("tensor_array_to_tensor", {"X": array}, axis=0) for array in self.arrays]
         made = [*self.states, *scans]
         pairs = zip(made, self.scalars, strict=True)
         return [node.result(var, scalar, i) for i, (var, scalar) in enumerate(pairs)]
+
+    def _round(self) -> None:
+        """Add the operators of a round."""
+        node = self.node
+        names = ("round", "going")
+        inputs = [
+            Value(f"{node.name}.{name}", None, _copy(node, var), True)
+            for name, var in zip(names, (self.counter, self.kept), strict=True)
+        ]
+        states = [
+            Value(f"{node.name}.{value.name}", None, var, value.scalar)
+            for value, var in zip(self.start, self.states, strict=True)
+        ]
+        made = node.graph.body(self.body, [*inputs, *states])
+        variables = [node.builder.variable(value) for value in made]
+        count = len(self.states)
+        copies = [_copy(node, var) for var in variables[1 : 1 + count]]
+        for array, var, value in zip(
+            self.arrays, variables[1 + count :], made[1 + count :], strict=True
+        ):
+            array.desc.set_dtype(var.dtype)
+            written = var if value.scalar else node.unsqueeze(var, [0])
+            node.builder.add(
+                "write_to_array",
+                {"X": written, "I": self.counter},
+                prefix=node.prefix,
+                outputs={"Out": array},
+            )
+        for copied, state in zip(copies, self.states, strict=True):
+            _copy(node, copied, state)
+        _copy(node, variables[0], self.kept)
+        node.builder.add(
+            "increment",
+            {"X": self.counter},
+            {"step": 1.0},
+            prefix=node.prefix,
+            outputs={"Out": self.counter},
+        )
 
     def _going(self, to: Variable | None) -> Variable:
         """Whether there is another round."""
