@@ -173,7 +173,7 @@ class Builder:
         """The variable of a value; constants and parameters get theirs when first asked for."""
         if value.var is not None:
             return value.var
-        assert value.array is not None, value.name
+        assert value.array is not None
         if value.is_open:
             return self.numbers(as_dims(value.array), value.name)
         if value.weight or value.statistic:

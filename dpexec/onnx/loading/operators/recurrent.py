@@ -32,7 +32,6 @@ def places_reversed(
     node: Node, x: Variable, lengths: Variable, time_axis: int, batch_axis: int
 ) -> Variable:
     """A tensor with each sample's first steps in the opposite order."""
-    axes = {time_axis, batch_axis}
     ones = node.add("fill_any_like", {"X": x}, value=1.0, dtype=int(VarType.INT64))
     found = {a: node.add("cumsum", {"X": ones}, axis=a, exclusive=True)
              for a in range(len(x.shape))}  # fmt: skip
@@ -46,7 +45,6 @@ def places_reversed(
     moved = node.binary("elementwise_mul", inside, node.binary("elementwise_sub", back, time))
     found[time_axis] = node.binary("elementwise_add", time, moved)
     order = [found[a] for a in range(len(x.shape))]
-    assert axes <= {*found}
     places = node.add("stack", {"X": order}, "Y", axis=len(x.shape))
     return node.add("gather_nd", {"X": x, "Index": places})
 
