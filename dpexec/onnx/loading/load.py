@@ -150,9 +150,11 @@ def _fetched(graph: Graph, info: Any) -> Variable:
     wanted = as_var_type(element, f"output {name}") if element else found.dtype
     if found.dtype != wanted:
         return graph.builder.cast(found, wanted, name)
-    if found.name == name or graph.builder.block.has_var(name):
+    block = graph.builder.block
+    taken = found.name == name or block.has_var(name)
+    if taken and block.ops:  # a program without operators cannot run
         return found
-    made = graph.builder.block.create_var(name=name)
+    made = graph.builder.fresh(name) if taken else block.create_var(name=name)
     attrs = {"in_dtype": wanted, "out_dtype": wanted}
     small = wanted in (VarType.UINT8, VarType.FP16)  # assign has no kernels for them
     graph.builder.add(
