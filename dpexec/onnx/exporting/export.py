@@ -13,7 +13,8 @@ import onnx
 
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.tensors import LoDTensor
-from dpexec.engine.ir import feed_fetch
+from dpexec.engine.ir import feed_fetch, roles
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.inference import read_program
@@ -100,7 +101,8 @@ def model_of(
         raise ValueError("the program does not say what to fetch: give targets")
     fed = _names(feeds) if feeds is not None else feed_fetch.fed_names(program)
     plain = feed_fetch.without_feed_and_fetch(program)
-    pruned = plain._prune_with_input(fed, list(fetched))._inference_optimize()
+    wanted = [_last_writer(plain, target, fed) for target in fetched]
+    pruned = plain._prune_with_input(fed, wanted)._inference_optimize()
     fed = fed or _data_of(pruned)
     return program_to_model(pruned, fed, fetched, _values_in(scope), opset, name)
 
@@ -117,6 +119,13 @@ def _loaded(folder: str, program: str | None, parameters: str | None) -> tuple[P
 def _names(variables: Sequence[str | Variable]) -> list[str]:
     given = [variables] if isinstance(variables, (str, Variable)) else list(variables)
     return [var if isinstance(var, str) else var.name for var in given]
+
+
+def _last_writer(program: Program, name: str, feeds: Sequence[str]) -> Operator | str:
+    """The operator that gives a variable its last value, or its name if it is fed or unknown."""
+    written = [op for op in program.global_block().ops if name in op.writes]
+    forward = [op for op in written if not op.role & roles.OPTIMIZE]
+    return name if name in feeds or not forward else forward[-1]
 
 
 def _data_of(program: Program) -> list[str]:

@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 import dpexec.onnx.exporting.mappings  # noqa: F401 - registers the mappings
-from dpexec.engine.core.dtypes import to_numpy
+from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.version import __version__
 from dpexec.engine.ir.block import Block
@@ -76,13 +76,25 @@ class _Exporter:
         return made
 
     def parameters(self) -> None:
-        """Make constants of the persistable variables that have a value."""
+        """Make constants of the persistable variables that have a value.
+
+        Raises:
+            EnforceNotMet: an operator reads one without a value that none before it writes.
+        """
+        read: set[str] = set()
+        written: set[str] = set()
+        for op in self.program.global_block().ops:
+            read.update(name for name in op.needs if name not in written)
+            written.update(op.writes)
         for var in self.program.global_block().vars.values():
-            if var.persistable and self.values.find(var.name) is None:
-                array = self.value_of(var.name)
-                if array is not None:
-                    self.g.arrays[self.g.unique(var.name)] = array
-                    self.values.bind(var.name, var.name)
+            if not var.persistable or self.values.find(var.name) is not None:
+                continue
+            array = self.value_of(var.name)
+            if array is not None:
+                self.g.arrays[self.g.unique(var.name)] = array
+                self.values.bind(var.name, var.name)
+            elif var.name in read and var.type == VarType.LOD_TENSOR:
+                raise EnforceNotMet(f"{var.name} has no value: run the startup program first")
 
     def block(self, block: Block, g: Builder, values: Values) -> None:
         """Write the operators of a block into a graph."""

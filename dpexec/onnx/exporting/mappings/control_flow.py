@@ -64,6 +64,9 @@ class _Carried:
             if var is not None and var.type in kinds and name in body._outer_names()[1]
         }  # fmt: skip
 
+        arrays = [n for n, v in self.variables.items() if v.type == VarType.LOD_TENSOR_ARRAY]
+        need(not arrays or c.g.opset >= 14, f"it writes {arrays}, which needs opset 14 or later")
+
     def before(self, name: str, g: Builder) -> Value:
         """The value of a variable before the block, made up if it has none."""
         found = self.c.values.find(name)
@@ -226,7 +229,7 @@ def recurrent(c: Call) -> None:
     c.set("outputs", made[len(ex_states) :], lengths=())
 
 
-@exports("write_to_array", without="arrays of sequences")
+@exports("write_to_array", without="arrays of sequences", opset=14)
 def write_to_array(c: Call) -> None:
     """``SequenceInsert``, in place of what is at this number already."""
     g, name = c.g, c.name("Out")

@@ -19,7 +19,7 @@ def _ids(c: Call, slot: str, squeezed: bool) -> Value:
 @exports("lookup_table", "lookup_table_v2", without="tables on parameter servers")
 def lookup_table(c: Call) -> None:
     """``Gather``; rows of ``padding_idx`` are 0."""
-    need(not c.attr("remote_prefetch"), "its table lies on parameter servers")
+    need(not c.attr("epmap"), "its table lies on parameter servers")
     ids = _ids(c, "Ids", c.op.type == "lookup_table")
     padding = c.attr("padding_idx")
     if padding in (None, -1):

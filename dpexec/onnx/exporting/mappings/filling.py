@@ -68,7 +68,7 @@ def fill_like(c: Call) -> None:
     c.set("Out", filled(c, c.g.Shape(c["X"]), value, c.dtype("Out")))
 
 
-@exports("assign", without="arrays of tensors and SelectedRows")
+@exports("assign", "rnn_memory_helper", without="arrays of tensors and SelectedRows")
 def assign(c: Call) -> None:
     """The value itself."""
     need(c.spec("X").kind.name == "LOD_TENSOR", "its input is no tensor")

@@ -19,7 +19,7 @@ def _chosen(c: Call, x: Value, label: Value, axis: int) -> tuple[Value, Value]:
     return found, ignored
 
 
-@exports("cross_entropy")
+@exports("cross_entropy", "cross_entropy2")
 def cross_entropy(c: Call) -> None:
     """Minus the logarithm of the probability of the label."""
     g = c.g
@@ -60,6 +60,50 @@ def sigmoid_cross_entropy(c: Call) -> None:
     loss = g.Add(loss, g.Softplus(g.Neg(g.Abs(x))))
     ignored = g.Equal(label, c.number(c.attr("ignore_index")))
     c.set("Out", g.Where(ignored, c.number(0.0), loss))
+
+
+@exports("log_loss")
+def log_loss(c: Call) -> None:
+    """Minus the logarithm of the probability of the label, with a summand in it."""
+    g, tiny = c.g, c.number(c.attr("epsilon"), "Predicted")
+    one, chance, label = c.number(1.0, "Predicted"), c["Predicted"], c["Labels"]
+    yes = g.Mul(label, g.Log(g.Add(chance, tiny)))
+    no = g.Mul(g.Sub(one, label), g.Log(g.Add(g.Sub(one, chance), tiny)))
+    c.set("Loss", g.Neg(g.Add(yes, no)))
+
+
+@exports("rank_loss")
+def rank_loss(c: Call) -> None:
+    """``Softplus`` of the difference, less the labelled part."""
+    g = c.g
+    ranks = {c.rank(slot) for slot in ("Label", "Left", "Right")}
+    sides = [c["Left"], c["Right"]]
+    if len(ranks) > 1:  # some are columns
+        sides = [g.Reshape(side, g.Shape(c["Label"])) for side in sides]
+    way = g.Sub(*sides)
+    c.set("Out", g.Sub(g.Softplus(way), g.Mul(c["Label"], way)))
+
+
+@exports("margin_rank_loss")
+def margin_rank_loss(c: Call) -> None:
+    """How much the difference lacks of the margin."""
+    g = c.g
+    way = g.Mul(g.Neg(c["Label"]), g.Sub(c["X1"], c["X2"]))
+    c.set("Out", g.Relu(g.Add(way, c.number(c.attr("margin"), "X1"))))
+
+
+@exports("bpr_loss")
+def bpr_loss(c: Call) -> None:
+    """The mean over the other items of ``Softplus`` of what they are ahead."""
+    g, classes = c.g, c.shape("X")[-1]
+    need(classes > 1, "its number of items is open")
+    label = c.typed(c["Label"], c.dtype("Label"), np.int64)
+    plain = c.rank("Label") < c.rank("X")
+    ids = g.Unsqueeze(label, [-1]) if plain else label
+    terms = g.Softplus(g.Sub(c["X"], g.GatherElements(c["X"], ids, axis=-1)))
+    other = g.Not(g.Equal(ids, np.arange(classes)))
+    total = g.reduce("ReduceSum", g.Where(other, terms, c.number(0.0)), [-1], not plain)
+    c.set("Y", g.Div(total, c.number(classes - 1)))
 
 
 @exports("cos_sim")

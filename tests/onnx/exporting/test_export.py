@@ -1,0 +1,144 @@
+"""``export``: saved models of Paddle 1.x, signatures, names, errors, files."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import dpexec as fluid
+from dpexec import layers
+from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.onnx import ExportError, export
+from dpexec.onnx.exporting import export as exporting
+from tests.onnx.exporting.running import run
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+SAVED = {
+    "dense": (FIXTURES / "prediction" / "dense", {}),
+    "sequences": (
+        FIXTURES / "prediction" / "sequences",
+        {"model_filename": "net", "params_filename": "params"},
+    ),
+    "inference": (FIXTURES / "saved" / "inference", {}),
+    "pruned": (
+        FIXTURES / "saved" / "pruned",
+        {"model_filename": "net", "params_filename": "params"},
+    ),
+}
+"""Models that the real Paddle 1.8.5 saved."""
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_models_that_paddle_saved(name, tmp_path):
+    folder, files = SAVED[name]
+    exe = fluid.Executor(fluid.CPUPlace())
+    program, feeds, targets = fluid.io.load_inference_model(str(folder), exe, **files)
+    rng, feed, given = np.random.RandomState(0), {}, {}
+    for feed_name in feeds:
+        var = program.global_block().var(feed_name)
+        shape = [(5 if var.lod_level else 2) if dim < 0 else dim for dim in var.shape]
+        whole = var.dtype == fluid.core.VarDesc.VarType.INT64
+        value = rng.randint(0, 3, shape) if whole else rng.uniform(0, 1, shape).astype("float32")
+        given[feed_name] = feed[feed_name] = value
+        if var.lod_level:
+            feed[feed_name] = fluid.create_lod_tensor(value, [[2, 3]], fluid.CPUPlace())
+            given[f"{feed_name}.lengths"] = np.array([2, 3], "int64")
+    expected = exe.run(program, feed, targets, return_numpy=False)
+    found = run(export(folder, tmp_path / "model.onnx", **files), given)
+    for target, value in zip(targets, expected, strict=True):
+        np.testing.assert_allclose(found[target.name], np.array(value), rtol=1e-4, atol=1e-5)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    names = [each.name for each in session.get_inputs()]
+    assert [name for name in names if not name.endswith(".lengths")] == feeds
+
+
+def test_signature_names_and_lines():
+    words = fluid.data("words", [None, 1], "int64", lod_level=1)
+    image = fluid.data("image", [None, 3, 4, 4])
+    pooled = layers.sequence_pool(layers.embedding(words, [10, 4]), "sum")
+    out = layers.fc([pooled, layers.fc(image, 4)], 2, name="head")
+    fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+    program = fluid.default_main_program()
+    model = exporting.model_of(program, ["words", "image"], [out])
+    dims = {
+        each.name: [d.dim_param or d.dim_value for d in each.type.tensor_type.shape.dim]
+        for each in model.graph.input
+    }
+    assert dims == {
+        "words": ["words.rows", 1],
+        "words.lengths": ["words.lengths.count"],
+        "image": ["batch", 3, 4, 4],
+    }
+    names = {each.name for each in model.graph.initializer}
+    assert {p.name for p in program.all_parameters()} <= names
+    made = {name: node for node in model.graph.node for name in node.output}
+    assert 'layers.sequence_pool(layers.embedding(words, [10, 4]), "sum")' in (
+        made[pooled.name].doc_string
+    )
+    assert [each.name for each in model.graph.output] == [out.name]
+    assert exporting.model_of(program, None, [out]).graph.input == model.graph.input
+
+
+def test_all_that_cannot_be_said_is_one_error(tmp_path):
+    x = fluid.data("x", [None, 4])
+    one = layers.sampling_id(layers.softmax(x))
+    layers.relu(x)
+    two = layers.gaussian_random([2, 3])
+    path = tmp_path / "model.onnx"
+    path.write_text("the old one")
+    with pytest.raises(ExportError) as caught:
+        export(fluid.default_main_program(), path, ["x"], [one, two])
+    text = str(caught.value)
+    assert text.startswith("2 operators cannot be written as ONNX (opset 17)")
+    assert "sampling_id: " in text and "gaussian_random: " in text
+    assert "one = layers.sampling_id(layers.softmax(x))" in text
+    assert path.read_text() == "the old one"
+    assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_what_needs_a_later_opset_says_so(tmp_path):
+    out = layers.grid_sampler(fluid.data("x", [2, 3, 4, 4]), fluid.data("grid", [2, 4, 4, 2]))
+    with pytest.raises(ExportError, match="grid_sampler: it needs opset 16 or later"):
+        export(fluid.default_main_program(), tmp_path / "x", None, [out], opset=13)
+
+
+@pytest.mark.parametrize("opset", [12, 23, "17"])
+def test_opsets_that_are_not_there_are_refused(opset, tmp_path):
+    with pytest.raises(ValueError, match="opset must be 13 to 22"):
+        export(fluid.default_main_program(), tmp_path / "x", [], ["y"], opset=opset)
+
+
+def test_a_program_must_say_what_to_fetch(tmp_path):
+    with pytest.raises(ValueError, match="give targets"):
+        export(fluid.default_main_program(), tmp_path / "x")
+
+
+def test_a_parameter_without_a_value_is_named(tmp_path):
+    out = layers.fc(fluid.data("x", [None, 4]), 3, param_attr="weight")
+    with pytest.raises(EnforceNotMet, match="weight has no value"):
+        export(fluid.default_main_program(), tmp_path / "x", None, [out])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_parameters_go_to_a_file_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "_LARGEST", 100)
+    out = layers.fc(fluid.data("x", [None, 40]), 30)
+    exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones((2, 40), "float32")}
+    exe.run(fluid.default_startup_program())
+    export(fluid.default_main_program(), tmp_path / "model.onnx", ["x"], [out])
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (expected,) = exe.run(feed=feed, fetch_list=[out])
+    np.testing.assert_allclose(session.run(None, feed)[0], expected, rtol=1e-5)
+    onnx.checker.check_model(str(tmp_path / "model.onnx"), full_check=True)
+
+
+def test_variables_that_are_written_again_have_their_last_value():
+    x = layers.scale(fluid.data("x", [None, 2]), 2.0)
+    layers.increment(x, 1.0)
+    layers.assign(layers.scale(x, 3.0), x)
+    model = exporting.model_of(fluid.default_main_program(), ["x"], [x])
+    found = run(model, {"x": np.ones((1, 2), "float32")})
+    np.testing.assert_array_equal(found[x.name], [[9.0, 9.0]])
