@@ -15,7 +15,7 @@ from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.places import CUDAPlace, Place
-from dpexec.engine.core.scope import Scope
+from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.dispatch.traces import trace_of
 from dpexec.engine.executors.variants import AS_IT_IS, Variant
@@ -23,7 +23,7 @@ from dpexec.engine.graph.node_graph import Graph
 from dpexec.engine.graph.parallel_do import parallel_dos
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir.operator import op_error
-from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Variable
 from dpexec.engine.parameter_server.remote import check_mode, remote_of
 from dpexec.engine.strategy.placement import cpu_places_on, cuda_places_on, scheduler_in_force
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from dpexec.engine.trace.events import Trace
 
-__all__ = ["CompiledProgram", "annotated"]
+__all__ = ["CompiledProgram", "annotated", "meant"]
 
 
 class CompiledProgram:
@@ -294,6 +294,35 @@ class CompiledProgram:
         if engine.recorder is None:
             raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
         return trace_of(engine, engine.recorder)
+
+
+def meant(
+    program: Program | CompiledProgram | None, scope: Scope | None, executor: Any
+) -> tuple[Program | CompiledProgram, Scope]:
+    """The program and the scope that a run is to have.
+
+    Args:
+        program: None for the default main program; a compiled one knows the executor from then on.
+        scope: None for the global scope.
+        executor: who runs it.
+
+    Raises:
+        RuntimeError: the executor was closed.
+        TypeError: one is something else.
+    """
+    if executor._closed:
+        raise see("an-executor-that-was-closed", RuntimeError("Attempted to use a closed Executor"))
+    scope = global_scope() if scope is None else scope
+    if not isinstance(scope, Scope):
+        raise TypeError(f"Executor.run takes a Scope, but received scope={scope!r}")
+    program = default_main_program() if program is None else program
+    if isinstance(program, CompiledProgram):
+        program._executor = weakref.ref(executor)
+    elif not isinstance(program, Program):
+        raise TypeError(
+            f"Executor requires Program as its Parameter. But you passed in {type(program)}"
+        )
+    return program, scope
 
 
 def annotated(

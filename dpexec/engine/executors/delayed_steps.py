@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import threading
 import uuid
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import dask
 from dask.delayed import Delayed, delayed
 
-from dpexec.engine.core.errors import see
-from dpexec.engine.core.scope import Scope, global_scope
-from dpexec.engine.executors.compiled_program import CompiledProgram
+from dpexec.engine.core.scope import Scope
+from dpexec.engine.executors.compiled_program import CompiledProgram, meant
 from dpexec.engine.executors.steps_elsewhere import keep, offer
-from dpexec.engine.ir.program import Program, default_main_program
+from dpexec.engine.ir.program import Program
 from dpexec.engine.run.fetch import wanted
 
 __all__ = ["DelayedStep", "Delaying"]
@@ -86,7 +84,6 @@ class DelayedStep:
 class Delaying:
     """An executor as far as runs can be delayed."""
 
-    _closed: bool
     run: Callable[..., list[Any]]
 
     def delayed(
@@ -140,7 +137,7 @@ class Delaying:
         """
         if feed is not None and feeds is not None:
             raise ValueError("give feed, of a run, or feeds, of several, not both")
-        program, scope = self._checked(program, scope)
+        program, scope = meant(program, scope, self)
         original = program if isinstance(program, Program) else program._original
         fetches, _ = wanted(fetch_list)
         how = {"fetch_list": fetch_list, "scope": scope, **options}
@@ -157,26 +154,6 @@ class Delaying:
         key = f"{'train_steps' if several else 'train_step'}-{step.token}"
         step.node = call(feeds if several else feed, _before(step, original), dask_key_name=key)
         return step.node
-
-    def _checked(
-        self, program: Program | CompiledProgram | None, scope: Scope | None
-    ) -> tuple[Program | CompiledProgram, Scope]:
-        """The program and the scope that are meant, if something can be run."""
-        if self._closed:
-            raise see(
-                "an-executor-that-was-closed", RuntimeError("Attempted to use a closed Executor")
-            )
-        scope = global_scope() if scope is None else scope
-        if not isinstance(scope, Scope):
-            raise TypeError(f"Executor.run takes a Scope, but received scope={scope!r}")
-        program = default_main_program() if program is None else program
-        if isinstance(program, CompiledProgram):
-            program._executor = weakref.ref(self)
-        elif not isinstance(program, Program):
-            raise TypeError(
-                f"Executor requires Program as its Parameter. But you passed in {type(program)}"
-            )
-        return program, scope
 
 
 def _before(step: DelayedStep, program: Program) -> Delayed | None:

@@ -14,7 +14,7 @@ from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.executors.collection_runs import Epochs, run_epochs
-from dpexec.engine.executors.compiled_program import CompiledProgram, annotated
+from dpexec.engine.executors.compiled_program import CompiledProgram, annotated, meant
 from dpexec.engine.executors.dataset_runs import Dataset, Feed, FetchHandler, run_dataset, watchers
 from dpexec.engine.executors.delayed_steps import Delaying
 from dpexec.engine.executors.steps import ProgramSteps
@@ -95,7 +95,7 @@ class Executor(Delaying):
             EOFException: a DataLoader of the program has no more data.
             EnforceNotMet: an operator cannot work on its inputs; nothing has changed then.
         """
-        program, scope = self._checked(program, scope)
+        program, scope = meant(program, scope, self)
         for name, kind, value in (
             ("feed_var_name", str, feed_var_name),
             ("fetch_var_name", str, fetch_var_name),
@@ -349,7 +349,7 @@ class Executor(Delaying):
         names = fetch_names(fetch_list)
         infos = names if fetch_info is None else fetch_info
         watching = watchers(names, infos, print_period, debug, fetch_handler)
-        program, scope = self._checked(program, scope)
+        program, scope = meant(program, scope, self)
         original = program._original if isinstance(program, CompiledProgram) else program
         parts = partitions_of(original.global_block(), collection, feed)
         remote = remote_of(original)
