@@ -17,8 +17,8 @@ Entry = tuple[Any, Lod]
 class TensorArray:
     """Tensors by number, with the offsets of their sequences; never changed.
 
-    Writing makes a new one that shares the other entries, so who holds an older one, such as a
-    round of a loop for its gradients, still sees what was in it then. What the user sees is a
+    Writing makes a new array that shares the other entries, so the holder of an older one, such as
+    an iteration of a loop that keeps it for gradients, still sees its entries. Users see it as a
     :class:`~dpexec.engine.core.tensors.LoDTensorArray`.
 
     Args:
@@ -31,11 +31,11 @@ class TensorArray:
         self.entries = tuple(entries)
 
     def written(self, index: int, array: Any, lod: Lod | None = None) -> TensorArray:
-        """These entries with another one; it grows as far as it must.
+        """A copy with one entry replaced; it grows as far as necessary.
 
         Args:
-            index: where.
-            array: what.
+            index: number of the entry.
+            array: its tensor.
             lod: the offsets of its sequences; None for none.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Results that are kept for the next time, but not all of them for ever.
+"""Caches of limited size.
 
 All caches with a limit are listed here, in ``LIMITS``. What is kept for a function's arguments is
 kept by ``functools.lru_cache(limit_of(...))``, all else in a :class:`LimitedCache`. What belongs to
@@ -78,7 +78,7 @@ def limit_of(what: str) -> int:
 
 
 class LimitedCache(OrderedDict[_K, _V]):
-    """A dict that forgets what was added first when it has too much, however it was added.
+    """A dict that drops its oldest entries beyond a limit, whichever method adds new ones.
 
     Args:
         limit: how many entries it keeps.
@@ -107,7 +107,7 @@ class LimitedCache(OrderedDict[_K, _V]):
             self.popitem(last=False)
 
     def used(self, key: _K) -> _V | None:
-        """What is kept for a key, as if it was added now; None if there is nothing."""
+        """The value of a key, which becomes the newest entry; None if there is none."""
         found = self.pop(key, None)
         if found is not None:
             self[key] = found

@@ -18,12 +18,12 @@ _ON_HOST = frozenset({np.ndarray})
 
 
 def with_arrays(value: Any, function: Callable[[Any], Any]) -> Any:
-    """A variable's value, with something else in the place of each array that it consists of.
+    """A variable's value with each of its arrays replaced.
 
     Args:
         value: an array, SelectedRows or a TensorArray. Whatever else variables hold lies on the
             host, such as offsets of sequences, and is returned as it is.
-        function: is given an array, and returns what comes in its place.
+        function: takes an array and returns its replacement.
     """
     if isinstance(value, SelectedRows):
         return SelectedRows(function(value.row_array), value.height_, function(value.value))
@@ -38,7 +38,7 @@ def value_on(place: Place, value: Any) -> Any:
 
 
 def values_on(place: Place, values: Mapping[_Key, Any]) -> dict[_Key, Any]:
-    """Some values with all arrays on a device; what is one array for several keys stays one.
+    """Some values with all arrays on a device; an array that keys share stays shared.
 
     Args:
         place: the device.
@@ -65,9 +65,9 @@ def copy_on(place: Place, array: Any) -> Any:
 def array_on(place: Place, array: Any) -> Any:
     """The array itself if it is on a device, else a copy there.
 
-    Work on GPUs is only enqueued: a copy between two of them comes after what is on the source's
-    current stream, and both current streams go on after it. A copy to the host waits for the
-    source's current stream.
+    Work on GPUs is only enqueued: a copy between two GPUs waits for the source's current stream,
+    and the current streams of both wait for the copy. A copy to the host waits for the source's
+    current stream.
 
     Args:
         place: the device.

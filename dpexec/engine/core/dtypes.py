@@ -20,7 +20,7 @@ __all__ = [
 
 
 class ShownByName:
-    """What enums of fluid inherit: a value is shown as programs write it."""
+    """Base class of fluid's enums: a value is shown as programs write it."""
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def as_var_type(dtype: Any) -> VarType:
 
     Raises:
         TypeError: it is no data type.
-        ValueError: it is one of NumPy that no tensor of fluid has.
+        ValueError: it is a NumPy type that fluid's tensors do not have.
     """
     if isinstance(dtype, VarType):
         return dtype

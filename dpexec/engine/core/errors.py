@@ -1,4 +1,4 @@
-"""The errors that dpexec raises, in one tree where the real Paddle has one.
+"""The errors that dpexec raises.
 
 Paddle raises :class:`EnforceNotMet` for everything its C++ side refuses and plain Python
 exceptions (``TypeError``, ``ValueError``, ``AssertionError``) for what its Python side refuses;
@@ -52,7 +52,7 @@ class MissingKernelError(EnforceNotMet, ValueError):
 
 
 class MissingGradientError(EnforceNotMet):
-    """A gradient was asked through an operator that has none."""
+    """A gradient is needed of an operator that has none."""
 
 
 class ClusterError(RuntimeError):
@@ -69,8 +69,8 @@ class WorkerLostError(ClusterError):
     """Workers have left the cluster or do not answer.
 
     Args:
-        message: who, and what was awaited.
-        lost: what is wrong, by address; empty if dask gave up for a reason that is not known.
+        message: the workers, and what dpexec waited for.
+        lost: the reason for each worker, by address; empty if dask gave none.
     """
 
     def __init__(self, message: str, lost: Mapping[str, str]) -> None:
@@ -97,7 +97,7 @@ class FunctionError(Exception):
     """A function of the user that an operator calls has failed.
 
     Args:
-        error: what it raised, or what that says.
+        error: the exception that it raised, or its text.
     """
 
     def __init__(self, error: BaseException | str) -> None:
@@ -105,13 +105,13 @@ class FunctionError(Exception):
 
 
 def see(section: str, error: _Error) -> _Error:
-    """The error, with a note that names its section of the catalogue of errors.
+    """Add a note to an error that names its section of the catalogue of errors.
 
     Notes stand below the message in tracebacks, so the message itself stays Paddle's.
 
     Args:
         section: the heading in ``docs/errors.md``, as links write it.
-        error: an error that names a section already keeps that one.
+        error: the error, which is returned; a section that it names already stays.
 
     Example:
         >>> see("a-wrong-shape", ValueError("6 is not 5")).__notes__
@@ -129,10 +129,10 @@ def section_of(error: BaseException) -> str | None:
 
 
 def mistake_behind(error: EnforceNotMet) -> BaseException | None:
-    """What caused an operator's error, if that tells more than the error does.
+    """The cause of an operator's error, if the error does not tell it itself.
 
-    Kernels refuse values by a ValueError, whose text the operator's error has. Any other cause is a
-    mistake in a kernel, or in a function of the user.
+    Kernels refuse values with a ValueError, and the operator's error has its text. Any other cause
+    is a mistake in a kernel, or in a function of the user.
     """
     cause = error.__cause__
     if isinstance(cause, FunctionError):
@@ -141,11 +141,11 @@ def mistake_behind(error: EnforceNotMet) -> BaseException | None:
 
 
 def similar(name: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: names that may have been meant.
+    """The end of an error message about an unknown name: similar names that exist.
 
     Args:
         name: the unknown one.
-        known: those that there are.
+        known: the names that exist.
 
     Example:
         >>> "no layer 'sofmax'" + similar("sofmax", ["relu", "softmax"])

@@ -4,7 +4,7 @@ Programs set them to tune Paddle's C++ runtime. ``FLAGS_check_nan_inf`` does her
 there: a run fails at the first operator that computes an infinity or a NaN. So do
 ``FLAGS_fuse_parameter_memory_size`` and ``FLAGS_fuse_parameter_groups_size`` when a program is
 compiled: they say how many gradients ``fuse_all_reduce_ops`` puts together. The others keep their
-values and change nothing, and the first assignment of another value than the default says so.
+values but have no effect; the first assignment of another value than the default warns of that.
 Environment variables of their names set them at the start. ``FLAGS_cudnn_deterministic``, which the
 build for CPUs does not have, is an environment variable alone.
 """
@@ -63,10 +63,10 @@ class Flags:
         environment: texts that replace defaults.
 
     Attributes:
-        current: the same as a plain dict, to be read by what looks at every step.
+        current: the same values as a plain dict, for code that reads them in every step.
 
     Raises:
-        RuntimeError: a text is no value of its flag.
+        RuntimeError: a text does not have the type of its flag.
 
     Example:
         >>> flags = Flags()
@@ -152,7 +152,7 @@ current = _FLAGS.current
 
 
 def asks_for_equal_runs() -> bool:
-    """Whether ``FLAGS_cudnn_deterministic`` is set: GPUs must give the same bits at every run."""
+    """Whether ``FLAGS_cudnn_deterministic`` is set: GPUs must give the same bits in every run."""
     flag = os.environ.get("FLAGS_cudnn_deterministic", "")  # noqa: SIM112 - Paddle's name
     return flag.lower() in ("1", "t", "true", "y", "yes")
 

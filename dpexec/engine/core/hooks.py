@@ -1,4 +1,4 @@
-"""What rooms above the engine supply to it: pictures for notebooks, reports for dashboards.
+"""Functions that rooms above the engine supply to it: pictures, reports for dashboards.
 
 The engine imports nothing of what lies above it. ``dpexec`` itself connects both when it is
 imported, and what is supplied is loaded at the first call.
@@ -13,10 +13,10 @@ __all__ = ["Hook", "draw_panel", "picture", "show_on_dashboard"]
 
 
 class Hook:
-    """A function that somebody else supplies.
+    """A function that a room above the engine supplies.
 
     Args:
-        purpose: what it is for, as part of an error.
+        purpose: what the function does; part of the error message.
     """
 
     def __init__(self, purpose: str) -> None:

@@ -25,9 +25,9 @@ set_handler: Callable[[int, Any], Any] = _signal.signal
 class Uninterrupted:
     """A block that interrupts do not break off: the first one comes through at its end.
 
-    What runs inside must end by itself, and soon. It holds for SIGINT on the main thread, where
-    alone interrupts are raised, and for any handler of it: Python's, that of asyncio, the user's.
-    Blocks may lie in each other.
+    The block must end by itself, and soon. It defers SIGINT on the main thread, the only one in
+    which Python raises interrupts, for any handler: Python's, that of asyncio, the user's. Blocks
+    may be nested.
 
     Example:
         >>> parameters = {"w": 1.0, "b": 1.0}

@@ -1,6 +1,6 @@
 """Level-of-detail offsets: where the sequences lie that are stored one after another.
 
-A rank table has their order by lengths, in which loops go through them.
+A rank table has the order of sequences by length, in which loops process them.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = [
 ]
 
 LOD_SUFFIX = "@LOD"
-"""Ends the names of slots, and of variables, that hold the offsets of others."""
+"""Suffix of slots and variables that hold the offsets of another one."""
 
 
 ROWS_SUFFIX = "@ROWS"
-"""Ends the names of slots, and of variables, that hold sequences of lengths that others have."""
+"""Suffix of slots and variables whose sequences have the lengths that another variable holds."""
 
 
 def rows_name(name: str) -> str:
-    """The name of what is fed beside lengths: as many rows as these are together, in sequences.
+    """The name of the feed that belongs to lengths: rows, divided into sequences of these lengths.
 
     Args:
-        name: of the lengths.
+        name: name of the variable with the lengths.
     """
     return name + ROWS_SUFFIX
 
@@ -45,7 +45,7 @@ def lod_name(name: str) -> str:
     """The name of the variable that holds the offsets of another one.
 
     Args:
-        name: of that other one.
+        name: name of that other one.
     """
     return name + LOD_SUFFIX
 
@@ -257,7 +257,7 @@ class LoDRankTable(list[tuple[int, int]]):
 
     @functools.cached_property
     def members(self) -> np.ndarray[Any, Any]:
-        """Of every sequence in every time step, one step after another, its member's number."""
+        """The row of every running sequence in every time step, one step after another."""
         running = np.array(self.running, np.int64)
         steps = np.repeat(np.arange(len(running)), running)
         ranks = np.arange(len(steps)) - np.repeat(np.cumsum(running) - running, running)
@@ -266,7 +266,7 @@ class LoDRankTable(list[tuple[int, int]]):
 
     @functools.cached_property
     def places(self) -> np.ndarray[Any, Any]:
-        """Of every member of every sequence, its number among the time steps."""
+        """The inverse of :attr:`members`: for each row its position among the time steps."""
         found = np.empty_like(self.members)
         found[self.members] = np.arange(len(found))
         return found

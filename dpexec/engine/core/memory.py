@@ -49,11 +49,11 @@ def keep_freed_memory() -> bool:
 
 @contextlib.contextmanager
 def no_cycles_sought() -> Iterator[None]:
-    """Make many objects that stay, without the search for those that only hold each other.
+    """Create many objects that stay, without the garbage collector's search for cycles.
 
-    That search would look at all of them time and again: it took half of the time in which a
-    program of 10,000 operators was compiled. Afterwards they count as old, so that the next search
-    for young garbage does not look at them either.
+    The collector would visit all of them again and again: that was half of the time to compile a
+    program of 10,000 operators. Afterwards they belong to the oldest generation, so that
+    collections of young objects skip them, too.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -71,10 +71,10 @@ _frozen = threading.Event()  # set once somebody was seen to keep objects frozen
 
 
 def _others_froze() -> bool:
-    """Whether somebody keeps objects frozen, which `gc.unfreeze` would thaw.
+    """Whether other code keeps objects frozen, which ``gc.unfreeze`` would thaw.
 
     Python counts frozen objects one by one (2.5 million take 20 ms), so they are counted until
-    there are some. Who thaws them afterwards only loses that new objects count as old.
+    there are some. If they are thawed later, new objects merely stay in the young generation.
     """
     if not _frozen.is_set() and gc.get_freeze_count():
         _frozen.set()
@@ -82,7 +82,7 @@ def _others_froze() -> bool:
 
 
 class _Counted:
-    """Memory of all engines, and when to look for engines that nobody can reach any more.
+    """Memory of all engines, and when to look for engines that are unreachable.
 
     Engines, programs and variables refer to each other, so only Python's search for cycles frees
     them. That search goes by the number of objects, not by their size: a loop over programs of a
@@ -108,10 +108,10 @@ _counted = _Counted()
 
 
 def count_memory(owner: Owner, nbytes: int) -> Owner:
-    """Count memory that an engine takes; engines that are garbage are freed when it has doubled.
+    """Count memory of an engine; when the total has doubled, unreachable engines are freed.
 
     Args:
-        owner: an array that is new; its memory counts until it is freed.
+        owner: a new array; its memory counts until the array is freed.
         nbytes: how many bytes it has.
 
     Returns:

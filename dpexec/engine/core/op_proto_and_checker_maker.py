@@ -1,4 +1,4 @@
-"""``core.op_proto_and_checker_maker``: roles of operators, and how their attributes are called.
+"""``core.op_proto_and_checker_maker``: roles of operators, and their attributes' names.
 
 A role says which part of a training step an operator belongs to. Source: Paddle 1.8.
 """

@@ -24,12 +24,12 @@ __all__ = [
 
 
 def grad_var_suffix() -> str:
-    """What names of gradients end with."""
+    """The suffix of the names of gradients."""
     return "@GRAD"
 
 
 def empty_var_name() -> str:
-    """The name of a gradient that nobody wants."""
+    """The name that stands for a gradient that is not needed."""
     return "@EMPTY@"
 
 
@@ -50,7 +50,7 @@ def _create_loaded_parameter(variables: Iterable[Any], scope: Scope, executor: A
 
 
 class _Capsule:
-    """What numpy wants a DLPack capsule of the host's memory to be in."""
+    """Wraps a DLPack capsule of host memory with the methods that NumPy calls."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule

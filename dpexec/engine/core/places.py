@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Place:
-    """Where a tensor lives and an operator runs; or, as ``core.Place()``, what holds a place."""
+    """Where a tensor lives and an operator runs; ``core.Place()`` is a container of a place."""
 
     _held: Place | None = None
 
@@ -131,7 +131,7 @@ def is_compiled_with_cuda() -> bool:
 
 
 def why_no_gpu() -> str:
-    """What is missing where no GPU can be used, and how to get it."""
+    """Why no GPU can be used, and what to install."""
     try:
         cupy = importlib.import_module("cupy")
     except ModuleNotFoundError:
@@ -193,8 +193,8 @@ def gpu_stream(cupy: Any, kind: str, gpu: int, number: int) -> Any:
 def transfers(place: Place) -> Iterator[None]:
     """Copies to a GPU inside the block do not wait for its kernels, and are done at its end.
 
-    They are on the stream that takes feeds: memory of earlier batches is used again, and runs let
-    that stream wait until they are done with it.
+    Copies run on the stream for feeds. It reuses memory of earlier batches; runs make it wait until
+    they have finished with that memory.
     """
     if not isinstance(place, CUDAPlace):
         yield

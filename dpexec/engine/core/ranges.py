@@ -1,7 +1,7 @@
-"""Numbers that must lie in a range, such as ids: looked at now, or later where that would wait.
+"""Checks that numbers such as ids lie in a range: at once, or later if they lie on a GPU.
 
-A look at a number on a GPU waits until it is computed. So inside :func:`looking_later` such
-checks are only begun; who runs the kernels looks at them before a variable changes.
+Reading a number from a GPU waits until it is computed. So inside :func:`looking_later` such checks
+are only started; the code that runs the kernels reads their results before a variable changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Check", "looking_later", "require_between"]
 
 @dataclass(frozen=True)
 class Check:
-    """Numbers of a GPU that somebody has yet to look at.
+    """A check of numbers on a GPU whose result has not been read yet.
 
     Args:
         extremes: the least and the largest, ``(2,)``.
@@ -40,7 +40,7 @@ class Check:
             least: of the numbers.
             largest: of the numbers.
         """
-        if not (self.low <= least and largest <= self.high):  # what is not a number is neither
+        if not (self.low <= least and largest <= self.high):  # NaN satisfies neither comparison
             raise ValueError(self.message.format(largest if self.low <= least else least))
 
 
@@ -53,7 +53,7 @@ _later = _Later()
 
 @contextlib.contextmanager
 def looking_later() -> Iterator[list[Check]]:
-    """Inside the block checks of numbers on GPUs are put into the list instead of made."""
+    """Inside the block, checks of numbers on GPUs are added to a list and made later."""
     outer, _later.checks = _later.checks, []
     try:
         yield _later.checks
@@ -62,7 +62,7 @@ def looking_later() -> Iterator[list[Check]]:
 
 
 def require_between(xp: Any, numbers: Any, low: float, high: float, message: str) -> None:
-    """Refuse numbers outside a range that its end belongs to.
+    """Refuse numbers outside a range that includes both ends.
 
     Args:
         xp: ``numpy`` or ``cupy``.
@@ -72,7 +72,8 @@ def require_between(xp: Any, numbers: Any, low: float, high: float, message: str
         message: of the error, with a place for the number.
 
     Raises:
-        ValueError: one is outside; of a GPU's perhaps later, see :func:`looking_later`.
+        ValueError: a number is outside. For numbers on a GPU it may be raised later, see
+            :func:`looking_later`.
     """
     if not numbers.size:
         return

@@ -1,4 +1,4 @@
-"""How values of several devices or trainers become one: as their sum, product or extremum."""
+"""Reductions of values of several devices or trainers: sum, product, extrema."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["LARGEST", "PRODUCT", "REDUCTIONS", "SMALLEST", "SUM", "Reduction"]
 
 @dataclass(frozen=True)
 class Reduction:
-    """Puts values together, one after another.
+    """Combines values, one after another.
 
     Args:
-        name: in the types of operators, such as ``c_allreduce_sum``.
-        text: what the result is called.
+        name: its name in types of operators, such as ``c_allreduce_sum``.
+        text: the name of the result in messages.
         ufunc: its name in NumPy and CuPy.
         nccl: its name in NCCL.
     """
@@ -26,7 +26,7 @@ class Reduction:
     nccl: str
 
     def of(self, xp: Any, values: Sequence[Any], out: Any = None) -> Any:
-        """Put arrays of one shape and type together, in their order.
+        """Combine arrays of one shape and type, in their order.
 
         Args:
             xp: ``numpy`` or ``cupy``.

@@ -13,8 +13,8 @@ class Ring(Protocol):
     """The processes of a ring, as one of them sees it.
 
     Attributes:
-        rank: which of them this is.
-        size: how many there are.
+        rank: number of this process.
+        size: number of processes.
     """
 
     rank: int
@@ -26,7 +26,7 @@ class Ring(Protocol):
         Args:
             array: of this process; all have the same shape and type.
             senders: ranks of the members.
-            text: what it is about.
+            text: a description for error messages.
         """
 
 
@@ -40,14 +40,14 @@ class _Alone:
 
 
 def ring_at(rings: Mapping[int, Ring], number: int) -> Ring | None:
-    """A ring; that of a process alone, if there is none and there is one trainer.
+    """The ring with a number; a ring of this process alone if there is one trainer and no ring.
 
     Args:
-        rings: those that were set up.
+        rings: the rings that were set up, by number.
         number: ``ring_id``.
 
     Returns:
-        None, if there are several trainers and nobody set the ring up.
+        None if there are several trainers and the ring was not set up.
     """
     if number in rings:
         return rings[number]

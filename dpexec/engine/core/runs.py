@@ -1,8 +1,8 @@
-"""Sums of rows that belong together: on GPUs, too, in one order, and without a wait.
+"""Sums of rows with equal keys, in a fixed order; on GPUs without waiting for the host.
 
-CuPy's own ways do not serve here. ``add.reduceat`` subtracts sums of all rows before, and so has
-their rounding errors; ``add.at`` adds in any order; and both want to know how many sums there are,
-which the host would have to wait for.
+CuPy's own functions do not fit: ``add.reduceat`` subtracts prefix sums, and so has their rounding
+errors; ``add.at`` adds in any order; and both need the number of sums, for which the host would
+have to wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def add_at(xp: Any, out: Any, places: Any, value: Any) -> None:
         xp: ``numpy`` or ``cupy``.
         out: array ``(rows, width...)``, C-contiguous.
         places: numbers of rows, of any shape.
-        value: what each of them gets, ``(*places.shape, width...)``.
+        value: the rows to add, ``(*places.shape, width...)``.
     """
     places = places.reshape(-1)
     value = value.reshape(len(places), *out.shape[1:])

@@ -1,4 +1,4 @@
-"""``SelectedRows``: some rows of a tall matrix, what sparse gradients are."""
+"""``SelectedRows``: some rows of a tall matrix; the type of sparse gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SelectedRows"]
 
 
 class SelectedRows:
-    """Some rows of a tall matrix: what the gradient of a large embedding table is.
+    """Some rows of a tall matrix, such as the gradient of a large embedding table.
 
     Args:
         rows: row numbers, in any order, with repetitions.
@@ -99,7 +99,7 @@ class SelectedRows:
 
     @property
     def form(self) -> Any:
-        """What shape rules know of it; None while nothing is stored, or is yet to be delivered."""
+        """Type and shape for shape rules; None if nothing is stored or it is deferred."""
         return None if self._tensor.form is None else (type(self), self.shape, self.dtype)
 
     @property
@@ -118,7 +118,7 @@ class SelectedRows:
 
     @property
     def in_scope(self) -> bool:
-        """Whether it is a variable's."""
+        """Whether it is the value of a variable of a scope."""
         return self._tensor.in_scope
 
     @in_scope.setter
@@ -133,7 +133,7 @@ class SelectedRows:
         return self._tensor._is_initialized()
 
     def view(self) -> SelectedRows:
-        """The same rows and values for a run, whatever this variable holds later."""
+        """The rows and values for a run, which do not change if this variable does."""
         return SelectedRows(self._rows, self.height_, self.value)
 
     def copy(self) -> SelectedRows:
@@ -190,7 +190,7 @@ class SelectedRows:
         Args:
             xp: ``numpy`` or ``cupy``.
             dense: the matrix.
-            factor: what the sums are multiplied with, an array of one element.
+            factor: an array of one element; the sums are multiplied by it.
         """
         if xp is np:
             rows, value = self._sum_repeated()
@@ -214,9 +214,9 @@ class SelectedRows:
         return SelectedRows(rows, self.height_, value)
 
     def joined(self, others: Sequence[SelectedRows], xp: Any = np) -> SelectedRows:
-        """The rows of all, one after another; merged if one of them is there more than once.
+        """The rows of several, one after another; merged if a row is repeated.
 
-        On a GPU they are never merged, as the host does not know whether one is.
+        On a GPU they are never merged, as the host does not know whether a row is repeated.
 
         Args:
             others: of the same matrix.
@@ -232,15 +232,15 @@ class SelectedRows:
         return merged if len(merged.row_array) < len(rows) else found
 
     def positions(self, rows: Any, name: str, xp: Any = np) -> Any:
-        """Where rows are, of those that are there.
+        """The positions of some row numbers among those that are stored.
 
         Args:
             rows: row numbers.
-            name: of these, for the error.
+            name: what they are called in the error.
             xp: ``numpy`` or ``cupy``.
 
         Raises:
-            ValueError: one is not there.
+            ValueError: a row is not stored.
         """
         order, known = self._sorted(xp)
         if not len(known):
@@ -252,7 +252,7 @@ class SelectedRows:
         return order[place]
 
     def totals(self, xp: Any = np) -> tuple[Any, Any]:
-        """Sorted rows, and for each the sum of its values: what rows are to be set by.
+        """Sorted rows, each with the sum of its values, for updates that overwrite rows.
 
         On a GPU, rows are there as often as before, each time with the same sum.
         """
@@ -261,7 +261,7 @@ class SelectedRows:
         return (rows, value) if xp is np else (rows, value[xp.searchsorted(rows, rows)])
 
     def _sorted(self, xp: Any) -> tuple[Any, Any]:
-        """The order in which rows are sorted, repeated ones in order of appearance; and they."""
+        """The stable order that sorts the rows, and the sorted rows."""
         order = xp.argsort(self._rows, kind="stable")
         return order, self._rows[order]
 

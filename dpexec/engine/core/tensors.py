@@ -16,12 +16,12 @@ from dpexec.engine.core.places import CPUPlace, Place, array_module, on_device
 __all__ = ["LoDTensor", "LoDTensorArray", "Tensor"]
 
 clock = itertools.count(1)
-"""Times of writes; who takes one says so in ``last_write``."""
+"""Counts writes; the latest number given out is in ``last_write``."""
 last_write = 0
 """Time of the latest write to a variable through a public method, so that a runtime that holds
 copies can tell with one comparison that none of them is out of date."""
 moves = 0
-"""How often a variable got another array, so that whoever knows where arrays lie can tell with one
+"""How often a variable got another array: code that remembers where arrays lie can tell with one
 comparison that they still do."""
 
 
@@ -33,7 +33,7 @@ def tick() -> int:
 
 
 def moved() -> None:
-    """Note that a variable has its value elsewhere now."""
+    """Note that a variable's value lies in another array now."""
     global moves
     moves += 1
 
@@ -52,9 +52,9 @@ class LoDTensor:
 
     ``array`` is None until something was stored. ``version`` grows with every write from outside
     a run; runtimes that replicate a tensor compare it to notice that their copies are stale.
-    ``in_scope`` says whether it is a variable's: nobody keeps copies of others, such as feeds, so
-    what is written to these concerns no runtime. ``origin`` says which loader it came from, if any,
-    and ``lent`` whether somebody may write to its memory unseen.
+    ``in_scope`` says whether it is the value of a variable of a scope: runtimes keep no copies of
+    others, such as feeds, so writes to these do not matter to them. ``origin`` is the loader that
+    it came from, if any. ``lent`` says whether other code may write to its memory unnoticed.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class LoDTensor:
 
     @property
     def form(self) -> Any:
-        """Shape and type; None while nothing is stored, or is yet to be delivered."""
+        """Shape and type; None while nothing is stored, or the value is deferred."""
         return None if self._array is None else (self._array.shape, self._array.dtype)
 
     def defer(self, source: Callable[[], Any], place: Place | None = None) -> None:
@@ -106,7 +106,7 @@ class LoDTensor:
         return self._source is not None
 
     def bring(self) -> None:
-        """Take the array from who delivers it, if that is still to be done."""
+        """Fetch the array from its source, if the value is still deferred."""
         if self._source is not None:
             self.array = self._source()
 
@@ -188,7 +188,7 @@ class LoDTensor:
     # ---- memory and single elements, as C++ programs see them
 
     def _set_dims(self, dims: Sequence[int]) -> None:
-        """Say or change the dimensions."""
+        """Set the dimensions."""
         self._dims = [int(dim) for dim in dims]
         if self.array is not None:
             self.array = self.array.reshape(self._dims)
@@ -249,7 +249,7 @@ class LoDTensor:
         return self.on_host()
 
     def on_host(self) -> np.ndarray[Any, Any]:
-        """The data on the host, for who does not write to it; see :meth:`numpy`."""
+        """The data on the host, for code that only reads it; see :meth:`numpy`."""
         array = self.array
         if array is None:
             raise ValueError("the tensor holds no data: it was never set nor computed")
@@ -261,7 +261,7 @@ class LoDTensor:
         return np.array(self.on_host() if self._is_initialized() else (), dtype=dtype)
 
     def __reduce__(self) -> Any:
-        """A tensor that belongs to nobody; values that are deferred are brought first."""
+        """Pickle it as a tensor of no scope; a deferred value is fetched first."""
         return _restored, (self.array, self._lod, self.place)
 
     def __len__(self) -> int:

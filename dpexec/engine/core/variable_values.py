@@ -1,4 +1,4 @@
-"""What variables of a scope hold, as values of runs; and values as plain arrays, to send or store.
+"""Values of a scope's variables: as runs use them, and as plain arrays to send or to store.
 
 A value is an array, ``SelectedRows``, a ``TensorArray``, a ``LoDRankTable``, offsets of sequences,
 or an array with such offsets.
@@ -29,7 +29,7 @@ __all__ = ["Flat", "content", "digest", "flat", "hold", "value_of", "with_sequen
 
 
 def content(var: ScopeVariable | None) -> Any:
-    """What a variable holds, for a run, a tensor without its offsets; None if it has no value."""
+    """A variable's value for a run, a tensor without its offsets; None if it has none."""
     held = None if var is None else var.value
     if isinstance(held, LoDTensor):
         return held.array
@@ -58,7 +58,7 @@ def hold(var: ScopeVariable, place: Place, value: Any) -> None:
     Args:
         var: of a scope.
         place: where the value lies.
-        value: what; it is not copied.
+        value: the value; it is not copied.
     """
     if isinstance(value, SelectedRows):
         var.value = var.value if isinstance(var.value, SelectedRows) else None
@@ -81,7 +81,7 @@ def write(var: ScopeVariable, value: Any) -> None:
 
     Args:
         var: of a scope.
-        value: what; an array without offsets has no sequences.
+        value: the value; an array without offsets has no sequences.
     """
     held = var.value if isinstance(var.value, LoDTensor | SelectedRows) else None
     place = CPUPlace() if held is None else held.place
@@ -185,7 +185,7 @@ _MADE: dict[str, Callable[[Iterator[Any]], Any]] = {
 
 
 def digest(value: Any) -> bytes:
-    """What tells whether values differ, which lie on the host.
+    """A digest of a value on the host: two values with the same digest are equal.
 
     Args:
         value: that of a variable.

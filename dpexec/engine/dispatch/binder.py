@@ -1,4 +1,4 @@
-"""Plans are bound to the shapes of batches: what is found out for one size serves many others.
+"""Binds plans to the shapes of batches; one binding can serve many batch sizes.
 
 When a second size of a batch comes, shapes and code are made once more with the numbers of rows
 left open (:mod:`dpexec.engine.ir.sizes`). For all sizes that agree with what was decided then,
@@ -40,7 +40,7 @@ class Binder:
 
     Args:
         graph: the graph.
-        compilation: what it was made by.
+        compilation: the strategies and passes that made it.
         replicas: the persistable variables.
         here: whether code runs in this process, and not on workers alone.
     """
@@ -63,7 +63,7 @@ class Binder:
         self._families: LimitedCache[Any, _Family] = LimitedCache(limit_of("families of bindings"))
 
     def bind(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding:
-        """What to run for a batch, if all that can be known before says that it will run.
+        """Bind a plan to a batch, after all checks that need no run.
 
         Args:
             plan: for its fetch list and devices.
@@ -82,7 +82,7 @@ class Binder:
         return found or self._binding(plan, self._specs(plan, _specs(feeds), merged, self._rules))
 
     def _from_family(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding | None:
-        """A binding that was made for an open number of rows; None if there is none for these."""
+        """A binding with open numbers of rows that is right for these; None if there is none."""
         family = self._family((plan, merged, self._replicas.forms, feeds.form))
         counts = feeds.extents.counts
         found = family.binding(counts)
@@ -116,7 +116,7 @@ class Binder:
 
     @no_cycles_sought()
     def _opened(self, plan: Plan, feeds: Feeds, merged: bool, rows: Rows) -> _Member | None:
-        """What is bound for all numbers of rows that behave alike; None if nothing can be."""
+        """A binding for all numbers of rows that behave alike; None if there can be none."""
         try:
             specs = self._open_specs(plan, feeds, merged, rows)
             shared = (v for node in plan.live if node.is_collective for v in node.outputs)
@@ -136,7 +136,7 @@ class Binder:
 
         Raises:
             EnforceNotMet: a value is missing, or shapes or types do not fit.
-            RuntimeError: that is so for open numbers alone, which is a mistake in a shape rule.
+            RuntimeError: a shape rule fails for open numbers alone, which is a mistake in the rule.
         """
         fed, axes = _specs(feeds), feeds.extents.axes
         given = [
@@ -190,7 +190,7 @@ class _Family:
         self.members: list[_Member | None] = []
 
     def lacks(self, counts: Sequence[Counts]) -> Counts | None:
-        """What it is worth while to open the numbers for: those of a second, unknown batch.
+        """The numbers of rows to make an open binding for: those of a second, unknown batch size.
 
         Args:
             counts: of every device.
@@ -206,7 +206,7 @@ class _Family:
         return max(unknown, key=sum, default=None)
 
     def note(self, counts: Sequence[Counts]) -> None:
-        """Some rows have come on every device."""
+        """Note the numbers of rows of a batch on every device."""
         self.largest = tuple(map(max, *counts, self.largest or counts[0]))
 
     def binding(self, counts: Sequence[Counts]) -> Binding | None:

@@ -1,4 +1,4 @@
-"""What to run for a batch: plans and bindings are made once, and kept while they are in use."""
+"""Plans and bindings of a program: made once, and cached while they are used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BindingCache:
 
     Args:
         graph: the graph.
-        compilation: what it was made by.
+        compilation: the strategies and passes that made it.
         replicas: the persistable variables.
         here: whether code runs in this process, see :class:`Binder`.
     """
@@ -67,7 +67,7 @@ class BindingCache:
             feeds: of the devices that the program itself runs on.
 
         Raises:
-            EnforceNotMet: what a ParallelDo is fed does not fit.
+            EnforceNotMet: the feed of a ParallelDo does not fit.
         """
         if not self._graph.bodies:
             return feeds
@@ -80,7 +80,7 @@ class BindingCache:
     def of_each(
         self, batches: Iterable[Feeds], fetch: tuple[str, ...], merged: bool
     ) -> list[Binding]:
-        """What to run for each batch of a run, see :meth:`of`."""
+        """The bindings for the batches of a run, see :meth:`of`."""
         found: list[Binding] = []
         before: Feeds | None = None
         for feeds in batches:
@@ -90,7 +90,7 @@ class BindingCache:
         return found
 
     def of(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
-        """What to run for a batch, if all that can be known before says that it will run.
+        """The binding for a batch, after all checks that need no run.
 
         Args:
             feeds: arrays per device.

@@ -66,7 +66,7 @@ class Engine:
         label: the user's program, when ``program`` is a copy of it.
 
     Attributes:
-        shows_sequences: whether what may be fetched holds sequences.
+        shows_sequences: whether variables that may be fetched hold sequences.
         keeps_sequences: whether persistable variables may hold some.
         steps_per_run: ``ExecutionStrategy.num_iteration_per_run``.
 
@@ -139,7 +139,7 @@ class Engine:
 
     @functools.cached_property
     def split(self) -> Splitter:
-        """What makes the feeds of all devices of what the user feeds."""
+        """The splitter: it turns the user's feed into the feeds of all devices."""
         block, devices = self.program.global_block(), len(self.graph.replicas)
         if self.build_strategy is None:
             return Splitter(functools.partial(single_feed, block), block)
@@ -162,7 +162,7 @@ class Engine:
         return kept.add(self.split(feed))
 
     def batches(self, program: Program, feed: Any) -> list[Feeds]:
-        """What every step of a run is fed; readers give each its own, or fewer at last.
+        """The feeds of every step of a run. Readers may end before the last step.
 
         Args:
             program: whose readers are asked.
@@ -179,7 +179,7 @@ class Engine:
 
     @functools.cached_property
     def _coming(self) -> Coming | None:
-        """What knows batches of later runs; not if each run may change the offsets that it adds."""
+        """The source of later batches; None if each run may change the offsets that it adds."""
         known = self._on_cluster and not self._kept_offsets.names
         return Coming(self.feeds_of, self.steps_per_run) if known else None
 
@@ -216,7 +216,7 @@ class Engine:
         return make_runner(self.replicas, self.label, self.program, *how)
 
     def _make_recorder(self) -> Recorder | None:
-        """What keeps all steps, if the strategy asks for a trace."""
+        """The recorder of all steps, if the strategy asks for a trace."""
         if self.execution_strategy is None or not self.execution_strategy.trace:
             return None
         recorder = Recorder()
@@ -224,7 +224,7 @@ class Engine:
         return recorder
 
     def _seal(self) -> None:
-        """Take the strategies as they are, and warn of what cannot be meant."""
+        """Freeze the strategies; warn of replicas that would run one after another."""
         if self.num_threads < 2 <= len(self.places) and not self._on_cluster:
             warn(
                 f"ExecutionStrategy.num_threads = 1 runs the {len(self.places)} replicas one after "
@@ -235,7 +235,7 @@ class Engine:
                 strategy.freeze("compilation")
 
     def _read_strategy(self) -> None:
-        """Take what every run asks of the strategy, which does not change any more."""
+        """Read the strategy's fields that every run needs; they do not change any more."""
         execution = self.execution_strategy
         self.steps_per_run: int = execution.num_iteration_per_run if execution else 1
         self._runs_per_drop: int = execution.num_iteration_per_drop_scope if execution else 1
@@ -252,10 +252,10 @@ class Engine:
             batches: arrays per device, for every step.
             fetch: names of variables to return.
             merged: concatenate the devices' values along axis 0.
-            wait: not only order the steps, where that can be.
+            wait: False returns when the steps are ordered, where the runner can do that.
 
         Returns:
-            What the last step gave: per name an array, or a list with the array of every device.
+            Results of the last step: per name an array, or a list with the array of every device.
 
         Raises:
             EnforceNotMet: something is wrong; no variable has changed.
@@ -265,7 +265,7 @@ class Engine:
                 if not self.shows_sequences:
                     return self._run(batches, tuple(fetch), merged, {}, wait)
                 return self._run_sequences(batches, fetch, merged, wait)
-        except EnforceNotMet as error:  # it says all; what it came through, nothing
+        except EnforceNotMet as error:  # the message says everything, the frames it passed nothing
             raise error.with_traceback(None) from mistake_behind(error)
 
     def _run_sequences(
@@ -336,7 +336,7 @@ class Engine:
 
     @functools.cached_property
     def contact(self) -> Contact | None:
-        """How the cluster is talked to, if there is one; all runs know what it has found out."""
+        """The connection to the cluster, if there is one; all runs share it."""
         if not self._on_cluster:
             return None
         from dpexec.engine.dask.waiting import Contact  # 20 MB, if it is used
@@ -361,12 +361,12 @@ class Engine:
         return int(asked or threads_configured() or 4 * len(self.places))
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
-        """Let what workers lack of the next batches go there, while they work on others."""
+        """Send what workers lack of the next batches, while they work on earlier ones."""
         if self._cluster is not None:
             self._cluster.ahead(batches)
 
     def settle(self) -> None:
-        """Wait for the steps that were only ordered; see :meth:`run` for errors."""
+        """Wait for steps that were ordered without waiting; see :meth:`run` for errors."""
         if self._cluster is not None:
             self._cluster.settle()
 
@@ -381,7 +381,7 @@ class Engine:
         self._runs_since_drop = 0
 
     def close(self) -> None:
-        """Free what workers of a cluster hold, after bringing home what nobody has read yet.
+        """Free what workers of a cluster hold, after fetching values that are still deferred.
 
         A later run begins with what the scope holds then.
 

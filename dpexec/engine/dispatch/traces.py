@@ -24,13 +24,13 @@ __all__ = ["profile_of", "trace_of"]
 
 
 def trace_of(engine: Engine, recorder: Recorder) -> Trace:
-    """What a recorder holds of an engine's steps.
+    """The trace of an engine's recorded steps.
 
     The graph is that of the plan of the last step, with the shapes of its batch.
 
     Args:
-        engine: what ran.
-        recorder: what recorded it, and nothing else.
+        engine: the engine that ran.
+        recorder: it recorded this engine alone.
     """
     latest = recorder.latest
     if latest is None:
@@ -47,12 +47,12 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
 
 
 def profile_of(recorder: Recorder) -> Trace:
-    """What a recorder holds of steps of any engines.
+    """The trace of recorded steps of any engines.
 
     The graph is that of the plan that took the most time; events of others refer to nothing.
 
     Args:
-        recorder: what recorded them.
+        recorder: the recorder of these steps.
     """
     seconds: dict[Plan, float] = {}
     latest: dict[Plan, Binding] = {}
@@ -84,7 +84,7 @@ def _facts(engine: Engine) -> dict[str, Any]:
 
 
 def _standing(binding: Binding, shared: bool, time: float) -> Iterator[Allocation]:
-    """What is there all the time: parameters, states, and the memory of machine code."""
+    """Memory that is in use all the time: parameters, states, and that of machine code."""
     plan = binding.plan
     yield from stored(plan, binding.specs, shared, time)
     for (use, number, *_), nbytes in binding.memory.sizes.items():

@@ -12,9 +12,9 @@ _TRIAL = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 16, 2048
 """Runs between two trials: twice as many after every trial that changed nothing."""
 _GAIN = 0.9
-"""What the other way must take, of the time of the usual one, to become the usual one."""
+"""The other way becomes the usual one if it takes at most this share of its time."""
 _SHORT = 0.02
-"""Seconds: longer runs are not dominated by what threads cost each other, and trials are dear."""
+"""Seconds: in longer runs the overhead between threads hardly counts, and trials are expensive."""
 
 
 class Helping:
@@ -35,10 +35,10 @@ class Helping:
         self._times: dict[bool, deque[float]] = {way: deque(maxlen=_TRIAL) for way in (True, False)}
 
     def note(self, seconds: float) -> None:
-        """Take down a run.
+        """Record how long a run took.
 
         Args:
-            seconds: that it took, the way that was wanted.
+            seconds: the duration, with or without help as :attr:`wanted` said.
         """
         self._times[self.wanted].append(seconds)
         self._left -= 1

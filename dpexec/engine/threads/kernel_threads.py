@@ -24,12 +24,12 @@ class _KernelThreads:
     """The BLAS libraries' own threads, limited while at least one run goes on in the process."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a run may be forgotten in the middle of another's begin
+        self._lock = threading.RLock()  # a run may be freed, and so end, while another one begins
         self._runs: set[weakref.ref[_Run]] = set()
         self._before: list[tuple[Any, int]] = []
 
     def begin(self, run: _Run) -> weakref.ref[_Run]:
-        """A run begins; gives what ends it, also if it is forgotten before."""
+        """Begin a run. The object that is returned ends it, at the latest when it is freed."""
         with self._lock:
             begun = weakref.ref(run, self.end)
             self._runs.add(begun)
@@ -54,7 +54,7 @@ _kernel_threads = _KernelThreads()
 
 
 class _Run:
-    """A run; one that an interrupt breaks off as it begins or ends is over with the object."""
+    """A run; if an interrupt breaks off its beginning or its end, it ends when this is freed."""
 
     __slots__ = ("__weakref__", "_begun")
 

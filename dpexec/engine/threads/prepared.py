@@ -1,4 +1,4 @@
-"""A scheduler for graphs that run again and again: what dask computes at every run is kept.
+"""A scheduler for graphs that run repeatedly: it keeps what dask computes in every run.
 
 It runs dask's own tasks in dask's own order, with fewer hand-offs: the calling thread works too,
 and a thread that makes a task ready goes on with it. With dask callbacks in force
@@ -25,17 +25,17 @@ __all__ = ["Helpable", "PreparedGraph", "Threads", "nap"]
 
 
 class Helpable(Protocol):
-    """What a thread can help with."""
+    """Work that a helping thread can join."""
 
     def work(self) -> None:
         """Help, until there is nothing more to do."""
 
 
 class _Pool:
-    """The helping threads of this process: one is started where nobody is free.
+    """The helping threads of this process; one is started if none is free.
 
-    All engines share them. Threads of its own would stay as long as an engine, and engines lie in
-    cycles of references, which Python looks for rarely.
+    All engines share them. Threads of an engine would live as long as the engine, and engines lie
+    in cycles of references, which Python collects rarely.
     """
 
     def __init__(self) -> None:
@@ -168,8 +168,9 @@ class PreparedGraph:
 class _Run:
     """One run of a graph.
 
-    An interrupt outside of tasks loses a count, so nobody goes on after it: the thread that started
-    the run only waits until the others have left their tasks, whose memory the next run works in.
+    After an interrupt outside of tasks the counts may be wrong, so the run does not go on: the
+    thread that started it waits until the others have left their tasks, as the next run works in
+    the same memory.
     """
 
     def __init__(self, graph: PreparedGraph, threads: Threads | None) -> None:

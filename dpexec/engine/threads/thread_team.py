@@ -20,9 +20,9 @@ _PATIENCE = 10_000
 """Turns of spinning, of about 25 ns each: most gaps between two steps of a small net are shorter
 than 0.25 ms, and waking a thread up takes 0.05 ms (with fewer turns W1 takes 9% longer)."""
 _SHORT_PATIENCE = 400
-"""Turns where the leading thread itself carries what other processes wait for."""
+"""Turns of spinning if the leading thread itself carries values that other processes wait for."""
 _BOARD = 64
-"""Words: nothing else may lie beside the two of the board, which spinning threads read."""
+"""Size of the board in words. Only two are used: nothing else may share their cache lines."""
 
 
 class Peers(Protocol):
@@ -30,7 +30,7 @@ class Peers(Protocol):
 
     @property
     def urgent(self) -> bool:
-        """Whether :meth:`look` has work to do that the others wait for."""
+        """Whether :meth:`look` has work that the other processes wait for."""
 
     def look(self) -> bool:
         """Called on the leading thread when nothing was ready for a while.
@@ -54,7 +54,7 @@ class ThreadTeam:
     def __init__(self, threads: Threads | None, size: int) -> None:
         self.size = size
         self.idents = [0] * size
-        """Which threads they are, as far as they worked already."""
+        """The threads that have worked so far."""
         self._threads = threads
         self._idle = list(range(1, size)) if threads is not None else []  # their numbers
         self._board = np.zeros(_BOARD, np.int64)
@@ -64,7 +64,7 @@ class ThreadTeam:
         """Run a schedule; False if an item refused its values.
 
         Args:
-            schedule: what is to be done.
+            schedule: the items to run.
             peers: other processes for which it waits; None: there are none.
 
         Raises:
@@ -116,7 +116,7 @@ class ThreadTeam:
 
 
 class _Attendance:
-    """What a helping thread gets to do."""
+    """The work of a helping thread."""
 
     def __init__(self, team: ThreadTeam, number: int) -> None:
         self._team = team
