@@ -1,1 +1,1 @@
-"""From what users feed, and their loaders give, to arrays on every device."""
+"""Turns feeds of users and batches of loaders into arrays on every device."""

@@ -1,4 +1,4 @@
-"""What users feed, as arrays that fit the variables."""
+"""Feeds of users as arrays that fit the variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a feed, by name, and the offsets of those that hold sequences.
 
     Args:
-        block: whose variables are fed.
+        block: the block with the variables that are fed.
         feed: a dict of arrays, tensors or numbers.
 
     Raises:
@@ -49,7 +49,7 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _unknown(block: Block, name: Any) -> str:
-    """What is wrong with a key of a feed that is no name of a variable."""
+    """The error message for a key of a feed that is not the name of a variable."""
     if isinstance(name, Variable):
         return f"the keys of a feed are names: {name.name!r}, not the Variable itself"
     fed = ", ".join(var.name for var in block.vars.values() if var.is_data and "@" not in var.name)
@@ -58,7 +58,7 @@ def _unknown(block: Block, name: Any) -> str:
 
 
 def _rows_of_lengths(name: str, lengths: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Sequences of fed lengths; nobody looks at their rows."""
+    """Sequences with fed lengths; their rows are never read."""
     if lengths.size and lengths.min() < 0:
         raise EnforceNotMet(
             f"fed Variable {name!r} has the lengths of sequences, which cannot be negative, but "
@@ -117,9 +117,9 @@ def check_array(
     Args:
         var: the variable; shapes and types count if its ``need_check_feed`` is set, as in fluid.
             Others take the type that is fed; but what is persistable keeps its own.
-        array: what it gets.
-        where: of what this is the share, for messages.
-        sequences: whether it holds sequences: as in fluid any number of rows will do then.
+        array: the array that is fed.
+        where: the array of which this is a share, for messages.
+        sequences: whether it holds sequences: then any number of rows is allowed, as in fluid.
 
     Raises:
         TypeError: a type that variables cannot have.
@@ -161,7 +161,7 @@ def check_array(
 
 
 def _reshaping(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """What helps an array that lacks dimensions of one: usually labels, or grey images."""
+    """The hint for an array that lacks dimensions of size 1: usually labels, or grey images."""
     whole = tuple(size for size in declared if size != 1)
     fits = len(whole) == len(shape) and all(
         want in (-1, got) for want, got in zip(whole, shape, strict=True)

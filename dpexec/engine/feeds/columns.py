@@ -11,13 +11,13 @@ __all__ = ["with_columns"]
 
 
 def with_columns(block: Block, feed: Any) -> Any:
-    """A feed in which columns of dataframes have the shape (rows, 1) where that is declared.
+    """Give columns of dataframes the shape (rows, 1) where variables declare it.
 
     A column (a Series of pandas or dask) has the shape (rows,). Labels are usually declared as
     [-1, 1], so there it becomes a dataframe of one column; nothing is computed for that.
 
     Args:
-        block: whose variables are fed.
+        block: the block with the variables that are fed.
         feed: a dict; anything else is returned as it is.
     """
     if not isinstance(feed, Mapping):

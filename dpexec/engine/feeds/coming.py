@@ -1,4 +1,4 @@
-"""Batches that loaders have read already: what will be fed to the runs after this one."""
+"""Batches that loaders have read ahead, for the runs after the current one."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Batch = Mapping[str, LoDTensor]
 
 
 class Source(Protocol):
-    """Batches one after another."""
+    """A source of batches."""
 
     @property
     def closed(self) -> bool:
-        """Whether it gives no more."""
+        """Whether it has no more batches."""
 
     def peek(self, count: int) -> Sequence[Batch]:
-        """The next batches, as many of some as are there already; they stay."""
+        """The next batches, as far as they were read already; they are not removed."""
 
 
 class Origin:
-    """Where a tensor of a batch came from; copies of the tensor came from nowhere.
+    """The loader that a tensor came from; copies of the tensor have none.
 
     Args:
-        source: gave the batch. It is not kept.
-        device: which of the batches it is of that are fed together.
-        devices: how many these are.
-        name: of the tensor in the batch.
+        source: the source of the batch; held weakly.
+        device: number of the batch among those that are fed together.
+        devices: number of batches that are fed together.
+        name: name of the tensor in the batch.
     """
 
     __slots__ = ("_source", "device", "devices", "name")
@@ -48,31 +48,31 @@ class Origin:
 
     @property
     def source(self) -> Source | None:
-        """What gave the batch; None if it is gone."""
+        """The source of the batch; None if it is gone."""
         return self._source()
 
     def later(self, steps: int) -> LoDTensor | None:
-        """The tensor that takes its place so many steps later; None if it is not there yet."""
+        """The tensor in its place some steps later; None if it was not read yet."""
         source, number = self.source, (steps - 1) * self.devices + self.device
         found = () if source is None else source.peek(steps * self.devices)
         return found[number].get(self.name) if len(found) == steps * self.devices else None
 
 
 def hand_out(batch: Batch, source: Source, device: int = 0, devices: int = 1) -> None:
-    """Note where a batch comes from, so that a run that is fed it finds the next one.
+    """Note where a batch comes from, so that a run with it finds the next one.
 
     Args:
-        batch: what is handed out.
-        source: has the next ones.
-        device: which of the batches it is that are fed together.
-        devices: how many these are.
+        batch: the batch.
+        source: the source of the next ones.
+        device: number of the batch among those that are fed together.
+        devices: number of batches that are fed together.
     """
     for name, tensor in batch.items():
         tensor.origin = Origin(source, device, devices, name)
 
 
 class _Known(NamedTuple):
-    """A batch that will come, and what devices are fed of it."""
+    """A batch read ahead, and the feeds of the devices made of it."""
 
     parts: Sequence[tuple[str, Any, Any]]
     feeds: Feeds
@@ -82,13 +82,13 @@ Made: TypeAlias = weakref.WeakKeyDictionary[Source, list[_Known]]
 
 
 class Coming:
-    """Makes feeds of batches before they are fed, and knows them again.
+    """Makes feeds of batches before they are fed, and recognises them when they are.
 
-    Batches stay with who reads them until a run is fed them: they are looked at, not taken.
+    Batches stay in their source until a run is fed them: they are only peeked at.
 
     Args:
-        feeds_of: makes what devices are fed of what the user feeds.
-        steps: how many batches the next run may take.
+        feeds_of: turns a user's feed into the feeds of the devices.
+        steps: number of batches that the next run may take.
     """
 
     def __init__(self, feeds_of: Callable[[Any], Feeds], steps: int) -> None:
@@ -97,13 +97,13 @@ class Coming:
         self._known: Made = weakref.WeakKeyDictionary()
 
     def feeds_of(self, feed: Any) -> Feeds:
-        """What devices are fed, see :meth:`Engine.feeds_of`; it may have been made before."""
+        """The feeds of the devices, see :meth:`Engine.feeds_of`; perhaps made ahead."""
         feeds = (self._find(feed) if self._known else None) or self._feeds_of(feed)
         self._latest = weakref.ref(feeds), _origins(feed)
         return feeds
 
     def _find(self, feed: Any) -> Feeds | None:
-        """What was made of the same tensors, if nobody has changed them since."""
+        """The feeds made of the same tensors, if these have not changed since."""
         parts = _parts(feed)
         if parts is not None:
             for each in itertools.chain(*self._known.values()):
@@ -113,17 +113,17 @@ class Coming:
 
     @property
     def may_follow(self) -> bool:
-        """Whether the latest batch came from somewhere that may have more."""
+        """Whether the source of the latest batch may have more."""
         return self._latest[1] is not None
 
     def after(self, feeds: Feeds) -> list[Feeds]:
-        """What devices will be fed in the next run if it is fed like the latest one.
+        """The feeds of the devices in the next run, if it continues like the latest one.
 
         Args:
-            feeds: the last ones of that.
+            feeds: the last feeds of the latest run.
 
         Returns:
-            As far as it was read already.
+            The feeds, as far as their batches were read already.
         """
         latest, origins = self._latest
         if origins is None or latest() is not feeds:
@@ -139,7 +139,7 @@ class Coming:
         return [known.feeds for known in made]
 
     def _made(self, origins: Any, steps: int) -> _Known | None:
-        """What devices are fed so many steps later."""
+        """The feeds of the devices some steps later."""
         found = [{n: origin.later(steps) for n, origin in own.items()} for own in _dicts(origins)]
         if any(tensor is None for own in found for tensor in own.values()):
             return None

@@ -18,9 +18,9 @@ class Extents:
 
     Args:
         counts: the sizes, per device.
-        axes: by name of an array, which of them its first dimension is; by name of offsets, which
-            the numbers of their sequences are, coarse levels first. What is left out has the same
-            shape in every batch, for all that is known.
+        axes: for each array the index in ``counts`` of its first dimension; for offsets the indices
+            of the numbers of sequences, coarse levels first. Arrays that are left out are taken to
+            have the same shape in every batch.
     """
 
     counts: list[Counts]
@@ -30,8 +30,8 @@ class Extents:
 def find_extents(values: Sequence[Mapping[str, Any]], samples: Sequence[int]) -> Extents:
     """The sizes that change from batch to batch.
 
-    Variables with the same sequences share their sizes: the words of a sentence, and those to
-    predict. Sizes of other sequences are other ones, even if they are equal in some batch.
+    Variables with the same sequences share their sizes, such as the words of a sentence and the
+    words to predict. Different sequences have different sizes, even if these are equal in a batch.
 
     Args:
         values: arrays and offsets by name, per device; empty for an idle device.
@@ -67,7 +67,7 @@ _NONE = Lod()
 
 
 def _number(column: list[int], sizes: list[list[int]]) -> int:
-    """Which one a size of sequences is: the samples, or a new one."""
+    """The index of a size of sequences: that of the samples, or a new one."""
     if column == sizes[0]:
         return 0
     sizes.append(column)

@@ -23,18 +23,18 @@ def loaded(
     prepare: Prepare | None,
     steps: int,
 ) -> list[Feeds]:
-    """What every step of a run is fed, see :func:`with_loaders`; fewer when the data end.
+    """The feeds of every step of a run, see :func:`with_loaders`; fewer at the end of the data.
 
     Args:
-        program: whose loaders are asked.
-        feed: what the user feeds.
-        feeds_of: makes what devices are fed of that.
+        program: the program with the loaders.
+        feed: the user's feed.
+        feeds_of: turns it into the feeds of the devices.
         places: the devices.
         prepare: see :func:`with_loaders`.
-        steps: how many the run has.
+        steps: number of steps of the run.
 
     Raises:
-        EOFException: there is nothing for the first step.
+        EOFException: there is no batch for the first step.
     """
     found: list[Feeds] = []
     for _ in range(steps):
@@ -58,7 +58,8 @@ def with_loaders(
     can still be fed.
 
     Args:
-        program: it, or the program it was cloned from, was current when the loaders were made.
+        program: the loaders were made while it, or the program that it was cloned from, was
+            current.
         feed: dict, list with a dict per device, or None.
         places: the devices.
         prepare: what loaders do with a batch in their thread, ahead of the steps.

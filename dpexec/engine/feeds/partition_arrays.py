@@ -19,13 +19,13 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class FedRows:
-    """A variable that gets rows of partitions.
+    """A variable that is fed with rows of partitions.
 
     Args:
-        name: of the variable.
-        dtype: of its elements.
+        name: name of the variable.
+        dtype: type of its elements.
         tail: dimensions of a row; -1 for any size.
-        columns: of a dataframe, of which its rows consist; (): the rows come as they are.
+        columns: the columns of a dataframe that make a row; (): rows come as they are.
     """
 
     name: str
@@ -34,21 +34,22 @@ class FedRows:
     columns: tuple[Any, ...] = ()
 
     def no_rows(self) -> np.ndarray[Any, Any]:
-        """What a partition without rows gives."""
+        """The array of a partition without rows."""
         return np.empty((0, *(max(size, 0) for size in self.tail)), self.dtype)
 
 
 def partition_arrays(variables: Sequence[FedRows], number: int, *parts: Any) -> Arrays:
-    """The rows that variables get of a partition.
+    """The rows of a partition for each variable.
 
     Args:
-        variables: which.
-        number: of the partition, for errors.
-        parts: what was computed: a dataframe, a list of a bag's elements, arrays by name, a tuple
-            of arrays in the order of the variables, or an array; or one of these per variable.
+        variables: the variables.
+        number: number of the partition, for errors.
+        parts: the computed partition: a dataframe, a list of a bag's elements, arrays by name, a
+            tuple of arrays in the order of the variables, or an array; or one of these per
+            variable.
 
     Raises:
-        TypeError: a column or an array holds no numbers, or something is missing.
+        TypeError: a column or an array holds no numbers, or is missing.
         ValueError: numbers or shapes do not fit the variables, or rows are missing.
     """
     where = f"partition {number}"
@@ -66,7 +67,7 @@ def partition_arrays(variables: Sequence[FedRows], number: int, *parts: Any) -> 
 
 
 def _by_name(variables: Sequence[FedRows], part: Any, where: str) -> dict[str, Any]:
-    """What each variable gets of a computed partition."""
+    """The part of a computed partition for each variable."""
     names = [var.name for var in variables]
     if _is_frame(part):
         return {var.name: _columns(var, part, where) for var in variables}
@@ -94,7 +95,7 @@ def _by_name(variables: Sequence[FedRows], part: Any, where: str) -> dict[str, A
 def _of_elements(
     variables: Sequence[FedRows], elements: Sequence[Any], where: str
 ) -> dict[str, Any]:
-    """What each variable gets of the elements of a bag, each of which is a row of all of them."""
+    """The rows of each variable; an element of the bag has one row of every variable."""
     if not elements:
         return {var.name: var.no_rows() for var in variables}
     rows = [
@@ -136,12 +137,12 @@ def check_kind(var: FedRows, dtype: Any, place: str) -> None:
     """Refuse a column, or an array, that holds no numbers.
 
     Args:
-        var: what it feeds.
-        dtype: of NumPy, or of an extension of pandas.
-        place: which column of which partition, for errors.
+        var: the variable that it feeds.
+        dtype: a type of NumPy, or of an extension of pandas.
+        place: column and partition, for errors.
 
     Raises:
-        TypeError: it holds none.
+        TypeError: it holds no numbers.
     """
     if getattr(dtype, "kind", "O") not in "biuf":
         raise TypeError(
@@ -166,7 +167,7 @@ def _numbers(var: FedRows, column: Any, place: str) -> np.ndarray[Any, Any]:
 
 
 def _rows(var: FedRows, part: Any, where: str) -> np.ndarray[Any, Any]:
-    """What a variable gets, in its type and shape."""
+    """The rows in the type and shape of a variable."""
     place = f"{where}, Variable {var.name!r}"
     if hasattr(type(part), "to_frame") and part.ndim == 1:  # a column
         array = _cast(var, _numbers(var, part, place), place)

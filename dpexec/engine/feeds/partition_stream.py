@@ -25,7 +25,7 @@ Rows = Mapping[str, Any]
 """Arrays or :class:`HeldRows` by name, with equally many rows."""
 
 _ATTEMPTS = 4
-"""How often the same partitions may lose workers: they may be what kills them."""
+"""How often the same partitions may lose workers, as the partitions may be the cause."""
 
 
 class PartitionStream:
@@ -36,9 +36,9 @@ class PartitionStream:
 
     Args:
         partitions: each computes arrays by name.
-        mixed: of how many partitions rows are mixed; 0: all stay in order.
-        seed: for what is drawn.
-        contact: how the cluster is talked to that computes; None: partitions come here.
+        mixed: number of partitions whose rows are mixed; 0 keeps all in order.
+        seed: seed of the order.
+        contact: the connection to the cluster that computes; None: partitions come here.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class PartitionStream:
         self._contact = contact
 
     def epoch(self, number: int) -> Iterator[Sequence[Rows]]:
-        """The partitions in the order of an epoch; what is there together comes together.
+        """The partitions in the order of an epoch; those computed together come together.
 
         Args:
-            number: of the epoch.
+            number: number of the epoch.
 
         Raises:
             Exception: what computing them raised.
@@ -74,7 +74,7 @@ class PartitionStream:
         return rows
 
     def _mixed_here(self, epoch: int) -> Iterator[Rows]:
-        """Partitions go to files in parts, so that memory holds one of them at a time."""
+        """Mix partitions here: they go to files in parts, so that memory holds one at a time."""
         count, done = len(self._partitions), 0
         for group in groups_of(count, self._mixed, self._seed, epoch):
             with tempfile.TemporaryDirectory(prefix="dpexec-rows-") as folder:
@@ -103,7 +103,7 @@ class PartitionStream:
             yield _held(contact, [part for _, part in some], f"{[index for index, _ in some]}")
 
     def _mixed_there(self, group: Sequence[int], epoch: int, done: int) -> list[Delayed]:
-        """New partitions of the parts of others."""
+        """Mix partitions on workers: new partitions consist of parts of others."""
         cut, join = delayed(cut_rows, pure=False), delayed(join_rows, pure=False)
         parts = [
             cut(self._partitions[index], len(group), self._seed, epoch, index) for index in group
@@ -146,17 +146,17 @@ def _held(contact: Contact, parts: Sequence[Delayed], which: str) -> Sequence[Ro
 def batches_of(
     partitions: Iterable[Sequence[Rows]], size: int, drop_last: bool
 ) -> Generator[list[Rows], None, None]:
-    """Batches of rows that come in partitions, whose borders they cross.
+    """Batches of rows across the borders of partitions.
 
     Only the order of rows counts: other partitions of the same rows give the same batches.
 
     Args:
-        partitions: those that are there together.
+        partitions: groups of partitions that were computed together.
         size: rows of a batch.
         drop_last: leave out the last batch if it is smaller.
 
     Yields:
-        The batches that are complete with some partitions.
+        The batches that are complete after each group.
     """
     begun: list[Rows] = []
     missing = size

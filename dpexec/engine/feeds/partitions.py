@@ -1,4 +1,4 @@
-"""Dask collections as partitions: each becomes the arrays of all variables that are fed."""
+"""Dask collections as partitions of arrays, one array for each variable that is fed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ __all__ = ["partitions_of"]
 
 
 def partitions_of(block: Block, collection: Any, feed: Any) -> list[Delayed]:
-    """The partitions of a collection, each of which computes arrays by the names of variables.
+    """The partitions of a collection; each computes arrays by name of variable.
 
     Args:
-        block: whose variables are fed.
+        block: the block with the variables that are fed.
         collection: a Dask dataframe, array, bag or Delayed; a list of Delayed, a partition each; or
             several collections with the same partitions, by the names of variables.
-        feed: variables or their names; None: all data of the program. Of a dataframe: columns by
-            the names of variables, or variables, which get the columns of their names, and the
-            others so many of the rest as a row of them has elements.
+        feed: variables or their names; None: all data variables of the program. For a dataframe: a
+            dict of columns by variable, or variables: each gets the column of its name; variables
+            without such a column share the remaining columns in order, one for each element of a
+            row.
 
     Raises:
-        TypeError: that is no collection, or a column holds no numbers.
+        TypeError: the value is no collection, or a column holds no numbers.
         ValueError: variables, columns or partitions do not fit together.
     """
     if isinstance(collection, Mapping):
@@ -78,7 +79,7 @@ def _aligned(block: Block, collections: Mapping[str, Any], feed: Any) -> list[De
 
 
 def _converted(fed: Sequence[FedRows], parts: Sequence[Sequence[Any]]) -> list[Delayed]:
-    """What computes the arrays of each partition."""
+    """The delayed arrays of each partition."""
     convert = delayed(partition_arrays, pure=False)
     return [convert(fed, number, *each) for number, each in enumerate(zip(*parts, strict=True))]
 
@@ -143,7 +144,7 @@ def _parts(value: Any) -> Sequence[Any]:
 
 
 def _rows_together(values: Sequence[Any]) -> list[Any]:
-    """The same collections; arrays that have other blocks of rows get those of the first array."""
+    """The same collections; all arrays get the blocks of rows of the first one."""
     arrays = [value for value in values if is_array(value) and value.ndim]
     rows = arrays[0].chunks[0] if arrays else ()
     made = []

@@ -1,4 +1,4 @@
-"""Splits the feeds of a program; what is like something that came before is not checked again."""
+"""Splits the feeds of a program; feeds like earlier ones are not checked again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Cuts:
     Args:
         parts: per device, names and rows.
         samples: per device.
-        facts: what :class:`Feeds` would find out of the parts itself, by name of the property.
+        facts: values of properties of :class:`Feeds`, by name.
     """
 
     parts: list[list[tuple[str, slice]]]
@@ -44,7 +44,7 @@ class _Cuts:
         return made
 
     def with_rows(self, rows: int) -> _Cuts:
-        """The same for another number of rows, which all arrays have, and all devices some of."""
+        """The same for another number of rows; all arrays have it, and each device gets some."""
         samples, first = even_rows(rows, len(self.samples)), 0
         parts, shapes = [], []
         for own, form, count in zip(self.parts, self.facts["form"], samples, strict=True):
@@ -72,7 +72,7 @@ class Splitter:
         )  # for any number of rows
 
     def __call__(self, feed: Any) -> Feeds:
-        """The feeds of all devices; raises what the function raises."""
+        """The feeds of all devices; errors are those of the function."""
         key = _plain_arrays(feed) if self._by_shape else None
         if key is None:
             return self._split(feed)
@@ -88,7 +88,7 @@ class Splitter:
         return found
 
     def _with_other_rows(self, key: Any) -> _Cuts | None:
-        """How arrays are divided that differ from earlier ones in the number of rows alone."""
+        """The cuts of arrays that differ from earlier ones only in the number of rows."""
         rows = key[0][1][0] if key else 0
         like = self._open.get(_without_rows(key))
         if like is None or rows < len(like.samples) or any(shape[0] != rows for _, shape, _ in key):

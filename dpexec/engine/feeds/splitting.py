@@ -28,7 +28,7 @@ __all__ = ["Feeds", "SplitTensor", "even_rows", "single_feed", "split_feed"]
 
 
 class SplitTensor(LoDTensor):
-    """A batch whose rows are on the devices of a ParallelDo already.
+    """A batch whose rows lie on the devices of a ParallelDo already.
 
     Args:
         array: the whole batch.
@@ -44,15 +44,14 @@ class SplitTensor(LoDTensor):
 
 @dataclass(frozen=True)
 class Feeds:
-    """What every device is fed.
+    """The feeds of all devices.
 
     Args:
-        values: arrays by name, one dict per device; for an idle one those of persistable
-            variables, if any.
+        values: arrays by name, one dict per device; an idle device has only persistable variables.
         samples: number of samples per device; 0 for an idle one.
-        persistable: names that also set a persistable variable.
-        rows: how many rows each ParallelDo gets, by the number of its block.
-        split: what came split for a ParallelDo.
+        persistable: names of fed persistable variables.
+        rows: number of rows of each ParallelDo, by the number of its block.
+        split: batches that came split for a ParallelDo.
     """
 
     values: list[dict[str, np.ndarray[Any, Any]]]
@@ -76,7 +75,7 @@ class Feeds:
 
     @functools.cached_property
     def form(self) -> Any:
-        """What remains of :attr:`shapes` without :attr:`extents`, as a key."""
+        """:attr:`shapes` without the sizes of :attr:`extents`, as a key."""
         axes = self.extents.axes
         found = []
         for shapes in self.shapes:
@@ -89,7 +88,7 @@ class Feeds:
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """What is fed, to any device."""
+        """Names of everything that is fed to a device."""
         return frozenset[str]().union(*self.values)
 
     @functools.cached_property
@@ -98,7 +97,7 @@ class Feeds:
         return tuple([device for device, count in enumerate(self.samples) if not count])
 
     def private(self, shared: bool) -> list[dict[str, np.ndarray[Any, Any]]]:
-        """The values with copies of those that set a variable, which a run may overwrite.
+        """The values, with copies of those that set a variable, as a run may overwrite them.
 
         Args:
             shared: whether devices share variables: then they get one copy, of the first value.
@@ -127,7 +126,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
         TypeError: not a dict.
         AssertionError: a list for several devices.
         ValueError: an unknown name, or a checked variable got another shape or type.
-        EnforceNotMet: likewise, for an unchecked one.
+        EnforceNotMet: an unchecked variable got another number of dimensions or type.
     """
     if isinstance(feed, (list, tuple)):
         if len(feed) != 1:
@@ -153,16 +152,16 @@ def split_feed(
 
     A dict is split along the first axis as evenly as possible; with fewer samples than devices
     the last devices stay idle. A Dask array or dataframe with as many blocks of rows as there are
-    devices says how all are split: a block for each device. A list gives each device its own dict;
-    all devices count alike if its variables disagree about the number of samples.
+    devices is split at its blocks, and so are all other arrays. A list gives each device its own
+    dict; if its variables disagree about the number of samples, all devices get the same weight.
 
     Args:
         block: the global block.
         feed: dict or list of dicts.
-        devices: how many.
+        devices: number of devices.
         partial: whether some devices may get nothing at all (prediction): a list may be shorter
             than the devices, persistable variables may have a row for each that has samples.
-        contact: how the cluster is talked to on whose workers Dask collections are computed and
+        contact: the connection to the cluster on whose workers Dask collections are computed and
             stay; None brings them here.
 
     Raises:
@@ -205,7 +204,7 @@ def _check(block: Block, shards: Sequence[Mapping[str, Any]], where: str = "") -
 
 
 def _checked_samples(block: Block, batch: Mapping[str, Any]) -> int:
-    """How many samples a batch has. Some variables may have none, beside others that have.
+    """The number of samples of a batch. Some of its variables may have none.
 
     Raises:
         EnforceNotMet: nothing that is fed has a sample.
@@ -219,7 +218,7 @@ def _checked_samples(block: Block, batch: Mapping[str, Any]) -> int:
 
 
 def _samples_of_each(block: Block, batches: Sequence[Mapping[str, Any]]) -> list[int]:
-    """How many samples the devices have whose batches the user divided."""
+    """The number of samples of each device, if the user divided the batch."""
     if not any(batches):
         return [1] * len(batches)
     if all(_agree(block, batch) for batch in batches):
@@ -228,14 +227,14 @@ def _samples_of_each(block: Block, batches: Sequence[Mapping[str, Any]]) -> list
 
 
 def _batch(values: Mapping[str, Any], kept: Collection[str]) -> Mapping[str, Any]:
-    """What is fed without persistable variables, and without the offsets of these."""
+    """The feed without persistable variables and their offsets."""
     if not kept:
         return values
     return {n: a for n, a in values.items() if n.removesuffix(LOD_SUFFIX) not in kept}
 
 
 def _held(block: Block, feed: Any, contact: Contact | None) -> tuple[Any, Blocks]:
-    """A feed with its Dask collections on a cluster, if there is one, and the rows of blocks."""
+    """A feed with its Dask collections held on the cluster, and the rows of their blocks."""
     if contact is None or not isinstance(feed, Mapping):
         return feed, {}
     names = _of_batch(block, feed)
@@ -243,7 +242,7 @@ def _held(block: Block, feed: Any, contact: Contact | None) -> tuple[Any, Blocks
 
 
 def _of_batch(block: Block, feed: Mapping[str, Any]) -> list[str]:
-    """Names of what is split over devices."""
+    """Names of the variables that are split over devices."""
     return [name for name in feed if name in block.vars and not block.vars[name].persistable]
 
 
@@ -252,18 +251,18 @@ def _persistable(block: Block, values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def even_rows(rows: int, devices: int) -> list[int]:
-    """How many rows each device gets: as even as possible, the first ones get one more.
+    """Rows of each device, as even as possible: the first devices get one more.
 
     Args:
-        rows: of the batch.
-        devices: how many share them.
+        rows: number of rows of the batch.
+        devices: number of devices.
     """
     share, more = divmod(rows, devices)
     return [share + 1] * more + [share] * (devices - more)
 
 
 def _length(values: Mapping[str, Any], name: str) -> int:
-    """How many samples an array has: sequences, if it holds some, else rows."""
+    """The number of samples of an array: its sequences, or else its rows."""
     lod, array = values.get(name + LOD_SUFFIX), values[name]
     return lod.sequences if lod is not None else len(array) if array.ndim else 0
 
@@ -282,7 +281,7 @@ def _samples(block: Block, values: Mapping[str, Any]) -> int:
 
 
 def _lengths(block: Block, values: Mapping[str, Any]) -> dict[str, int]:
-    """How many samples the fed variables have that have a batch dimension."""
+    """Numbers of samples of the fed variables with a batch dimension."""
     found = {}
     for name, array in values.items():
         if not isinstance(array, Lod) and array.ndim and block.vars[name].shape[:1] == (-1,):
@@ -291,7 +290,7 @@ def _lengths(block: Block, values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _agree(block: Block, values: Mapping[str, Any]) -> bool:
-    """Whether it is known how many samples there are: nodes and edges of a graph are none."""
+    """Whether variables agree on the number of samples; nodes and edges of a graph do not."""
     return len(set(_lengths(block, values).values())) <= 1
 
 
@@ -303,7 +302,7 @@ def _split(
     partial: bool,
     rows: Sequence[int] | None = None,
 ) -> tuple[list[dict[str, np.ndarray[Any, Any]]], list[int]]:
-    """The parts of the devices, and how many samples each has."""
+    """The parts of the devices, and their numbers of samples."""
     shards: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(devices)]
     batch = _batch(values, kept)
     samples = _checked_samples(block, batch)
@@ -352,9 +351,9 @@ def _part(values: Mapping[str, Any], name: str, first: int, count: int) -> dict[
 def _rows(
     name: str, values: Mapping[str, Any], devices: int, each: set[int]
 ) -> Sequence[dict[str, Any]]:
-    """A persistable variable: one row for all devices, or rows for each of as many as may be.
+    """The parts of a persistable variable: its one row for all devices, or some rows for each.
 
-    Of sequences each device gets some, as of rows.
+    Sequences are divided like rows.
     """
     array, rows = values[name], _length(values, name)
     if rows == 1:
@@ -392,7 +391,7 @@ def _listed(
 
 
 def _for_loaders(devices: int) -> str:
-    """What to do if a DataLoader made a list with a dict for each of its own places."""
+    """The hint for a list that a DataLoader made for its own places."""
     return (
         f". A DataLoader gives a dict for each of its places: give it as many as the program has, "
         f"places=fluid.cpu_places({devices})"

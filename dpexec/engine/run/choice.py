@@ -1,4 +1,4 @@
-"""Which parts make the steps of an engine, and which parts cannot be combined."""
+"""Chooses the parts that run the steps of an engine, and refuses parts that do not combine."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CANNOT = {
     ("code", "streams"): "machine code is for processors",
     ("code", "dask's scheduler"): "a step of code is one call, and dask's scheduler sees all tasks",
 }
-"""Pairs of parts that no runner has both of, and why; the words of a pair are in order."""
+"""Pairs of parts that cannot be combined, and why; the words of a pair are sorted."""
 
 
 def why_not(*parts: str) -> str:
     """Why some parts cannot be combined; empty if they can.
 
     Args:
-        parts: words of :data:`CANNOT`; other words go with everything.
+        parts: words of :data:`CANNOT`; other words can be combined with all.
     """
     pairs = ((one, other) for one, other in combinations(sorted(parts), 2))
     return next((CANNOT[pair] for pair in pairs if pair in CANNOT), "")
@@ -66,16 +66,16 @@ def make_runner(
     trainers: BuildStrategy | None,
     cluster: bool,
 ) -> StepRunner:
-    """What makes the steps of an engine in this process.
+    """The runner of an engine's steps in this process.
 
     Args:
         replicas: the persistable variables.
         label: the program whose runs are counted.
-        program: what is run: ``label``, or a copy of it.
-        execution: how; None runs all tasks on the calling thread, one after another.
+        program: the program that runs: ``label``, or a copy of it.
+        execution: the strategy; None runs all tasks on the calling thread, one after another.
         num_threads: size of the thread pool; 0: the calling thread does everything.
-        trainers: says who trains together; None: this process alone.
-        cluster: whether the steps are made elsewhere.
+        trainers: the strategy that names the trainers; None: this process alone.
+        cluster: whether the steps run on a cluster.
 
     Raises:
         EnforceNotMet: parts cannot be combined, or number, endpoints and id of the trainers do

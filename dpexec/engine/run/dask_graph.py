@@ -22,8 +22,8 @@ def to_dask(
 
     Args:
         plan: the plan.
-        run_task: called with the number of a task and the results of those it waits for.
-        fetch: called with the results of the tasks that nobody else waits for.
+        run_task: called with the number of a task and the results of the tasks that it waits for.
+        fetch: called with the results of the tasks that no other task waits for.
     """
     graph: dict[Any, DaskTask] = {}
     waited_for: set[int] = set()

@@ -45,13 +45,13 @@ __all__ = [
 
 
 def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
-    """Names in a fetch list, and the optimizer operators, also as results of ``minimize``.
+    """The names and the optimizer operators in a fetch list; it may hold results of ``minimize``.
 
     Items may be lists, as ``fluid.gradients`` returns them.
 
     Raises:
         AssertionError: neither list nor tuple, nor one Variable or name, nor None.
-        TypeError: an operator that is none of an optimizer, or another item.
+        TypeError: an operator that is not an optimizer's, or an item of another type.
     """
     if not isinstance(fetch_list, (list, tuple)):
         return fetch_names(fetch_list), []
@@ -140,10 +140,10 @@ def collect(
 
 
 def fetched_of(plan: Plan, envs: Sequence[Env], merged: bool) -> list[Any]:
-    """Copies of what a plan is to fetch, see :func:`collect`.
+    """Copies of a plan's fetches, see :func:`collect`.
 
     Args:
-        plan: what ran.
+        plan: the plan that ran.
         envs: the values, per device.
         merged: see :func:`collect`.
     """
@@ -153,7 +153,7 @@ def fetched_of(plan: Plan, envs: Sequence[Env], merged: bool) -> list[Any]:
 
 
 def _concatenated(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Any:
-    """Arrays of the host one after another."""
+    """Concatenate arrays of the host."""
     try:
         return np.concatenate(values).view(array)
     except ValueError:
@@ -168,7 +168,7 @@ def _collected(name: str, values: Sequence[Any], merged: bool) -> Any:
 
 
 def _merged(name: str, values: Sequence[Any]) -> Any:
-    """What :func:`merge` gives; shapes that depend on values can fail to fit only here."""
+    """The result of :func:`merge`, or an error: shapes that depend on values are checked here."""
     try:
         return merge(values)
     except ValueError:
@@ -198,7 +198,7 @@ def _merged_entry(entries: Sequence[Entry | None]) -> Entry | None:
 
 
 class array(np.ndarray[Any, Any]):
-    """A fetched array: Python takes it for a number if it has one element.
+    """A fetched array; with one element it can be used as a number.
 
     Fluid programs write ``float(loss)`` and ``"%f" % row`` of arrays of shape ``(1,)``, which
     NumPy refuses since 2.4. The name is what ``repr`` shows.
@@ -230,15 +230,15 @@ def _on_host(value: Any) -> Any:
 
 
 def host_copy(value: Any) -> Any:
-    """A copy of a value on the host; what never changes is none."""
+    """A copy of a value on the host; values that never change are not copied."""
     return with_arrays(value, lambda array: np.array(_on_host(array)))
 
 
 class Later:
-    """A fetch that devices are yet to compute.
+    """A fetch that devices have not computed yet.
 
     Args:
-        get: waits for it.
+        get: waits for the value and returns it.
     """
 
     def __init__(self, get: Callable[[], Any]) -> None:
@@ -262,7 +262,7 @@ def in_sequences(array: Any, lod: Any) -> Any:
 
 
 class FetchedOffsets:
-    """Which offsets are fetched with variables that hold sequences.
+    """Knows which offsets to fetch with variables that hold sequences.
 
     Args:
         sequences: a program in which offsets are variables.
@@ -277,7 +277,7 @@ class FetchedOffsets:
         return bool(self._offsets)
 
     def of(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> dict[str, str]:
-        """The offsets of what will be fetched, by its name, but for those that nobody feeds.
+        """The offsets of the fetches by name, except offsets that are not fed.
 
         Args:
             batches: what will be run.
@@ -291,7 +291,7 @@ class FetchedOffsets:
         }
 
     def refuse(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> None:
-        """Refuse to make arrays of variables that hold sequences.
+        """Refuse to return variables that hold sequences as arrays.
 
         Args:
             batches: what will be run.
@@ -309,10 +309,10 @@ def _fed(batches: Sequence[Feeds], name: str) -> bool:
 
 
 def as_arrays(results: list[Any]) -> list[Any]:
-    """The same results when all of them are there.
+    """Wait for all results and return them as arrays.
 
     Raises:
-        RuntimeError: one holds sequences, whose offsets an array cannot have.
+        RuntimeError: a result holds sequences, whose offsets an array cannot hold.
     """
     found = []
     for item in results:
@@ -340,7 +340,7 @@ def _tensors(value: TensorArray, alone: Callable[[Any], Any]) -> list[Any]:
 
 
 def as_tensors(results: list[Any]) -> list[Any]:
-    """The same results as ``LoDTensor``, which wait for what is not there when they are read."""
+    """The results as ``LoDTensor``; reading one waits until its value is computed."""
     return [as_tensors(item) if isinstance(item, list) else _tensor(item) for item in results]
 
 

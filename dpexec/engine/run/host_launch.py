@@ -25,7 +25,7 @@ class HostLaunch:
         return contextlib.nullcontext()
 
     def feed(self, plan: Plan, device: int, values: dict[str, Any]) -> dict[str, Any]:
-        """What a device is fed, as it is."""
+        """The feed of a device, unchanged."""
         return values
 
     def run(
@@ -44,5 +44,5 @@ class HostLaunch:
     def fetch(
         self, plan: Plan, envs: Sequence[Env], merged: bool, recording: Recording | None
     ) -> list[Any]:
-        """Copies of what is fetched, see :meth:`Launch.fetch`."""
+        """Copies of the fetches, see :meth:`Launch.fetch`."""
         return fetched_of(plan, envs, merged)

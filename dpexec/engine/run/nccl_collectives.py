@@ -1,4 +1,4 @@
-"""Values of replicas on GPUs of this process meet by NCCL."""
+"""Collectives among GPUs of this process by NCCL."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["NcclCollectives"]
 
 
 class NcclCollectives:
-    """Lets NCCL do what it can of the collectives of a plan: an agreement of one process."""
+    """Lets NCCL run the collectives of a plan that it can: an agreement of one process."""
 
     def __init__(self) -> None:
         self._made: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
 
     def begin(self) -> None:
-        """Nobody needs to be asked before a run."""
+        """No other process needs to be asked before a run."""
 
     def ready(self, binding: Binding, feeds: Feeds) -> Binding:
         """The same binding, with NCCL between the GPUs."""

@@ -46,7 +46,7 @@ class PlanGraph:
 
     @functools.cached_property
     def prepared(self) -> PreparedGraph:
-        """Its order and dependencies, computed once."""
+        """The order and dependencies of its tasks, computed once."""
         return PreparedGraph(self.tasks, FETCH_KEY)
 
 
@@ -54,15 +54,15 @@ class DaskOrder:
     """The dask graph of the plan, on threads of this process; one step at a time.
 
     ``dask.diagnostics`` (ProgressBar, Profiler) and other dask callbacks work around it: then
-    dask's own scheduler runs the graph. When a task fails, those that run are waited for and those
-    in the queue never start.
+    dask's own scheduler runs the graph. When a task fails, those that run are waited for and queued
+    tasks never start.
 
     Args:
         num_threads: how many; 0 runs everything on the calling thread.
-        prepare: keep what dask computes at every run; else dask's own scheduler always runs.
+        prepare: keep what dask computes in every run; otherwise dask's own scheduler always runs.
 
     Attributes:
-        prepares: whether that is kept.
+        prepares: as given by ``prepare``.
     """
 
     def __init__(self, num_threads: int, prepare: bool) -> None:
@@ -74,12 +74,12 @@ class DaskOrder:
 
     @functools.cached_property
     def threads(self) -> Threads:
-        """Those that help the calling thread."""
+        """The threads that help the calling thread."""
         return Threads(self._num_threads - 1)
 
     @property
     def caller_works(self) -> bool:
-        """Whether the calling thread, which interrupts reach, runs tasks among other threads."""
+        """Whether the calling thread runs tasks beside others; interrupts reach it alone."""
         return self.prepares and not Callback.active
 
     @property

@@ -1,7 +1,8 @@
 """The four parts of a step: store, order, launch and exchange.
 
-They say where variables lie, who runs which task next, how kernels start, and how values of
-replicas meet. Each is chosen for itself (:mod:`dpexec.engine.run.choice`).
+They determine where variables lie, which thread runs which task next, how kernels start, and how
+values are exchanged with other processes. Each is chosen independently
+(:mod:`dpexec.engine.run.choice`).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ class Launch(Protocol):
     """How the kernels of a task start."""
 
     def step(self, recording: Recording | None) -> AbstractContextManager[None]:
-        """Around a step; if it fails, nothing runs any more when this is left.
+        """Context of a step. If the step fails, no kernel runs any more when the context ends.
 
         Args:
-            recording: gets to know when kernels ran; None: nobody wants to know.
+            recording: notes when kernels ran; None: nothing is recorded.
         """
 
     def feed(self, plan: Plan, device: int, values: dict[str, Any]) -> dict[str, Any]:
-        """What a device is fed, where it can use it."""
+        """Move the feed of a device to where it can use it."""
 
     def run(
         self, binding: Binding, number: int, envs: Sequence[Env], recording: Recording | None
@@ -40,8 +41,8 @@ class Launch(Protocol):
         """Run a task, or enqueue it.
 
         Args:
-            binding: what it is a part of.
-            number: of the task.
+            binding: the binding that the task belongs to.
+            number: number of the task.
             envs: the values, per device.
             recording: see :meth:`step`.
 
@@ -62,17 +63,17 @@ class Store(Protocol):
     """Where variables lie between steps."""
 
     def begin(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], launch: Launch) -> list[Env]:
-        """The values with which a step begins, per device.
+        """The values at the beginning of a step, per device.
 
         Args:
-            plan: what runs.
-            feeds: what the devices are fed.
-            shards: their parts of the run.
-            launch: brings feeds to them.
+            plan: the plan that runs.
+            feeds: the feeds of the devices.
+            shards: their shares of the batch.
+            launch: moves feeds to the devices.
         """
 
     def overwrite(self, plan: Plan, envs: Sequence[Env]) -> None:
-        """Let updates overwrite variables; called once in a step, in front of the first of them.
+        """Let updates overwrite variables; called once in a step, before the first update.
 
         Args:
             plan: what runs.
@@ -80,24 +81,24 @@ class Store(Protocol):
         """
 
     def commit(self, plan: Plan, feeds: Feeds, envs: Sequence[Env], launch: Launch) -> None:
-        """Store what a step made.
+        """Store the results of a step.
 
         Args:
-            plan: what ran.
-            feeds: what the devices were fed.
+            plan: the plan that ran.
+            feeds: the feeds of the devices.
             envs: the values, per device.
-            launch: copies them.
+            launch: copies values.
         """
 
 
 class Agreement(Protocol):
-    """What is settled before steps if the tasks of a plan alone do not let replicas meet."""
+    """What several processes, or GPUs, settle before a step."""
 
     def begin(self) -> None:
         """Called before the batches of a run are bound."""
 
     def ready(self, binding: Binding, feeds: Feeds) -> Binding:
-        """Called with what was bound for each batch; gives what runs."""
+        """Called with the binding of each batch; returns the binding to run."""
 
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:
         """Samples of the batch before those of this process, and of all processes.
@@ -108,23 +109,24 @@ class Agreement(Protocol):
 
 
 class Exchange(Protocol):
-    """How values meet those of replicas in other processes, and who waits for whom."""
+    """How values are combined with those of other processes, and when processes wait."""
 
     def step(self) -> AbstractContextManager[None]:
-        """Around a step."""
+        """Context of a step."""
 
     @property
     def sums(self) -> PlanSums | None:
-        """What adds up values with other processes in the step that runs; None: nothing does."""
+        """The sums with other processes in the current step; None if there are none."""
 
     def barrier(self) -> None:
-        """Nothing is overwritten before all have done what can fail; called once in a step."""
+        """Wait until all processes have done what can fail; called once, before updates."""
 
     def mirror(self, made: Callable[[int, str], Any]) -> None:
-        """Give others what they keep for this process; called in front of the commit.
+        """Give others the state that they keep for this process; called before the commit.
 
         Args:
-            made: gives what the step made of a variable of a device; None: it left it as it was.
+            made: returns the new value of a variable of a device; None if the step left it as it
+                was.
         """
 
 
@@ -132,7 +134,7 @@ class CodeExchange(Exchange, Protocol):
     """Other processes for which whole steps of code can wait."""
 
     def extent(self, samples: Sequence[int]) -> Hashable:
-        """What numbers of a step depend on but for its shapes and its run.
+        """Position of this process in the batch of all, on which random numbers and weights depend.
 
         Args:
             samples: per device of this process.
@@ -143,8 +145,8 @@ class Tasks(Protocol):
     """The tasks of a step that runs, as an order gets them.
 
     Attributes:
-        plan: what they are of.
-        gate: where interrupts wait for updates to end.
+    plan: their plan.
+        gate: defers interrupts until updates end.
     """
 
     plan: Plan
@@ -154,7 +156,7 @@ class Tasks(Protocol):
         """Run a task."""
 
     def begin_updates(self) -> None:
-        """Wait until variables may change; the first task that changes one does so itself."""
+        """Wait until variables may change; the first task that changes one calls it."""
 
     def fetch(self) -> list[Any]:
         """The fetches; all tasks have run."""
@@ -164,11 +166,11 @@ class Order(Protocol):
     """Who runs which task next."""
 
     def run(self, tasks: Tasks) -> list[Any]:
-        """Run all tasks, each after those that it waits for; gives the fetches.
+        """Run all tasks, each after those that it depends on; returns the fetches.
 
         Args:
             tasks: of the step.
 
         Raises:
-            BaseException: what a task raised; none runs any more.
+            BaseException: the error of a task; no task runs any more.
         """

@@ -43,7 +43,7 @@ class ScopeStore:
         self.devices = range(len(replicas.places))
 
     def begin(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], launch: Launch) -> list[Env]:
-        """The values with which a step begins, see :meth:`Store.begin`."""
+        """The values at the beginning of a step, see :meth:`Store.begin`."""
         replicas = self.replicas
         envs = []
         fed = feeds.private(replicas.shared)
@@ -54,10 +54,10 @@ class ScopeStore:
         return envs
 
     def overwrite(self, plan: Plan, envs: Sequence[Env]) -> None:
-        """Updates may overwrite variables at once: nobody else needs what they hold."""
+        """Updates may overwrite variables at once: nothing else needs the old values."""
 
     def commit(self, plan: Plan, feeds: Feeds, envs: Sequence[Env], launch: Launch) -> None:
-        """Store what a step made, and count it; two variables never share memory."""
+        """Store the results of a step, and count it; two variables never share memory."""
         replicas = self.replicas
         reads = enumerate(plan.reads) if plan.commits else ()
         held = {id(_memory(envs[d].get(name))) for d, names in reads for name in names}
@@ -77,7 +77,7 @@ class ScopeStore:
         self.runs.number += 1
 
     def _commit_fed(self, plan: Plan, feeds: Feeds, envs: Sequence[Env], launch: Launch) -> None:
-        """Store what was fed for variables that nothing has written since."""
+        """Store the feeds of persistable variables that the step did not write."""
         shared = self.replicas.shared
         done = {name if shared else (device, name) for device, name in plan.commits}
         for device, env in enumerate(envs[:1] if shared else envs):
@@ -91,5 +91,5 @@ class ScopeStore:
 
 
 def _memory(value: Any) -> Any:
-    """The array that the numbers of a value are in."""
+    """The array that holds the numbers of a value."""
     return value.value if isinstance(value, SelectedRows) else value

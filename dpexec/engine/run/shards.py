@@ -1,4 +1,4 @@
-"""Every device's part of a run."""
+"""Every device's share of a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Shards"]
 
 
 class Shards:
-    """Tells every device of a graph its part of a run.
+    """Computes every device's share of a run.
 
     Args:
         graph: the graph.
         scope: of the user; it counts the runs.
         label: the program whose runs are counted.
-        strategy: says whether gradients are weighted by their device's share of the batch; None:
-            they are.
-        agreement: tells what other processes have of a batch; None: there are none.
+        strategy: determines whether gradients are weighted by the device's share of the batch;
+            None: yes.
+        agreement: knows the shares of other processes; None: there are none.
         with_rings: whether operators meet other trainers in rings of the scope.
     """
 
@@ -47,8 +47,8 @@ class Shards:
         """The parts of a run.
 
         Args:
-            feeds: what the devices are fed.
-            ahead: how many runs come before it that have not ended.
+            feeds: the feeds of the devices.
+            ahead: number of earlier runs that have not ended.
         """
         replicas, agreement = len(self._graph.replicas), self._agreement
         own = feeds.samples[:replicas]

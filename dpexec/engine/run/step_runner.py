@@ -1,4 +1,4 @@
-"""The steps of a program on the devices of this process, whatever these are."""
+"""Runs the steps of a program on the devices of this process."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["StepRunner"]
 
 
 class StepRunner:
-    """Makes steps: feed, tasks, barrier, update, fetch, commit.
+    """Runs steps: feed, tasks, barrier, update, fetch, commit.
 
     What differs from one way of running to another is in its parts
     (:func:`dpexec.engine.run.choice.make_runner` chooses them).
 
     Args:
         store: where variables lie.
-        order: who runs which task next.
+        order: which thread runs which task next.
         launch: how kernels start.
-        exchange: how values meet those of other processes; None: all replicas are in this one.
+        exchange: how values are combined with other processes; None: all replicas are here.
         agreement: what is settled before steps; None: nothing.
-        code: runs steps that are code throughout; None: tasks always run one by one.
+        code: runs steps that are machine code as a whole; None: tasks run one by one.
 
     Attributes:
         envs: the values of the latest step, per device; none after they were dropped.
-        binding: what ran in the latest step.
+        binding: the binding of the latest step.
         store, order, launch, exchange, agreement, code: as given.
     """
 
@@ -67,11 +67,11 @@ class StepRunner:
         """Run a step.
 
         Args:
-            binding: what runs.
-            feeds: what the devices are fed.
-            shards: gives every device's part of the run.
+            binding: the binding to run.
+            feeds: the feeds of the devices.
+            shards: computes every device's share of the run.
             merged: how to return fetches, see :func:`collect`.
-            recorders: are to keep when tasks and operators ran.
+            recorders: they record when tasks and operators ran.
 
         Returns:
             The fetches.
@@ -140,9 +140,9 @@ class StepRunner:
 
     @property
     def joined_bytes(self) -> int | None:
-        """How many bytes of sparse values the latest step added up; None: nobody knows.
+        """Bytes of sparse values that the latest step added up; None if unknown.
 
-        Nobody does of several processes: which part of a sum is of this one?
+        With several processes it is unknown which part of a sum belongs to this one.
         """
         if self.binding is None or self.exchange is not None:
             return None
@@ -155,11 +155,11 @@ class _Tasks:
     """The tasks of a step that runs: see :class:`dpexec.engine.run.parts.Tasks`.
 
     Args:
-        runner: whose step it is.
-        binding: what runs.
+        runner: the runner of the step.
+        binding: the binding that runs.
         envs: the values, per device.
         merged: how to return fetches.
-        recording: notes when tasks run; None: nobody wants to know.
+        recording: notes when tasks run; None: nothing is recorded.
     """
 
     def __init__(
@@ -180,14 +180,14 @@ class _Tasks:
             env.go_on = self.gate.begin_task
 
     def run(self, number: int) -> None:
-        """Run a task; in front of the first one that overwrites variables comes the barrier."""
+        """Run a task; before the first one that overwrites variables comes the barrier."""
         self.gate.begin_task()
         if number in self.plan.updates:
             self.begin_updates()
         self._runner.launch.run(self._binding, number, self._envs, self._recording)
 
     def begin_updates(self) -> None:
-        """From now on variables may change: wait until nobody can fail any more.
+        """Wait until no process can fail any more; from then on variables may change.
 
         Raises:
             RuntimeError: the run was interrupted before.

@@ -35,10 +35,10 @@ __all__ = ["StreamLaunch"]
 class StreamLaunch:
     """Enqueues tasks on the streams of GPUs; tasks of the host run at once.
 
-    CuPy's memory pool gives freed memory to the next one who allocates on the same stream, without
-    a look at other streams. So arrays that two streams use are held until the streams have waited
-    for each other at the end of the step. Feeds are held until the end of the next step: the
-    stream that takes them need not wait for the present one.
+    CuPy's memory pool reuses freed memory for the next allocation on the same stream, whatever
+    other streams do. So arrays that two streams use are held until the streams have waited for each
+    other at the end of the step. Feeds are held until the end of the next step: the stream that
+    takes them need not wait for the present one.
 
     Args:
         places: of the devices.
@@ -62,7 +62,7 @@ class StreamLaunch:
     def __del__(self) -> None:
         end = getattr(self, "_end", None)
         if end is not None and not sys.is_finalizing():
-            self._streams.wait("feed", end)  # who gets the memory of the feeds comes behind that
+            self._streams.wait("feed", end)  # whoever reuses the memory of the feeds comes later
 
     @contextlib.contextmanager
     def step(self, recording: Recording | None) -> Iterator[None]:
@@ -83,7 +83,7 @@ class StreamLaunch:
         self._release()
 
     def _release(self) -> None:
-        """Let go what streams shared in this step, which have waited for each other."""
+        """Release the arrays that streams shared in this step, which has ended on all of them."""
         self._shared.clear()
         if self._end_before is not None:
             self._streams.wait("feed", self._end_before)
@@ -97,7 +97,7 @@ class StreamLaunch:
     # ---- feeds
 
     def feed(self, plan: Plan, device: int, values: dict[str, Any]) -> dict[str, Any]:
-        """What a device is fed, on its way there."""
+        """Start the copy of a device's feed."""
         place = plan.graph.places[device]
         if not isinstance(place, CUDAPlace) or not values:
             return values

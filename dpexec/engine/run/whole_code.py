@@ -37,14 +37,14 @@ class WholeCode:
 
     Args:
         store: the variables.
-        fetch: gives what is fetched, see :func:`fetched_of`.
-        threads: those that help the calling one; None: there are none.
-        most: how many may work at once.
-        exchange: how values meet that a plan alone cannot bring together; None: there are none.
+        fetch: returns the fetches, see :func:`fetched_of`.
+        threads: the helping threads; None: there are none.
+        most: largest number of threads that work at once.
+        exchange: combines values with other processes; None: there are none.
 
     Attributes:
-        made: the code of bindings; None: some of it is not code.
-        joined: sums of the latest step whose size only a run tells.
+        made: the code of each binding; None if a part of it is not code.
+        joined: sums of the latest step whose size is known only after a run.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class WholeCode:
         """Run a step, see :meth:`StepRunner.step`.
 
         Returns:
-            What is fetched, per device, and as it is returned. None if it is no code, or the code
-            refused its values: the tasks, run one by one, will say why.
+            The fetches, per device and as they are returned. None if the step is not code, or the
+            code refused its values: the tasks, run one by one, will raise the error.
         """
         exchange = self._exchange
         sums = None if exchange is None else exchange.sums
@@ -94,7 +94,7 @@ class WholeCode:
         if code.needs_numbers:
             code.number(shards())
         try:
-            with Uninterrupted() as interrupts:  # code ends by itself, and the step is whole
+            with Uninterrupted() as interrupts:  # code ends by itself, so the step is complete
                 peers = None if sums is None else sums.sums.peers(code, interrupts)
                 if not team.run(code.schedule, peers):
                     code.note(None)
@@ -115,7 +115,7 @@ class WholeCode:
         return envs, results
 
     def _code(self, binding: Binding, feeds: Feeds, sums: PlanSums | None) -> CodeStep | None:
-        """The code of a whole step, made when shapes come again; None: its tasks run singly."""
+        """The code of a whole step, made when shapes repeat; None: its tasks run one by one."""
         again = binding.runs > 1 or binding.rows  # sizes that are left open rarely come twice
         watched = self._threads is not None and Callback.active  # by who wants to see dask's tasks
         if not again or feeds.persistable or not binding.native or watched:
@@ -136,7 +136,7 @@ class WholeCode:
         return code
 
     def _team(self, plan: Plan) -> ThreadTeam:
-        """As many threads as find something to do."""
+        """A team with as many threads as there is work for."""
         size = min(self._most, plan.width)
         if size not in self._teams:
             from dpexec.engine.threads.thread_team import ThreadTeam
@@ -148,7 +148,7 @@ class WholeCode:
 def _make_room(
     binding: Binding, code: CodeStep, team: ThreadTeam, recorders: tuple[Keeper, ...]
 ) -> CodeNotes | None:
-    """Let runs of code note something for other recorders, or where there is room."""
+    """Make room for the notes of the next steps, or give them to other recorders."""
     code.note(None)
     if not recorders:
         return None
@@ -162,10 +162,10 @@ class ScopeVariables:
     """Variables of a step of code that lie in scopes, see :class:`CodeVariables`.
 
     Args:
-        replicas: where they lie.
+        replicas: the variables, per device.
         runs: the count of the program's runs.
         plan: what runs.
-        stored: what it takes from there.
+        stored: the variables that the code reads.
     """
 
     follows = False
@@ -180,7 +180,7 @@ class ScopeVariables:
         self._written: dict[str, LoDTensor] = {}
 
     def bring(self, words: memoryview) -> list[Any] | None:
-        """Say where they lie, see :meth:`CodeVariables.bring`."""
+        """Tell the code where they lie, see :meth:`CodeVariables.bring`."""
         known = self._moves == tensors.moves and not self._gone
         return [ref() for ref in self._refs] if known else self._find(words)
 
@@ -209,7 +209,7 @@ class ScopeVariables:
         """Updates overwrite the variables themselves."""
 
     def commit(self, made: Callable[[int, str], Any]) -> None:
-        """Store what a run made, and count it."""
+        """Store the results of a run, and count it."""
         replicas = self._replicas
         for device, name in self._plan.commits:
             value = made(device, name)

@@ -1,9 +1,8 @@
 """Steps of a plan whose sums go over the replicas of several processes.
 
-Every trainer has a graph of its own replicas and runs its tasks as in any local run; only where
-values of all replicas are added up, those of the other trainers come in, in the order of trainers
-and replicas: ``((g0 + g1) + g2) + ...``. So losses and parameters have the bits that one process
-with all the replicas would give them.
+Every trainer has a graph of its own replicas and runs its tasks as in any local run. Only sums over
+all replicas include the values of other trainers, in the order of trainers and replicas: ``((g0 +
+g1) + g2) + ...``. So losses and parameters have the same bits as in one process with all replicas.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ __all__ = ["TrainerExchange"]
 
 @dataclass
 class _Step:
-    """What is agreed on for the step that runs.
+    """What the trainers agreed on for the current step.
 
     Args:
-        first: samples of the batch at the trainers before this one.
-        total: samples of all trainers.
-        sums: what adds up the values of all trainers.
+        first: number of samples of the trainers before this one.
+        total: number of samples of all trainers.
+        sums: adds up the values of all trainers.
     """
 
     first: int
@@ -49,13 +48,13 @@ class _Step:
 
 @dataclass
 class _Told:
-    """What trainers tell each other of a binding.
+    """What trainers tell each other about a binding.
 
     Args:
-        buckets: what it adds up, by number of the task.
+        buckets: the gradients that it adds up, by number of the task.
         digest: equal if trainers add up the same.
-        rows: how many rows sparse sums have from here at most, by name in order.
-        sums: what added it up in its latest step.
+        rows: largest number of rows of sparse values from here, by name in order.
+        sums: the sums of its latest step.
     """
 
     buckets: dict[int, Bucket]
@@ -65,7 +64,7 @@ class _Told:
 
     @classmethod
     def of(cls, binding: Binding) -> _Told:
-        """What is told of a binding."""
+        """What this trainer tells about a binding."""
         tasks = [task for task in binding.plan.tasks if task.nodes[0].does.combines]
         buckets, rows = buckets_of(binding, tasks), sparse_rows(binding)
         text = repr(([bucket.sums for bucket in buckets.values()], [*rows]))
@@ -81,7 +80,7 @@ class TrainerExchange:
         replicas: the persistable variables.
         label: the program whose runs are counted.
         program: what is run: ``label``, or a copy of it.
-        limit: seconds that another trainer may be silent.
+        limit: seconds after which a silent trainer counts as lost.
 
     Attributes:
         party: as given.
@@ -106,10 +105,10 @@ class TrainerExchange:
     # ---- before steps
 
     def begin(self) -> None:
-        """Meet the others, and begin with the values of trainer 0.
+        """Meet the other trainers, and start with the values of trainer 0.
 
         Raises:
-            GangError: somebody did not come.
+            GangError: a trainer did not come.
         """
         self._agreed.clear()
         with self.party.together():
@@ -143,7 +142,7 @@ class TrainerExchange:
             return self._reaching(binding, self._agree(binding, feeds))
 
     def _agree(self, binding: Binding, feeds: Feeds) -> PlanSums:
-        """Make sure that all trainers make the same step; returns what adds up its values."""
+        """Make sure that all trainers run the same step; returns its sums."""
         me = self.party.name(self.party.rank)
         if not all(feeds.samples):
             raise EnforceNotMet(
@@ -175,7 +174,7 @@ class TrainerExchange:
         return self._told[home]
 
     def _sums_of(self, told: _Told, rows: Rooms) -> PlanSums:
-        """What adds up a step; all trainers make it at the same time, or have it already."""
+        """The sums of a step; all trainers make them at the same time, or have them already."""
         known = self._sums.used(told.digest)
         if known is None or not _fit(rows, known.rooms):
             before: Rooms = {} if known is None else known.rooms
@@ -231,7 +230,7 @@ class TrainerExchange:
 
     @property
     def sums(self) -> PlanSums:
-        """What adds up the values of all trainers in the step that runs."""
+        """The sums over all trainers in the current step."""
         return self._step.sums
 
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:
@@ -239,7 +238,7 @@ class TrainerExchange:
         return self._step.first, self._step.total
 
     def barrier(self) -> None:
-        """Nothing is overwritten before all trainers have done what can fail."""
+        """Wait until all trainers have done what can fail, before anything is overwritten."""
         self.sums.sums.wait_for_all()
 
     def mirror(self, made: Callable[[int, str], Any]) -> None:
@@ -262,10 +261,10 @@ def _of_all(bucket: Bucket, number: int, trainers: int, devices: int) -> Bucket:
     """The sums of a task, for the devices of all trainers.
 
     Args:
-        bucket: for those of one.
-        number: among the buckets of the step.
-        trainers: how many there are.
-        devices: that each has.
+        bucket: the sums for the devices of one trainer.
+        number: its number among the buckets of the step.
+        trainers: number of trainers.
+        devices: number of devices of each.
     """
 
     def everywhere(here: Sequence[int]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ class _PartyRing:
 
     Args:
         party: the trainers.
-        limit: seconds that another may be silent.
+        limit: seconds after which a silent trainer counts as lost.
     """
 
     def __init__(self, party: Party, limit: float) -> None:
@@ -35,7 +35,7 @@ class _PartyRing:
 
         Raises:
             EnforceNotMet: the array is on a GPU.
-            GangError: somebody did not come, is gone, or sent something else.
+            GangError: a trainer did not come, is gone, or sent something else.
         """
         if not isinstance(array, np.ndarray):
             raise EnforceNotMet(f"{text}: trainers exchange values of CPU devices only")
@@ -45,14 +45,14 @@ class _PartyRing:
 
 
 def set_up_rings(program: Program, scope: Scope) -> None:
-    """Do what the operators of a startup program say about rings.
+    """Set up the rings that a startup program's operators describe.
 
     Args:
-        program: with them, or not.
-        scope: where programs that use the rings run.
+        program: the program, with such operators or without.
+        scope: the scope in which programs use the rings.
 
     Raises:
-        EnforceNotMet: what they say does not fit together.
+        EnforceNotMet: the operators contradict each other.
     """
     made: dict[str, Operator] = {}
     for op in program.global_block().ops:

@@ -1,4 +1,4 @@
-"""Who trains with whom: what strategy, program and environment say about it."""
+"""The trainers of a program, from strategy, program and environment."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def party_for(strategy: BuildStrategy, program: Program) -> Party:
     environment.
 
     Args:
-        strategy: with more than one trainer.
-        program: what is trained.
+        strategy: a strategy with more than one trainer.
+        program: the program to train.
 
     Raises:
         EnforceNotMet: number, endpoints and id do not fit together.
