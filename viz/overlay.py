@@ -11,6 +11,7 @@ from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.page_data import OverlayData, ReplayData
 
 _NANO = 1e9
+_DIGITS = 9  # of seconds: no clock tells less than a nanosecond
 _MADE_IN_A_STEP = ("gradient", "temporary")
 
 
@@ -43,10 +44,10 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
                     column.add(node, step.number, seconds / len(nodes))
     time, effect = (column.typical(count) for column in found)
     overlay: OverlayData = {
-        "time": [one and one.median for one in time],
-        "spread": [one and one.spread for one in time],
+        "time": [one and round(one.median, _DIGITS) for one in time],
+        "spread": [one and round(one.spread, _DIGITS) for one in time],
         "slack": _slack(schedule, typical, position),
-        "effect": [one and one.median for one in effect],
+        "effect": [one and round(one.median, _DIGITS) for one in effect],
         "critical": list(typical.nodes),
         "replay": _replay(schedule, position),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -31,6 +32,7 @@ from dpexec.engine.trace import Trace
 _WIDTH = 1080.0
 _DEVICES = 2  # further replicas do the same
 _PITCHES = ((400, 12.0), (1600, 8.0), (1 << 40, 5.0))  # pixels per operator, by how many there are
+_BARS = 4000  # operators; of more, equal ones side by side are drawn as one bar
 _LINES = 2  # of the names of operators that were added, removed or changed
 _STATES = ("unchanged", "added", "changed", "removed")
 
@@ -79,16 +81,17 @@ class Passes(View):
     def _stage(self, stage: Stage, before: Stage | None) -> StageData:
         same = stage.name == REPLICATION  # every operator becomes several
         found = {} if same else replaced(self.members, stage, before)
-        return {
+        made: StageData = {
             "name": stage.name,
             "note": stage.sentence,
-            "nodes": stage.nodes,
-            "links": stage.links,
             "added": stage.added,
             "removed": stage.removed,
             "changed": stage.changed,
             "replaced": list(found.items()),
         }
+        if before is None or (stage.nodes, stage.links) != (before.nodes, before.links):
+            made["nodes"], made["links"] = stage.nodes, sorted(stage.links)
+        return made
 
     def _node(self, member: Member) -> PassNodeData:
         made: PassNodeData = {
@@ -219,6 +222,7 @@ class _Picture:
         self.blocks = {device: found for device, found in blocks.items() if found}
         count = sum(map(len, self.blocks.values()))
         self.pitch = next(pitch for most, pitch in _PITCHES if count <= most)
+        self.is_crowded = count > _BARS
         self.columns = int((_WIDTH - 2 * MARGIN - 110) // self.pitch)
 
     def svg(self) -> str:
@@ -304,7 +308,10 @@ class _Picture:
         s = number(size)
         for (role, state), places in cells.items():
             spots = [(number(x), number(y)) for x, y in places]
-            square = "".join(f"M{x} {y}h{s}v{s}h-{s}z" for x, y in spots)
+            if self.is_crowded and state in ("unchanged", "added"):
+                square = self._bars(places, size)
+            else:
+                square = "".join(f"M{x} {y}h{s}v{s}h-{s}z" for x, y in spots)
             if state == "added":
                 self.canvas.path(square, f"r-{role} solid")
             elif state == "removed":
@@ -315,6 +322,18 @@ class _Picture:
             if state == "changed":
                 half = "".join(f"M{x} {y}l{s} {s}h-{s}z" for x, y in spots)
                 self.canvas.path(half, f"r-{role} solid")
+
+    def _bars(self, places: Sequence[tuple[float, float]], size: float) -> str:
+        """Rectangles, one for all squares that stand side by side."""
+        drawn: list[str] = []
+        s, (left, top), last = number(size), places[0], places[0][0]
+        for x, y in [*places[1:], (math.inf, math.inf)]:
+            if y != top or x != last + self.pitch:
+                w = number(last - left + size)
+                drawn.append(f"M{number(left)} {number(top)}h{w}v{s}h-{w}z")
+                left, top = x, y
+            last = x
+        return "".join(drawn)
 
 
 def _order(stages: Sequence[Stage]) -> list[int]:

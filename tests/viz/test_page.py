@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from dpexec.viz.pages.page import in_notebook, page
 
+from tests.viz.test_packing import unpacked
+
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "viz" / "web"
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><title>x</title></svg>'
@@ -27,7 +29,9 @@ class Shown:
 
 def data(html):
     kind, text = re.search(r'<script type="([^"]+)" id="data">(.*?)</script>', html, re.S).groups()
-    return json.loads(text if kind == "application/json" else zlib.decompress(b64decode(text)))
+    if kind == "application/json":
+        return json.loads(text)
+    return unpacked(json.loads(zlib.decompress(b64decode(text))))
 
 
 @pytest.mark.parametrize("length", [1, 100_000])

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from dpexec.viz.pages.looks import page_rules
+from dpexec.viz.pages.packing import packed
 from dpexec.viz.pages.page_data import ViewData
 from dpexec.viz.pages.style import DARK, LIGHT, ROLE_NAMES
 
@@ -53,11 +54,7 @@ def page(title: str, views: Sequence[Shown]) -> str:
     Returns:
         A page that makes no request. Without scripts it shows each view's SVG.
     """
-    content = json.dumps(
-        {"title": title, "roles": ROLE_NAMES, "views": [view.payload() for view in views]},
-        separators=(",", ":"),
-        allow_nan=False,
-    )
+    content = {"title": title, "roles": ROLE_NAMES, "views": [view.payload() for view in views]}
     pictures = "\n".join(
         f'<section class="picture" aria-label="{escape(view.title)}">{view.svg}</section>'
         for view in views
@@ -112,13 +109,19 @@ def fitting(svg: str) -> str:
     return re.sub(r' height="[\d.]+"', "", head.replace(width[0], size)) + end + rest
 
 
-def _data_element(content: str) -> str:
-    if len(content) <= _COMPRESS_ABOVE:
+def _data_element(content: dict[str, Any]) -> str:
+    short = _json(packed(content))
+    plain = _json(content) if len(short) <= _COMPRESS_ABOVE else ""
+    if plain and len(plain) <= _COMPRESS_ABOVE:
         # "</script>" in a name would end the element; JSON may write "<" as an escape.
-        harmless = content.replace("<", "\\u003c")
+        harmless = plain.replace("<", "\\u003c")
         return f'<script type="application/json" id="data">{harmless}</script>'
-    packed = base64.b64encode(zlib.compress(content.encode(), 6)).decode()
-    return f'<script type="application/octet-stream" id="data">{packed}</script>'
+    data = base64.b64encode(zlib.compress(short.encode(), 6)).decode()
+    return f'<script type="application/octet-stream" id="data">{data}</script>'
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
 @cache

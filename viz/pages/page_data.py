@@ -217,8 +217,8 @@ class StageData(TypedDict):
 
     name: str
     note: str  # e.g. "changed nothing"
-    nodes: Sequence[int]
-    links: Sequence[tuple[int, int]]
+    nodes: NotRequired[Sequence[int]]  # nodes and links of one that changed nothing: as before it
+    links: NotRequired[Sequence[tuple[int, int]]]
     added: Sequence[int]
     removed: Sequence[int]  # nodes of the stage before that are gone
     changed: Sequence[int]

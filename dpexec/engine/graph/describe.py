@@ -169,6 +169,7 @@ class _Variables:
         self.block = graph.program.global_block()
         self.specs = specs
         self.known: dict[tuple[str, int], dict[str, Any]] = {}
+        self.costs_of: dict[int, tuple[dict[str, Spec | None], dict[str, int | None]]] = {}
 
     def of(self, var: VarNode) -> dict[str, Any]:
         head = {"name": var.name, "version": var.version, "device": var.device, "kind": var.kind}
@@ -185,10 +186,15 @@ class _Variables:
         if op is None or device is None or not node.does.computes:
             return {"flops": None, "bytes": None}
 
-        def spec_of(name: str) -> Spec | None:
-            return self._spec(op.block._find_var_recursive(name), name, device)
-
-        return {"flops": flops_of(op, spec_of), "bytes": bytes_of(op, spec_of)}
+        names = {*op.input_arg_names, *op.output_arg_names}
+        specs = {
+            name: self._spec(op.block._find_var_recursive(name), name, device) for name in names
+        }
+        known = self.costs_of.get(id(op))  # of another device, which usually has the same shapes
+        if known is None or known[0] != specs:
+            found = {"flops": flops_of(op, specs.get), "bytes": bytes_of(op, specs.get)}
+            known = self.costs_of[id(op)] = (specs, found)
+        return known[1]
 
     def _spec(self, declared: Variable | None, name: str, device: int) -> Spec | None:
         spec = None if declared is None else declared.spec

@@ -1,5 +1,7 @@
 // The page's data; viz/page_data.py holds the same types for Python, with what they mean.
 
+import { unpacked } from "./packing";
+
 export type Unit = "text" | "count" | "seconds" | "bytes" | "fraction" | "ratio" | "number";
 export type Cell = string | number | null;
 
@@ -206,8 +208,8 @@ export interface PassNode {
 export interface PassStage {
   name: string;
   note: string;
-  nodes: number[];
-  links: [number, number][];
+  nodes?: number[]; // nodes and links of one that changed nothing: as before it
+  links?: [number, number][];
   added: number[];
   removed: number[];
   changed: number[];
@@ -279,5 +281,5 @@ export async function readData(element: HTMLElement): Promise<PageData> {
   }
   const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return (await new Response(stream).json()) as PageData;
+  return unpacked(await new Response(stream).json()) as PageData;
 }

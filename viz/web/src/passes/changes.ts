@@ -1,6 +1,7 @@
 // What a pass changed, equal changes once, with what is next to them.
 
-import type { PassNode, PassStage } from "../data";
+import type { PassNode } from "../data";
+import type { Stage } from "./diagram";
 
 export type Change = "added" | "removed" | "changed";
 export const CHANGES = ["added", "removed", "changed"] as const;
@@ -28,8 +29,8 @@ type Links = [number, number][];
 export function excerpt(
   nodes: PassNode[],
   position: (id: number) => number,
-  stage: PassStage,
-  before: PassStage | undefined,
+  stage: Stage,
+  before: Stage | undefined,
 ): Excerpt {
   const changes = new Map<number, Change>();
   for (const kind of CHANGES) for (const id of stage[kind]) changes.set(position(id), kind);

@@ -1,14 +1,26 @@
 // The operators of passes as boxes and links.
 
-import type { PassesData } from "../data";
+import type { PassStage, PassesData } from "../data";
 import type { Box, Diagram } from "../graph/diagram";
 
+/** The graph after a pass. */
+export type Stage = Required<PassStage>;
+
+/** Stages with all that is in them. */
+export function stagesOf({ stages }: PassesData): Stage[] {
+  let before: Pick<Stage, "nodes" | "links"> = { nodes: [], links: [] };
+  return stages.map(({ nodes, links, replaced, ...rest }) => {
+    before = { nodes: nodes ?? before.nodes, links: links ?? before.links };
+    return { ...rest, ...before, replaced: replaced ?? [] };
+  });
+}
+
 /** Links of all stages, each once. */
-export function allLinks(data: PassesData, positions: Map<number, number>): [number, number][] {
+export function allLinks(stages: Stage[], positions: Map<number, number>): [number, number][] {
   const seen = new Set<number>();
-  const wide = data.nodes.length + 1;
+  const wide = positions.size + 1;
   const links: [number, number][] = [];
-  for (const stage of data.stages) {
+  for (const stage of stages) {
     for (const [a, b] of stage.links) {
       const ends: [number, number] = [positions.get(a) ?? -1, positions.get(b) ?? -1];
       const key = ends[0] * wide + ends[1];

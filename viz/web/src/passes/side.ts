@@ -1,10 +1,11 @@
 // What a pass changed, in words, with the code of what it changed before and after it.
 
 import { declaration, kernels, userLine } from "../code";
-import type { PassesData, PassStage } from "../data";
+import type { PassesData } from "../data";
 import { type Child, h } from "../dom";
 import { plural } from "../format";
 import { type Change, CHANGES } from "./changes";
+import type { Stage } from "./diagram";
 
 export const MARKS: Record<Change, string> = { added: "+", removed: "−", changed: "~" };
 const MOST = 200;
@@ -12,12 +13,12 @@ const MOST = 200;
 /** What the texts speak of. */
 export interface Subject {
   data: PassesData;
-  stage: PassStage;
+  stage: Stage;
   position: (id: number) => number;
   choose: (position: number) => void;
 }
 
-export function counts(stage: PassStage): string {
+export function counts(stage: Stage): string {
   const parts = CHANGES.filter((kind) => stage[kind].length).map(
     (kind) => `${MARKS[kind]}${stage[kind].length} ${kind}`,
   );

@@ -3,7 +3,7 @@
 import type { Context, Panel, State } from "../bus";
 import { Controls } from "../controls";
 import { CHANGES, type Change, excerpt } from "./changes";
-import type { PassStage, PassesData } from "../data";
+import type { PassesData } from "../data";
 import { children, h, uniqueId } from "../dom";
 import { plural } from "../format";
 import { DiagramCanvas, sightOf, sightText } from "../graph/canvas";
@@ -13,7 +13,7 @@ import { plainLook } from "../graph/paint";
 import type { Look, Scene } from "../graph/scene";
 import { Placing } from "../graph/placing";
 import { stubs } from "../graph/stubs";
-import { allLinks, diagramOf } from "./diagram";
+import { type Stage, allLinks, diagramOf, stagesOf } from "./diagram";
 import { counts, MARKS, nodeDetails, stageDetails, type Subject } from "./side";
 import { frame, helpText, roleLegend, zoomButtons } from "../panel";
 import { colour } from "../theme";
@@ -24,6 +24,7 @@ export class PassesView implements Panel {
   readonly element: HTMLElement;
   readonly canvas: DiagramCanvas;
   stage = 0;
+  private readonly stages: Stage[];
   private readonly positions = new Map<number, number>();
   private diagram: Diagram = { boxes: [], links: [], lanes: new Map(), spans: [] };
   private union: Diagram | null = null; // all operators of all stages
@@ -51,6 +52,7 @@ export class PassesView implements Panel {
     private readonly context: Context,
   ) {
     data.nodes.forEach((node, position) => this.positions.set(node.id, position));
+    this.stages = stagesOf(data);
     this.canvas = new DiagramCanvas({
       ready: () => this.draw(),
       click: (box) => this.select(this.nodes[box] ?? -1),
@@ -69,12 +71,12 @@ export class PassesView implements Panel {
     this.slider = h("input", {
       type: "range",
       min: 0,
-      max: data.stages.length - 1,
+      max: this.stages.length - 1,
       value: 0,
       "aria-label": "Pass",
       oninput: () => this.show(Number(this.slider.value)),
     });
-    this.items = data.stages.map((stage, number) => this.item(stage, number));
+    this.items = this.stages.map((stage, number) => this.item(stage, number));
     this.list = h(
       "div",
       {
@@ -102,8 +104,8 @@ export class PassesView implements Panel {
 
   /** Show the graph after a pass. */
   show(number: number): void {
-    this.stage = Math.max(0, Math.min(this.data.stages.length - 1, number));
-    const stage = this.data.stages[this.stage] as PassStage;
+    this.stage = Math.max(0, Math.min(this.stages.length - 1, number));
+    const stage = this.stages[this.stage] as Stage;
     this.slider.value = String(this.stage);
     this.slider.setAttribute("aria-valuetext", stage.name);
     this.items.forEach((item, at) => item.setAttribute("aria-selected", String(at === this.stage)));
@@ -111,7 +113,7 @@ export class PassesView implements Panel {
     this.items[this.stage]?.scrollIntoView({ block: "nearest" });
     this.present = new Set(stage.nodes.map((id) => this.position(id)));
     this.links = new Set(stage.links.map(([a, b]) => `${this.position(a)}-${this.position(b)}`));
-    const before = this.data.stages[this.stage - 1];
+    const before = this.stages[this.stage - 1];
     this.ghosts = new Set(before?.links.map(([a, b]) => `${this.position(a)}-${this.position(b)}`));
     this.changes = new Map();
     for (const kind of CHANGES) {
@@ -125,7 +127,7 @@ export class PassesView implements Panel {
   }
 
   private firstChange(): number {
-    const found = this.data.stages.findIndex(
+    const found = this.stages.findIndex(
       (stage) => stage.added.length + stage.removed.length + stage.changed.length,
     );
     return Math.max(0, found);
@@ -141,11 +143,15 @@ export class PassesView implements Panel {
       this.nodes = this.data.nodes.map((_, position) => position);
       this.boxes = null;
       this.summary.textContent = this.said;
-      return (this.union ??= diagramOf(this.data, this.nodes, allLinks(this.data, this.positions)));
+      return (this.union ??= diagramOf(
+        this.data,
+        this.nodes,
+        allLinks(this.stages, this.positions),
+      ));
     }
-    const { stages, nodes } = this.data;
-    const stage = stages[this.stage] as PassStage;
-    const found = excerpt(nodes, (id) => this.position(id), stage, stages[this.stage - 1]);
+    const { stages, data } = this;
+    const stage = stages[this.stage] as Stage;
+    const found = excerpt(data.nodes, (id) => this.position(id), stage, stages[this.stage - 1]);
     this.nodes = found.nodes;
     this.boxes = new Map(found.nodes.map((node, box) => [node, box]));
     const kinds = plural(found.kinds, "different change");
@@ -265,7 +271,7 @@ export class PassesView implements Panel {
     });
   }
 
-  private item(stage: PassStage, number: number): HTMLElement {
+  private item(stage: Stage, number: number): HTMLElement {
     return h(
       "div",
       {
@@ -280,11 +286,11 @@ export class PassesView implements Panel {
     );
   }
 
-  private describeStage(stage: PassStage): void {
+  private describeStage(stage: Stage): void {
     this.side.replaceChildren(...children(stageDetails(this.subject(stage))));
   }
 
-  private subject(stage: PassStage): Subject {
+  private subject(stage: Stage): Subject {
     return {
       data: this.data,
       stage,
@@ -297,7 +303,7 @@ export class PassesView implements Panel {
     const box = this.boxes ? (this.boxes.get(position) ?? -1) : position;
     this.selected = position;
     this.canvas.scene.selected = box;
-    const stage = this.data.stages[this.stage] as PassStage;
+    const stage = this.stages[this.stage] as Stage;
     const node = this.data.nodes[position];
     if (!node) this.describeStage(stage);
     else {
@@ -338,7 +344,7 @@ export class PassesView implements Panel {
         ArrowDown: () => this.show(this.stage + 1),
       }),
       Home: () => this.show(0),
-      End: () => this.show(this.data.stages.length - 1),
+      End: () => this.show(this.stages.length - 1),
       "+": () => this.canvas.zoom(1.4),
       "-": () => this.canvas.zoom(1 / 1.4),
       "0": () => this.canvas.fit(true),

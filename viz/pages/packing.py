@@ -1,0 +1,94 @@
+"""Shorter JSON for large pages: whole numbers as differences, records as columns, words once.
+
+What is made here is undone by viz/web/src/packing.ts. A packed value is an object whose key "@"
+says how; what is short stays as it is, so that both walk over few values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from operator import sub
+from typing import Any
+
+MARK = "@"
+_LONG = 64  # elements from which on a list is packed
+_KEYS = 40  # of records
+_NUMBERS = {int, type(None)}
+_WORDS = {str, type(None)}
+
+
+def packed(value: Any) -> Any:
+    """Return a JSON value in a shorter form.
+
+    Args:
+        value: Of dicts with words as keys, lists, tuples, words, numbers and None.
+    """
+    if isinstance(value, dict):
+        made = {key: packed(inner) for key, inner in value.items()}
+        return {MARK: "same", "value": made} if MARK in value else made
+    if not isinstance(value, (list, tuple)):
+        return value
+    if len(value) < _LONG:
+        return [packed(inner) for inner in value]
+    kinds = set(map(type, value))
+    if kinds <= _NUMBERS:
+        return _numbers(value)
+    if kinds <= _WORDS:
+        return _words(value)
+    if kinds <= {list, tuple} and set(map(type, chain.from_iterable(value))) <= {int}:
+        return _lists(value)
+    return _records(value) if kinds == {dict} else value
+
+
+def _numbers(values: Sequence[int | None]) -> Any:
+    """Each but the first as what it is more than the one before, if that is shorter."""
+    known = [one for one in values if one is not None]
+    steps: list[int] = [*known[:1], *map(sub, known[1:], known)]
+    if 2 * sum(map(abs, steps)) >= sum(map(abs, known)):
+        return values
+    if len(known) < len(values):
+        rest = iter(steps)
+        return {MARK: "steps", "of": [None if one is None else next(rest) for one in values]}
+    return {MARK: "steps", "of": steps}
+
+
+def _words(values: Sequence[str | None]) -> Any:
+    """Positions in a list that has each once, if many are equal."""
+    number = {word: at for at, word in enumerate(dict.fromkeys(values))}
+    if 4 * len(number) > len(values):
+        return values
+    return {MARK: "words", "words": list(number), "of": _numbers([number[one] for one in values])}
+
+
+def _lists(values: Sequence[Sequence[int]]) -> Any:
+    """One list of differences: to the number before, and of a first one to the first one before."""
+    flat, head = [], 0
+    for one in values:
+        last = head
+        for at, number in enumerate(one):
+            flat.append(number - last)
+            last = number
+            if at == 0:
+                head = number
+    return {MARK: "lists", "lengths": _numbers([len(one) for one in values]), "of": flat}
+
+
+def _records(values: Sequence[dict[str, Any]]) -> Any:
+    """A column for each key; those that not all have say which ones have them.
+
+    Records with many keys are tables of their own, by name: they stay.
+    """
+    shapes = set(map(tuple, values))
+    keys = dict.fromkeys(chain.from_iterable(shapes))
+    if len(keys) > _KEYS or MARK in keys:
+        return values
+    columns: dict[str, Any] = {}
+    partial: dict[str, Any] = {}
+    for key in keys:
+        if len(shapes) == 1 or all(key in shape for shape in shapes):
+            columns[key] = packed([one[key] for one in values])
+        else:
+            at = [number for number, one in enumerate(values) if key in one]
+            partial[key] = [packed(at), packed([values[number][key] for number in at])]
+    return {MARK: "records", "count": len(values), "columns": columns, "partial": partial}
