@@ -50,7 +50,9 @@ export class Camera {
     if (centre && this.scale < 0.6) this.scale = 0.9;
     const [left, top] = [x * this.scale + this.x, y * this.scale + this.y];
     const [right, bottom] = [left + w * this.scale, top + h * this.scale];
-    const margin = 50;
+    const { width, height } = this.size();
+    const isAllSeen = width * this.scale <= view.width && height * this.scale <= view.height;
+    const margin = isAllSeen ? 0 : 50;
     const inside =
       left >= margin &&
       top >= margin &&
@@ -58,7 +60,6 @@ export class Camera {
       bottom <= view.height - margin;
     if (inside) return;
     if (centre) {
-      const { width, height } = this.size();
       const middle = [(x + w / 2) * this.scale, (y + h / 2) * this.scale] as const;
       this.x = filling(view.width / 2 - middle[0], width * this.scale, view.width);
       this.y = filling(view.height / 2 - middle[1], height * this.scale, view.height);

@@ -3,12 +3,13 @@
 import { h } from "../dom";
 import { figures } from "../link";
 import { Surface, onDrag, wheelFactor, wheelIsOurs } from "../surface";
-import { colour, onTheme } from "../theme";
+import { onTheme } from "../theme";
 import { Camera, MARGIN } from "./camera";
 import type { Room } from "./columns";
 import { FarPicture } from "./far";
 import type { Bracket } from "./layout";
 import { linkAt, TINY } from "./links";
+import { MAP_COLUMN, MAP_LEAST, MiniMap } from "./map";
 import { laneNames, paint } from "./paint";
 import { type Scene, emptyScene, rowsIn } from "./scene";
 
@@ -21,9 +22,6 @@ export interface Answers {
   ready: () => void; // the canvas has a size: `show` something
 }
 
-const MAP_WIDTH = 120;
-const MAP_COLUMN = MAP_WIDTH + 20; // beside the drawing, of which it hides nothing
-const MAP_LEAST = 560; // pixels of width below which there is no room for a map
 const REACH = 4; // pixels from which a link is hovered
 const NOTHING = { box: -1, link: -1 };
 
@@ -48,12 +46,9 @@ export class DiagramCanvas {
   readonly element = h("div", { class: "canvas", tabindex: 0, role: "application" });
   readonly camera: Camera;
   private readonly surface: Surface;
-  private readonly map = h("canvas", { class: "minimap", "aria-hidden": "true", hidden: true });
+  private readonly map = new MiniMap();
   private readonly tip = h("div", { class: "tip", hidden: true });
-  private readonly mapBoxes = h("canvas"); // the overview without the frame, drawn once per scene
   private readonly far = new FarPicture();
-  private mapDirty = true;
-  private mapScale = { x: 1, y: 1 };
   private dragsMap = false;
   private fitted = false;
   private pending = -1; // box to reveal as soon as the canvas has a size
@@ -73,7 +68,7 @@ export class DiagramCanvas {
       (context) => this.paint(context),
       () => this.resized(),
     );
-    this.element.append(this.map, this.tip);
+    this.element.append(this.far.canvas, this.map.element, this.tip);
     this.listen();
   }
 
@@ -131,9 +126,20 @@ export class DiagramCanvas {
 
   /** Draw again because looks have changed, not only the camera. */
   redraw(): void {
-    this.mapDirty = true;
-    this.far.forget();
+    this.forget();
     this.surface.redraw();
+  }
+
+  /** Draw again because some boxes look different, and what lies above them. */
+  touch(boxes: Iterable<number>): void {
+    this.map.touch(this.scene, boxes);
+    this.far.touch(this.scene, this.camera, this.surface.ratio, boxes);
+    this.surface.redraw();
+  }
+
+  private forget(): void {
+    this.map.forget();
+    this.far.forget();
   }
 
   fit(whole: boolean): void {
@@ -205,12 +211,9 @@ export class DiagramCanvas {
     );
     element.addEventListener(
       "pointerdown",
-      (event) => (this.dragsMap = this.overMap(...local(event))),
+      (event) => (this.dragsMap = this.map.holds(...local(event))),
     );
-    onTheme(() => {
-      this.mapDirty = true;
-      this.far.forget();
-    });
+    onTheme(() => this.forget());
     onDrag(
       element,
       (dx, dy, event) => {
@@ -222,7 +225,7 @@ export class DiagramCanvas {
       (event) => {
         element.focus({ preventScroll: true });
         const [x, y] = local(event);
-        if (this.overMap(x, y)) return this.jump(event);
+        if (this.map.holds(x, y)) return this.jump(event);
         const bracket = this.bracketAt(x, y);
         if (bracket) this.answers.bracket(bracket);
         else this.answers.click(this.boxAt(x, y), event);
@@ -241,13 +244,13 @@ export class DiagramCanvas {
   }
 
   private hideTip(): void {
-    this.touch(-1);
+    this.pointAt(-1);
     this.under = NOTHING;
     this.tip.hidden = true;
   }
 
   /** The links of what is under the pointer show where they go. */
-  private touch(box: number): void {
+  private pointAt(box: number): void {
     if (this.scene.hovered === box) return;
     this.scene.hovered = box;
     this.surface.redraw();
@@ -255,7 +258,7 @@ export class DiagramCanvas {
 
   /** What lies under a pixel: a box, or else a link. */
   private found(x: number, y: number): typeof NOTHING {
-    if (this.overMap(x, y)) return NOTHING;
+    if (this.map.holds(x, y)) return NOTHING;
     const box = this.boxAt(x, y);
     return box >= 0 ? { box, link: -1 } : { box: -1, link: this.linkAt(x, y) };
   }
@@ -264,7 +267,7 @@ export class DiagramCanvas {
   private hover(): void {
     const { x, y } = this.pointer;
     const { box, link } = (this.under = this.found(x, y));
-    this.touch(box);
+    this.pointAt(box);
     const lines = box >= 0 ? this.answers.tip(box) : link >= 0 ? this.answers.linkTip(link) : [];
     const said = lines.filter(Boolean);
     this.tip.hidden = !said.length;
@@ -311,9 +314,10 @@ export class DiagramCanvas {
   private paint(context: CanvasRenderingContext2D): void {
     const { width, height } = this.surface;
     if (this.far.covers(this.scene, this.camera, this.surface.ratio)) {
-      this.far.paint(context, this.scene, this.camera, this.surface.ratio);
+      this.far.paint(context, this.scene, this.camera, this.surface);
       laneNames(context, this.scene.layout, this.camera, width);
     } else {
+      this.far.hide();
       paint(context, this.scene, this.camera, width, height);
     }
     this.paintMap(width, height);
@@ -329,79 +333,22 @@ export class DiagramCanvas {
     return layout.width * scale <= width && layout.height * scale <= height;
   }
 
-  private overMap(x: number, y: number): boolean {
-    if (this.map.hidden) return false;
-    const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = this.map;
-    return (
-      x >= offsetLeft &&
-      y >= offsetTop &&
-      x <= offsetLeft + offsetWidth &&
-      y <= offsetTop + offsetHeight
-    );
-  }
-
   /** Move the view to a point of the overview. */
   private jump(event: PointerEvent): void {
-    const box = this.map.getBoundingClientRect();
-    const { width, height } = this.surface;
-    this.camera.x = width / 2 - ((event.clientX - box.left) / this.mapScale.x) * this.camera.scale;
-    this.camera.y = height / 2 - ((event.clientY - box.top) / this.mapScale.y) * this.camera.scale;
-    this.camera.pan(0, 0);
+    const { camera, surface } = this;
+    const { x, y } = this.map.at(event);
+    camera.x = surface.width / 2 - x * camera.scale;
+    camera.y = surface.height / 2 - y * camera.scale;
+    camera.pan(0, 0);
     this.move();
   }
 
   /** The overview in a column of its own, from when a part of the drawing is out of view. */
   private paintMap(width: number, height: number): void {
-    const { layout } = this.scene;
-    const { camera, map } = this;
-    if (this.element.clientWidth < MAP_LEAST) map.hidden = true;
-    else if (!this.isAllSeen()) map.hidden = false;
-    this.surface.reserve(map.hidden ? 0 : MAP_COLUMN);
-    if (map.hidden) return;
-    // A tall graph is stretched sideways, or its overview were a thread.
-    const high = height - 20;
-    const least = Math.min(MAP_WIDTH / layout.width, high / layout.height);
-    const scale = (this.mapScale = {
-      x: Math.min(MAP_WIDTH / layout.width, least * 8),
-      y: Math.min(high / layout.height, least * 8),
-    });
-    const ratio = Math.min(3, devicePixelRatio || 1);
-    const [w, h] = [Math.max(12, layout.width * scale.x), Math.max(12, layout.height * scale.y)];
-    const sized = map.width === Math.round(w * ratio) && map.height === Math.round(h * ratio);
-    if (!sized || this.mapDirty) this.paintMapBoxes(w, h, ratio);
-    const context = map.getContext("2d") as CanvasRenderingContext2D;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, map.width, map.height);
-    context.drawImage(this.mapBoxes, 0, 0);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const from = camera.at(0, 0);
-    context.strokeStyle = colour("accent");
-    context.lineWidth = 1.5;
-    const [seenX, seenY] = [width / camera.scale, height / camera.scale];
-    context.strokeRect(from.x * scale.x, from.y * scale.y, seenX * scale.x, seenY * scale.y);
-  }
-
-  private paintMapBoxes(w: number, h: number, ratio: number): void {
-    const { layout, look } = this.scene;
-    const { map, mapBoxes, mapScale: scale } = this;
-    map.width = mapBoxes.width = Math.round(w * ratio);
-    map.height = mapBoxes.height = Math.round(h * ratio);
-    map.style.width = `${w}px`;
-    map.style.height = `${h}px`;
-    this.mapDirty = false;
-    const context = mapBoxes.getContext("2d") as CanvasRenderingContext2D;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    for (let box = 0; box < layout.x.length; box++) {
-      const style = look(box);
-      if (!style) continue;
-      context.globalAlpha = style.dim ? 0.3 : 1;
-      context.fillStyle = style.line;
-      const [x, y] = [(layout.x[box] as number) * scale.x, (layout.y[box] as number) * scale.y];
-      const [wide, high] = [
-        (layout.w[box] as number) * scale.x,
-        (layout.h[box] as number) * scale.y,
-      ];
-      context.fillRect(x, y, Math.max(1, wide), Math.max(0.8, high));
-    }
+    const { element } = this.map;
+    if (this.element.clientWidth < MAP_LEAST) element.hidden = true;
+    else if (!this.isAllSeen()) element.hidden = false;
+    this.surface.reserve(element.hidden ? 0 : MAP_COLUMN);
+    if (!element.hidden) this.map.paint(this.scene, this.camera, width, height);
   }
 }

@@ -151,7 +151,8 @@ function buses(context: CanvasRenderingContext2D, scene: Scene, top: number, bot
   }
 }
 
-const frameColour = (look: Look, selected: boolean): string =>
+/** Of a box that stands out. */
+export const frameColour = (look: Look, selected: boolean): string =>
   colour(selected || look.strong === "marked" ? "accent" : "critical");
 
 function drawBox(

@@ -28,6 +28,7 @@ export interface Scene {
   selected: number;
   hovered: number;
   stubs: Stub[];
+  played?: () => Iterable<number> | null; // links that stand out at the playhead; null without one
   over?: (context: CanvasRenderingContext2D, camera: Camera) => void; // what lies above all
 }
 

@@ -88,10 +88,11 @@ export class GraphView implements Panel {
     onTheme(() => this.showLegend());
     context.bus.listen((nodes, origin) => origin !== this && this.showNodes(nodes));
     context.playhead?.listen(() => {
-      this.stage?.update(this.shown);
+      const touched = this.stage?.update(this.shown);
       const running = this.stage?.running ?? -1;
       if (context.playhead?.isPlaying && running >= 0) this.canvas.reveal(running, false);
-      this.canvas.redraw();
+      if (touched) this.canvas.touch(touched);
+      else this.canvas.redraw();
     });
     this.refresh();
   }
@@ -372,6 +373,7 @@ export class GraphView implements Panel {
       linkState: (link) => this.linkState(link),
       linkLabel: (link) => flowText(this.model, this.shown.linkEdges[link] ?? []),
       selected: this.selected,
+      played: () => this.stage?.standing(this.canvas.scene.layout) ?? null,
       over: (context, camera) => this.stage?.paint(context, this.canvas.scene, camera, this.shown),
     };
   }

@@ -17,6 +17,7 @@ export class Moment {
   running = new Int32Array();
   done = new Int32Array();
   readonly alive = new Set<number>(); // links on which there is a tensor
+  changed: number[] = []; // links of which that is different since the moment before
   private shown: Visible | null = null;
   private time = -Infinity;
   private boxOf = new Int32Array(); // by node
@@ -44,6 +45,7 @@ export class Moment {
     const anew = shown !== this.shown || time < this.time;
     if (anew) this.begin(shown);
     this.time = time;
+    this.changed = [];
     const touched = new Set<number>();
     const box = (node: number): number => {
       const found = this.boxOf[node] as number;
@@ -73,6 +75,7 @@ export class Moment {
   private count(link: number, by: number): void {
     if (link < 0) return;
     add(this.tensors, link, by);
+    this.changed.push(link);
     if (this.tensors[link]) this.alive.add(link);
     else this.alive.delete(link);
   }

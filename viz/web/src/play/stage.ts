@@ -19,6 +19,7 @@ export class Stage {
   private states: State[] = []; // by box
   private progress: string[] = []; // of folded boxes that run
   private far: { layout: Layout; links: Set<number> } | null = null;
+  private near: { layout: Layout; links: Set<number> } | null = null; // alive, and not far
   private moment: Moment | null = null;
   private notes = new Map<number, string[]>(); // by box, for whom it waits
   private readonly start: Float64Array; // by node: when it began first; NaN: it did not run
@@ -43,19 +44,43 @@ export class Stage {
     });
   }
 
-  /** Find out what every box and link is at the moment. */
-  update(shown: Visible): void {
+  /** Find out what every box and link is at the moment; returns the boxes that are different, null
+   * for all of them. */
+  update(shown: Visible): Set<number> | null {
     const time = this.playhead.time;
-    if (time === null) return;
+    if (time === null) return null;
     this.moment ??= new Moment(this.model, this.start, this.stop);
     const touched = this.moment.go(shown, time);
     if (!touched) {
+      this.near = null;
       this.progress = [];
       this.states = shown.members.map((_, box) => this.stateOf(box));
-    } else {
-      for (const box of [...touched, ...this.notes.keys()]) this.states[box] = this.stateOf(box);
+      this.waits(shown, time);
+      return null;
     }
+    for (const link of this.moment.changed) this.follow(link);
+    for (const box of this.notes.keys()) touched.add(box);
+    for (const box of touched) this.states[box] = this.stateOf(box);
     this.waits(shown, time);
+    for (const box of this.notes.keys()) touched.add(box);
+    return touched;
+  }
+
+  /** Links that stand out, all that are drawn; null without a playhead. */
+  standing(layout: Layout): Iterable<number> | null {
+    if (this.playhead.time === null) return null;
+    if (this.farIn(layout).size <= FAR) return this.alive;
+    if (this.near?.layout !== layout) {
+      this.near = { layout, links: new Set() };
+      for (const link of this.alive) this.follow(link);
+    }
+    return this.near.links;
+  }
+
+  private follow(link: number): void {
+    if (!this.near) return;
+    if (this.alive.has(link) && !this.far?.links.has(link)) this.near.links.add(link);
+    else this.near.links.delete(link);
   }
 
   /** Links on which there is a tensor. */
