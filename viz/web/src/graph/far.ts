@@ -16,9 +16,14 @@ const SMALLEST = 1024; // pixels of the longer side
 const LEVELS = 3; // each twice as large as the one before
 const LEAST = 0.8; // pixels below which nothing is seen
 
+interface Level {
+  picture: HTMLCanvasElement;
+  late: Set<number>; // boxes that look different by now
+}
+
 export class FarPicture {
   readonly canvas = h("canvas", { class: "far", "aria-hidden": "true", hidden: true });
-  private levels: (HTMLCanvasElement | undefined)[] = [];
+  private levels: (Level | undefined)[] = [];
   private loud: Route[] = []; // links that stand out
   private seen = ""; // what of the drawing is on the canvas
   private routes: { layout: Layout; of: Map<number, Route> } | null = null;
@@ -31,14 +36,15 @@ export class FarPicture {
 
   /** The looks of some boxes have changed. */
   touch(scene: Scene, camera: Camera, ratio: number, boxes: Iterable<number>): void {
-    this.levels.forEach((picture, level) => {
-      const scale = this.scaleAt(scene.layout, level);
-      if (picture) paintBoxes(context2d(picture), scene, least(scale), boxes);
-    });
+    this.late(boxes);
     if (!this.seen) return;
     const context = context2d(this.canvas);
     this.aim(context, camera, ratio);
     paintBoxes(context, scene, least(camera.scale * ratio), boxes);
+  }
+
+  private late(boxes: Iterable<number>): void {
+    for (const level of this.levels) for (const box of boxes) level?.late.add(box);
   }
 
   /** Whether a picture stands for the boxes at this distance. */
@@ -75,7 +81,12 @@ export class FarPicture {
       this.loud = scene.layout.routes.filter(({ link }) =>
         ["strong", "critical"].includes(scene.linkState(link)),
       );
-    const picture = (this.levels[level] ??= this.made(scene, level));
+    const { picture, late } = (this.levels[level] ??= {
+      picture: this.made(scene, level),
+      late: new Set(),
+    });
+    paintBoxes(context2d(picture), scene, least(this.scaleAt(scene.layout, level)), late);
+    late.clear();
     this.canvas.width = Math.round(width * ratio); // which clears it
     this.canvas.height = Math.round(height * ratio);
     this.canvas.style.width = `${width}px`;

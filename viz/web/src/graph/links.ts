@@ -4,6 +4,7 @@ import { shorten } from "../format";
 import { colour } from "../theme";
 import type { Camera } from "./camera";
 import type { Route } from "./layout";
+import { routesIn } from "./near";
 import { type Area, MONO, SANS, type Scene } from "./scene";
 
 /** Below this scale, links between neighbouring rows are not drawn. */
@@ -20,13 +21,9 @@ export function links(
   context: CanvasRenderingContext2D,
   scene: Scene,
   camera: Camera,
-  { left, top, right, bottom }: Area,
+  area: Area,
 ): void {
-  const near = scene.layout.routes.filter(
-    (route) =>
-      route.top <= bottom && route.bottom >= top && route.left <= right && route.right >= left,
-  );
-  paintRoutes(context, scene, camera, near);
+  paintRoutes(context, scene, camera, routesIn(scene.layout, area));
 }
 
 export function paintRoutes(
@@ -133,9 +130,8 @@ export function linkAt(scene: Scene, x: number, y: number, wide: number): number
   probe ??= document.createElement("canvas").getContext("2d") as CanvasRenderingContext2D;
   probe.lineWidth = wide;
   let found = -1;
-  for (const route of scene.layout.routes) {
-    if (y < route.top - wide || y > route.bottom + wide) continue;
-    if (x < route.left - wide || x > route.right + wide) continue;
+  const area = { left: x - wide, top: y - wide, right: x + wide, bottom: y + wide };
+  for (const route of routesIn(scene.layout, area)) {
     const state = stateOf(scene, route);
     if (state === "hidden" || (route.far && (state === "plain" || state === "dim"))) continue;
     probe.beginPath();

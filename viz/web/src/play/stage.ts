@@ -4,6 +4,7 @@ import type { Camera } from "../graph/camera";
 import { type Visible, flowText } from "../graph/fold";
 import type { Layout } from "../graph/layout";
 import type { GraphModel } from "../graph/model";
+import { routesIn } from "../graph/near";
 import type { Look, Scene } from "../graph/scene";
 import { count } from "../format";
 import { colour } from "../theme";
@@ -178,7 +179,8 @@ export class Stage {
     const { clientWidth, clientHeight } = context.canvas;
     const [from, to] = [camera.at(0, 0), camera.at(clientWidth, clientHeight)];
     const taken: { x: number; y: number; w: number }[] = [];
-    for (const route of scene.layout.routes) {
+    const area = { left: from.x, top: from.y, right: to.x, bottom: to.y };
+    for (const route of routesIn(scene.layout, area)) {
       if (taken.length >= LABELS || !this.alive.has(route.link)) continue;
       const p = route.points;
       const x = ((p[0] as number) + (p[2] ?? (p[0] as number))) / 2;
