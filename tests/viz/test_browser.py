@@ -13,6 +13,15 @@ from tests.viz.graphs import mlp
 CANVAS = ".graph .canvas"
 IMAGE = f"return document.querySelector('{CANVAS} > canvas').toDataURL()"
 
+DIFFERENCES = """const seen = ['.graph .far', '.graph .minimap canvas'].map(name => {
+  const canvas = document.querySelector(name);
+  return canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+});
+const before = window.seen;
+window.seen = seen;
+return before?.map((old, k) => old.filter((x, at) => Math.abs(x - seen[k][at]) > 64).length / old.length)
+"""
+
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
@@ -61,6 +70,25 @@ def test_a_long_chain_opens_readable_and_whole(window, large):
     window.wait("location.hash.includes('at=')")
     scale = float(re.split(r"%2C|,", window.js("return location.hash"))[-1].split("&")[0])
     assert scale * 12 >= 8  # pixels of a label
+
+
+def test_what_a_playhead_changes_is_painted_as_if_all_were(window, large):
+    window.open(large)
+    show(window, "operators")
+    said = "document.querySelector('.graph .summary').textContent"
+    window.wait(f"{said}.startsWith('All 10,000 operators')", 20.0)
+    window.button("Fit", ".graph")
+    found = []
+    for moves in ([300, 450, 500], [800, 500], [100]):  # going back paints everything
+        for at in moves:
+            window.js(
+                "const s = document.querySelector('.play-bar [type=range]');"
+                f"s.value = {at}; s.dispatchEvent(new Event('input'));"
+                "return new Promise(done => requestAnimationFrame(() => setTimeout(done, 20)))"
+            )
+        found.append(window.js(DIFFERENCES))
+    _, same, other = found
+    assert max(same) < 0.01 < min(other), "edges may differ, boxes not"
 
 
 def test_bad_expressions_say_so(page):

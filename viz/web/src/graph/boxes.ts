@@ -27,7 +27,7 @@ export function paintBoxes(
     );
   for (const box of boxes ?? layout.x.keys()) {
     const style = look(box);
-    if (boxes) {
+    if (boxes && (!style || style.dim)) {
       context.globalAlpha = 1;
       fill(box, "clearRect");
       context.fillStyle = colour("lane");
