@@ -11,7 +11,7 @@ from onnx import helper
 
 import dpexec.onnx.exporting.mappings  # noqa: F401 - registers the mappings
 from dpexec.engine.core.dtypes import VarType, to_numpy
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.version import __version__
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
@@ -206,9 +206,12 @@ def program_to_model(
     exporter.block(program.global_block(), exporter.g, exporter.values)
     if exporter.refused:
         count = len(exporter.refused)
-        raise ExportError(
-            f"{count} operator{'s' * (count > 1)} cannot be written as ONNX (opset {opset}); "
-            "no file was written:\n  " + "\n  ".join(exporter.refused)
+        raise see(
+            "operators-that-onnx-cannot-say",
+            ExportError(
+                f"{count} operator{'s' * (count > 1)} cannot be written as ONNX (opset {opset}); "
+                "no file was written:\n  " + "\n  ".join(exporter.refused)
+            ),
         )
     outputs = exporter.outputs(targets)
     g = exporter.g

@@ -9,7 +9,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec import layers
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, section_of
 from dpexec.onnx import ExportError, export
 from dpexec.onnx.exporting import export as exporting
 from tests.onnx.exporting.running import run
@@ -94,6 +94,7 @@ def test_all_that_cannot_be_said_is_one_error(tmp_path):
     assert text.startswith("2 operators cannot be written as ONNX (opset 17)")
     assert "sampling_id: " in text and "gaussian_random: " in text
     assert "one = layers.sampling_id(layers.softmax(x))" in text
+    assert section_of(caught.value) == "operators-that-onnx-cannot-say"
     assert path.read_text() == "the old one"
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
 

@@ -11,6 +11,7 @@ from dpexec.engine.core.dtypes import to_numpy
 from dpexec.onnx.exporting.export import model_of
 from tests.fixtures import detection_programs, networks, programs
 from tests.fixtures.sequence_programs import PROGRAMS, Net
+from tests.guides import ROOT
 from tests.onnx.exporting.running import run
 from tests.onnx.exporting.zoo import MODELS
 
@@ -98,10 +99,7 @@ def test_networks_of_the_book(name):
     compare(program, feed, [loss])
 
 
-UNSAID = {"translation", "gated_decoder", "attention"}
-"""Decoders over sequences in the order of their lengths, and measures of chunks."""
-
-OVER_SEQUENCES = [(f, n) for f, names in PROGRAMS.items() for n in names if n not in UNSAID]
+OVER_SEQUENCES = [(f, n) for f, names in PROGRAMS.items() for n in names]
 
 
 @pytest.mark.parametrize(("file", "name"), OVER_SEQUENCES)
@@ -118,3 +116,9 @@ def test_detectors(name):
     program, (_, found) = built(lambda: detection_programs.PROGRAMS[name](fluid))
     feed = detection_programs.feeds()
     compare(program, {n: v for n, v in feed.items() if program.global_block().has_var(n)}, [found])
+
+
+def test_there_are_as_many_models_as_the_guide_says():
+    parts = (MODELS, NETS, OVER_SEQUENCES, detection_programs.PROGRAMS)
+    count = sum(map(len, parts))
+    assert f"{count} whole models of\nthe zoo" in (ROOT / "docs" / "onnx.md").read_text("utf-8")

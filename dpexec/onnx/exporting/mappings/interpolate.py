@@ -36,7 +36,7 @@ def _wanted(c: Call, x: Value, axes: int) -> Value:
 
 @exports(
     "bicubic_interp", "bilinear_interp", "nearest_interp", "trilinear_interp",
-    without="images of 8 bits",
+    without="images of 8 bits; cubic to a height or width of 1 without aligned corners",
 )  # fmt: skip
 def interpolate(c: Call) -> None:
     """``Resize``; ``align_corners`` and ``align_mode`` say how coordinates are transformed."""
@@ -53,6 +53,8 @@ def interpolate(c: Call) -> None:
     if kind == "nearest":
         more["nearest_mode"] = "round_prefer_ceil" if c.attr("align_corners") else "floor"
     if kind == "bicubic":
+        size = size_of(c.shape("Out"), c.attr("data_layout"))
+        need(c.attr("align_corners") or 1 not in size, "it makes a height or width of 1")
         more["cubic_coeff_a"] = -0.75
     front = c.g.Slice(c.g.Shape(x), [0], [2])
     sizes = c.g.Concat(front, _wanted(c, x, rank - 2), axis=0)
