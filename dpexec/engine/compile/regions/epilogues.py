@@ -114,8 +114,11 @@ def _type(step: Step) -> str:
 def _reads_shape(node: OpNode, name: str) -> bool:
     if node.op is None or not _is_only(node, "X", name):
         return False
-    fused = (part.removesuffix("_grad") for part in node.op.attrs.get("functor_list", ()))
-    found = map(opdef.find, [node.op.type, *(f"{part}_grad" for part in fused)])
+    definition = node.op.definition
+    fused: list[str] = []
+    if definition.parts is not None and definition.forward is not None:  # that one reads values
+        fused = [f"{part.removesuffix('_grad')}_grad" for part in definition.parts(node.op)]
+    found = (definition, *map(opdef.find, fused))
     return any(part is not None and "X" in part.shape_inputs for part in found)
 
 

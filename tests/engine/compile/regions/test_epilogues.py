@@ -77,3 +77,27 @@ def test_a_batch_norm_does_the_relu_beside_it(options, together, compiled, monke
     assert len(parameters) > 6
     for mine, theirs in zip(parameters, parameters_alone, strict=True):
         assert np.array_equal(mine, theirs)
+
+
+def test_a_fused_addition_reads_the_product_that_another_one_adds_to():
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 4])
+        product = fluid.layers.fc(x, 8, bias_attr=False)
+        first, second = (fluid.layers.create_parameter([8], "float32") for _ in range(2))
+        added = fluid.layers.elementwise_add(product, first)
+        fused = fluid.layers.relu(fluid.layers.elementwise_add(product, second))
+    build = fluid.BuildStrategy()
+    build.fuse_elewise_add_act_ops = True
+    compiled = fluid.CompiledProgram(main).with_data_parallel(
+        build_strategy=build, places=[fluid.CPUPlace()]
+    )
+    exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.arange(12, dtype="f4").reshape(3, 4)}
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(startup)
+        expected = exe.run(main, feed, [added, fused])
+        for found, right in zip(exe.run(compiled, feed, [added, fused]), expected, strict=True):
+            np.testing.assert_array_equal(found, right)
+    names = [op["name"] for op in compiled.graph.to_json()["nodes"]]
+    assert "fused_elemwise_activation" in names
