@@ -1,4 +1,4 @@
-"""What ``dask.annotate`` says around a run: which workers it may use, and how urgent its tasks are.
+"""``dask.annotate`` around a run: which workers it may use, and how urgent its tasks are.
 
 Workers and resources choose the homes of replicas. Tasks that train take the resources, too; those
 that move state do not, as they run while these stay. Priorities reach all tasks by themselves.
@@ -25,8 +25,8 @@ class Wanted(NamedTuple):
 
     Args:
         workers: addresses, names or hosts; empty for all.
-        resources: what each of them must have, with the amount.
-        others: whether others will do if there is none of these.
+        resources: resources that each of them must have, with amounts.
+        others: whether other workers are allowed if none of these is there.
     """
 
     workers: tuple[Any, ...] = ()
@@ -46,10 +46,10 @@ ANYWHERE = Wanted()
 
 
 def wanted_here() -> Wanted:
-    """What the annotations around this call want.
+    """The workers that the annotations around this call ask for.
 
     Raises:
-        TypeError: they are functions of keys: replicas have none.
+        TypeError: an annotation is a function of keys, which replicas do not have.
     """
     notes = dask.get_annotations()
     if not notes:
@@ -80,7 +80,7 @@ def of_ours(takes_resources: bool = False) -> Iterator[None]:
     that are taken.
 
     Args:
-        takes_resources: whether they wait for resources nevertheless, as they train.
+        takes_resources: whether they wait for the resources nevertheless, as tasks that train do.
     """
     with dask.annotate(**_PINNED, **({} if takes_resources else {"resources": {}})):
         yield
@@ -91,11 +91,11 @@ def those_wanted(client: Any, wanted: Wanted, there: Collection[str]) -> list[st
 
     Args:
         client: a connected ``distributed.Client``.
-        wanted: what is wanted.
-        there: the workers that there are.
+        wanted: the workers to use.
+        there: all workers.
 
     Raises:
-        ClusterError: none of them has what is wanted.
+        ClusterError: no worker meets the annotations.
         SchedulerLostError: the scheduler does not answer.
     """
     if wanted == ANYWHERE:
@@ -114,7 +114,7 @@ def those_wanted(client: Any, wanted: Wanted, there: Collection[str]) -> list[st
 
 
 def _known(wanted: Wanted, there: Collection[str], dask_scheduler: Any) -> dict[str, str]:
-    """What workers lack of what is wanted, in words; called on the scheduler."""
+    """What each worker lacks, in words; called on the scheduler."""
     addresses, hosts = set(), set()
     for worker in wanted.workers:  # as dask itself reads them
         try:

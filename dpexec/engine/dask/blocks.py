@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Blocks = dict[str, Sequence[int]]
-"""For every Dask collection in a feed the rows of its blocks, where they are known."""
+"""The rows of the blocks of every Dask collection in a feed, where they are known."""
 
 
 def computed(feed: Any) -> tuple[Any, Blocks]:
@@ -82,7 +82,8 @@ def parts_of(value: Any) -> list[Any]:
         whole_rows = value.rechunk(dict.fromkeys(range(1, value.ndim), -1))
         return list(whole_rows.to_delayed(optimize_graph=False).ravel())
     if is_frame(value):
-        return list(value.partitions)
+        # Else dask would take a partition of `random_split` or `sample` with the seed of the first.
+        return list(value.optimize().partitions)
     if is_bag(value):
         return list(value.to_delayed(optimize_graph=False))
     return [value]
@@ -115,7 +116,7 @@ def computed_with(
         parts: the blocks of each collection.
 
     Returns:
-        What was made of them.
+        The computed blocks of each collection.
     """
     found: dict[int, Any] = {}
     blocks = [block for collection in parts for block in collection]
@@ -130,16 +131,16 @@ def computed_with(
 def brought(
     contact: Contact, worker: str, what: str, function: Callable[..., Any], *args: Any
 ) -> Any:
-    """What a worker makes of data that it has, brought to the client.
+    """Call a function on a worker with data that lies there; returns its result to the client.
 
     The data itself is not asked for: after an error it would be cancelled, and be lost.
 
     Args:
-        contact: how the cluster is talked to.
-        worker: its address.
-        what: why it is needed, for errors.
-        function: what makes it.
-        args: its arguments, of which some are futures.
+        contact: the connection to the cluster.
+        worker: address of the worker.
+        what: purpose of the call, for errors.
+        function: the function.
+        args: its arguments, some of which are futures.
 
     Raises:
         ClusterError: the worker or the scheduler does not answer.
@@ -162,8 +163,8 @@ def rows_of_blocks(value: Any, sizes: Sequence[int]) -> Sequence[int]:
     """How many rows each block of a Dask collection has.
 
     Args:
-        value: the collection; of an array, what it says itself counts, and it may not know.
-        sizes: what was found when they were computed.
+        value: the collection; an array's own sizes count, which may be unknown.
+        sizes: rows of the blocks that were computed.
     """
     chunks = value.chunks if is_array(value) else ()
     return list(chunks[0]) if chunks else sizes
@@ -193,9 +194,9 @@ def row_blocks(blocks: Blocks, names: Collection[str], devices: int) -> list[int
     """The rows for each device, if Dask collections in a feed have a block of rows for each.
 
     Args:
-        blocks: of the feed.
+        blocks: the blocks of the feed.
         names: the variables that are split over the devices.
-        devices: how many.
+        devices: number of devices.
 
     Returns:
         Rows per device; None: none has as many (known, not empty) blocks as there are devices.

@@ -1,8 +1,8 @@
-"""Blocks of Dask collections, computed on workers that reach what the blocks are made of.
+"""Computes blocks of Dask collections on workers that can reach the data of the blocks.
 
-Dask takes every worker to reach every other one: it lets a task wait for ever that needs data of a
-worker that its own does not reach. So while blocks are computed, workers are asked whom they wait
-for. If that is in vain, the blocks are computed anew, where everything can be had.
+Dask assumes that every worker reaches every other one: a task that needs data of an unreachable
+worker waits for ever. So while blocks are computed, workers are asked for whom they wait. If they
+wait in vain, the blocks are computed again on workers that reach all data.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["Computing"]
 
 _LOOK = 0.5  # seconds between looks at what is done
 _ATTEMPTS = 3
-"""How often parts are brought to the same worker: dask may drop them before they are used, as
-copies of what others hold."""
+"""How often parts are brought to the same worker: dask may drop them before they are used, since
+other workers hold them, too."""
 _OVER = 2.0  # seconds in which tasks that were given up end; others may want some of them, too
 _WHAT = "to compute fed Dask collections"
 
@@ -40,13 +40,13 @@ _logger = logging.getLogger(__name__)
 
 
 class Computing:
-    """Computes blocks, and what is to be known of each; blocks stay on the workers.
+    """Computes blocks, and facts about each; blocks stay on the workers.
 
     Args:
-        contact: how the cluster is talked to.
+        contact: the connection to the cluster.
         parts: the blocks of each collection.
-        steps: functions of a block, each of what the one before it returned. The client gets what
-            the last one returns; the block of a feed is what the last but one does.
+        steps: functions applied to a block one after another. The result of the last one but one is
+            the block of the feed; the client gets the result of the last one.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Computing:
         self._pinned: set[str] = set()  # who has to be there
         self._made: list[Any] = []
         self._brought: dict[tuple[str, ...], dict[Any, Any]] = {}
-        """By workers, what they cannot get from others, by key."""
+        """For each worker the data that it cannot get from others, by key."""
 
     def run(self) -> tuple[list[list[Any]], list[list[Any]]]:
-        """Futures of the blocks, and what is known of them, as the blocks are given.
+        """Compute the blocks; returns their futures, and the facts about them.
 
         Raises:
-            WorkerLostError: no worker can have what a block is made of; or workers are silent.
-            SchedulerLostError: the scheduler is.
+            WorkerLostError: no worker can reach the data of a block, or workers are silent.
+            SchedulerLostError: the scheduler is silent.
             Exception: what computing them raised.
         """
         self._contact.workers()  # whether the scheduler is there
@@ -92,7 +92,7 @@ class Computing:
             _logger.warning("%s: fed Dask collections are computed again, elsewhere", why)
 
     def _give_up(self) -> None:
-        """Let nothing be left of the tasks that were sent: dask would take one for a new one."""
+        """Remove all tasks that were sent: dask would take one of them for a new one."""
         keys = [future.key for future in self._made]
         for future in self._made:
             future.release()
@@ -108,7 +108,7 @@ class Computing:
     # ---- sending
 
     def _compute(self, blocks: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Send some blocks; returns for each its future, and that of what is known of it."""
+        """Send some blocks; returns the futures of each block and of its facts."""
         client, found = self._contact.client, dict[int, tuple[Any, Any]]()
         for workers, chosen in self._places(blocks).items():
             self._pinned.update(workers)
@@ -124,9 +124,9 @@ class Computing:
         return [found[index] for index in range(len(blocks))]
 
     def _places(self, blocks: Sequence[Any]) -> Mapping[tuple[str, ...], Sequence[int]]:
-        """Numbers of blocks, by the workers that may compute them; () are all.
+        """Numbers of blocks by the workers that may compute them; () means all workers.
 
-        Blocks share what they are made of, so all go to the same workers, if some are fit.
+        Blocks share data, so all go to the same workers, if some can compute them.
         """
         everywhere: dict[tuple[str, ...], Sequence[int]] = {(): range(len(blocks))}
         if not (self._silent or self._contact.reachability.among(self._workers)):
@@ -146,7 +146,7 @@ class Computing:
         """Workers that reach each other and some holder of everything; those that hold most first.
 
         Args:
-            holders: the workers that have it, for all that is needed; none, if it is not made yet.
+            holders: for each datum that is needed its workers; none if it is not computed yet.
         """
         wanted = [found for found in holders if found]
         fit = [w for w in self._answering() if all(self._reaches(w, some) for some in wanted)]
@@ -165,10 +165,10 @@ class Computing:
         return any(between(worker, holder) and holder not in silent for holder in holders)
 
     def _bring(self, futures: Sequence[Any], holders: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """A worker that reaches much of what is needed; the client takes the rest, for it.
+        """A worker that reaches most of the data; the client brings the rest there.
 
         Raises:
-            WorkerLostError: nobody who answers holds it.
+            WorkerLostError: no worker that answers holds it.
         """
         missing = {
             worker: [
@@ -191,7 +191,7 @@ class Computing:
     # ---- waiting
 
     def _wait(self, ends: Sequence[Any]) -> str:
-        """Wait for tasks; returns why that is in vain, if it is."""
+        """Wait for tasks; returns why waiting is in vain, if it is."""
         pause = self._contact.reachability.pause
         look = time.monotonic() + pause
         while not self._ended(ends):
@@ -256,7 +256,7 @@ def _same(value: Any) -> Any:
 
 
 def _futures_of(block: Any) -> list[Any]:
-    """What a block is made of that is on workers already, or will be."""
+    """Futures in the graph of a block: data that is on workers, or will be."""
     graph = block.__dask_graph__()
     if isinstance(graph, HighLevelGraph):  # of the whole collection
         graph = graph.cull(set(flatten(block.__dask_keys__())))

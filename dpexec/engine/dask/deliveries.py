@@ -1,7 +1,6 @@
 """How rows that lie on workers come to the replicas that are fed with them.
 
-Dask's workers hand them over among themselves, and what lies on the replica's worker already does
-not move.
+Dask's workers send them to each other; rows on the replica's own worker do not move.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class StepRows(NamedTuple):
     """The rows of blocks that a replica is fed in some steps.
 
     Args:
-        names: what is fed with them, and which array of the blocks that is, if these have names.
-        counts: of how many cuts the rows of each step consist.
+        names: the variables that they feed, and the names of the blocks' arrays, if there are any.
+        counts: number of cuts in each step.
         cuts: number of the block, first row there, and end; one step after another.
     """
 
@@ -48,10 +47,10 @@ class StepRows(NamedTuple):
     cuts: Sequence[tuple[int, int, int]]
 
     def batches(self, blocks: Sequence[Any]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-        """What each step is fed: views of blocks, but for rows that lie in several.
+        """The feed of each step: views of blocks; rows that lie in several blocks are copied.
 
         Args:
-            blocks: with all that lies on the worker.
+            blocks: the blocks on the worker.
         """
         used = {number for number, _, _ in self.cuts}
         arrays = {
@@ -81,9 +80,9 @@ class Delivery:
     Attributes:
         ranges: the same, in order.
         cuts: number of the block, first row there, and end; in the order of the ranges.
-        begins: where the cuts of each range begin, and behind them where those of the last one end.
-        blocks: futures of what comes to the worker.
-        holders: the workers that have it.
+        begins: where the cuts of each range begin, and finally where the last ones end.
+        blocks: futures of the blocks that come to the worker.
+        holders: the workers that hold them.
     """
 
     def __init__(self, held: HeldBlocks, ranges: Iterable[tuple[int, int]]) -> None:
@@ -105,7 +104,7 @@ class Delivery:
         self.holders: frozenset[str] = frozenset()
 
     def deliver(self, contact: Contact, worker: str, homes: Mapping[Any, Any], stay: bool) -> None:
-        """Let the rows come.
+        """Start the delivery.
 
         Args:
             contact: how the cluster is talked to.
@@ -134,15 +133,15 @@ def _is_all(cuts: np.ndarray[Any, Any], rows: int) -> bool:
 
 
 Ways = dict[tuple[int, int], tuple[Delivery, int]]
-"""By a range of rows, what brings it, and which of its ranges that is."""
+"""For each range of rows its delivery, and its number there."""
 
 
 class Fed(NamedTuple):
-    """What a replica is fed in a step, on its way to the replica's worker.
+    """The feed of a replica in a step, on its way to the replica's worker.
 
     Args:
-        values: what travels with the task, by name.
-        held: of the rest, what brings it, which of its ranges is meant, and which array.
+        values: arrays that travel with the task, by name.
+        held: for all others the delivery, the number of the range, and the array's name.
     """
 
     values: Mapping[str, Any]
@@ -160,16 +159,17 @@ def fed_to(
     stay: bool = False,
     until: Hashable = None,
 ) -> list[Fed]:
-    """Find out what travels how to replicas that make some steps.
+    """Plan how the feeds of some steps travel to the replicas.
 
-    Whole blocks do, and rows that are cut out of others where they lie: for each worker together
-    all rows of a block that it is fed in these steps.
+    Whole blocks travel, and rows that are cut out of other blocks where these lie: for each worker,
+    in one piece, all rows of a block that it is fed in these steps.
 
     Args:
         contact: how the cluster is talked to.
         feeds: workers of replicas, and what they are fed: arrays and :class:`HeldRows`.
         stay: whether rows go to the workers now, and not when a task needs them.
-        until: what has come to a worker is not sent again as long as this is equal; None: it is.
+        until: rows that have come to a worker are not sent again as long as this is equal; None:
+            always.
 
     Raises:
         SchedulerLostError: the scheduler does not say where they lie.
@@ -210,7 +210,7 @@ def _fed(
 
 
 def rows_of(fed: Sequence[Fed], blocks: dict[Any, Any]) -> list[StepRows]:
-    """What a replica is fed of blocks in some steps.
+    """The rows of blocks that a replica is fed in some steps.
 
     Args:
         fed: what it is fed, step by step; the same names are held in all of them.
@@ -230,7 +230,7 @@ def rows_of(fed: Sequence[Fed], blocks: dict[Any, Any]) -> list[StepRows]:
 def _cuts(
     way: Sequence[tuple[Delivery, int]], blocks: dict[Any, Any]
 ) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """Of how many cuts each step consists, and these."""
+    """The number of cuts of each step, and the cuts."""
     counts: list[int] = []
     cuts: list[tuple[int, int, int]] = []
     for delivery, steps in itertools.groupby(way, operator.itemgetter(0)):
@@ -260,7 +260,7 @@ def arrive(contact: Contact, blocks: Sequence[Any], holders: Collection[str], ho
         homes: those that are fed.
 
     Raises:
-        WorkerLostError: one is gone or silent, or does not reach who holds rows.
+        WorkerLostError: a worker is gone or silent, or does not reach a holder of rows.
         SchedulerLostError: the scheduler does not answer.
         Exception: what computing the rows again raised, when they were lost.
     """

@@ -1,7 +1,7 @@
 """Dask collections as feeds of a cluster: they stay on the workers.
 
-A collection is computed block by block, where dask sees fit. The client learns shapes and types
-alone. Then each replica takes its rows, see :mod:`.deliveries`.
+A collection is computed block by block, where dask schedules it. The client gets only shapes and
+types. Then each replica takes its rows, see :mod:`.deliveries`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class BlockRows(NamedTuple):
 
     Args:
         future: the block: an array, or arrays by name.
-        rows: how many it has.
-        first: the first of them that is meant.
-        end: the one behind the last.
+        rows: number of its rows.
+        first: the first of the rows.
+        end: the row after the last.
     """
 
     future: Any
@@ -52,9 +52,8 @@ class HeldBlocks:
 
     Attributes:
         pieces: the same.
-        begins: where each piece begins, and behind them where the last one ends.
-        on_way: ranges that go to workers, by what they are for and the worker; as long as this
-            exists.
+        begins: where each piece begins, and finally where the last one ends.
+        on_way: ranges on their way to workers, by purpose and worker.
     """
 
     def __init__(self, pieces: Iterable[BlockRows]) -> None:
@@ -65,14 +64,14 @@ class HeldBlocks:
 
 
 class HeldRows:
-    """Rows that lie on workers; what splits and checks feeds takes them for an array.
+    """Rows that lie on workers; code that splits and checks feeds treats them as an array.
 
     Args:
         blocks: where they lie.
-        first: the first of the rows there that is meant.
-        shape: of all of them together.
-        dtype: of their numbers.
-        name: which array of the blocks is meant, if these have names.
+        first: the first of the rows there.
+        shape: shape of all these rows together.
+        dtype: their type.
+        name: name of the blocks' array, if there are several.
     """
 
     __slots__ = ("blocks", "dtype", "first", "name", "shape")
@@ -90,7 +89,7 @@ class HeldRows:
 
     @property
     def end(self) -> int:
-        """The row behind the last."""
+        """The row after the last."""
         return self.first + self.shape[0]
 
     @property
@@ -154,7 +153,7 @@ def hold(
     Raises:
         TypeError: a Dask dataframe with columns of different types.
         ValueError: blocks of a collection do not fit together.
-        ClusterError: workers or the scheduler do not answer, or nobody reaches what is needed.
+        ClusterError: workers or the scheduler do not answer, or no worker reaches all data.
         Exception: what computing them raised.
     """
     lazy = {n: v for n, v in feed.items() if n in names and is_dask_collection(v)}

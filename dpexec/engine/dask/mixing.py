@@ -1,7 +1,7 @@
 """Rows of partitions in a random order that depends on seed, epoch and partitions alone.
 
-Partitions are drawn in groups. Each is cut into as many random parts as its group has partitions,
-and out of each comes a new one: a part of every old one, with the rows in random order.
+Partitions are drawn in groups. Each partition is cut into as many random parts as its group has
+partitions. A new partition has a part of every old one of its group, with the rows in random order.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["cut_rows", "groups_of", "join_rows"]
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 _GROUPS, _CUT, _JOINED = range(3)
-"""What numbers are drawn for."""
+"""Purposes for which numbers are drawn."""
 
 
 def groups_of(count: int, size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Partitions that are mixed with each other.
+    """Groups of partitions that are mixed with each other.
 
     Args:
         count: of partitions.
@@ -65,6 +65,6 @@ def join_rows(parts: Sequence[Arrays], seed: int, epoch: int, number: int) -> Ar
 
 
 def _generator(seed: int, epoch: int, purpose: int, number: int) -> np.random.RandomState:
-    """NumPy never changes what this one draws."""
+    """A generator whose numbers NumPy never changes."""
     words = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, epoch, purpose, number)
     return np.random.RandomState(words)

@@ -1,4 +1,4 @@
-"""Graphs of many tasks that are alike, as little as they are when they travel."""
+"""Graphs of many similar tasks, compressed when they travel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAST = 1  # of the levels of zlib: what comes again is found at all of them
 class Packed(dict[Hashable, Any]):
     """A dict that is compressed on its way to dask's scheduler, all but the numbers of arrays.
 
-    Also a function of its keys, as which dask takes annotations.
+    It can be called with a key, as dask's annotations are.
 
     Example:
         >>> from pickle import dumps, loads

@@ -11,9 +11,9 @@ _IMPORT = 30.0  # seconds in which a scheduler has imported dpexec; it does noth
 
 
 def introduce(client: Any, limit: float) -> None:
-    """Let a scheduler import dpexec; later, it would seem silent meanwhile.
+    """Let a scheduler import dpexec now; later, it would seem silent during the import.
 
-    What is wrong with it, if anything is, says who needs it next.
+    Errors are not raised here, but by the next use of the scheduler.
 
     Args:
         client: a connected ``distributed.Client``.
@@ -28,16 +28,16 @@ def _nothing() -> None:
 
 
 def install(client: Any, plugin: Any, name: str, limit: float = 0.0) -> str:
-    """Let a scheduler take a plugin in.
+    """Install a plugin on a scheduler.
 
     Args:
         client: a connected ``distributed.Client``.
-        plugin: what it takes.
-        name: of the plugin; another one of that name goes.
+        plugin: the plugin.
+        name: name of the plugin; replaces another one of this name.
         limit: seconds in which the scheduler has to answer, if they are more than importing takes.
 
     Returns:
-        Why it did not; empty if it did.
+        Why it failed; empty if it worked.
     """
     try:
         patience = max(limit, _IMPORT)

@@ -1,4 +1,4 @@
-"""Which other workers a worker reaches: the client may reach all while they do not each other."""
+"""Which other workers a worker reaches; the client may reach more than its workers do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOCK = 0.25  # seconds between looks whether anybody listens
 
 
 async def unreachable(peers: Collection[str], limit: float, dask_worker: Any) -> dict[str, str]:
-    """Which other workers do not answer this one.
+    """Finds the workers that do not answer this one.
 
     Args:
         peers: addresses; its own does not count.
@@ -49,7 +49,7 @@ async def _why_not(dask_worker: Any, peer: str, limit: float) -> str:
 
 
 async def refusal(address: str) -> str:
-    """Why nobody listens at an address, as the process has ended; empty if somebody may.
+    """Why nothing listens at an address, as its process has ended; empty if something may.
 
     Dask tries again for long: the process may be about to begin.
 
@@ -70,7 +70,7 @@ async def refusal(address: str) -> str:
 
 
 def awaited(dask_worker: Any) -> set[tuple[str, ...]]:
-    """Whom tasks of a worker wait for: for all that it has to fetch, the workers that hold it.
+    """For all data that a worker has to fetch, the workers that hold it.
 
     Args:
         dask_worker: of this process.
@@ -82,10 +82,10 @@ def awaited(dask_worker: Any) -> set[tuple[str, ...]]:
 async def let_go(
     keys: Collection[Any], apart: Collection[frozenset[str]], limit: float, dask_worker: Any
 ) -> None:
-    """Wait until nothing is left of tasks that are wanted no more, nor of what they waited for.
+    """Wait until tasks that are not needed any more, and their waits for data, have ended.
 
-    Dask tries for half a minute to reach who has what a task needs, also when the task is gone. As
-    long as it does, it throws away what a client brings for that (``WorkerState`` has nothing to do
+    Dask tries for half a minute to reach the holder of data, even if the task that needs it is
+    gone. Meanwhile it throws away such data that a client brings (``WorkerState`` has nothing to do
     from "cancelled" to "memory"). Without its connections to that worker it gives up at once.
 
     Args:

@@ -1,4 +1,4 @@
-"""Which workers reach each other, as far as that was found out; whether the client may ask them."""
+"""Which workers reach each other, as far as known; and whether the client may ask them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Reachability:
         return {pair: why for pair, why in self.apart.items() if pair <= there}
 
     def lately(self, workers: Collection[str]) -> dict[frozenset[str], str]:
-        """Those of :meth:`among` that were found out so lately that asking again is in vain."""
+        """Pairs of :meth:`among` that were found so recently that asking again is in vain."""
         since = time.monotonic() - 2 * self._patience
         found = self.among(workers)
         return {pair: why for pair, why in found.items() if self._seen[pair] > since}
@@ -60,9 +60,9 @@ class Reachability:
         return frozenset((one, other)) not in self.apart
 
     async def check(self, homes: Homes, what: str) -> None:
-        """Let workers ask each other; on the event loop of the client.
+        """Let workers contact each other; runs on the event loop of the client.
 
-        Who does not answer the client either counts as lost, and not here.
+        A worker that does not answer the client either counts as lost, and not here.
 
         Args:
             homes: the workers.
@@ -86,21 +86,21 @@ class Reachability:
     def check_later(
         self, loop: asyncio.AbstractEventLoop, workers: Collection[str]
     ) -> Future[None]:
-        """Let workers ask each other, while the client does other things.
+        """Let workers contact each other, while the client does other things.
 
         Args:
             loop: of the client.
             workers: their addresses.
 
         Returns:
-            What ends with it.
+            A task that ends when they have.
         """
         homes = dict.fromkeys(workers, ())
         return asyncio.run_coroutine_threadsafe(self.check(homes, "to look again"), loop)
 
 
 def named(address: str, homes: Homes) -> str:
-    """A worker, as people know it."""
+    """A readable name of a worker."""
     devices = homes[address]
     if not devices:
         return f"worker {address}"

@@ -1,8 +1,8 @@
-"""How the client talks to the workers of a cluster: no wait is without a limit.
+"""Calls from the client to the workers of a cluster; every wait has a limit.
 
-A worker that is gone or silent would be waited for for ever: dask keeps a task that is pinned to
-it, and a call of it has no timeout. So while something is awaited, the workers that it needs are
-looked after. A worker may work for as long as it likes; its event loop must answer.
+Dask would wait for ever for a worker that is gone or silent: it keeps tasks that are pinned to it,
+and calls have no timeout. So while the client waits, it checks the workers that it needs. A worker
+may work for any time; its event loop must answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOK = 0.25  # seconds between looks at who is still there
 _LEFT = "has left the cluster"
 _PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
 DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
-"""Errors of tasks that say nothing about what the tasks did, but that their worker is lost."""
+"""Errors of tasks that only mean that their worker is lost."""
 
 
 class Contact:
@@ -58,7 +58,7 @@ class Contact:
         """The client.
 
         Raises:
-            SchedulerLostError: it is closed: dask would say that something is None.
+            SchedulerLostError: the client is closed; dask's own error would be obscure.
         """
         if self._is_closed():
             raise self._client_closed()
@@ -73,7 +73,7 @@ class Contact:
         """Call a function on workers, beside their tasks.
 
         Args:
-            function: what is called; one with a parameter ``dask_worker`` gets the worker.
+            function: the function; a parameter ``dask_worker`` gets the worker.
             args: its arguments.
             homes: the workers.
             what: why they are asked, for errors.
@@ -103,7 +103,7 @@ class Contact:
             what: why they are asked.
 
         Returns:
-            The answers by address, and what is wrong with those who gave none.
+            The answers by address, and the problems of workers that gave none.
         """
         answers, lost = self._sync(self._reach, function, args, homes, what)
         return answers, lost
@@ -133,7 +133,7 @@ class Contact:
         self._sync(self.reachability.check, homes, what)
 
     def check_later(self, workers: Collection[str]) -> Future[None]:
-        """Find out the same, while the client does other things; gives what ends with it."""
+        """The same while the client does other things; returns a task that ends with it."""
         return self.reachability.check_later(self.client.loop.asyncio_loop, workers)
 
     def gather(
@@ -145,7 +145,7 @@ class Contact:
             futures: the tasks.
             homes: the workers that they need.
             what: what they do, for errors.
-            holders: other workers whose data they need; dask knows what to do if these are lost.
+            holders: other workers whose data they need; dask handles the loss of these itself.
 
         Returns:
             Their results. If there is an error, the tasks are cancelled.
@@ -167,7 +167,7 @@ class Contact:
     def ended(self, futures: Sequence[Any], seconds: float) -> bool:
         """Whether tasks have ended, or dask has given some up, after some seconds at most.
 
-        ``distributed.wait`` needs a current client, which changes settings of all threads.
+        ``distributed.wait`` needs a current client, and that changes settings of all threads.
         """
         try:
             self._sync(_wait, list(futures), seconds)
@@ -199,7 +199,7 @@ class Contact:
         return sorted(self._sync(self._present, "to say who is there"))
 
     def _sync(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Let the event loop of the client do something."""
+        """Run a coroutine on the event loop of the client."""
         check_free(self.client)
         try:
             return self.client.sync(function, *args)
@@ -245,7 +245,7 @@ class Contact:
     async def _call(
         self, address: str, function: Callable[..., Any], args: Sequence[Any], what: str
     ) -> Any:
-        """What a worker answers, or the error: one that stops the others loses none of them."""
+        """The answer of a worker, or its error: others are asked nevertheless."""
         try:
             answers = await self.client.run(
                 function, *args, workers=[address], on_error="return", asynchronous=True
@@ -257,7 +257,7 @@ class Contact:
     async def _wait(
         self, calls: Mapping[str, asyncio.Future[Any]], what: str, limit: float
     ) -> dict[str, str]:
-        """Wait for calls, up to the limit; returns what is wrong with those that did not end."""
+        """Wait for calls, up to the limit; returns the problems of those that did not end."""
         loop = asyncio.get_running_loop()
         deadline, waiting = loop.time() + limit, dict(calls)
         lost: dict[str, str] = {}
@@ -303,10 +303,10 @@ class Contact:
             answer.add_done_callback(_looked_at)
 
     async def _look_for_scheduler(self, what: str) -> None:
-        """Make sure that somebody listens where the scheduler does: dask would try again for long.
+        """Make sure that the scheduler's address is listened to: dask would try again for long.
 
         Raises:
-            SchedulerLostError: nobody does, so its process has ended.
+            SchedulerLostError: nothing listens, so its process has ended.
         """
         if why := await refusal(self._scheduler):
             raise self._scheduler_lost(f"has ended ({why})", what)
@@ -337,7 +337,7 @@ class Contact:
                 await self._give_up(futures, results)
 
     async def _give_up(self, futures: Sequence[Any], results: asyncio.Future[Any]) -> None:
-        """Cancel tasks, which ends the wait for them: its own cancellation would leave parts."""
+        """Cancel tasks, which ends waits for them: cancelling a wait itself would leave parts."""
         await self.client.cancel(futures, asynchronous=True, force=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(results, return_exceptions=True), self.limit)
@@ -350,7 +350,7 @@ class Contact:
             await self._look(homes, what)
 
     async def _watch_links(self, results: asyncio.Future[Any], homes: Homes, what: str) -> Any:
-        """Make sure that workers reach each other, but for those that are known not to."""
+        """Make sure that workers reach each other, except pairs that are known not to."""
         while not results.done():
             await asyncio.sleep(self.reachability.pause)
             known = set(self.reachability.apart)

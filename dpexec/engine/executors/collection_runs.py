@@ -20,36 +20,36 @@ __all__ = ["Epochs", "Steps", "run_epochs"]
 Batch = Mapping[str, Any]
 
 _AT_ONCE = 0.3
-"""Seconds that steps which are sent together take, about: an interrupt waits for them."""
+"""Seconds that steps sent together should take: an interrupt waits for them."""
 
 
 class Steps(Protocol):
-    """Makes steps of a program."""
+    """Runs steps of a program."""
 
     most: int
-    """How many can be made at once."""
+    """How many steps can run in one call."""
 
     def ahead(self, batches: Sequence[Batch]) -> None:
-        """These come next; called in a thread, while steps are made on others."""
+        """Announces the next batches; called in a thread while steps run on others."""
 
     def run(self, batches: Sequence[Batch], names: Sequence[str]) -> list[Any]:
-        """Make a step with each batch; returns what the last one gives for some names."""
+        """Run a step with each batch; returns the last step's values of some names."""
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """How a collection is gone through.
+    """How to iterate over a collection.
 
     Args:
-        numbers: of the epochs, in order.
+        numbers: numbers of the epochs, in order.
         batch_size: rows of a batch, of all devices together.
         drop_last: leave out the last batch of an epoch if it is smaller.
-        period: batches after which values are wanted; 0: any will do.
-        progress: whether a bar shows how far it is.
-        after_epoch: is called with the number of each epoch that has ended.
+        period: values are fetched after every so many batches; 0: after any.
+        progress: whether to show a progress bar.
+        after_epoch: called with the number of each epoch that has ended.
 
     Raises:
-        ValueError: there is no row in a batch.
+        ValueError: ``batch_size`` is not positive.
     """
 
     numbers: Iterable[int]
@@ -70,10 +70,10 @@ def run_epochs(
     """Train on all batches of a collection.
 
     Args:
-        steps: makes them.
-        stream: gives the partitions.
+        steps: runs the steps.
+        stream: yields the partitions.
         how: the epochs, and their batches.
-        watching: see the last one of batches that are run together.
+        watching: they get the last one of batches that run together.
 
     Raises:
         EnforceNotMet: an epoch has no batch.
@@ -104,11 +104,11 @@ def run_epochs(
 
 
 class _Runs:
-    """Divides batches into those that are run together, which changes no results.
+    """Groups batches that run together, which does not change results.
 
     Args:
-        steps: gets them.
-        period: batches after which a run must end, as values are wanted; 0: anywhere.
+        steps: runs them.
+        period: a run must end after every so many batches, as values are fetched; 0: anywhere.
     """
 
     def __init__(self, steps: Steps, period: int) -> None:
@@ -117,10 +117,11 @@ class _Runs:
         self._done = 0
 
     def of(self, batches: Generator[list[Batch], None, None]) -> Generator[list[Batch], None, None]:
-        """Batches that are run together, of an epoch.
+        """The groups of batches of an epoch.
 
         Args:
-            batches: those that are there together; a thread makes the next ones meanwhile.
+            batches: lists of batches that are computed together; a thread computes the next list
+                meanwhile.
         """
         with closing(batches), ThreadPoolExecutor(1, "dpexec-partitions") as pool:
             context = contextvars.copy_context()  # in which a client of dask may be the current one
@@ -140,13 +141,13 @@ class _Runs:
                     yield run
 
     def _next(self, batches: Iterator[list[Batch]]) -> list[Batch]:
-        """The next batches that are there together; none: the epoch is over."""
+        """The next list of batches; empty at the end of the epoch."""
         found = next(filter(None, batches), [])
         if found:
             self._steps.ahead(found)
         return found
 
     def took(self, count: int, seconds: float) -> None:
-        """A run of so many batches took so long, which says how many the next one may have."""
+        """Note the duration of a run of some batches, which limits the size of the next run."""
         fit = int(_AT_ONCE * count / max(seconds, 1e-6))
         self._count = max(1, min(fit, 2 * self._count, self._steps.most))

@@ -1,4 +1,4 @@
-"""``CompiledProgram``: a program with the way to run it."""
+"""``CompiledProgram``: a program, and how to run it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CompiledProgram:
         build_strategy: how to build the graph.
 
     Raises:
-        TypeError: neither of them.
+        TypeError: the argument is neither a program nor a graph.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class CompiledProgram:
             As many delayed values as there are fetches.
 
         Raises:
-            EnforceNotMet: it did not run yet, or its executor is gone.
+            EnforceNotMet: the program did not run yet, or its executor is gone.
             RuntimeError: the executor was closed.
         """
         executor = executor or (None if self._executor is None else self._executor())
@@ -179,9 +179,9 @@ class CompiledProgram:
     # ---- compilation, at the first run
 
     def _compile(self, scope: Scope, place: Place, variant: Variant = AS_IT_IS) -> Engine:
-        """What runs the program in some form.
+        """The engine that runs the program in some form.
 
-        All of it is compiled first, with the sequences of that run; other forms share its
+        The whole program is compiled first, with the sequences of that run; other forms share its
         variables.
         """
         if self._engine is None:
@@ -202,7 +202,7 @@ class CompiledProgram:
         return engine
 
     def _usual_engine(self, scope: Scope, place: Place) -> Engine | None:
-        """What runs the whole program as it is, if it did so here before."""
+        """The engine of the whole program in this scope, if it ran here before."""
         here = self._scope is scope and (self._place is place or self._place == place)
         return self._engine if self._is_usual and here else None
 
@@ -285,7 +285,7 @@ class CompiledProgram:
 
     @property
     def trace(self) -> Trace:
-        """What ran when; needs ``ExecutionStrategy.trace``.
+        """The trace of recorded steps; needs ``ExecutionStrategy.trace``.
 
         Raises:
             RuntimeError: recording was not switched on.
@@ -328,7 +328,7 @@ def meant(
 def annotated(
     program: Program | CompiledProgram,
 ) -> contextlib.AbstractContextManager[None]:
-    """The annotations of dask under which a program runs: those around its making and the run."""
+    """Dask's annotations of a run: those around the program's compilation and around the run."""
     if isinstance(program, Program) or not program._annotations:
         return contextlib.nullcontext()
     return dask.annotate(**{**program._annotations, **dask.get_annotations()})

@@ -20,7 +20,7 @@ Feed = dict[str, LoDTensor]
 
 
 class Dataset(Protocol):
-    """What can be gone through, such as those of :mod:`dpexec.dataset`."""
+    """A data set that can be iterated over, such as those of :mod:`dpexec.dataset`."""
 
     thread_num: int
 
@@ -28,27 +28,27 @@ class Dataset(Protocol):
 
 
 class BatchWatcher(Protocol):
-    """Looks at what was fetched from a batch.
+    """Gets the values fetched after a batch.
 
     Attributes:
-        names: what it wants to be fetched.
+        names: names of variables to fetch for it.
     """
 
     names: Sequence[str]
 
     def see(self, number: int, values: Mapping[str, LoDTensor]) -> None:
-        """Get the number of a batch, and tensors by name."""
+        """Receive the number of a batch, and tensors by name."""
 
 
 class FetchHandler:
-    """Looks at variables from time to time; override :meth:`handler`.
+    """Gets the values of variables from time to time; override :meth:`handler`.
 
     Args:
-        var_dict: the variables, by names that the handler knows them by.
-        period_secs: seconds between two looks.
+        var_dict: variables by the names under which the handler gets them.
+        period_secs: seconds between two calls of the handler.
 
     Raises:
-        TypeError: something else than variables.
+        TypeError: a value is not a variable.
     """
 
     def __init__(self, var_dict: Mapping[str, Variable], period_secs: float = 60) -> None:
@@ -59,7 +59,7 @@ class FetchHandler:
         self.period_secs = period_secs
 
     def handler(self, res_dict: dict[str, np.ndarray[Any, Any]]) -> None:
-        """Get the values; this prints the first element of each."""
+        """Receive the values; this implementation prints the first element of each."""
         print(*(f"{key}[0]: {value[0]}" for key, value in res_dict.items()))
 
 
@@ -78,7 +78,7 @@ class Printing:
 
 
 class Handling:
-    """Calls a handler when its time has come: after a batch, so that values belong together."""
+    """Calls a handler every ``period_secs`` seconds, after a batch: its values are of one batch."""
 
     def __init__(self, handler: FetchHandler) -> None:
         self.names: Sequence[str] = [var.name for var in handler.var_dict.values()]
@@ -99,7 +99,7 @@ class Handling:
 
 
 class Pace:
-    """Prints how many batches a second ran, every ``period`` batches."""
+    """Prints batches per second, every ``period`` batches."""
 
     names: Sequence[str] = ()
 
@@ -122,7 +122,7 @@ def watchers(
     debug: bool,
     fetch_handler: FetchHandler | None,
 ) -> list[BatchWatcher]:
-    """Who looks at the batches of ``Executor.train_from_dataset``, which has these arguments.
+    """The watchers for the arguments of ``Executor.train_from_dataset``.
 
     Raises:
         AssertionError: ``fetch_info`` is not as long as ``fetch_list``.
@@ -155,9 +155,9 @@ def run_dataset(
 
     Args:
         run: takes a feed and names to fetch, and returns tensors.
-        dataset: has the batches.
-        thread: files that are read at once; 0 takes the number that the data set has.
-        watching: see the batches.
+        dataset: the data set.
+        thread: number of files to read at once; 0 takes that of the data set.
+        watching: they get the values of batches.
 
     Raises:
         RuntimeError: there is no data set, or it has no threads.

@@ -1,11 +1,11 @@
 """Steps as nodes of the user's own dask graphs: what ``Executor.delayed`` returns.
 
-A node makes its step when dask comes to it, once: whoever computes it again, or because a worker
-was lost on the way, gets what it made. Steps of a program happen in the order in which they were
-delayed, so the graph of each holds those before it that were not made yet.
+A node runs its step once, when dask computes it first. Computing it again, also after the loss of a
+worker, returns the same result. Steps of a program run in the order in which they were delayed, so
+the graph of each contains the earlier steps that have not run yet.
 
-Variables lie in scopes of this process. So a step that dask sends to another one asks this process
-to make it (on the workers, if that is how the program runs), and waits for what it gives:
+Variables lie in scopes of this process. So a step that dask sends to another process asks this one
+to run it (on the workers, if the program runs there), and waits for the result:
 :mod:`.steps_elsewhere`.
 """
 
@@ -29,17 +29,17 @@ __all__ = ["DelayedStep", "Delaying"]
 
 
 class DelayedStep:
-    """Makes a step, or several, with what is fed, the first time that it is called.
+    """Runs a step, or several, the first time that it is called.
 
     Args:
-        make: makes one.
+        make: runs one step.
         scope: where the variables of its program live.
-        fetches: how many values are fetched.
-        several: whether it is called with a list of feeds, of a step each.
+        fetches: number of fetched values.
+        several: whether it is called with a list of feeds, one for each step.
 
     Attributes:
         scope: as given.
-        node: its node in the user's graphs, with all that comes before; None once it is made.
+        node: its node in the user's graphs, with the nodes before it; None once it has run.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class DelayedStep:
         keep(self.token, self)
 
     def __call__(self, feed: Any, before: Any = None) -> list[Any]:
-        """Make what was not made yet.
+        """Run the steps that have not run yet.
 
         Args:
             feed: see :meth:`Executor.run`; a list of them for several steps.
-            before: what the step before it gave, which is not used: it only comes first.
+            before: result of the step before it; not used, but it makes dask run that one first.
 
         Returns:
-            For each fetch its value; or a list with that of each step.
+            The value of each fetch; for several steps a list of values of each fetch.
 
         Raises:
-            EnforceNotMet: a step failed, so it is not made yet; no variable has changed in it.
+            EnforceNotMet: a step failed. It can run again, as no variable has changed.
         """
         with self._lock:
             if self._make is not None:
@@ -82,7 +82,7 @@ class DelayedStep:
 
 
 class Delaying:
-    """An executor as far as runs can be delayed."""
+    """The part of an executor that delays runs."""
 
     run: Callable[..., list[Any]]
 
@@ -96,24 +96,24 @@ class Delaying:
         feeds: Any = None,
         **options: Any,
     ) -> Delayed:
-        """A run, or several, as a node of a dask graph, which makes it when it is computed.
+        """A run, or several, as a node of a dask graph, which runs when it is computed.
 
         Values of ``feed`` may be dask collections and delayed values, and the fetches may be inputs
-        of others. Any scheduler computes it: threads, ``"sync"``, ``"processes"``, or a Client;
-        other processes ask this one to make the run. The results have the bits of :meth:`run`, and
-        variables change once, however often it is computed. Runs of a program happen in the order
-        in which they were delayed: who computes one also computes those before it. A run that fails
-        can be computed again. ``dask.annotate`` around this call is for dask's task of the node,
-        and for the run.
+        of others. Any scheduler can compute it: threads, ``"sync"``, ``"processes"``, or a Client;
+        other processes ask this one to do the run. The results have the bits of :meth:`run`, and
+        variables change once, however often the node is computed. Runs of a program happen in the
+        order in which they were delayed: computing one also computes those before it. A run that
+        fails can be computed again. ``dask.annotate`` around this call applies to dask's task of
+        the node and to the run.
 
         Args:
             program: see :meth:`run`.
             feed: see :meth:`run`.
             fetch_list: see :meth:`run`.
-            scope: see :meth:`run`; None takes what is the global scope now.
-            feeds: instead of ``feed``: a list of feeds, or a delayed value that gives one. The node
-                makes a run with each, one after another. If one fails, those before it count, and
-                computing the node again goes on there.
+            scope: see :meth:`run`; None takes the scope that is the global one now.
+            feeds: instead of ``feed``: a list of feeds, or a delayed value of one. The node runs
+                once with each, one after another. If a run fails, those before it stay done, and
+                computing the node again continues with the failed one.
             options: other arguments of :meth:`run`.
 
         Returns:
@@ -123,7 +123,7 @@ class Delaying:
         Raises:
             RuntimeError: the executor was closed.
             TypeError: not a program or scope, or a fetch of a wrong type.
-            ValueError: both ``feed`` and ``feeds``.
+            ValueError: both ``feed`` and ``feeds`` are given.
 
         Example:
             >>> import numpy as np
@@ -157,7 +157,7 @@ class Delaying:
 
 
 def _before(step: DelayedStep, program: Program) -> Delayed | None:
-    """The node of the step that comes before one in its scope; note this one."""
+    """The node of the step before this one in its scope; remember this one."""
     waiting = [other for other in program._delayed if other.node is not None]
     others = [other for other in waiting if other.scope is not step.scope]
     before = next((other.node for other in waiting if other.scope is step.scope), None)

@@ -41,7 +41,7 @@ class Executor(Delaying):
         place: the device; None takes the first GPU if there is one, else the CPU.
 
     Raises:
-        TypeError: that is no place.
+        TypeError: the argument is no place.
     """
 
     def __init__(self, place: Place | None = None) -> None:
@@ -72,18 +72,21 @@ class Executor(Delaying):
 
         Args:
             program: None takes the default main program.
-            feed: arrays by name; for several devices also a list with a dict for each. What a
-                DataLoader of the program gives may be missing. Dask collections are computed; a
-                Dask array or dataframe with a block of rows for each device is split at them.
-            fetch_list: Variables or names to return. With operators of an optimizer in it (or what
-                ``minimize`` returned) only what these and the fetches need is run.
+            feed: arrays by name; for several devices also a list with a dict for each. Variables of
+                a DataLoader of the program may be missing. Dask collections are computed; a Dask
+                array or dataframe with as many blocks of rows as there are devices is split at its
+                blocks.
+            fetch_list: variables or names to return. If it contains operators of an optimizer (or
+                the result of ``minimize``), only operators that these and the fetches need are run.
             feed_var_name, fetch_var_name, use_program_cache: accepted for fluid's sake.
             scope: where variables live; None takes the global scope.
-            return_numpy: arrays, else LoDTensors. Those of GPUs and clusters come at once, and are
-                waited for when read: what fails on a cluster is raised then, or by the next run.
-            return_merged: concatenate the devices' values along axis 0, else a list per name.
-            use_prune: run only what the fetches and the parameter updates need, and nothing that
-                computes what is fed.
+            return_numpy: True returns arrays, False returns LoDTensors. LoDTensors of GPUs and
+                clusters are returned at once, and reading one waits for its value; an error on a
+                cluster is raised then, or by the next run.
+            return_merged: concatenate the devices' values along axis 0; False returns a list of
+                values per name.
+            use_prune: run only operators that the fetches and the parameter updates need, and none
+                that compute variables that are fed.
 
         Returns:
             One array (or list, or LoDTensor) per fetched name.
@@ -93,7 +96,7 @@ class Executor(Delaying):
             TypeError: not a program or scope, or a feed or fetch of a wrong type.
             ValueError: a feed of a wrong shape or element type.
             EOFException: a DataLoader of the program has no more data.
-            EnforceNotMet: an operator cannot work on its inputs; nothing has changed then.
+            EnforceNotMet: an operator cannot work on its inputs; no variable has changed.
         """
         program, scope = meant(program, scope, self)
         for name, kind, value in (
@@ -150,7 +153,7 @@ class Executor(Delaying):
         feed: Any,
         scope: Scope,
     ) -> Engine | None:
-        """The engine of an earlier run, if this one is like it for sure: most runs are.
+        """The engine of an earlier run, if this run surely needs the same form; most do.
 
         Nothing but sequences, fed or in the scope, changes the form of a program: if they have
         other levels than the variables, which are ``known``, declare.
@@ -184,7 +187,7 @@ class Executor(Delaying):
         scope: Scope,
         pruning: Pruning | None,
     ) -> Engine:
-        """What runs a program in the form that a run needs."""
+        """The engine of a program in the form that a run needs."""
         variant = Variant(pruning, fed_levels(original, feed, scope))
         if isinstance(program, CompiledProgram):
             engine = program._compile(scope, self.place, variant)
@@ -229,13 +232,13 @@ class Executor(Delaying):
     ) -> None:
         """Run a program with every batch of a data set, as :meth:`run` does with one.
 
-        Batches come one after another, in the order of files and lines: threads read ahead. (In
-        the original each trains on its own.) Several devices divide each batch.
+        Batches run one after another, in the order of files and lines; threads read ahead. (In the
+            original each thread trains on its own batches.) Several devices divide each batch.
 
         Args:
             program: None takes the default main program; a compiled one runs on its devices.
-            dataset: what :class:`dpexec.dataset.DatasetFactory` makes. Variables that the program
-                does not have are not fed.
+            dataset: a data set of :class:`dpexec.dataset.DatasetFactory`. Its variables that the
+                program does not have are not fed.
             scope: where variables live; None takes the global scope.
             thread: files that are read at once; 0 takes the number of ``dataset.set_thread``.
             debug: print how many batches a second run, every ``print_period`` batches.
@@ -248,7 +251,7 @@ class Executor(Delaying):
             AssertionError: ``fetch_info`` is not as long as ``fetch_list``.
             RuntimeError: there is no data set, it has no threads, or nothing was loaded.
             EnforceNotMet: a pipe command failed, a line does not fit, or an operator cannot work on
-                its inputs; batches before it have been trained on.
+                its inputs; earlier batches have been trained on.
             OSError: a file cannot be read.
             ValueError: the data set has no files or no variables.
         """
@@ -279,8 +282,8 @@ class Executor(Delaying):
     ) -> None:
         """Run a program with every batch of a data set, to see what is fetched.
 
-        The same as :meth:`train_from_dataset`, with its arguments and errors: as in the original
-        the program runs as it is. Pass one that updates nothing, such as
+        The same as :meth:`train_from_dataset`, with its arguments and errors. As in the original,
+        the program runs unchanged, with its updates: pass a program without updates, such as
         ``program.clone(for_test=True)`` from before ``minimize``.
         """
         self.train_from_dataset(
@@ -309,27 +312,30 @@ class Executor(Delaying):
     ) -> None:
         """Run a program with every batch of a Dask collection, epoch after epoch.
 
-        A batch has the next rows in the order of the partitions, whose borders it crosses; several
-        devices divide it. So results depend neither on where partitions lie nor on the number of
-        workers. On threads one partition is computed after another, the next one ahead. On a
-        cluster partitions are computed on the workers, and rows go from there to the replicas.
-        Rows get the type that a variable declares: floats are rounded, and what does not fit is an
-        error. Each epoch computes the partitions again: ``persist()`` what is dear, if it fits.
+        A batch has the next rows in the order of the partitions, and may cross their borders;
+        several devices divide it. So results depend neither on where partitions lie nor on the
+        number of workers. On threads, partitions are computed one after another, the next one
+        ahead. On a cluster partitions are computed on the workers, and rows go from there to the
+        replicas. Rows are converted to the type that a variable declares: floats are rounded, and
+        values that do not fit are an error. Each epoch computes the partitions again: ``persist()``
+        a collection that is expensive to compute, if it fits into memory.
 
         Args:
             program: None takes the default main program; a compiled one runs on its devices.
             collection: a Dask dataframe, array, bag or Delayed; a list of Delayed, a partition
                 each; or several of these with the same partitions, by the names of variables.
-                Bags and Delayed give arrays, tuples of them in the order of ``feed``, or arrays
-                by name.
-            feed: variables; None takes all data of the program. Of a dataframe columns by the
-                names of variables, or variables: these get the column of their name, and others
-                the rest in order, a column for each element of a row.
+                Elements of bags, and Delayed, are arrays, tuples of arrays in the order of
+                ``feed``, or dicts of arrays by name.
+            feed: variables; None takes all data variables of the program. For a dataframe: a dict
+                of columns by variable, or variables: each gets the column of its name; variables
+                without such a column share the remaining columns in order, one for each element of
+                a row.
             batch_size: rows of a batch, of all devices together.
-            epochs: how many; or their numbers, such as ``range(3, 10)`` to go on after three.
-            shuffle: mix rows of so many partitions, which are drawn at random; True: of all. The
-                order depends on seed, number of the epoch, and partitions.
-            seed: of the order.
+            epochs: number of epochs; or their numbers, such as ``range(3, 10)`` to continue after
+                three.
+            shuffle: mix the rows of so many partitions, which are drawn at random; True mixes all.
+                The order depends on seed, number of the epoch, and partitions.
+            seed: seed of the order.
             drop_last: leave out the last batch of an epoch if it is smaller.
             scope: where variables live; None takes the global scope.
             debug: print how many batches a second run, every ``print_period`` batches.
@@ -337,11 +343,11 @@ class Executor(Delaying):
             fetch_info: what is printed before each; None: their names.
             print_period: the last of every so many batches is printed.
             fetch_handler: looks at variables from time to time.
-            progress: show a bar.
-            after_epoch: is called with the number of every epoch that has ended.
+            progress: show a progress bar.
+            after_epoch: called with the number of every epoch that has ended.
 
         Raises:
-            TypeError: that is no collection, or a column holds no numbers.
+            TypeError: ``collection`` is no collection, or a column holds no numbers.
             ValueError: columns, partitions or numbers do not fit the variables.
             EnforceNotMet: there are no rows, or an operator cannot work on its inputs.
             ClusterError: workers were lost that cannot be replaced.
@@ -367,7 +373,7 @@ class Executor(Delaying):
             run_epochs(ProgramSteps(engine, remote), stream, how, watching)
 
     def close(self) -> None:
-        """Release what the executor holds, here and on workers; it cannot run any more.
+        """Release the executor's memory, here and on workers; it cannot run any more.
 
         Variables keep their values. Parameter servers learn that this trainer is done.
 

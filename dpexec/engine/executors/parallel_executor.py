@@ -98,7 +98,7 @@ class ParallelExecutor:
             fetch_list: Variables or names to return.
             feed: a dict, split over the devices along the first axis, or a list with a dict each.
             feed_dict: the older name of ``feed``.
-            return_numpy: arrays, else LoDTensors.
+            return_numpy: True returns arrays, False returns LoDTensors.
 
         Returns:
             Per name the devices' values, concatenated along axis 0: a scalar loss on N devices
@@ -107,7 +107,7 @@ class ParallelExecutor:
         Raises:
             ValueError: both ``feed`` and ``feed_dict``, an unknown name, or a wrong shape or type.
             TypeError: a feed that is neither dict nor list of dicts.
-            EnforceNotMet: an operator cannot work on its inputs; nothing has changed then.
+            EnforceNotMet: an operator cannot work on its inputs; no variable has changed.
         """
         if feed is not None and feed_dict is not None:
             raise ValueError("give feed or feed_dict, not both")
@@ -135,7 +135,7 @@ class ParallelExecutor:
 
     @property
     def device_count(self) -> int:
-        """Number of devices, known from the start."""
+        """Number of devices."""
         return self._devices
 
     def __repr__(self) -> str:
@@ -170,5 +170,5 @@ class ParallelExecutor:
 
     @property
     def trace(self) -> Trace:
-        """What ran when; needs ``ExecutionStrategy.trace``."""
+        """The trace of recorded steps; needs ``ExecutionStrategy.trace``."""
         return self._compiled_program.trace

@@ -1,4 +1,4 @@
-"""Many steps of a program at once, each with a batch of its own."""
+"""Many steps of a program in one call, each with a batch of its own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ProgramSteps:
     """Steps of a program that are each fed a batch, see :class:`Steps`.
 
     Args:
-        engine: of the program.
-        remote: what it exchanges with parameter servers after every step, if there are any.
+        engine: the engine of the program.
+        remote: its exchange with parameter servers after every step, if there are any.
 
     Attributes:
-        most: how many can be made at once.
+        most: how many steps can run in one call.
     """
 
     def __init__(self, engine: Engine, remote: Remote | None) -> None:
@@ -35,14 +35,14 @@ class ProgramSteps:
         self._coming: dict[int, tuple[Batch, Feeds]] = {}
 
     def ahead(self, batches: Sequence[Batch]) -> None:
-        """These come next: what workers lack of them goes there; while steps are made on others."""
+        """Send what workers lack of the next batches there, while steps run on others."""
         if self._engine.contact is not None:
             feeds = [self._engine.feeds_of(dict(batch)) for batch in batches]
             self._engine.ahead(feeds)
             self._coming.update((id(b), (b, f)) for b, f in zip(batches, feeds, strict=True))
 
     def run(self, batches: Sequence[Batch], names: Sequence[str]) -> list[Any]:
-        """Make a step with each batch; returns what the last one gives for some names."""
+        """Run a step with each batch; returns the last step's values of some names."""
         feeds = [self._feeds(batch) for batch in batches]
         if self._remote is not None:
             return as_tensors(self._remote.run(self._engine, feeds, names, merged=True))

@@ -1,8 +1,8 @@
 """Delayed steps in other processes: there, a step asks the process that has its variables.
 
-Workers of a cluster ask by events of dask's scheduler, and get what they want as data of the
-cluster. Processes of this machine, such as those of dask's scheduler ``"processes"``, which bags
-use, ask over a connection of their own.
+Workers of a cluster ask by events of dask's scheduler, and get the results as data of the cluster.
+Other processes of this machine, such as those of dask's scheduler ``"processes"``, which bags use,
+ask over a socket.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _steps: weakref.WeakValueDictionary[str, Step] = weakref.WeakValueDictionary()
 """Steps of this process, by token: others ask for them."""
 
 _sent: LimitedCache[str, Step] = LimitedCache(limit_of("delayed steps"))
-"""The latest that went elsewhere: whoever loses what one gave asks again."""
+"""The latest steps that were sent elsewhere: if a result is lost, it is asked for again."""
 
 _served: weakref.WeakSet[Client] = weakref.WeakSet()
 """Clients of clusters whose workers can ask for steps."""
 
 _requests: LimitedCache[str, None] = LimitedCache(limit_of("delayed steps"))
-"""The latest that came: workers repeat them."""
+"""The latest requests that came: workers repeat them."""
 
 _TOPIC = f"dpexec-steps-{uuid.uuid4().hex}"
 """The topic of the events by which workers ask for steps of this process."""
 
 
 class _Door(NamedTuple):
-    """Where processes of this machine ask.
+    """The socket at which processes of this machine ask.
 
     Args:
-        address: of a socket.
-        key: which both sides know.
+        address: address of the socket.
+        key: a secret of both sides.
     """
 
     address: Any
@@ -65,7 +65,7 @@ def keep(token: str, step: Step) -> None:
 
 
 def offer(token: str, step: Step) -> tuple[Any, ...]:
-    """What makes the :class:`Elsewhere` of a step in another process."""
+    """How to make the :class:`Elsewhere` of a step in another process."""
     _sent[token] = step
     return Elsewhere, (token, _TOPIC, _ask_here(), _door())
 
@@ -74,10 +74,10 @@ class Elsewhere:
     """A step of another process.
 
     Args:
-        token: of the step.
-        topic: of the events by which its process is asked.
+        token: token of the step.
+        topic: topic of the events by which its process is asked.
         clients: names of the clients of that process, one of which may be of this cluster.
-        door: where processes of its machine ask.
+        door: the socket at which processes of its machine ask.
     """
 
     def __init__(self, token: str, topic: str, clients: Collection[str], door: _Door) -> None:
@@ -85,10 +85,10 @@ class Elsewhere:
         self._clients = frozenset(clients)
 
     def __call__(self, feed: Any, before: Any = None) -> list[Any]:
-        """Let the step be made, and wait for it.
+        """Ask for the step, and wait for its result.
 
         Raises:
-            RuntimeError: who was asked is gone.
+            RuntimeError: the process that was asked is gone.
         """
         error, results = self._by_events(feed) if _on_a_worker() else self._by_connection(feed)
         if error is not None:
@@ -141,7 +141,7 @@ def _on_a_worker() -> bool:
 
 
 def _outcome(token: str, fed: Callable[[], Any]) -> tuple[BaseException | None, list[Any]]:
-    """What becomes of a step that somebody else wants: an error, or what it gives."""
+    """The outcome of a step that another process asked for: its result, or an error."""
     from dpexec.engine.cluster.worker.telling import copy_to_send  # imports distributed
 
     step = _steps.get(token)
@@ -157,7 +157,7 @@ def _outcome(token: str, fed: Callable[[], Any]) -> tuple[BaseException | None, 
 
 
 def _names(request: str) -> tuple[str, str]:
-    """The variables of the cluster that hold what a step is fed, and what it gives."""
+    """Names of the cluster's variables with the feed of a step, and with its result."""
     return f"dpexec-feed-{request}", f"dpexec-step-{request}"
 
 
@@ -168,7 +168,7 @@ def _clients(dask_scheduler: Any) -> list[str]:
 def _ask_here() -> list[str]:
     """Let the workers of all clients ask for steps here; names of the clients.
 
-    Who pickles a graph does not say for which of them.
+    Pickling a graph does not tell for which client it is.
     """
     distributed = sys.modules.get("distributed")  # nobody has a client who has not imported it
     if distributed is None:
@@ -182,7 +182,7 @@ def _ask_here() -> list[str]:
 
 
 def _asked(client: weakref.ref[Client], event: tuple[float, tuple[str, str]]) -> None:
-    """Make a step in a thread of its own, as whoever handles events must not wait."""
+    """Run a step in a thread of its own, as the handler of events must not wait."""
     known, (token, request) = client(), event[1]
     if known is not None and request not in _requests:
         _requests[request] = None
@@ -190,7 +190,7 @@ def _asked(client: weakref.ref[Client], event: tuple[float, tuple[str, str]]) ->
 
 
 def _tell_worker(client: Client, token: str, request: str) -> None:
-    """Make a step, and tell the worker that asked."""
+    """Run a step, and send the result to the worker that asked."""
     from distributed import Event, Variable
 
     feed, answer = _names(request)
@@ -204,7 +204,7 @@ def _tell_worker(client: Client, token: str, request: str) -> None:
 
 @functools.cache
 def _door() -> _Door:
-    """Where they ask; it stays open as long as this process is there."""
+    """The socket at which they ask; it stays open until this process ends."""
     address = f"\0dpexec-{uuid.uuid4().hex}" if sys.platform == "linux" else None
     listener, key = Listener(address), secrets.token_bytes(32)
     threading.Thread(target=_admit, args=(listener, key), daemon=True).start()
@@ -219,7 +219,7 @@ def _admit(listener: Listener, key: bytes) -> None:
 
 
 def _tell_caller(caller: Connection, key: bytes) -> None:
-    """Make a step, and tell the process that asked, unless it is a stranger or has ended."""
+    """Run a step, and answer the process that asked, if it knows the key and still runs."""
     with contextlib.suppress(OSError, EOFError, AuthenticationError), caller:
         connection.deliver_challenge(caller, key)
         connection.answer_challenge(caller, key)

@@ -20,12 +20,12 @@ Levels = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Pruning:
-    """What a run wants of a program that it does not need as a whole.
+    """The part of a program that a run needs.
 
     Args:
-        fed: names that are fed; what computes them is not needed.
+        fed: names that are fed; operators that compute them are not needed.
         fetch: names that are fetched.
-        updates: operators of optimizers; none means all that the program has.
+        updates: operators of optimizers; none means all of the program.
     """
 
     fed: tuple[str, ...]
@@ -34,13 +34,13 @@ class Pruning:
 
     @classmethod
     def to(cls, feed: Any, fetch: Sequence[str], updates: Sequence[Operator]) -> Pruning:
-        """What a run with this feed wants: a dict, a list of dicts, or None."""
+        """The same for a feed: a dict, a list of dicts, or None."""
         feeds = feed if isinstance(feed, (list, tuple)) else [feed or {}]
         fed = dict.fromkeys(name for each in feeds for name in each)
         return cls(tuple(fed), tuple(fetch), tuple(updates))
 
     def of(self, program: Program) -> Program:
-        """A copy of the program without what is not needed.
+        """A copy of the program without operators that are not needed.
 
         Raises:
             ValueError: no operator computes what is fetched.
@@ -54,16 +54,16 @@ class Variant:
     """The form in which a run needs a program.
 
     Args:
-        pruning: what it wants of the program; None: all.
-        levels: of sequences, for variables that are fed others than declared. The original takes
-            them, too.
+        pruning: the part of the program that it needs; None: all.
+        levels: levels of sequences of variables that are fed other ones than they declare, as fluid
+            allows.
     """
 
     pruning: Pruning | None = None
     levels: Levels = ()
 
     def of(self, program: Program) -> Program:
-        """The program in this form: itself if it has it, else a copy.
+        """The program in this form: itself if it has this form already, else a copy.
 
         Raises:
             ValueError: no operator computes what is fetched.
@@ -80,21 +80,21 @@ class Variant:
 
 
 AS_IT_IS = Variant()
-"""All of a program, with the sequences that it declares: what most runs need."""
+"""The form that most runs need: all of a program, with the sequences that it declares."""
 
 
 def updating(op: Operator) -> bool:
-    """Whether an operator is one of an optimizer, or runs some."""
+    """Whether an operator is an optimizer's, or runs a block with some."""
     return any(inner.role & roles.OPTIMIZE for inner in op.with_inner())
 
 
 def fed_levels(program: Program, feed: Any, scope: Scope) -> Levels:
-    """The levels of sequences where the program declares others; usually none.
+    """Levels of sequences that differ from those that the program declares; usually none.
 
     Args:
-        program: which is fed.
-        feed: a dict, or a list of dicts; something else is refused where feeds are checked.
-        scope: holds persistable variables; only those count that are declared with sequences.
+        program: the program that is fed.
+        feed: a dict, or a list of dicts; other types are refused where feeds are checked.
+        scope: holds persistable variables; only variables declared with sequences count.
     """
     known = program.global_block().vars
     kept = (name for name, var in known.items() if var.lod_level and var.persistable)
@@ -112,19 +112,19 @@ def fed_levels(program: Program, feed: Any, scope: Scope) -> Levels:
 
 
 def _stored_levels(scope: Scope, name: str) -> int:
-    """How many levels of sequences a variable of a scope has."""
+    """The number of levels of sequences of a variable of a scope."""
     var = scope.find_var(name)
     return len(var.value._lod) if var is not None and isinstance(var.value, LoDTensor) else 0
 
 
 def needed_feeds(program: Program, part: Program, feed: Any) -> Any:
-    """What to feed a part of a program, of what is fed to the whole.
+    """The feed of a part of a program, taken from the feed of the whole.
 
     Args:
         program: the whole.
         part: the part.
-        feed: a dict, or a list of dicts. Names that the program does not have stay, so that they
-            are refused where all feeds are checked.
+        feed: a dict, or a list of dicts. Unknown names stay, so that they are refused where all
+            feeds are checked.
     """
     if isinstance(feed, (list, tuple)):
         return [needed_feeds(program, part, each) for each in feed]

@@ -101,6 +101,14 @@ def test_a_partition_of_a_dataframe_for_each_device(block):
     assert np.array_equal(np.concatenate([v["y"] for v in feeds.values]), Y[1:])
 
 
+@pytest.mark.parametrize("part", [0, 1])
+def test_random_rows_of_a_dataframe_are_those_that_dask_computes(block, part):
+    whole = dd.from_pandas(pandas.DataFrame({"a": np.arange(400.0), "b": 1.0}), npartitions=4)
+    chosen = whole.random_split([0.7, 0.3], random_state=0)[part].astype("float32")
+    (values,) = split_feed(block, {"x": chosen}, 1, partial=False).values
+    assert np.array_equal(values["x"], chosen.compute().to_numpy())
+
+
 def test_other_partitions_are_split_evenly(block):
     feeds = split_feed(block, {"x": frame(3)[["a", "b"]], "y": Y}, 2, partial=False)
     assert rows(feeds) == [3, 3]
