@@ -13,6 +13,7 @@ from dpexec.engine.autodiff.backward import append_backward, variable_names
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import see
+from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import name_scope
 from dpexec.engine.ir.operator import Operator
@@ -145,8 +146,9 @@ class Optimizer:
         """
         if not isinstance(loss, Variable):
             raise AssertionError("The loss should be an Variable.")
-        params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
-        return self.apply_optimize(loss, startup_program, params_grads), params_grads
+        with no_cycles_sought():
+            params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
+            return self.apply_optimize(loss, startup_program, params_grads), params_grads
 
     def backward(
         self,

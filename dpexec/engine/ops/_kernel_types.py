@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name
-from dpexec.engine.ir.spec import Spec, require
+from dpexec.engine.ir.spec import InvalidOp, Spec
 
 __all__ = ["SlotTypes", "require_kernel", "slot_types"]
 
@@ -66,21 +66,22 @@ def require_kernel(op_type: str, inputs: Mapping[str, Sequence[Spec]]) -> None:
         InvalidOp: there is no kernel; the message names slots and types.
     """
     for rule in slot_types(op_type):
-        found: dict[VarType, str] = {}
+        found: dict[VarType, tuple[str, Spec]] = {}
         for slot in rule.slots:
             for spec in inputs.get(slot, ()):
                 if spec.kind not in (VarType.LOD_TENSOR, VarType.SELECTED_ROWS):
                     continue
                 dtype = VarType.FP32 if spec.dtype == VarType.FP16 else spec.dtype
-                require(
-                    dtype in rule.types,
-                    f"{slot} {spec} cannot be {dtype_name(spec.dtype)}: Paddle 1.8.5 has no kernel "
-                    f"for that, but for {', '.join(map(dtype_name, rule.types))}",
-                )
+                if dtype not in rule.types:
+                    raise InvalidOp(
+                        f"{slot} {spec} cannot be {dtype_name(spec.dtype)}: Paddle 1.8.5 has no "
+                        f"kernel for that, but for {', '.join(map(dtype_name, rule.types))}"
+                    )
                 if slot not in rule.mixed:
-                    found.setdefault(dtype, f"{slot} {spec}")
-        require(
-            len(found) < 2,
-            f"{' and '.join(dict.fromkeys(rule.slots))} must have one data type, "
-            f"but they are {' and '.join(found.values())}",
-        )
+                    found.setdefault(dtype, (slot, spec))
+        if len(found) > 1:
+            kinds = " and ".join(f"{slot} {spec}" for slot, spec in found.values())
+            raise InvalidOp(
+                f"{' and '.join(dict.fromkeys(rule.slots))} must have one data type, "
+                f"but they are {kinds}"
+            )

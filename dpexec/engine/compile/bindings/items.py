@@ -30,6 +30,7 @@ from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.code_run import CodeRun, is_array
 from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.compile.regions.memory import Memory
+from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import on_gpus
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.kernels import collectives
@@ -362,6 +363,7 @@ class Items:
         return source.readers == [node] and (source.device, name) in self._alone
 
 
+@no_cycles_sought()
 def items_of(
     binding: Binding, threads: int, store: CodeStore, exchange: Exchange | None = None
 ) -> Items:

@@ -192,6 +192,13 @@ def _elements(rows: Sequence[Row]) -> int:
     return sum(words[0] if _combines(kernel) else 1 for _, kernel, words in rows)
 
 
+def _by_node(rows: Sequence[Row]) -> dict[OpNode, list[Row]]:
+    found: dict[OpNode, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return found
+
+
 def parts_of(
     rows: Sequence[Row], everything: Sequence[Row], idle: Collection[OpNode]
 ) -> list[NodeRows]:
@@ -203,9 +210,9 @@ def parts_of(
         idle: nodes that are to be named though nothing is left to do for them.
     """
     found: list[NodeRows] = []
-    for node in dict.fromkeys((*(row[0] for row in rows), *idle)):
-        mine = [row for row in rows if row[0] is node]
-        whole = [row for row in everything if row[0] is node]
+    own, all_of = _by_node(rows), _by_node(everything)
+    for node in dict.fromkeys((*own, *idle)):
+        mine, whole = own.get(node, []), all_of.get(node, [])
         end = (found[-1][1] if found else 0) + len(mine)
         found.append(([node], end, (_elements(mine), _elements(whole)) if whole else (1, 1)))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +19,9 @@ from dpexec.engine.kernels.lowering import Buffer, Offsets, Sparse, Value
 
 __all__ = ["Brought", "Operands"]
 
-Brought = dict[str, Value | Sparse]
-"""Values that come from outside of a piece of code, by name."""
+Brought = ChainMap[str, Value | Sparse]
+"""Values that come from outside of a piece of code, by name; the first map has those that an
+operator is the first to read, which are forgotten if it does not become code."""
 
 
 class Operands:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,6 +57,7 @@ class TaskCode:
         self.open: Piece | None = None
         self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
         self.last_read: dict[str, int] = {}
+        self._needed_until: dict[Buffer, float] = {}  # the step that reads it last; or for ever
         self.inner_bytes = 0
         self.places: dict[Buffer, int] = {}  # of what only code uses
         self.lasting: dict[Buffer, int] = {}  # bytes of what is needed outside
@@ -109,7 +112,7 @@ class TaskCode:
         """Let one of two operators do the work of both; False: it does not."""
         first, second = (step.node.op for step in steps)
         assert first is not None and second is not None
-        brought = dict(self.open.brought) if self.open else {}
+        brought = self._brought()
         made, out = (self.operands.outputs(op, brought) for op in (first, second))
         if made is None or out is None:
             return False
@@ -149,7 +152,7 @@ class TaskCode:
         lower = implementations.find(type, "code", self.operands.are_sparse(op))
         if lower is None:
             return False
-        brought = dict(self.open.brought) if self.open else {}
+        brought = self._brought()
         inputs = self.operands.inputs(op, brought) if does.computes else []
         if inputs is None:
             return False
@@ -185,10 +188,7 @@ class TaskCode:
 
     def _dies(self, buffer: Buffer, number: int) -> bool:
         """Whether nobody reads what lies in a buffer after a step of the task."""
-        return not buffer.lasting and not any(
-            name in self.outside or self.last_read.get(name, -1) > number
-            for name in self.holders[buffer]
-        )
+        return not buffer.lasting and self._needed_until[buffer] <= number
 
     def _took(
         self,
@@ -201,7 +201,7 @@ class TaskCode:
             self.open = Piece(first)
             self.order.append(self.open)
         piece = self.open
-        piece.brought = brought
+        piece.brought.update(brought.maps[0])
         piece.steps.append((list(steps), len(self.code.calls)))
         piece.drops.extend(name for step in steps for name in step.drops)
         for value in outputs:
@@ -213,9 +213,18 @@ class TaskCode:
             self.operands.made[value.name] = piece.made[value.name] = value
             for part in value.parts:
                 if part.buffer is not None:
-                    self.holders.setdefault(part.buffer, []).append(value.name)
+                    self._hold(part.buffer, value.name)
             if value.name in self.outside:
                 self._keep_buffer(value)
+
+    def _brought(self) -> Brought:
+        return ChainMap({}, self.open.brought if self.open else {})
+
+    def _hold(self, buffer: Buffer, name: str) -> None:
+        """Note that a value lies in a buffer, perhaps in the place of an earlier one."""
+        self.holders.setdefault(buffer, []).append(name)
+        needed = math.inf if name in self.outside else self.last_read.get(name, -1)
+        self._needed_until[buffer] = max(needed, self._needed_until.get(buffer, -1))
 
     # ---- where it lies
 
