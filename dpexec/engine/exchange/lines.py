@@ -55,6 +55,7 @@ class Line:
         self._lender = Lender() if lends and channel.is_local else None
         self._borrower = Borrower(channel.name)
         self._descriptors: deque[int] = deque()
+        self._poll: Any = None  # looks for what can be received, made when it is first awaited
         if not channel.is_local:
             _notice_lost_hosts(channel.sock, limit)
 
@@ -224,7 +225,12 @@ class Line:
         if self.lost is not None:
             raise self.lost
         left = deadline - time.monotonic()
-        return left > 0 and bool(wait([self], left))
+        if left <= 0 or self._sending or not self._channel.is_local:
+            return left > 0 and bool(wait([self], left))
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._channel.sock.fileno(), select.POLLIN)
+        return bool(self._poll.poll(left * 1000))
 
     def interrupt(self) -> None:
         """End the connection, while another thread may be waiting for it."""

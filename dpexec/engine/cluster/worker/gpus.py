@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.compilation import Compilation, require_capability
 from dpexec.engine.compile.plans.plan import Plan
@@ -121,4 +123,12 @@ class WorkerLaunch:
         self, plan: Plan, envs: Sequence[Env], merged: bool, recording: Recording | None
     ) -> list[Any]:
         """What is fetched, per device and by name: the client puts it together."""
-        return [{n: host_copy(env[n]) for n in plan.fetch if n in env} for env in envs]
+        names, found = plan.fetch, []
+        for env in envs:  # loops, as every step comes through here
+            own: dict[str, Any] = {}
+            for name in names:
+                if name in env:
+                    value = env[name]
+                    own[name] = np.array(value) if type(value) is np.ndarray else host_copy(value)
+            found.append(own)
+        return found

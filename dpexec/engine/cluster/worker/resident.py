@@ -26,6 +26,7 @@ from dpexec.engine.threads.kernel_threads import one_kernel_thread
 __all__ = ["reside"]
 
 _IDLE = 1.0  # seconds without an order after which the task ends
+_SOON = 0.02  # seconds without an order after which libraries may have their own threads again
 _STAY = 10.0  # seconds after which it ends with the next order
 _LARGE = 1 << 17  # bytes of messages that the system does not keep until a step is over
 _LOOK = 0.02  # seconds between looks whether a step is over
@@ -110,9 +111,14 @@ def _serve(seat: Seat, line: Line, part: Part) -> None:
     """
     until = time.monotonic() + _STAY
     reading = _Reading(line)
-    with contextlib.closing(reading):
+    with contextlib.closing(reading), contextlib.ExitStack() as limit:
+        limit.enter_context(one_kernel_thread())  # for all steps that follow each other
         while not seat.has_left:
-            data, outcome = line.take(_IDLE), None
+            data, outcome = line.take(_SOON), None
+            if data is None:
+                limit.close()
+                data = line.take(_IDLE)
+                limit.enter_context(one_kernel_thread())
             if data is not None:
                 if line.most > _LARGE:
                     with reading.meanwhile():
@@ -158,8 +164,7 @@ def _outcome(seat: Seat, part: Part, data: memoryview) -> Outcome | None:
         replicas = replicas_at(part.epoch.token, part.me.worker)
         replicas.begin_work(part.epoch)
         try:
-            with one_kernel_thread():
-                return seat.obey(replicas, part, order)
+            return seat.obey(replicas, part, order)
         finally:
             replicas.end_work()
     except Exception as error:
