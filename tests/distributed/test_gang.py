@@ -80,7 +80,9 @@ def mapped():
 
 
 CODE_STEP = "dpexec.engine.compile.bindings.code_step:CodeStep"
-BOUND, COPIED = f"{CODE_STEP}.bring", f"{CODE_STEP}.results"
+BOUND, COMPUTED = f"{CODE_STEP}.bring", f"{CODE_STEP}.results"
+MADE = "dpexec.engine.cluster.gang_messages:OutcomesToTell.encode"  # others have made it, too
+UPDATED = f"{CODE_STEP}.update"  # when the client knows that all have made the step
 
 
 def whole_steps():
@@ -91,6 +93,14 @@ def whole_steps():
     return sum(code is not None for codes in made for code in codes.values())
 
 
+def waiting():
+    """Whether a worker runs steps whose updates wait for the next one."""
+    from dpexec.engine.cluster.worker import gang
+
+    made = [seat._steps._runner.code.made for seat in gang._seats.values() if seat._steps]
+    return any(code.updates_wait for codes in made for code in codes.values() if code)
+
+
 @pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 @pytest.mark.parametrize("name", NETS)
 def test_members_run_whole_steps_of_code(name, mode, pair, expected):
@@ -99,13 +109,26 @@ def test_members_run_whole_steps_of_code(name, mode, pair, expected):
     assert_same_bits(run, expected(name, 3))
 
 
-@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
-@pytest.mark.parametrize("where", [BOUND, COPIED])
-def test_worker_killed_in_a_step_of_code(where, mode, mortals):
+@pytest.mark.parametrize(
+    ("mode", "where", "rank"),
+    [
+        (AllReduce, BOUND, 1),
+        (AllReduce, COMPUTED, 1),
+        (AllReduce, MADE, 0),  # in whose memory the sums lie
+        (AllReduce, UPDATED, 0),
+        (Reduce, BOUND, 1),
+        (Reduce, COMPUTED, 1),
+        (Reduce, MADE, 0),
+    ],
+    ids=str,
+)
+def test_worker_killed_in_a_step_of_code(mode, where, rank, mortals):
     net, feeds = NETS["mlp"]()
     feeds = [*feeds, *feeds]
     run = train(net, feeds[:3], 2, mode, scheduler=mortals.client, collectives="gang")
-    survivor, lost = run.compiled._engine._cluster.address
+    assert mode == Reduce or all(mortals.client.run(waiting).values())
+    homes = run.compiled._engine._cluster.address
+    lost, survivor = homes[rank], homes[1 - rank]
     die(mortals, lost, where)
     losses = []
     with fluid.scope_guard(run.scope):

@@ -228,6 +228,7 @@ class Schedule:
         self._items = np.array(rows, np.int64).reshape(-1, _FIELDS)
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)
+        self._left_out: Sequence[int] = ()
         self._wanted = np.array(wanted, np.int64)
         self._lacked = np.zeros(len(rows), np.int64)
         arrays = [self._items, self._waits, self._states]
@@ -243,9 +244,19 @@ class Schedule:
     def reset(self) -> None:
         """Make it ready to run; no thread may be working on it."""
         self._states.fill(_WAITING)
+        if self._left_out:
+            self._states[self._left_out] = _DONE
         if len(self._wanted):
             self._lacked.fill(0)
         self._header[_REFUSED] = 0
+
+    def leave_out(self, items: Sequence[int]) -> None:
+        """Let runs leave some items out, as if these were done.
+
+        Args:
+            items: their numbers.
+        """
+        self._left_out = items
 
     def note(self, address: int) -> None:
         """Let items record when their kernels run.

@@ -42,6 +42,10 @@ class ScopeStore:
         self.runs = replicas.scope.runs_of(label)
         self.devices = range(len(replicas.places))
 
+    def updates_wait(self, plan: Plan) -> bool:
+        """Updates come at once, see :meth:`CodeStore.updates_wait`."""
+        return False
+
     def begin(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], launch: Launch) -> list[Env]:
         """The values at the beginning of a step, see :meth:`Store.begin`."""
         replicas = self.replicas

@@ -104,7 +104,7 @@ class WholeCode:
                 results = self._fetch(plan, envs, merged)
                 if exchange is not None:
                     exchange.mirror(code.made)
-                code.variables.commit(code.made)
+                code.commit(team.run)
         except BaseException:
             code.give_up()
             code.note(None)  # what comes next is noted over what this step noted
@@ -220,6 +220,16 @@ class ScopeVariables:
         else:
             replicas.written(self._plan.written)
         self._runs.number += 1
+
+    def commit_before_updates(
+        self, made: Callable[[int, str], Any], update: Callable[[], None]
+    ) -> None:
+        """Make the updates, and store everything: nobody goes back to the step before."""
+        update()
+        self.commit(made)
+
+    def keep_originals(self) -> None:
+        """Nobody goes back to the step before."""
 
     def give_up(self) -> None:
         """Nothing was copied."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
+from dpexec.engine.cluster.worker.versions import LateUpdates, StaleTaskError, StepArrays, Versions
 
 
 def stepped(versions, step, value, overwrites=True):
@@ -114,3 +114,86 @@ def test_one_that_goes_back_leaves_the_others_as_they_are():
     np.testing.assert_array_equal(owner.values["w"], [2] * 3)
     np.testing.assert_array_equal(owner.at(1)["w"], [1] * 3)
     np.testing.assert_array_equal(other.values["w"], [11] * 3)
+
+
+def stepped_late(replicas, step, value, made=None):
+    """Make a step that is to add to ``w`` where it lies; ``made`` notes that it did."""
+
+    def update():
+        for versions in replicas:
+            versions.values["w"][:] += value
+        if made is not None:
+            made.append(step)
+
+    late = LateUpdates(update, replicas)
+    for versions in replicas:
+        versions.commit(step, {"c": versions.values["c"] + 1}, StepArrays())
+        versions.late = late
+
+
+def test_updates_that_wait_are_made_when_somebody_needs_them():
+    replicas, made = [start(), start()], []
+    stepped_late(replicas, 1, 5, made)
+    assert [versions.steps for versions in replicas] == [(1, 0)] * 2 and not made
+    np.testing.assert_array_equal(replicas[0].at(0)["w"], [0, 0, 0])
+    np.testing.assert_array_equal(replicas[0].at(1)["w"], [5, 5, 5])
+    for versions in replicas:  # their updates are one piece of code
+        assert versions.steps == (1,)
+        np.testing.assert_array_equal(versions.at(1)["w"], [5, 5, 5])
+        np.testing.assert_array_equal(versions.at(1)["c"], [2, 2])
+        with pytest.raises(StaleTaskError):
+            versions.stand_at(0)
+    assert made == [1]
+
+
+def test_updates_that_wait_are_not_made_when_replicas_go_back():
+    replicas, made = [start(), start()], []
+    stepped_late(replicas, 1, 5, made)
+    for versions in replicas:
+        versions.stand_at(0)
+        versions.settle()
+        assert versions.steps == (0,)
+        np.testing.assert_array_equal(versions.values["w"], [0, 0, 0])
+        np.testing.assert_array_equal(versions.values["c"], [1, 1])
+    assert not made
+
+
+def test_replica_cannot_have_the_updates_that_another_one_has_left():
+    one, other = replicas = [start(), start()]
+    stepped_late(replicas, 1, 5)
+    one.stand_at(0)
+    with pytest.raises(StaleTaskError, match="went back"):
+        other.at(1)
+    other.stand_at(0)
+    np.testing.assert_array_equal(other.at(0)["w"], [0, 0, 0])
+
+
+def test_updates_that_failed_leave_no_values_to_go_on_from():
+    versions = start()
+    versions.commit(1, {}, StepArrays())
+    versions.late = LateUpdates(lambda: 1 // 0, [versions])
+    with pytest.raises(ZeroDivisionError):
+        versions.settle()
+    for step in (0, 1):
+        with pytest.raises(StaleTaskError):
+            versions.at(step)
+
+
+def test_part_has_both_versions_though_updates_wait():
+    versions = start()
+    stepped_late([versions], 1, 5)
+    part = versions.part(["w"])
+    assert part.steps == (1, 0)
+    np.testing.assert_array_equal(part.at(1)["w"], [5, 5, 5])
+    np.testing.assert_array_equal(part.at(0)["w"], [0, 0, 0])
+
+
+def test_array_that_a_step_overwrites_is_nobody_elses():
+    versions, known = start(), start().values["w"]
+    versions.values["w"] = known
+    assert not versions.own(["w", "missing"]) and versions.values["w"] is known
+    known.flags.writeable = False  # as what replicas of a worker have in common
+    assert versions.own(["w"]) and versions.values["w"] is not known
+    before = versions.values
+    assert versions.keep_originals(["w"])["w"] is before["w"]
+    assert versions.values["w"] is not before["w"]  # who reads them sees that

@@ -1,4 +1,4 @@
-"""A net on one device whose steps are made with any of the parts that there are."""
+"""A net on one device, or some, whose steps are made with any of the parts that there are."""
 
 import numpy as np
 
@@ -26,21 +26,28 @@ STORES = ["scope", "versions"]
 
 
 class Stepping:
-    """A net on one device that makes its steps with given parts."""
+    """A net on one device, or some, that makes its steps with given parts."""
 
-    def __init__(self, store, order, launch, in_code=False, net=None):
+    def __init__(self, store, order, launch, in_code=False, net=None, devices=1):
         net = net or classifier(fluid.optimizer.Adam(0.01), dropout=0.3)
         self.scope = fluid.Scope()
         fluid.Executor(CPU).run(net.startup, scope=self.scope)
-        self.engine = Engine(net.main, [CPU], self.scope, *strategies(), scale_loss_grad=True)
+        self.engine = Engine(
+            net.main, [CPU] * devices, self.scope, *strategies(), scale_loss_grad=True
+        )
         self.loss, self.store = net.loss.name, store
         self.order, self.launch = ORDERS[order](), LAUNCHES[launch]()
         self.in_code = in_code
         self.names = sorted(v.name for v in net.main.list_vars() if v.persistable)
-        self.versions = Versions(0, {name: np.array(self.stored(name)) for name in self.names})
+        self.replicas = {
+            device: Versions(0, {name: np.array(self.stored(name)) for name in self.names})
+            for device in range(devices)
+        }
+        self.versions = self.replicas[0]
         self.places = ScopeStore(self.engine.replicas, self.engine.label)
-        if store == "versions":
-            self.places = VersionStore({0: self.versions}, 0)
+        if store != "scope":
+            mirrored = [()] * devices if store == "waiting" else None  # updates wait for a step
+            self.places = VersionStore(self.replicas, 0, mirrored)
         self.code = WholeCode(self.places, lambda *given: self.fetch(*given), None, 1)
 
     def stored(self, name):
@@ -51,7 +58,8 @@ class Stepping:
         feeds = engine.feeds_of(feed)
         binding = engine.bindings.of(feeds, (self.loss,), True)
         engine.replicas.scope.set_run_count(engine.label, number - 1)
-        if self.store == "versions":
+        if self.store != "scope":
+            self.places.settle()
             self.places.go_on(number)
         code = self.code if self.in_code else None
         runner = StepRunner(self.places, self.order, self.launch, code=code)
@@ -67,7 +75,7 @@ class Stepping:
         return [loss.tobytes() for loss in losses], self.state()
 
     def state(self):
-        values = self.versions.values if self.store == "versions" else None
+        values = self.versions.at(self.versions.step) if self.store != "scope" else None
         return {
             name: (self.stored(name) if values is None else values[name]).tobytes()
             for name in self.names

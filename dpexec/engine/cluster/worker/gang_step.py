@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GangSteps"]
 
+_EXTENT = operator.attrgetter("first_sample", "samples", "weight", "share")
+_NOTHING = contextlib.nullcontext()
+
 
 class GangSteps:
     """Makes the steps of a member.
@@ -56,7 +60,7 @@ class GangSteps:
         self._bound: dict[int, BoundPlan] = {}
         self._sums = KnownSums(group)
         self._pool = helpers(len(self._mine), threads)
-        self._store = VersionStore(replicas.stores, -1)
+        self._store = VersionStore(replicas.stores, -1, mirrored)
         self._order, self._exchange = _SideBySide(self._pool), _GangExchange(replicas)
         parts = self._store, self._order, replicas.launch, self._exchange
         self._by_task = self._runner = StepRunner(*parts)
@@ -84,15 +88,16 @@ class GangSteps:
         """
         bound = self._bind(step)
         watching = self._groups.begin(step.number, step.binding, bound.binding)
+        self._store.settle()  # all members have made the step before
         bound.step, bound.recorded = step.number, step.recorded or bool(watching)
         if bound.sums is not None:
             bound.sums.sums.begin(bound.turn)
         self._store.go_on(step.number)
         self._order.bound = self._exchange.bound = bound
         self._order.fetches = last
-        noting = _Noting(bound)
+        noting = _Noting(bound) if step.recorded else None
         runner = self._by_task if step.recorded else self._runner
-        recorders = (noting, *watching) if step.recorded else watching
+        recorders = watching if noting is None else (noting, *watching)
         self._exchange.shards = shards = step.shards  # by device, of this member's ones
         given: Any = step  # it has the fields of Feeds that a store looks at
         found: Any = shards
@@ -101,7 +106,8 @@ class GangSteps:
         finally:
             runner.envs = []
         self._groups.end()
-        return {device: fetched[device] for device in self._mine if last}, noting.noted
+        noted = None if noting is None else noting.noted
+        return {device: fetched[device] for device in self._mine if last}, noted
 
     def _bind(self, step: GangStep) -> BoundPlan:
         """What runs in a step."""
@@ -171,7 +177,7 @@ class _GangExchange:
 
     def step(self) -> AbstractContextManager[None]:
         """Around a step comes nothing: who fails in one leaves the gang."""
-        return contextlib.nullcontext()
+        return _NOTHING
 
     @property
     def sums(self) -> PlanSums | None:
@@ -180,8 +186,7 @@ class _GangExchange:
 
     def extent(self, samples: Sequence[int]) -> Any:
         """What numbers of a step depend on, see :meth:`CodeExchange.extent`."""
-        shards = self.shards.values()
-        return tuple((s.first_sample, s.samples, s.weight, s.share) for s in shards)
+        return tuple(map(_EXTENT, self.shards.values()))
 
     def barrier(self) -> None:
         """Wait for all members.

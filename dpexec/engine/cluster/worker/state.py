@@ -140,6 +140,8 @@ def _kept(
     kept = {device: versions for device, versions in known.items() if device in devices}
     for versions in kept.values():
         versions.stand_at(step)
+    for versions in kept.values():
+        versions.settle()
     return kept
 
 
@@ -237,13 +239,29 @@ def _new_versions(replicas: WorkerReplicas, step: int, mirrored: bool) -> Versio
 def values(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, Any]:
     """Persistable variables of a device, after a step; those that have no value are left out."""
     with at_work(epoch) as replicas:
-        known = replicas.stores[device].at(step)
-        return {name: host_copy(known[name]) for name in names if name in known}
+        versions = replicas.stores[device]
+        known = versions.at(step)
+        found = {name: host_copy(known[name]) for name in names if name in known}
+        _require_same(versions, step, known)
+        return found
+
+
+def _require_same(versions: Versions, step: int, known: Mapping[str, Any]) -> None:
+    """After values were read, look whether a step has overwritten them meanwhile.
+
+    Raises:
+        StaleTaskError: it may have.
+    """
+    if versions.at(step) is not known:
+        raise StaleTaskError(f"a step overwrote the values after step {step} while they were read")
 
 
 def digests(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, bytes]:
     """What tells whether variables of a device differ from those of another."""
     with at_work(epoch) as replicas:
-        known = replicas.stores[device].at(step)
+        versions = replicas.stores[device]
+        known = versions.at(step)
         found = values_on(CPUPlace(), {name: known[name] for name in names if name in known})
-        return {name: digest(value) for name, value in found.items()}
+        digests = {name: digest(value) for name, value in found.items()}
+        _require_same(versions, step, known)
+        return digests

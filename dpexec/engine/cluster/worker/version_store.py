@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.engine.cluster.worker.versions import StepArrays, Versions
+from dpexec.engine.cluster.worker.versions import LateUpdates, StepArrays, Versions
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.run.parts import Launch
@@ -29,11 +29,12 @@ class VersionStore:
 
     A step begins with the values of the step before. Updates work on copies, which are made late:
     a replica gives up its oldest version for them, which others may need until all have begun the
-    step.
+    step. Or updates wait for the next step, and nothing is copied.
 
     Args:
         replicas: their values, by device.
         number: of the step.
+        mirrored: names of what is mirrored elsewhere, per device; None: updates never wait.
 
     Attributes:
         replicas: as given.
@@ -42,8 +43,13 @@ class VersionStore:
 
     copies = True
 
-    def __init__(self, replicas: Mapping[int, Versions], number: int) -> None:
-        self.replicas = replicas
+    def __init__(
+        self,
+        replicas: Mapping[int, Versions],
+        number: int,
+        mirrored: Sequence[Collection[str]] | None = None,
+    ) -> None:
+        self.replicas, self._mirrored = replicas, mirrored
         self._lock = threading.Lock()
         self.go_on(number)
 
@@ -124,9 +130,37 @@ class VersionStore:
         made = {name: env[name] for name in names if name in env}
         self.replicas[device].commit(self.number, made, self._arrays)
 
+    def updates_wait(self, plan: Plan) -> bool:
+        """Whether updates of a plan wait for the next step, see :meth:`CodeStore.updates_wait`.
+
+        A mirror needs at once what it mirrors.
+        """
+        if self._mirrored is None or not plan.updates_may_wait:
+            return False
+        return all(name not in self._mirrored[device] for device, name in plan.overwritten)
+
+    def settle(self) -> None:
+        """Make the updates of the last step that wait: nobody goes back to the one before."""
+        for versions in self.replicas.values():
+            versions.settle()
+
     def variables(self, plan: Plan, stored: Sequence[Outside]) -> _CodeVariables:
         """The variables of a step of code, see :meth:`CodeStore.variables`."""
         return _CodeVariables(self, plan, stored)
+
+    def commit_late(
+        self, made: Mapping[int, Mapping[str, Any]], update: Callable[[], None]
+    ) -> None:
+        """Make a step of code the latest version, whose updates wait.
+
+        Args:
+            made: what else it has computed, by device and name.
+            update: makes the updates.
+        """
+        late = LateUpdates(update, list(self.replicas.values()))
+        for device, versions in self.replicas.items():
+            versions.commit(self.number, made[device], self._arrays)
+            versions.late = late
 
     def take_over(self, made: Mapping[int, Mapping[str, Any]], rooms: Mapping[int, Any]) -> None:
         """Make what code has computed the latest version.
@@ -153,7 +187,8 @@ class _CodeVariables:
 
     Code copies what it is to update, when nobody needs the step before any more, to where that
     lies, and updates it there. Values after the last step remain in any case. As two arrays of a
-    variable take turns, every second step finds all of them where they were.
+    variable take turns, every second step finds all of them where they were. Where updates wait,
+    nothing is copied, and each step does.
 
     Args:
         store: where they lie.
@@ -167,37 +202,51 @@ class _CodeVariables:
         for source in stored:
             if source.copied:
                 self._copied[source.device].append(source.name)
+        self._copies = any(self._copied.values())
         names = (
             (device, [s.name for s in stored if s.device == device]) for device in self._copied
         )
         self._names = {device: [*dict.fromkeys(found)] for device, found in names}
         self._commits = [(d, name) for d, name in plan.commits if d in self._copied]
         self._rooms: dict[int, dict[str, Any]] = {}
+        self._changed: dict[int, list[str]] = {}  # by updates that wait, where it lies
+        for device, name in plan.overwritten if store.updates_wait(plan) else ():
+            if device in self._copied:
+                self._changed.setdefault(device, []).append(name)
         self._made: dict[int, int] = {}  # the latest change of every device that was made here
         self.follows = False
         self._turns: deque[_Turn] = deque(maxlen=2)
 
     def bring(self, words: memoryview) -> list[Any] | None:
         """Say where they lie, see :meth:`CodeVariables.bring`."""
-        replicas = self._store.replicas
-        latest = {d: [*map(replicas[d].values.get, names)] for d, names in self._names.items()}
-        older = {d: [*map(replicas[d].before.get, names)] for d, names in self._copied.items()}
-        arrays = [array for found in (*latest.values(), *older.values()) for array in found]
+        replicas, older = self._store.replicas, {}
+        arrays: list[Any] = []
+        for device, names in self._names.items():  # loops, as every step comes through here
+            arrays += map(replicas[device].values.get, names)
+        for device, names in self._copied.items() if self._copies else ():
+            older[device] = [*map(replicas[device].before.get, names)]
+            arrays += older[device]
         self.follows = False
         for turn in self._turns:
             if turn.is_of(arrays):
-                self._turns.remove(turn)
-                self._turns.append(turn)  # the other one comes next, most likely
-                self.follows = self._made == {d: r.change for d, r in replicas.items()}
+                if self._copies:
+                    self._turns.remove(turn)
+                    self._turns.append(turn)  # the other one comes next, most likely
+                    self.follows = self._made == {d: r.change for d, r in replicas.items()}
                 self._rooms = {
-                    d: dict(zip(names, older[d], strict=True)) for d, names in self._copied.items()
+                    d: dict(zip(names, older[d], strict=True)) if names else {}
+                    for d, names in self._copied.items()
                 }
                 turn.write(words)
                 return arrays
+        owned = [replicas[device].own(names) for device, names in self._changed.items()]
+        if any(owned):
+            return self.bring(words)
         held = self._find(words)
-        taken = {d: [*map(found.get, self._copied[d])] for d, found in self._rooms.items()}
+        taken = {d: [*map(self._rooms[d].get, self._copied[d])] for d in older}
         if held is not None and all(all(map(operator.is_, taken[d], older[d])) for d in taken):
-            self._turns.append(_Turn(arrays, older, self._stored, held))
+            changed = {d: [*map(replicas[d].values.get, ns)] for d, ns in self._changed.items()}
+            self._turns.append(_Turn(arrays, changed or older, self._stored, held))
         return held
 
     def _find(self, words: memoryview) -> list[Any] | None:
@@ -224,13 +273,28 @@ class _CodeVariables:
 
     def commit(self, made: Callable[[int, str], Any]) -> None:
         """Make what a run made the latest version."""
+        self._store.take_over(self._made_of(made), self._rooms)
+        self._made = {device: found.change for device, found in self._store.replicas.items()}
+
+    def _made_of(self, made: Callable[[int, str], Any]) -> dict[int, dict[str, Any]]:
+        """What a run made beside updates, by device and name."""
         found: dict[int, dict[str, Any]] = {device: {} for device in self._copied}
         for device, name in self._commits:
             value = made(device, name)
             if value is not None:
                 found[device][name] = value
-        self._store.take_over(found, self._rooms)
-        self._made = {device: found.change for device, found in self._store.replicas.items()}
+        return found
+
+    def commit_before_updates(
+        self, made: Callable[[int, str], Any], update: Callable[[], None]
+    ) -> None:
+        """Make a run the latest version whose updates wait until the next one begins."""
+        self._store.commit_late(self._made_of(made), update)
+
+    def keep_originals(self) -> None:
+        """Copy what the run will overwrite where it lies."""
+        replicas = self._store.replicas
+        self._rooms |= {d: replicas[d].keep_originals(names) for d, names in self._changed.items()}
 
     def give_up(self) -> None:
         """The values before the last step have been overwritten; those after it are the latest."""
@@ -243,7 +307,7 @@ class _Turn:
 
     Args:
         arrays: the latest values, and those of the step before of what is copied.
-        rooms: the latter by device, which take the copies.
+        rooms: by device, those that are overwritten.
         stored: what the code takes.
         held: its arrays.
     """

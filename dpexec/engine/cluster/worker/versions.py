@@ -2,8 +2,9 @@
 
 When a worker is lost in the middle of a step, some replicas have made that step and others have
 not; the older version lets all of them stand at the same one again. It costs memory, but no more
-copies than one: the arrays of the two versions take turns. What replicas of one worker have in
-common lies there once, in an array that all of them refer to.
+copies than one: the arrays of the two versions take turns. It costs neither where the updates of
+the last step wait (:class:`LateUpdates`). What replicas of one worker have in common lies there
+once, in an array that all of them refer to.
 
 On GPUs arrays take no turns: what is freed goes to CuPy's pool, which gives it to the next copy.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -68,6 +69,47 @@ class StepArrays:
         return stored.array
 
 
+class LateUpdates:
+    """Updates of the last step, which wait until nobody can go back to the step before.
+
+    Until then the values of the step before lie where those of the last one will be.
+
+    Args:
+        make: makes them.
+        replicas: whose variables they overwrite.
+    """
+
+    def __init__(self, make: Callable[[], None], replicas: Collection[Versions]) -> None:
+        self._make: Callable[[], None] | None = make
+        self._replicas: Collection[Versions] = replicas
+        self._made = False
+        self._lock = threading.RLock()  # others may want to read what they make
+
+    def make(self) -> None:
+        """Make them, once.
+
+        Raises:
+            StaleTaskError: a replica went back to the step before, or they failed.
+        """
+        with self._lock:
+            if self._made:
+                return
+            make, self._make = self._make, None
+            if make is None:
+                raise StaleTaskError("updates were left, as a replica went back, or they failed")
+            for versions in self._replicas:
+                versions.forget_before()  # first: who copies it looks again when that is done
+            make()
+            replicas, self._replicas, self._made = self._replicas, (), True
+            for versions in replicas:
+                versions.late = None
+
+    def leave(self) -> None:
+        """Never make them."""
+        with self._lock:
+            self._make, self._replicas = None, ()
+
+
 class Versions:
     """Values after the last step, and after the one before.
 
@@ -87,6 +129,7 @@ class Versions:
         self.values: Values = dict(values or {})
         self._before: tuple[int, Values] | None = None
         self.change = 0
+        self.late: LateUpdates | None = None
         self._spare: Values = {}  # arrays that are free, by the variable that they were of
 
     @property
@@ -106,6 +149,7 @@ class Versions:
             StaleTaskError: they are not known (any more).
         """
         if step == self.step:
+            self.settle()
             return self.values
         if self._before is not None and step == self._before[0]:
             return self._before[1]
@@ -114,6 +158,10 @@ class Versions:
     def part(self, names: Collection[str]) -> Versions:
         """The values of some variables, on the host."""
         before = [] if self._before is None else [self._before]
+        if self.late is not None and self._before is not None:
+            step, values = self._before
+            before = [(step, {n: self.copied(n, v) for n, v in values.items() if n in names})]
+            self.settle()
         (step, values), *before = [
             (step, values_on(CPUPlace(), {n: v for n, v in values.items() if n in names}))
             for step, values in [(self.step, self.values), *before]
@@ -128,9 +176,17 @@ class Versions:
         Raises:
             StaleTaskError: they are not known (any more).
         """
-        values = self.at(step)
         if step != self.step:
-            self.step, self.values, self._before = step, values, None
+            values = self.at(step)
+            if self.late is not None:
+                self.late.leave()
+            self.step, self.values, self._before, self.late = step, values, None, None
+
+    def settle(self) -> None:
+        """Make the updates that wait: nobody goes back to the step before."""
+        late = self.late
+        if late is not None:
+            late.make()
 
     def set(self, values: Mapping[str, Any], arrays: StepArrays) -> None:
         """Replace values by copies of what comes from outside; there is no way back from that.
@@ -139,6 +195,7 @@ class Versions:
             values: by name.
             arrays: of all replicas that take values at the same time.
         """
+        self.settle()
         copies = {name: arrays.store(self, name, value) for name, value in values.items()}
         self.values, self._before = {**self.values, **copies}, None
 
@@ -159,6 +216,35 @@ class Versions:
         for name, copy in copies.items():
             arrays.lend(self, name, copy)
         return copies
+
+    def keep_originals(self, names: Iterable[str]) -> Values:
+        """Copy values, as a step overwrites the arrays in which they lie; returns these.
+
+        Args:
+            names: of variables; those that have no dense value on the host are left out.
+        """
+        found = {name: self.values.get(name) for name in names}
+        arrays = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
+        copies = {name: np.array(array) for name, array in arrays.items()}
+        self.values = {**self.values, **copies}
+        return arrays
+
+    def own(self, names: Iterable[str]) -> bool:
+        """Let arrays be nobody else's, by copies of those that others refer to.
+
+        Args:
+            names: of variables.
+
+        Returns:
+            Whether there were some.
+        """
+        found = {name: self.values.get(name) for name in names}
+        shared = {
+            n: v for n, v in found.items() if isinstance(v, np.ndarray) and not _is_private(v)
+        }
+        if shared:
+            self.values = {**self.values, **{name: np.array(v) for name, v in shared.items()}}
+        return bool(shared)
 
     def rooms(self, names: Iterable[str]) -> Values:
         """Arrays for what a step makes of values, once nobody needs those of the step before.

@@ -258,7 +258,9 @@ def keep(replicas: WorkerReplicas, address: str) -> None:
 
 def release(token: str, dask_worker: Any) -> None:
     """Forget the replicas of a runner."""
-    _workers.pop((token, dask_worker.address), None)
+    replicas = _workers.pop((token, dask_worker.address), None)
+    for versions in () if replicas is None else replicas.stores.values():
+        versions.late = None  # which refers to the code, and that to all versions
 
 
 def marks(token: str, key: BindingKey, dask_worker: Any) -> Marks:

@@ -8,9 +8,10 @@ from where they lie.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from dpexec.engine.compile.bindings.exchanges import Exchange
 from dpexec.engine.compile.bindings.items import NotCodeError, items_of
 from dpexec.engine.compile.bindings.outside import CodeStore, Outside
 from dpexec.engine.compile.bindings.sizes import SizeWriter
+from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.regions.code_run import is_array, result_of, word_of
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core.cache import LimitedCache, limit_of
@@ -72,6 +74,7 @@ class CodeStep:
         parts: per item of the schedule, its task and what that does; no task where it only waits.
         joined: sums whose size only a run tells.
         notes: where runs note when their kernels run.
+        updates_wait: whether updates are made later than the rest, see :class:`CodeStore`.
 
     Raises:
         NotCodeError: some of it is not code.
@@ -95,21 +98,19 @@ class CodeStep:
         self._sizes = SizeWriter(made.open, made.words, binding.rows)
         self._sized_for: Callable[[], Binding | None] = weakref.ref(binding)
         self._lates: Any = None  # words are their addresses; the first ones live in what is kept
-        self._kept = made.kept
-        self.parts = made.parts
-        self.joined = made.joined
-        self._updates = [
-            item for item, (task, _) in enumerate(made.parts) if task and task.id in plan.updates
-        ]
+        self._kept, self._spread = made.kept, made.spread
+        self.parts, self.joined = made.parts, made.joined
+        self.updates_wait, self._leaves = store.updates_wait(plan), False
+        self._updates, _ = _divided(made.parts, plan.updates)
+        self._late, self._early = _divided(made.parts, plan.behind_updates)
         self.notes: CodeNotes | None = None
         self._numbers = made.numbers
         self._computed, self._exchanged = made.computed, made.exchanged
         self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
         stored = [o for o in made.outside if o.name not in feeds.values[o.device]]
         self.variables = store.variables(plan, stored)
-        self._copies = [*made.copies, *(self._updates if store.copies else ())]
+        self._copies = [*made.copies, *(self._updates if made.copies_updates else ())]
         self._here, self._records = store.devices, made.copying.records
-        self._spread = made.spread
         self._numbered = False
         self._rows = tuple(binding.rows)
         self._extent: Any = None
@@ -177,6 +178,8 @@ class CodeStep:
             for position in source.positions:
                 words[position] = begin
             stored.append(array)
+        if self.updates_wait:
+            self._leave_updates()
         return stored
 
     def number(self, shards: Sequence[Shard]) -> None:
@@ -196,6 +199,40 @@ class CodeStep:
     def _write_numbers(self, words: Sequence[int]) -> None:
         for (_, position, _), word in zip(self._numbers, words, strict=True):
             self._words[position] = word
+
+    def _leave_updates(self) -> None:
+        """Let the next run leave updates for later.
+
+        Who records it wants to see the whole step: then the values before it are copied.
+        """
+        self._leaves = self.notes is None
+        self.schedule.leave_out(self._late if self._leaves else ())
+        if not self._leaves:
+            self.variables.keep_originals()
+
+    def commit(self, run: Callable[[Schedule], bool]) -> None:
+        """Store what the latest run has made.
+
+        Args:
+            run: runs a schedule, that of the updates; False if an item refused its values.
+        """
+        if self._leaves:
+            self.variables.commit_before_updates(self.made, functools.partial(self.update, run))
+        else:
+            self.variables.commit(self.made)
+
+    def update(self, run: Callable[[Schedule], bool]) -> None:
+        """Make the updates that the latest run has left.
+
+        Args:
+            run: runs a schedule; False if an item refused its values.
+
+        Raises:
+            RuntimeError: one did, which cannot be.
+        """
+        self.schedule.leave_out(self._early)
+        if not run(self.schedule):
+            raise RuntimeError("code refused values while it updated parameters")
 
     @property
     def needs_numbers(self) -> bool:
@@ -224,6 +261,8 @@ class CodeStep:
             RuntimeError: a variable has been overwritten already.
         """
         self.give_up()
+        if self._leaves:
+            return
         itself = self.schedule.refused - 1  # in an item, what may refuse comes before updates
         if any(self.schedule.begun(item) for item in self._updates if item != itself):
             raise RuntimeError("code refused values after it had begun to update parameters")
@@ -289,3 +328,12 @@ class CodeStep:
             return result_of(*value)
         device = device if source is None else source.device
         return self.variables.overwritten(device, name if source is None else source.name)
+
+
+def _divided(
+    parts: Sequence[tuple[Task | None, Any]], tasks: Collection[int]
+) -> tuple[list[int], list[int]]:
+    """The items of a schedule that are of some tasks, and the others."""
+    chosen = [task is not None and task.id in tasks for task, _ in parts]
+    of_tasks = [item for item, is_one in enumerate(chosen) if is_one]
+    return of_tasks, [item for item, is_one in enumerate(chosen) if not is_one]

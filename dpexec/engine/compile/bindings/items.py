@@ -61,6 +61,7 @@ class Items:
         exchanged: by task, device and name, what code computed that other processes add up.
         gates: the items before updates; None: no other processes take part.
         copies: the items that copy what updates overwrite.
+        copies_updates: whether something copies that.
         copying: calls that copy what they overwrite.
         spread: updated copies of other devices here that variables take over.
         parts: per item, its task and what it does; no task where it only waits.
@@ -101,7 +102,8 @@ class Items:
         self._sources: dict[tuple[int, str, bool], Outside] = {}
         self._ends: dict[int, list[int]] = {}
         self._here = frozenset(store.devices)
-        self._copied = frozenset(plan.overwritten) if store.copies else frozenset()
+        self.copies_updates = store.copies and not store.updates_wait(plan)
+        self._copied = frozenset(plan.overwritten) if self.copies_updates else frozenset()
         self._exchange = exchange
         self._slots: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
         if exchange is not None:

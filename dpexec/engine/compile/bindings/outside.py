@@ -76,6 +76,19 @@ class CodeVariables(Protocol):
             made: gives what it computed of a variable; None if it did not.
         """
 
+    def commit_before_updates(
+        self, made: Callable[[int, str], Any], update: Callable[[], None]
+    ) -> None:
+        """Store a run that has made all but its updates.
+
+        Args:
+            made: see :meth:`commit`.
+            update: makes them.
+        """
+
+    def keep_originals(self) -> None:
+        """Let the values before the run remain, though it overwrites variables themselves."""
+
     def give_up(self) -> None:
         """The run failed when it had begun to copy what it was to overwrite."""
 
@@ -88,6 +101,15 @@ class CodeStore(Protocol):
     """
 
     copies: bool
+
+    def updates_wait(self, plan: Plan) -> bool:
+        """Whether updates of a plan wait until nobody can go back to the step before.
+
+        They then overwrite the variables themselves.
+
+        Args:
+            plan: what runs.
+        """
 
     @property
     def devices(self) -> Sequence[int]:

@@ -123,6 +123,27 @@ class Plan(Layered, Drawable):
         return frozenset(found)
 
     @functools.cached_property
+    def updates_may_wait(self) -> bool:
+        """Whether a step is as good as made when all but its updates has run.
+
+        It is if nothing behind updates can fail, meets other replicas, reads what is fed, or makes
+        something else that is fetched or stored than what they overwrite.
+        """
+        late = [self.tasks[number] for number in self.behind_updates]
+        nodes = [node for task in late for node in task.nodes]
+        made = {(var.device, var.name) for node in nodes for var in node.outputs}
+        changed = {name for _, name in (*made, *self.overwritten)}
+        read = {var.name for node in nodes for var in node.inputs}
+        return (
+            bool(late)
+            and not any(task.is_collective for task in late)
+            and not any(node.op is not None and _may_fail(node.op) for node in nodes)
+            and made.isdisjoint(self.commits)
+            and changed.isdisjoint(self.fetch)
+            and read.isdisjoint(self.key.fed)
+        )
+
+    @functools.cached_property
     def fetched_elsewhere(self) -> list[tuple[int, str, int]]:
         """(device, name, other): the new value of what the devices share is with the other."""
         made = {(v.device, v.name) for n in self.nodes for v in n.outputs if v.kind == "var"}

@@ -52,9 +52,9 @@ COPIED_BEFORE = {
 """What must be whole before its update begins: all rows change, or a norm is needed."""
 
 
-def stepping(net, optimizer, store="versions", in_code=True):
+def stepping(net, optimizer, store="versions", in_code=True, devices=1):
     made = NETS[net](OPTIMIZERS[optimizer]())
-    return Stepping(store, "inline", "host", in_code, made)
+    return Stepping(store, "inline", "host", in_code, made, devices)
 
 
 def feeds(net, steps, rows=12):
@@ -83,6 +83,26 @@ def test_bits_are_those_of_updates_in_place(net, optimizer, copied_before):
     assert made.train(given) == stepping(net, optimizer, "scope", False).train(given)
     whole = {name for name in copied_before if "pow" not in name}  # which are single numbers
     assert whole == COPIED_BEFORE.get((net, optimizer), set())
+
+
+@pytest.mark.parametrize(
+    ("net", "optimizer"), [case for case in CASES if case[1] != "adamax"]
+)  # which stores powers that it makes behind updates
+def test_updates_that_wait_have_the_same_bits_also_when_steps_are_made_again(net, optimizer):
+    given = [feed for steps, rows in ((5, 12), (3, 7)) for feed in feeds(net, steps, rows)]
+    made = stepping(net, optimizer, "waiting", devices=2)
+    other = stepping(net, optimizer, "scope", False, 2)
+    for number, feed in enumerate(given, 1):
+        if number > 3:  # the first ones run task by task
+            made.step(number, given[0])
+            assert made.versions.late is not None
+            before = {name: array.ctypes.data for name, array in made.versions.values.items()}
+            for versions in made.replicas.values():
+                versions.stand_at(number - 1)
+        assert made.step(number, feed).tobytes() == other.step(number, feed).tobytes()
+    moved = {n for n, array in made.versions.values.items() if array.ctypes.data != before[n]}
+    assert not moved
+    assert made.state() == other.state()
 
 
 def test_of_a_table_only_rows_are_copied_that_change():
