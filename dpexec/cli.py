@@ -1,4 +1,4 @@
-"""The command line: ``dpexec demo``, ``dpexec run``, ``dpexec viz``, ``dpexec info``."""
+"""The command line: ``dpexec demo``, ``run``, ``tune``, ``viz``, ``convert``, ``info``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpexec.commands import INTERRUPTED, USAGE_ERROR, CommandError, count, launch, run, tune, viz
+from dpexec.commands import (
+    INTERRUPTED,
+    USAGE_ERROR,
+    CommandError,
+    convert,
+    count,
+    launch,
+    run,
+    tune,
+    viz,
+)
 from dpexec.engine.core.version import __version__
 
 _DESCRIPTION = "Trains PaddlePaddle fluid programs data-parallel on Dask."
@@ -28,6 +38,7 @@ examples:
   dpexec run train.py --report out.html    where the time and the memory went, as a page
   dpexec viz trace.json                    the same of a recorded trace, as text
   dpexec tune train.py                     which strategies are faster for a script
+  dpexec convert model.onnx model/         between ONNX, Paddle 1.x, safetensors, NumPy
   dpexec info                              devices, versions, kernel libraries, threads
 """
 _DEMO_NOTES = """\
@@ -123,6 +134,12 @@ def _parser() -> argparse.ArgumentParser:
     shown = commands.add_parser("viz", help="show what a trace or graph holds", epilog=viz.NOTES)
     viz.add_options(shown)
     shown.set_defaults(function=viz.show)
+
+    converted = commands.add_parser(
+        "convert", help="write a model in another format", epilog=convert.NOTES
+    )
+    convert.add_options(converted)
+    converted.set_defaults(function=convert.convert)
 
     info = commands.add_parser("info", help="show devices and libraries", epilog=_INFO_NOTES)
     info.add_argument("--json", action="store_true", help="as JSON")

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpexec.commands import SCRIPT_ERROR, CommandError, count
+from dpexec.commands import SCRIPT_ERROR, CommandError, count, model_files
 
 if TYPE_CHECKING:
     from dpexec.engine.trace import Trace
@@ -18,8 +18,9 @@ __all__ = ["add_options", "show"]
 
 NOTES = """\
 FILE is a trace (dpexec run --trace, ExecutionStrategy.trace, fluid.profiler), a graph
-(pe.graph.save), or a program (__model__, *.pdmodel). Of a trace it prints where the time went and
-what to change, the critical path, the peak of the memory, and a table of operators.
+(pe.graph.save), or a model: a directory of save_inference_model, __model__, *.pdmodel, *.onnx. Of a
+trace it prints where the time went and what to change, the critical path, the peak of the memory,
+and a table of operators.
 
 examples:
   dpexec viz trace.json
@@ -29,14 +30,16 @@ examples:
   dpexec viz new.json --compare old.json           what became slower or faster, and why
   dpexec viz new.json --compare old.json --gate 3% exit with 1 if steps are slower by more than 3%
   dpexec viz trace.json --simulate 8 --bandwidth 1e9 --latency 5e-5
-  dpexec viz __model__ --report net.svg
+  dpexec viz model/ --report net.svg
+  dpexec viz model.onnx --report net.html
 """
 _ROWS = 20
+_MODELS = (".onnx", ".pdparams", ".pdopt", ".safetensors", ".npz")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="a trace, graph or program")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a trace, graph or model")
     parser.add_argument(
         "--report",
         type=Path,
@@ -169,8 +172,8 @@ def _load(path: Path) -> Any:
     from dpexec.engine.trace.files import unpacked
     from dpexec.viz.pages.load import FileError, as_graph, as_trace
 
-    if path.is_dir():
-        raise CommandError(f"{path} is a folder; the program of a saved model is its __model__")
+    if path.is_dir() or path.suffix.lower() in _MODELS:
+        return as_graph(model_files.program_of(path))
     data = unpacked(path)
     if not data.strip():
         raise CommandError(f"{path.name} is empty")

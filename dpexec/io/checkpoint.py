@@ -36,7 +36,14 @@ from dpexec.io.variables import (
     value_of,
 )
 
-__all__ = ["load", "load_program_state", "save", "set_program_state"]
+__all__ = [
+    "load",
+    "load_program_state",
+    "read_arrays",
+    "save",
+    "set_program_state",
+    "write_arrays",
+]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -91,7 +98,8 @@ class _ArrayUnpickler(pickle.Unpickler):
             ) from None
 
 
-def _dump(file: BinaryIO, arrays: Arrays) -> None:
+def write_arrays(file: BinaryIO, arrays: Arrays) -> None:
+    """Write arrays by name as ``.pdparams`` and ``.pdopt`` have them, so that Paddle reads them."""
     _ArrayPickler(file, protocol=2).dump(arrays)
 
 
@@ -105,7 +113,13 @@ def _check_memo(file: BinaryIO) -> None:
     file.seek(0)
 
 
-def _load_arrays(path: Any) -> Arrays:
+def read_arrays(path: Any) -> Arrays:
+    """Read the arrays of a ``.pdparams`` or ``.pdopt`` file.
+
+    Raises:
+        EnforceNotMet: the file is damaged, or holds anything but arrays.
+        OSError: it cannot be read.
+    """
     try:
         with open(path, "rb") as file:
             _check_memo(file)
@@ -163,8 +177,8 @@ def save(program: Program, model_path: str) -> None:
     others = {var.name: _array(var) for var in variables if is_belong_to_optimizer(var)}
     model = program.desc.serialize_to_string()
     writers: dict[str, Callable[[BinaryIO], Any]] = {
-        base + ".pdparams": partial(_dump, arrays=params),
-        base + ".pdopt": partial(_dump, arrays=others),
+        base + ".pdparams": partial(write_arrays, arrays=params),
+        base + ".pdopt": partial(write_arrays, arrays=others),
         base + ".pdmodel": lambda file: file.write(model),
     }
     write_files(directory or ".", writers)
@@ -220,7 +234,7 @@ def load(
         path = _file(prefix, ending)
         if not path.exists():
             raise AssertionError(f"Optimizer file [{path}] not exits")
-        arrays = _load_arrays(path)
+        arrays = read_arrays(path)
         for var in chosen:
             if var.name not in arrays:
                 raise AssertionError(f"Can not find [{var.name}] in model file [{path}]")
@@ -295,9 +309,9 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
     """
     prefix = _prefix(model_path)
     if _file(prefix, ".pdparams").exists():
-        state = _load_arrays(_file(prefix, ".pdparams"))
+        state = read_arrays(_file(prefix, ".pdparams"))
         if _file(prefix, ".pdopt").exists():
-            state.update(_load_arrays(_file(prefix, ".pdopt")))
+            state.update(read_arrays(_file(prefix, ".pdopt")))
         return state
     if os.path.isdir(model_path):
         wanted = _files(model_path) if var_list is None else [var.name for var in var_list]

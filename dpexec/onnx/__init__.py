@@ -11,6 +11,15 @@ except ImportError as error:
 from dpexec.onnx.exporting.export import export
 from dpexec.onnx.exporting.refusals import ExportError
 from dpexec.onnx.loading.errors import LoadError, NotConstantError, UnsupportedError
+from dpexec.onnx.loading.from_torch import from_torch
 from dpexec.onnx.loading.load import load
 
-__all__ = ["ExportError", "LoadError", "NotConstantError", "UnsupportedError", "export", "load"]
+__all__ = [
+    "ExportError",
+    "LoadError",
+    "NotConstantError",
+    "UnsupportedError",
+    "export",
+    "from_torch",
+    "load",
+]

@@ -210,7 +210,7 @@ def test_a_program_never_built_or_run_says_so(tmp_path, capsys):
     ("arguments", "complaint"),
     [
         (["nowhere.json"], "nowhere.json: No such file"),
-        (["."], "is a folder"),
+        (["."], "has no __model__"),
         (["{trace}", "--step", "7"], "no step 7; it has 0, 1, 2"),
         (["{trace}", "--compare", "{trace}", "--simulate", "2"], "choose one of"),
         (["{trace}", "--report", "out.doc"], "'out.doc'"),

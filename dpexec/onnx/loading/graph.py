@@ -14,6 +14,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading import mapping
 from dpexec.onnx.loading.builder import Builder
+from dpexec.onnx.loading.dims import UnknownNumberError
 from dpexec.onnx.loading.dtypes import array_of
 from dpexec.onnx.loading.errors import LoadError, UnsupportedError
 from dpexec.onnx.loading.folding import fold, fold_open
@@ -223,6 +224,8 @@ def _named(node: Node) -> Iterator[None]:
         yield
     except LoadError:
         raise
+    except UnknownNumberError as error:
+        raise UnsupportedError(f"{node} depends on sizes that only a batch tells") from error
     except (EnforceNotMet, TypeError, ValueError, AssertionError) as error:
         inputs = [node.builder.described(v) for v in node.inputs if v is not None and not v.items]
         raise UnsupportedError(

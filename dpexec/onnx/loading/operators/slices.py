@@ -30,7 +30,7 @@ def slice_(node: Node) -> Any:
     if all(isinstance(v, int) for v in (*starts, *ends)):
         clipped = [_clipped(*part) for part in zip(starts, ends, steps, [dims[a] for a in axes],
                                                     strict=True)]  # fmt: skip
-        kept = [i for i, part in enumerate(clipped) if part != (0, dims[axes[i]], 1)]
+        kept = [i for i, part in enumerate(clipped) if not _is_whole(part, dims[axes[i]])]
         if not kept:
             return node.value(0)
         axes, clipped = [axes[i] for i in kept], [clipped[i] for i in kept]
@@ -46,6 +46,11 @@ def slice_(node: Node) -> Any:
         -1 if OpenDim in map(type, pair) else 1 for pair in zip(starts, ends, strict=True)
     ]
     return node.add(op_type, inputs, **attrs)
+
+
+def _is_whole(part: tuple[int, int, int], size: Any) -> bool:
+    """Whether a part is all of an axis for certain."""
+    return part == (0, _LARGEST if isinstance(size, OpenDim) else size, 1)
 
 
 def _clipped(start: int, end: int, step: int, size: Any) -> tuple[int, int, int]:

@@ -1,0 +1,129 @@
+"""``dpexec convert`` between all formats, and what it refuses."""
+
+import os
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.cli import main
+
+pytest.importorskip("onnx")
+pytest.importorskip("safetensors")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A saved model, what it is fed, what it gives, and its parameters."""
+    folder = tmp_path_factory.mktemp("saved")
+    main_program, startup = fluid.Program(), fluid.Program()
+    with (
+        fluid.unique_name.guard(),
+        fluid.program_guard(main_program, startup),
+        fluid.scope_guard(fluid.Scope()),
+    ):
+        image = fluid.data("image", [-1, 1, 6, 6], "float32")
+        hidden = fluid.layers.batch_norm(fluid.layers.conv2d(image, 2, 3, act="relu"))
+        made = fluid.layers.fc(hidden, 3, act="softmax")
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(startup)
+        fluid.io.save_inference_model(str(folder), ["image"], [made], exe, main_program)
+        fluid.save(main_program, str(folder / "net" / "training"))
+        x = np.linspace(0, 1, 72, dtype=np.float32).reshape(2, 1, 6, 6)
+        wanted = exe.run(main_program.clone(for_test=True), {"image": x}, [made])[0]
+        names = [v.name for v in fluid.io.get_program_persistable_vars(main_program)]
+        scope = fluid.global_scope()
+        arrays = {n: np.array(scope.find_var(n).get_tensor()) for n in names}
+    return folder, x, wanted, arrays, made.name
+
+
+def predicted(folder, x, **files):
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(fluid.CPUPlace())
+        program, feeds, fetches = fluid.io.load_inference_model(str(folder), exe, **files)
+        return exe.run(program, feed={feeds[0]: x}, fetch_list=fetches)[0]
+
+
+def convert(*arguments):
+    return main(["convert", *map(str, arguments)])
+
+
+def test_a_round_through_all_formats_keeps_the_results(model, tmp_path, capsys):
+    folder, x, wanted, arrays, _ = model
+    assert convert(folder, tmp_path / "a.onnx") == 0
+    assert convert(tmp_path / "a.onnx", tmp_path / "b.pdparams") == 0
+    assert {p.name for p in tmp_path.glob("b.*")} == {"b.pdparams", "b.pdopt", "b.pdmodel"}
+    assert convert(tmp_path / "b", tmp_path / "c", "--combine", "weights") == 0
+    assert {p.name for p in (tmp_path / "c").iterdir()} == {"__model__", "weights"}
+    made = predicted(tmp_path / "c", x, params_filename="weights")
+    np.testing.assert_allclose(made, wanted, rtol=1e-5)
+    assert convert(tmp_path / "c", tmp_path / "d.safetensors") == 0
+    assert convert(tmp_path / "d.safetensors", tmp_path / "e.npz") == 0
+    with np.load(tmp_path / "e.npz") as file:
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(file[name], array)
+    assert "-> " in capsys.readouterr().out
+
+
+def test_parameters_go_into_the_program_of_another_model(model, tmp_path):
+    folder, x, wanted, _, _ = model
+    assert convert(folder, tmp_path / "weights.npz") == 0
+    assert convert(tmp_path / "weights.npz", tmp_path / "again", "--program", folder) == 0
+    np.testing.assert_array_equal(predicted(tmp_path / "again", x), wanted)
+
+
+def test_a_program_for_training_needs_to_know_what_is_fetched(model, tmp_path, capsys):
+    folder, x, wanted, _, name = model
+    source = folder / "net" / "training"
+    assert convert(source, tmp_path / "net") == 2
+    assert "--fetch" in capsys.readouterr().err
+    assert not (tmp_path / "net").exists()
+    assert convert(source, tmp_path / "net", "--fetch", name) == 0
+    np.testing.assert_allclose(predicted(tmp_path / "net", x), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["weights.npz", "out.onnx"], "no program"),
+        (["nothing.onnx", "out.npz"], "nothing.onnx"),
+        (["saved", "out.h5"], "no format ends with .h5"),
+        (["text.onnx", "out.npz"], "no ONNX model"),
+        (["text.npz", "out.safetensors"], "no archive of NumPy arrays"),
+        (["text.safetensors", "out.npz"], "no file of safetensors"),
+        (["empty", "out.npz"], "has no __model__"),
+        (["weights.npz", "weights.npz"], "the same"),
+        (["other.npz", "out", "--program", "saved"], "unexpected: strange; missing: batch_norm_0"),
+        (["small.npz", "out", "--program", "saved"], "has the shape [1]"),
+        (["saved", "out.onnx", "--fetch", "nobody"], "no variable 'nobody'"),
+    ],
+)
+def test_what_cannot_be_converted_leaves_nothing(
+    model, tmp_path, monkeypatch, capsys, arguments, complaint
+):
+    folder, _, _, arrays, _ = model
+    monkeypatch.chdir(tmp_path)
+    os.symlink(folder, "saved")
+    (tmp_path / "empty").mkdir()
+    for name in ("text.onnx", "text.npz", "text.safetensors"):
+        (tmp_path / name).write_text("nothing of that kind")
+    np.savez("weights.npz", **arrays)
+    np.savez("other.npz", strange=np.ones(3))
+    np.savez("small.npz", **{name: np.ones(1, np.float32) for name in arrays})
+    before = sorted(p.name for p in tmp_path.iterdir())
+    assert convert(*arguments) == 2
+    assert complaint in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_pictures_of_models_need_no_traces(model, tmp_path, capsys):
+    folder, *_ = model
+    assert convert(folder, tmp_path / "a.onnx") == 0
+    for source in (folder, tmp_path / "a.onnx", folder / "net" / "training.pdparams"):
+        assert main(["viz", str(source)]) == 0
+        assert "operators" in capsys.readouterr().out
+    assert main(["viz", str(tmp_path / "a.onnx"), "--report", str(tmp_path / "net.svg")]) == 0
+    assert "conv" in (tmp_path / "net.svg").read_text()
+    np.savez(tmp_path / "w.npz", a=np.ones(1))
+    assert main(["viz", str(tmp_path / "w.npz")]) == 2
+    assert "nothing to draw" in capsys.readouterr().err
