@@ -137,6 +137,7 @@ __all__ = [
     "evaluator",
     "executor",
     "framework",
+    "from_torch",
     "get_flags",
     "global_scope",
     "gradients",
@@ -170,6 +171,23 @@ __all__ = [
     "transpiler",
     "unique_name",
 ]
+
+
+def from_torch(module: Any, example: Any, **options: Any) -> list[Any]:
+    """A module of PyTorch as a program; needs PyTorch and ``pip install dpexec[onnx]``.
+
+    Args:
+        module: a ``torch.nn.Module``.
+        example: a tensor for each argument, as a tuple, or one tensor.
+        **options: as for :func:`dpexec.onnx.from_torch`.
+
+    Returns:
+        The program, the names to feed, and the variables to fetch. Parameters are in the scope
+        under the names that they have in the module.
+    """
+    from dpexec import onnx
+
+    return onnx.from_torch(module, example, **options)
 
 
 def _picture(shown: Any) -> dict[str, str]:

@@ -122,6 +122,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(function=_demo)
 
+    _add_commands(commands)
+    info = commands.add_parser("info", help="show devices and libraries", epilog=_INFO_NOTES)
+    info.add_argument("--json", action="store_true", help="as JSON")
+    info.set_defaults(function=_info)
+    return parser
+
+
+def _add_commands(commands: Any) -> None:
+    """Add the commands that have a module of their own."""
     for name, module, function, what in (
         ("run", run, _run, "run an unmodified fluid script"),
         ("tune", tune, _tune, "try strategies for a script"),
@@ -140,11 +149,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     convert.add_options(converted)
     converted.set_defaults(function=convert.convert)
-
-    info = commands.add_parser("info", help="show devices and libraries", epilog=_INFO_NOTES)
-    info.add_argument("--json", action="store_true", help="as JSON")
-    info.set_defaults(function=_info)
-    return parser
 
 
 def _mode(name: str | None) -> Any:

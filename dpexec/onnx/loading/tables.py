@@ -21,7 +21,7 @@ def table() -> str:
     """The table in Markdown: what is loaded by one mapping is a row."""
     rows: dict[str, list[str]] = {}
     for (domain, name), function in sorted(MAPPINGS.items()):
-        remark = (inspect.getdoc(function) or "").splitlines()[0]
+        remark = (inspect.getdoc(function) or "").splitlines()[0].replace("``", "`")
         rows.setdefault(remark, []).append(f"`{f'{domain}.' if domain else ''}{name}`")
     lines = [f"| {', '.join(names)} | {remark} |" for remark, names in rows.items()]
     return "| operators | how |\n|---|---|\n" + "\n".join(sorted(lines)) + "\n"

@@ -1,0 +1,59 @@
+"""Modules of PyTorch as programs, where PyTorch is installed."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+torch = pytest.importorskip("torch")
+
+EXPORTERS = ["script", *(["dynamo"] if importlib.util.find_spec("onnxscript") else [])]
+
+
+def module():
+    torch.manual_seed(0)
+    made = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3),
+        torch.nn.BatchNorm2d(2),
+        torch.nn.BatchNorm2d(2),  # its parameters have the numbers of the one before
+        torch.nn.Flatten(),
+        torch.nn.Dropout(0.5),
+        torch.nn.Linear(8, 3),
+    )
+    made[0].bias.requires_grad = False
+    return made
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_weights_have_their_names_and_move_both_ways(exporter):
+    net, x = module(), torch.randn(4, 1, 4, 4)
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = fluid.from_torch(net, x, names=["image"], exporter=exporter)
+        assert feeds == ["image"] and net.training
+        trained = {p.name for p in program.all_parameters() if p.trainable}
+        assert trained == {n for n, p in net.named_parameters() if p.requires_grad}
+        exe = fluid.Executor(fluid.CPUPlace())
+        [made] = exe.run(program, feed={"image": x.numpy()}, fetch_list=fetches)
+        np.testing.assert_allclose(made, net.eval()(x).detach().numpy(), atol=1e-5)
+        startup = fluid.Program()
+        with fluid.program_guard(program, startup):
+            fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fetches[0]))
+        exe.run(startup)
+        exe.run(program, feed={"image": x.numpy()})
+        state, scope = net.state_dict(), fluid.global_scope()
+        for name in filter(scope.find_var, state):
+            array = np.array(scope.find_var(name).get_tensor())
+            state[name] = torch.from_numpy(array).reshape(state[name].shape)
+        net.load_state_dict(state)
+        test = program.clone(for_test=True)._prune(fetches)
+        [made] = exe.run(test, feed={"image": x.numpy()}, fetch_list=fetches)
+        np.testing.assert_allclose(made, net(x).detach().numpy(), atol=1e-5)
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="exporter must be"):
+        fluid.from_torch(module(), torch.randn(2, 1, 4, 4), exporter="onnx")
+    with pytest.raises(ValueError, match="2 names"):
+        fluid.from_torch(module(), torch.randn(2, 1, 4, 4), names=["a", "b"])
