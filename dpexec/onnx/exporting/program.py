@@ -147,7 +147,7 @@ class _Exporter:
 
     def _name(self, value: Value, name: str) -> None:
         """Let the output of the model be called ``name``."""
-        if value == name and any(name in node.output for node in self.g.nodes):
+        if value == name:
             return
         if name in self.g.taken:
             other = self.g.unique(name)

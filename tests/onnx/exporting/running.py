@@ -22,7 +22,7 @@ INTERNAL = {
     *("XShape", "Mask", "MaxIndex", "SavedMean", "SavedVariance", "ReserveSpace", "MidOut"),
     *("MeanOut", "VarianceOut", "BatchGate", "BatchCellPreAct", "BatchHidden"),
     *("BatchResetHiddenPrev", "Norm", "U", "Gate", "ResetHiddenPrev", "XNorm", "YNorm"),
-    *("Mean", "Variance", "OutScales", "Activated", "MatchX", "OutState", "OutAccum"),
+    *("Mean", "Variance", "OutScales", "Activated", "MatchX", "Argmax", "OutState", "OutAccum"),
 }
 """Outputs that only gradients read."""
 

@@ -136,6 +136,14 @@ def test_many_parameters_go_to_a_file_of_their_own(tmp_path, monkeypatch):
     onnx.checker.check_model(str(tmp_path / "model.onnx"), full_check=True)
 
 
+def test_inputs_can_be_fetched():
+    x = fluid.data("x", [None, 2])
+    out = layers.scale(x, 2.0)
+    model = exporting.model_of(fluid.default_main_program(), ["x"], [out, x])
+    feed = {"x": np.ones((1, 2), "float32")}
+    np.testing.assert_array_equal(run(model, feed)["x"], feed["x"])
+
+
 def test_variables_that_are_written_again_have_their_last_value():
     x = layers.scale(fluid.data("x", [None, 2]), 2.0)
     layers.increment(x, 1.0)

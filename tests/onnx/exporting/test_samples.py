@@ -12,6 +12,7 @@ DEFAULT = 17
 WITHOUT_SAMPLES = {
     *("while", "conditional_block", "conditional_block_infer", "recurrent", "select_input"),
     *("lod_rank_table", "max_sequence_len", "lod_tensor_to_array", "array_to_lod_tensor"),
+    *("split_lod_tensor", "merge_lod_tensor", "merge_lod_tensor_infer", "select_output"),
     *("shrink_rnn_memory", "reorder_lod_tensor_by_rank"),
     *("write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"),
 }
@@ -20,7 +21,7 @@ WITHOUT_SAMPLES = {
 WITHOUT_NAN = {"lrn": "its sums go on from channel to channel", "spp": "its maxima leave out NaN"}
 """Operators of onnxruntime that treat NaN, and sums that overflow, in their own way."""
 
-OF_RUNTIME = {"roi_align": 21}
+OF_RUNTIME = {"roi_align": 21, "roi_pool": 21}
 """The latest opset of operators that onnxruntime does not have in the latest one."""
 
 

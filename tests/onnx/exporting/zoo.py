@@ -248,6 +248,29 @@ def branches():
     return [layers.cond(large, lambda: layers.fc(x, 3), lambda: layers.fc(x, 3, act="relu"))]
 
 
+def divided():
+    x = fluid.data("x", [None, 4])
+    large = layers.greater_than(
+        layers.reduce_sum(x, 1, keep_dim=True), layers.fill_constant([2, 1], "float32", 0.0)
+    )
+    both = layers.IfElse(large)
+    with both.true_block():
+        both.output(layers.fc(both.input(x), 3))
+    with both.false_block():
+        both.output(layers.fc(both.input(x), 3, act="tanh"))
+    return both()
+
+
+def spectral_gan():
+    noise = layers.reshape(layers.fc(fluid.data("noise", [None, 4]), 4 * 4 * 4), [-1, 4, 4, 4])
+    weight = layers.create_parameter([3, 4, 3, 3], "float32")
+    x = layers.conv2d_transpose(
+        layers.leaky_relu(noise, 0.2), 4, filter_size=4, stride=2, padding=1
+    )
+    scale = layers.spectral_norm(weight, power_iters=2)
+    return [layers.tanh(x), layers.reduce_sum(scale)]
+
+
 def switched():
     x = fluid.data("x", [None, 4])
     return [
@@ -278,6 +301,6 @@ MODELS = {
         *(efficientnet, vgg_nhwc, unet, deeplab, hrnet, feature_pyramid, open_pyramid),
         *(super_resolution, star_gan, group_norm_net, video_shift, volumes, text_detection),
         *(text_recognition, spatial_transformer, mask_head, bert, lexical_tags, counting_loop),
-        *(array_loop, branches, switched, steps),
+        *(array_loop, branches, divided, spectral_gan, switched, steps),
     )
 }

@@ -29,6 +29,9 @@ def activated(c: Call, kind: str, x: Value, slot: str = "X", alpha: float = 0.0)
         return made
     if kind == "relu6":
         return clipped(c, x, 0.0, alpha or 6.0, slot)
+    if kind == "elu":
+        made = g.Elu(x, alpha=alpha)
+        return made
     if kind == "leaky_relu":
         return leaky(c, x, alpha, slot)
     if kind == "swish":

@@ -6,6 +6,7 @@ from dpexec.engine.ops._windows import has_channels_last, padding, size_of
 from dpexec.onnx.exporting.builder import Value
 from dpexec.onnx.exporting.call import Call
 from dpexec.onnx.exporting.mapping import exports
+from dpexec.onnx.exporting.mappings.activations import activated
 from dpexec.onnx.exporting.refusals import need
 
 
@@ -65,8 +66,6 @@ def _filled(size: int, pads: tuple[int, int], reach: int) -> tuple[int, int]:
 def convolution(c: Call) -> None:
     """``Conv``; SAME pads as fluid does, which ignores dilations then."""
     need(c.dtype("Input").kind == "f", f"its images are {c.dtype('Input')}")
-    need(not c.attr("fuse_activation"), f"it has the fused {c.attr('fuse_activation')}")
-    need(c.get("ResidualData") is None, "it has a fused residual connection")
     rank, last = c.rank("Input"), has_channels_last(c.attr("data_format"))
     kernel = c.shape("Filter")[2:]
     x = c["Input"]
@@ -80,4 +79,8 @@ def convolution(c: Call) -> None:
         dilations=[1] * len(kernel) if same else list(c.attr("dilations")),
         kernel_shape=list(kernel) if min(kernel) > 0 else None,
     )  # fmt: skip
-    c.set("Output", back(c, made, rank, last))
+    made = back(c, made, rank, last)
+    if c.attr("fuse_residual_connection"):
+        made = c.g.Add(made, c["ResidualData"])
+    kind, alpha = c.attr("fuse_activation") or "", c.attr("fuse_alpha") or 0.0
+    c.set("Output", activated(c, kind, made, "Input", alpha))

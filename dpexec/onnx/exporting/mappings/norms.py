@@ -16,7 +16,7 @@ def _has_last(c: Call, name: str) -> bool:
     return c.attr(name) in ("NHWC", "NDHWC") and c.rank("X") > 2
 
 
-@exports("batch_norm", "fused_batch_norm_act", without="statistics of the batch")
+@exports("batch_norm", "fused_batch_norm_act", "inplace_abn", without="statistics of the batch")
 def batch_norm(c: Call) -> None:
     """``BatchNormalization`` with the statistics that training gathered."""
     need(c.attr("is_test") or c.attr("use_global_stats"), "it takes statistics of the batch")
@@ -27,8 +27,8 @@ def batch_norm(c: Call) -> None:
         x, c["Scale"], c["Bias"], c["Mean"], c["Variance"], epsilon=c.attr("epsilon")
     )
     made = back(c, made, rank, last)
-    kind = "relu" if c.attr("fuse_with_relu") else c.attr("act_type") or ""
-    c.set("Y", activated(c, kind, made))
+    kind = "relu" if c.attr("fuse_with_relu") else c.attr("act_type") or c.attr("activation") or ""
+    c.set("Y", activated(c, kind, made, "X", c.attr("alpha") or 0.0))
 
 
 def flat_rows(c: Call, value: Value, slot: str, axis: int) -> tuple[Value, bool]:
