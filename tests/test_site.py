@@ -73,6 +73,9 @@ def test_every_page_of_a_name_is_one_file(names):
 def test_every_name_says_what_it_is(names):
     own = [name for name in names if name.home == name.full and public_names.identity(name.value)]
     assert [name.full for name in own if not (name.value.__doc__ or "").strip()] == []
+    texts = {name.name: public_names.text(name) for name in names if name.module == "dpexec.extend"}
+    assert [name for name, text in texts.items() if not text or "annotated type" in text] == []
+    assert texts["Floats"] == "The address of float32 numbers."
 
 
 def test_every_example_of_a_public_name_is_run(names):

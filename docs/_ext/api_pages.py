@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 import public_names
 from docutils import nodes
@@ -66,7 +66,7 @@ def _module_page(place: str, found: list[public_names.Name]) -> str:
 def _summary(name: public_names.Name) -> str:
     if public_names.identity(name.value) is None and not callable(name.value):
         return f"a constant of type ``{type(name.value).__name__}``"
-    first = " ".join((inspect.getdoc(name.value) or "").split("\n\n")[0].split())
+    first = " ".join(public_names.text(name).split("\n\n")[0].split())
     return re.sub(r":\w+:`~?([^`]+)`", r"``\1``", first)  # links are on the page of the name
 
 
@@ -83,6 +83,8 @@ def _name_page(name: public_names.Name) -> str:
         lines += [f".. autoclass:: {target}", "   :members:", "   :show-inheritance:"]
         lines += [f"   :inherited-members: {_described_bases(name.value)}"]
         lines += [f"   :exclude-members: {', '.join(nested)}"] if nested else []
+    elif get_origin(name.value) is Annotated:
+        lines += [f".. py:data:: {name.full}", "", f"   {public_names.text(name)}"]
     elif inspect.isroutine(name.value) or hasattr(name.value, "__wrapped__"):
         lines += [f".. autofunction:: {target}"]
     else:

@@ -5,13 +5,15 @@ Needs no Sphinx: ``tests/test_site.py`` compares this with the names that Paddle
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import sys
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, get_origin
 
-__all__ = ["SECTIONS", "Name", "identity", "modules", "names", "pages"]
+__all__ = ["SECTIONS", "Name", "identity", "modules", "names", "pages", "text"]
 
 SECTIONS = {
     "Programs and running them": [
@@ -228,6 +230,19 @@ def identity(value: Any) -> tuple[str, str] | None:
     for part in name.split("."):
         found = getattr(found, part, None)
     return (place, name) if found is value else None
+
+
+def text(name: Name) -> str:
+    """The documentation of a name; of a type alias, the string after its assignment."""
+    if get_origin(name.value) is not Annotated:
+        return inspect.getdoc(name.value) or ""
+    for place, module in list(sys.modules.items()):
+        if place.startswith("dpexec.") and vars(module).get(name.name) is name.value:
+            body = ast.parse(inspect.getsource(module)).body
+            for made, said in zip(body, body[1:], strict=False):
+                if isinstance(made, ast.Assign) and ast.unparse(made.targets[0]) == name.name:
+                    return str(ast.literal_eval(said.value)) if isinstance(said, ast.Expr) else ""
+    return ""
 
 
 def names() -> list[Name]:
