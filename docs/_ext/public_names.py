@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import sys
 from dataclasses import dataclass
 from types import ModuleType
@@ -239,7 +240,7 @@ def text(name: Name) -> str:
     for place, module in list(sys.modules.items()):
         if place.startswith("dpexec.") and vars(module).get(name.name) is name.value:
             body = ast.parse(inspect.getsource(module)).body
-            for made, said in zip(body, body[1:], strict=False):
+            for made, said in itertools.pairwise(body):
                 if isinstance(made, ast.Assign) and ast.unparse(made.targets[0]) == name.name:
                     return str(ast.literal_eval(said.value)) if isinstance(said, ast.Expr) else ""
     return ""
