@@ -1,1 +1,1 @@
-"""From the graph to a plan: tasks, their steps and collectives, and what can be known of shapes."""
+"""From the graph to a plan: tasks, their steps and collectives, and shapes known before a run."""

@@ -1,8 +1,8 @@
 """Expensive branches of a net that do not depend on each other, for cores that have no replica.
 
-A segment is taken apart at its *joints*: operators that depend on all that comes before them, and
-that all that comes after depends on. What lies between two joints falls into branches. Only what is
-expensive counts, and what lies between: constants come before everything, metrics behind it.
+A segment is divided at its *joints*: operators that depend on all earlier operators and that all
+later ones depend on. The operators between two joints form branches. Only expensive operators and
+those between them count: constants come first, metrics last.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Stage = list[list[OpNode]]
 def stages_of(
     nodes: Sequence[OpNode], work: Callable[[OpNode], int], least: int = _LEAST
 ) -> list[Stage]:
-    """Take a segment apart.
+    """Divide a segment into branches.
 
     Args:
         nodes: in a topological order.
-        work: how expensive a node is; 0 for what is cheap.
-        least: how expensive a branch is at least.
+        work: cost of a node; 0 for cheap ones.
+        least: least cost of a branch.
 
     Returns:
-        One after another, the branches of each fork, and what lies between forks. Without a fork
-        everything stays where it is.
+        Groups of branches, one after another: those of each fork, and single ones between forks.
+        Without a fork there is one branch with all nodes.
     """
     head, middle, tail = _by_expensive_ones(nodes, work)
     stages: list[Stage] = [[head]]
@@ -53,7 +53,7 @@ def stages_of(
 
 
 def _sources(nodes: Sequence[OpNode]) -> list[set[int]]:
-    """Per node, the positions of those that it directly depends on."""
+    """Per node, the positions of the nodes that it directly depends on."""
     position = {node: index for index, node in enumerate(nodes)}
     return [
         {position[var.writer] for var in node.inputs if var.writer in position} for node in nodes
@@ -103,7 +103,7 @@ def _between_joints(nodes: Sequence[OpNode]) -> Iterator[Sequence[OpNode]]:
 
 
 def _branches(nodes: Sequence[OpNode], work: Callable[[OpNode], int], least: int) -> Stage:
-    """What is not connected, if it is expensive; all that is cheap goes with the first of these."""
+    """The unconnected parts that are expensive; all cheap nodes go with the first of them."""
     parts = _connected(nodes)
     expensive = [part for part in parts if sum(map(work, part)) >= least]
     if len(expensive) < 2:
@@ -113,7 +113,7 @@ def _branches(nodes: Sequence[OpNode], work: Callable[[OpNode], int], least: int
 
 
 def _connected(nodes: Sequence[OpNode]) -> list[list[OpNode]]:
-    """The parts that do not depend on each other."""
+    """Parts that do not depend on each other."""
     home = list(range(len(nodes)))
 
     def root(index: int) -> int:

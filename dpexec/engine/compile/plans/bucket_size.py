@@ -7,12 +7,12 @@ from dataclasses import dataclass
 __all__ = ["GANG", "TASKS", "THREADS", "Link"]
 
 _SHARE = 0.05
-"""Of the time of its transfer, what the latency of a collective task may come to."""
+"""The largest latency of a collective task, as a share of its transfer time."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """How gradients get from replica to replica, in two constants (see docs/scaling.md).
+    """The speed of exchanges between replicas, as two constants (see docs/scaling.md).
 
     Args:
         latency: seconds that a collective task takes without any bytes.
@@ -34,8 +34,8 @@ class Link:
         """How long an exchange takes.
 
         Args:
-            nbytes: that go through a link.
-            tasks: which come one after another.
+            nbytes: bytes that go through a link.
+            tasks: number of tasks, one after another.
         """
         return tasks * self.latency + nbytes / self.bandwidth
 

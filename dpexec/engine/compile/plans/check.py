@@ -48,7 +48,7 @@ def check_fetch_names(block: Block, names: Iterable[str]) -> None:
 
 
 class Rules:
-    """The shape rules of operators: what they said of the latest inputs is not derived again.
+    """The shape rules of operators, with their results for the latest inputs cached.
 
     So devices with equal parts of a batch are checked once, and a batch of another size costs
     nothing where its size does not matter.
@@ -65,7 +65,7 @@ class Rules:
 
 
 class _Rule:
-    """What an operator needs, and makes of it.
+    """The inputs and outputs of an operator.
 
     Args:
         op: the operator.
@@ -107,15 +107,16 @@ def check_run(
 
     Args:
         graph: the graph.
-        nodes: those of its nodes that run, in order.
+        nodes: the nodes that run, in order.
         missing: variables that have no value, on idle devices.
-        feeds: specs of what is fed by name, per device.
+        feeds: specs of the feeds by name, per device.
         replicas: the persistable variables.
-        rules: those of the graph's operators, if it was checked before.
-        changing: per device, gets the names that another shape or type is written to on the way.
+        rules: the rules of the graph's operators, if it was checked before.
+        changing: per device, gets the names of variables whose shape or type changes during the
+            run.
 
     Returns:
-        Specs by name, per device; of such names the last ones.
+        Specs by name, per device; of changing variables the last ones.
 
     Raises:
         EnforceNotMet: a value is missing, or shapes or types do not fit.
@@ -167,7 +168,7 @@ def _outputs(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
 
 
 def _with_fed_types(error: EnforceNotMet, block: Block, fed: Mapping[str, Spec]) -> EnforceNotMet:
-    """An error that also names what is fed in another type than declared: that may be why."""
+    """An error that also names feeds of another type than declared, which may be the cause."""
     others = [
         f"  fed Variable {name!r} is declared as {dtype_name(block.vars[name].dtype)!r}, but "
         f"received {dtype_name(spec.dtype)!r}: it may have to be converted, as with "
@@ -186,7 +187,7 @@ def _changes(name: str, known: Mapping[str, Spec], made: Mapping[str, Spec]) -> 
 
 
 def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
-    """The specs of what an operator writes; a body may run or leave the values that there were."""
+    """The specs of what an operator writes; if it has a body, that may leave earlier values."""
     made = _outputs(op, known)
     if op.definition.stacks:
         return made | _stacked(op, known)
@@ -203,7 +204,7 @@ def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
 
 
 def _stacked(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
-    """The specs of what an operator stacks of the values of its steps."""
+    """The specs of values that an operator stacks over its steps."""
     inputs = [known[name] for name in op.inputs["inputs"]]
     slices = [spec.replace(shape=spec.shape[1:], lod_level=0) for spec in inputs]
     inner = {**known, **dict(zip(op.inputs["inputs"], slices, strict=True))}
@@ -222,7 +223,7 @@ def _stacked(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
 
 
 def _after(body: Block, known: Mapping[str, Spec]) -> dict[str, Spec]:
-    """The specs of what a body writes around it."""
+    """The specs of outer variables that a body writes."""
     inner = dict(known)
     for op in body.ops:
         inner.update(_inferred(op, inner))
@@ -257,7 +258,7 @@ def _stored_spec(
 
 
 def _why_missing(var: Variable) -> str:
-    """What is wrong when an operator reads a variable that has no value."""
+    """The error message for an operator that reads a variable without value."""
     if var.persistable:
         return (
             f"PreconditionNotMet: input variable {var.name} has not been initialized. Run the "

@@ -1,4 +1,4 @@
-"""Shapes and types through collectives, before a run: what each device will have afterwards."""
+"""Shapes and types of the results of collectives, derived before a run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def follow_collective(node: OpNode, specs: Specs, missing: set[VarNode], stored:
 
     Args:
         node: the collective.
-        specs: by name, per device; is completed.
+        specs: specs by name, per device; results are added.
         missing: variables without a value, on idle devices.
-        stored: the spec of a variable that nothing before computes, for an operator on a device.
+        stored: returns the spec of a variable that no earlier node computes, for an operator on a
+            device.
 
     Raises:
         EnforceNotMet: rows cannot be split or merged, a variable has no value, or is sparse and
@@ -71,7 +72,7 @@ def samples_of(spec: Spec) -> int:
     """Rows of an array, or sequences that offsets say; -1 if it is unknown, 0 without dimensions.
 
     Args:
-        spec: of the array, or the offsets.
+        spec: spec of the array, or of the offsets.
     """
     return max(spec.shape[0] - int(spec.kind == VarType.RAW), -1) if spec.rank else 0
 
@@ -126,4 +127,4 @@ def _follow_merge(
 
 
 _FOLLOW = {"splits": _follow_split, "joins": _follow_merge}
-"""The shapes of what moves rows, by effect."""
+"""Shape rules of collectives that move rows, by effect."""

@@ -23,18 +23,18 @@ from dpexec.engine.graph.ssa import OpNode, VarNode
 __all__ = ["LEFT_OUT", "NodeSum", "bind_collective", "combined", "on_place", "sums_of"]
 
 LEFT_OUT = object()
-"""In the place of a value that a sum leaves out."""
+"""Stands for a value that a sum leaves out."""
 
 
 class NodeSum(NamedTuple):
-    """What a collective combines; a single value goes to others as it is.
+    """A sum of a collective; a single value is sent to others unchanged.
 
     Args:
-        name: of the values.
-        sources: the devices that have one, in order.
+        name: name of the values.
+        sources: the devices that have a value, in order.
         made: name of the sum.
         targets: the devices that get it.
-        reduction: how the values become one.
+        reduction: how the values are combined.
     """
 
     name: str
@@ -84,7 +84,7 @@ def _combined_on(home: Place, how: Reduction, values: list[Any], buffer: Any) ->
 
 
 def sums_of(node: OpNode, missing: set[VarNode]) -> list[NodeSum]:
-    """What a collective combines.
+    """The sums of a collective.
 
     Args:
         node: the collective.
@@ -136,7 +136,7 @@ def _bind_split(
 
 
 def _rows(value: Any) -> int:
-    """Rows of an array, or of what offsets belong to."""
+    """The number of rows of an array, or of the tensor that offsets belong to."""
     return value.rows if isinstance(value, Lod) else len(value)
 
 
@@ -164,14 +164,14 @@ def _bind_merge(
 
 
 _BIND = {"splits": _bind_split, "joins": _bind_merge}
-"""What moves rows, by effect."""
+"""Functions that move rows, by effect."""
 
 
 def combined(how: Reduction, values: list[Any], xp: Any = np, buffer: Any = None) -> Any:
     """One value of dense arrays, or the rows of all sparse ones one after another.
 
     Args:
-        how: how dense ones become one.
+        how: how dense values are combined.
         values: one per device, in device order.
         xp: ``numpy`` or ``cupy``.
         buffer: an array to put a dense result into, if it fits.
@@ -196,8 +196,8 @@ def on_place(value: Any, source: Place, target: Place) -> Any:
     """A value of one device on another: the array itself on CPUs, which share memory.
 
     Args:
-        value: what a variable holds.
-        source: where it is.
-        target: where it goes.
+        value: the value of a variable.
+        source: the device where it lies.
+        target: the device to bring it to.
     """
     return value if source == target else value_on(target, value)

@@ -1,7 +1,7 @@
-"""From strategies to graph and plans: the one recipe that every process follows.
+"""From strategies to graph and plans: every process follows the same recipe.
 
-A :class:`Compilation` holds all that the result depends on and can be pickled, so the workers of a
-cluster build the very graph and plans that the client has.
+A :class:`Compilation` holds everything that graph and plans depend on. It can be pickled, so the
+workers of a cluster build the same graph and plans as the client.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ class Compilation:
     Args:
         program: what is compiled.
         places: the devices.
-        options: how it is replicated over them.
-        rewrites: what rewrites the operators before that, in order.
-        passes: what rewrites the graph, in order.
-        planning: how plans are made of the graph.
-        native: what operators become machine code with where that is possible: libraries and
-            their versions. Nothing: they do not.
+        options: how it is replicated over the devices.
+        rewrites: passes over the operators before that, in order.
+        passes: passes over the graph, in order.
+        planning: options of plans.
+        native: libraries of machine code and their versions; empty: operators run on NumPy.
         halves: whether matrix products round their operands to bfloat16.
         collectives: how workers exchange values, ``"tasks"`` or ``"gang"``; None: there are none.
     """
@@ -69,7 +68,7 @@ class Compilation:
         scale_loss_grad: bool,
         collectives: str | None = None,
     ) -> Compilation:
-        """What a strategy asks for.
+        """The compilation that a strategy describes.
 
         Args:
             program: what is compiled.
@@ -79,7 +78,7 @@ class Compilation:
             collectives: if the devices are those of workers, how these exchange values.
 
         Raises:
-            RuntimeError: it asks for products of another precision than the devices have.
+            RuntimeError: it asks for a precision of products that the devices do not support.
         """
         if collectives is not None:
             places = [_on_worker(place) for place in places]
@@ -131,11 +130,11 @@ class Compilation:
 
     @no_cycles_sought()
     def plan(self, graph: SSAGraph, key: PlanKey) -> Plan:
-        """A plan; if a variable is fetched that passes removed, of a graph that has it.
+        """Make a plan; if passes removed a fetched variable, of another graph that has it.
 
         Args:
             graph: made by :meth:`graph`.
-            key: what a run asks for.
+            key: fetches, feeds and idle devices of the run.
         """
         if not graph.removed.isdisjoint(key.fetch):
             graph, _ = self.graph(kept=key.fetch)
@@ -154,7 +153,7 @@ class Compilation:
 
 
 def _on_worker(place: Place) -> Place:
-    """The device of a replica as its worker knows it, which uses the first GPU that it sees."""
+    """The device of a replica on its worker, which uses the first GPU that it sees."""
     return CUDAPlace(0) if isinstance(place, CUDAPlace) else place
 
 
@@ -186,7 +185,7 @@ def _has_free_cores(
 def _bucket_bytes(
     passes: Iterable[Pass], options: ReplicationOptions, collectives: str | None
 ) -> int:
-    """Of a collective task; none where fluid's flags say which gradients go together."""
+    """Bytes of a collective task; None if fluid's flags determine which gradients go together."""
     fused = next((step for step in passes if isinstance(step, FuseAllReduce)), None)
     if fused is not None and fused.megabytes > 0 and not options.has_owners:
         return 0
@@ -197,7 +196,7 @@ def _bucket_bytes(
 
 
 def _is_on(strategy: BuildStrategy, field: str, places: Sequence[Place]) -> bool:
-    """Whether something happens; says if it does not, for only GPUs could do it."""
+    """Whether an option has an effect; warns if it has none, as only GPUs support it."""
     on = bool(getattr(strategy, field))
     if on and field in _FOR_GPUS and not on_gpus(places):
         warn(f"BuildStrategy.{field} has no effect: no replica is on a GPU")
@@ -206,7 +205,7 @@ def _is_on(strategy: BuildStrategy, field: str, places: Sequence[Place]) -> bool
 
 
 def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[str, str]) -> bool:
-    """Whether CPUs are to compute products in bfloat16; refuses what they do not have."""
+    """Whether CPUs compute products in bfloat16; an error if they cannot."""
     if on_gpus(places) or strategy.product_precision == "float32":
         return False
     if strategy.product_precision == "tf32":
@@ -220,7 +219,7 @@ def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[st
 
 
 def _rounding(strategy: BuildStrategy, places: Sequence[Place]) -> str | None:
-    """What GPUs round operands of products to; refuses those that cannot."""
+    """The type that GPUs round operands of products to; an error if they cannot."""
     if strategy.product_precision == "float32" or not on_gpus(places):
         return None
     for place in places:
@@ -241,7 +240,7 @@ def require_capability(place: CUDAPlace, precision: str) -> None:
         precision: ``BuildStrategy.product_precision``.
 
     Raises:
-        RuntimeError: it is too old.
+        RuntimeError: the GPU is too old.
     """
     capability = array_module(place).cuda.Device(place.device_id).compute_capability
     if int(capability) < 80:

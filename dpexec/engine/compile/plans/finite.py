@@ -1,4 +1,4 @@
-"""``FLAGS_check_nan_inf``: an operator whose result is infinite or no number fails."""
+"""``FLAGS_check_nan_inf``: an operator with an infinite or NaN result fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["checking_results"]
 
 
 def checking_results(call: Callable[[Any], None], op: Operator, xp: Any) -> Callable[[Any], None]:
-    """``call``, followed by a look at everything that the operator wrote.
+    """``call``, followed by a check of all outputs of the operator.
 
     Args:
         call: the bound operator.

@@ -1,4 +1,4 @@
-"""Numbers that only decide shapes and places, which the host computes for programs on GPUs.
+"""Operators whose numbers only determine shapes and positions: the host computes them.
 
 ``layers.shape`` and ``fill_constant`` give numbers that programs compute sizes from, for
 ``reshape``, ``range``, ``expand`` and so on; loops count their rounds, and find entries of arrays
@@ -18,10 +18,10 @@ __all__ = ["on_host"]
 
 
 def on_host(nodes: Iterable[OpNode], kept: Collection[str]) -> frozenset[Operator]:
-    """The operators that compute nothing but such numbers: who reads their results looks at them.
+    """The operators that compute only such numbers; all readers need them on the host.
 
     Args:
-        nodes: that run.
+        nodes: the nodes that run.
         kept: names of variables that are read after the run.
     """
     single = {node.op: None for node in nodes if node.op is not None and not node.is_collective}
@@ -39,7 +39,7 @@ def on_host(nodes: Iterable[OpNode], kept: Collection[str]) -> frozenset[Operato
 
 
 def _on_gpu(op: Operator) -> set[str]:
-    """The variables that an operator reads or writes as values like any other."""
+    """The variables that an operator reads or writes on the GPU."""
     if op.definition.hands_on:
         given, wanted = op.inputs.get("X", []), op.outputs.get("X@GRAD", [])
         differentiated = {n for n, grad in zip(given, wanted, strict=False) if present([grad])}
@@ -50,7 +50,7 @@ def _on_gpu(op: Operator) -> set[str]:
 
 
 def _stays(op: Operator, made: Collection[str]) -> bool:
-    """Whether an operator reads and writes nothing but numbers of the host."""
+    """Whether an operator reads and writes only numbers on the host."""
     form = op.definition.shape_inputs
     given = (name for slot, names in op.inputs.items() if slot not in form for name in names)
     return all(name in made for name in (*given, *op.output_arg_names))

@@ -18,14 +18,14 @@ __all__ = ["KeptOffsets"]
 class KeptOffsets:
     """Brings the offsets of persistable variables from the scope to a run, and fed ones back.
 
-    In a run they are offsets like others, which every device is fed.
+    In a run they are fed to every device, like other offsets.
 
     Args:
         block: the global block of a program in which offsets are variables.
         replicas: the persistable variables.
 
     Attributes:
-        names: of the variables.
+        names: names of the variables.
         written: names of variables whose sequences a run makes.
     """
 
@@ -42,7 +42,7 @@ class KeptOffsets:
         self.written = [n for n in outputs if n in block.vars and block.vars[n].persistable]
 
     def add(self, feeds: Feeds) -> Feeds:
-        """The feeds with what the scope has for variables that are not fed.
+        """The feeds, completed by the scope's offsets of variables that are not fed.
 
         Args:
             feeds: of all devices.
@@ -74,12 +74,12 @@ class KeptOffsets:
     def store(
         self, feeds: Feeds, made: Mapping[str, str], found: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Keep the sequences of what a run was fed for persistable variables, and of what it made.
+        """Store the sequences of persistable variables that a run was fed or made.
 
         Args:
-            feeds: what ran.
+            feeds: the feeds of the run.
             made: the variables that hold the offsets of some of :attr:`written`.
-            found: what is fetched, per device; what is missing has no sequences.
+            found: fetched offsets, per device; variables without have no sequences.
         """
         replicas = self._replicas
         for name in feeds.persistable if self.names else ():

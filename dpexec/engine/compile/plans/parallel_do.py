@@ -1,4 +1,4 @@
-"""What a run of a program with ParallelDos needs to know beforehand: rows on every device."""
+"""Rows on every device of ParallelDos, found out before a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def split_pre_fetched(graph: SSAGraph, feeds: Feeds) -> Feeds:
 
     Args:
         graph: the graph.
-        feeds: of the device that the program runs on.
+        feeds: the feeds of the device that the program runs on.
 
     Raises:
         EnforceNotMet: variables for one ParallelDo have different numbers of rows.
@@ -59,7 +59,7 @@ def split_pre_fetched(graph: SSAGraph, feeds: Feeds) -> Feeds:
 
 
 def splitter(graph: SSAGraph) -> Callable[[Mapping[str, LoDTensor]], dict[str, LoDTensor]] | None:
-    """What splits the pre-fetched variables of a batch and copies the rows to their devices.
+    """A function that splits the pre-fetched variables of a batch and copies rows to devices.
 
     Readers call it in their thread; None if nothing is pre-fetched.
     """
@@ -88,7 +88,7 @@ def _split(array: Any, at: Place, places: Sequence[Place]) -> SplitTensor:
 
 
 def count_rows(graph: SSAGraph, feeds: Feeds, replicas: Replicas) -> dict[int, int]:
-    """How many rows each ParallelDo gets, by the number of its block.
+    """Numbers of rows of each ParallelDo, by the number of its block.
 
     Args:
         graph: the graph.

@@ -8,7 +8,7 @@ pass goes on. Where there are more cores than devices, a segment falls into its 
 and what lies between (:mod:`.branches`).
 
 Operators that overwrite parameters in place wait for every forward and backward operator of every
-device: whatever can fail in a step has happened by then, so a failed step changes nothing.
+device. So everything that can fail in a step runs before them, and a failed step changes nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Task:
         id: position in the plan.
         key: its dask key; the first word is what the dashboard groups by.
         device: where it runs; None for a collective that belongs to all devices.
-        nodes: what it does, in order.
+        nodes: its nodes, in order.
         after: ids of the tasks that it waits for.
     """
 
@@ -51,12 +51,12 @@ class Task:
 
     @property
     def layer(self) -> str:
-        """What it is for and where it runs, such as "optimizer_dev0", whatever it is called."""
+        """Role and device, such as "optimizer_dev0"."""
         return _word(self.nodes, "segment")
 
     @property
     def is_collective(self) -> bool:
-        """Whether values of several devices meet here."""
+        """Whether it combines values of several devices."""
         return self.nodes[0].is_collective
 
 
@@ -66,13 +66,13 @@ class PlanOptions:
 
     Args:
         granularity: ``"segment"``, or ``"op"`` for a task per operator.
-        skip_dead: leave out what nobody reads.
-        in_place: let optimizers overwrite parameters and their state; else these are computed
-            aside and stored when the run is over.
+        skip_dead: leave out operators whose results are not read.
+        in_place: let optimizers overwrite parameters and their state; otherwise new values are
+            stored at the end of the run.
         drop: free a temporary after its last use; else when the run is over.
         bucket_bytes: of gradients that a collective task aggregates, see :mod:`.bucket_size`; 0
             makes a task of every aggregation.
-        rounding: what GPUs round the operands of matrix products to, see
+        rounding: the type that GPUs round operands of matrix products to, see
             :mod:`dpexec.engine.kernels.gpu.products`; None: they do not.
         captured: whether GPUs launch pieces of tasks as CUDA graphs.
         branches: whether expensive branches are tasks of their own: there are cores for them.
@@ -97,10 +97,10 @@ def live_nodes(
 ) -> tuple[list[OpNode], set[VarNode]]:
     """The nodes that run when some devices get no samples.
 
-    An idle device skips what depends on fed values, and takes part in the rest: learning-rate
+    An idle device skips operators that depend on fed values, and runs the rest: learning-rate
     schedules, and updates from gradients that the other devices contributed to. Persistable
-    variables that a skipped operator would change keep their values. Of the body of a ParallelDo
-    it skips everything.
+    variables that a skipped operator would change keep their values. Of the body of a ParallelDo it
+    skips everything.
 
     Args:
         graph: the graph.
@@ -240,7 +240,7 @@ def _cuts(graph: SSAGraph, nodes: list[OpNode], bucket_bytes: int) -> set[OpNode
 
 
 def _stages(segment: list[OpNode], in_place: set[OpNode]) -> list[Stage]:
-    """What comes before updates in branches; they, and all behind, stay the last."""
+    """Divide operators before updates into branches; updates and later operators stay last."""
     if segment[0].is_collective:
         return [[segment]]
     first = next((i for i, node in enumerate(segment) if node in in_place), len(segment))
@@ -256,7 +256,7 @@ def _task(number: int, group: list[OpNode], granularity: str) -> Task:
 
 
 def _word(group: list[OpNode], granularity: str) -> str:
-    """What nodes are for, and where they run."""
+    """Role and device of nodes."""
     first = group[0]
     where = "" if first.device is None else f"_dev{first.device}"
     if granularity == "op" or first.is_collective:
@@ -299,7 +299,7 @@ def _wait_for_work(tasks: list[Task], in_place: set[OpNode], after: dict[int, se
 
 
 def _in_order(tasks: list[Task], in_place: set[OpNode]) -> None:
-    """Let sums wait for those before them, and never come while something is overwritten."""
+    """Let each sum wait for earlier sums, and let none run while variables are overwritten."""
     latest: list[int] = []
     updates: list[int] = []
     for task in tasks:

@@ -30,7 +30,7 @@ __all__ = ["Plan", "PlanKey", "make_plan", "tasks_before"]
 
 
 class PlanKey(NamedTuple):
-    """What a run asks of a graph, as far as the plan depends on it.
+    """The properties of a run that its plan depends on.
 
     Args:
         fetch: names that are fetched.
@@ -50,13 +50,13 @@ class PlanKey(NamedTuple):
 
 @dataclass(eq=False)
 class Plan(Layered, Drawable):
-    """What runs, where, in which order.
+    """The tasks of a run, with their order and devices.
 
     Args:
         graph: the graph it was made from.
         key: what it was made for.
         nodes: nodes that run, in order.
-        live: these, and those that could run if somebody needed what they compute.
+        live: these, and those that could run if their results were needed.
         missing: variables without a value, on idle devices.
         tasks: the tasks in a topological order.
         steps: bound nodes per task.
@@ -66,7 +66,7 @@ class Plan(Layered, Drawable):
         updates: numbers of the tasks that overwrite them.
         active: devices with samples, of those that run the whole program.
         captured: whether GPUs launch pieces of its tasks as CUDA graphs.
-        exchange: how values get from GPU to GPU on a cluster, which its first run shows.
+        exchange: how values get from GPU to GPU on a cluster; determined by the first run.
         on_host: operators that the host computes for GPUs, since they give numbers for shapes.
     """
 
@@ -101,7 +101,7 @@ class Plan(Layered, Drawable):
 
         Args:
             shard: the device's part of the run.
-            values: what is fed and stored, by name.
+            values: fed and stored values, by name.
         """
         env = Env(shard)
         env.update(values)
@@ -161,7 +161,7 @@ class Plan(Layered, Drawable):
 
     @functools.cached_property
     def initializes(self) -> bool:
-        """Whether it does nothing but give persistable variables their first values."""
+        """Whether it only gives persistable variables their first values."""
         made = {(v.device, v.name) for n in self.nodes for v in n.outputs if v.kind == "var"}
         return made <= set(self.commits) and not any(self.reads)
 
@@ -188,11 +188,11 @@ class Plan(Layered, Drawable):
 
 
 def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
-    """Choose what runs, group it into tasks, and bind the kernels.
+    """Choose the nodes that run, group them into tasks, and bind kernels.
 
     Args:
         graph: the graph.
-        key: what the run asks for.
+        key: properties of the run.
         options: how it is planned.
     """
     block, fetch, checked = graph.program.global_block(), key.fetch, key.checked
@@ -239,7 +239,7 @@ def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
 def _modules(
     place: Place, numbers: Collection[Operator], options: PlanOptions
 ) -> Callable[[Operator], Any]:
-    """What tells with which array library an operator computes on a device."""
+    """A function that gives the array library of an operator on a device."""
     if not isinstance(place, CUDAPlace):
         return lambda op: np
     xp = array_module(place)
@@ -277,7 +277,7 @@ def _in_place_nodes(block: Block, nodes: Sequence[OpNode], shared: bool) -> set[
 
 
 def _names_by_device(overwritten: Mapping[OpNode, list[str]]) -> Iterable[set[str]]:
-    """What the nodes of each device overwrite."""
+    """Names of the variables that nodes overwrite, per device."""
     found: defaultdict[int | None, set[str]] = defaultdict(set)
     for node, names in overwritten.items():
         found[node.device].update(names)
@@ -328,7 +328,7 @@ def _reads(graph: SSAGraph, nodes: Sequence[OpNode], fetch: Sequence[str]) -> li
 def _writes(
     graph: SSAGraph, nodes: Sequence[OpNode], in_place: set[OpNode], shared: bool
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """What is staged for the end of the run, and what was overwritten.
+    """Variables that are stored at the end of the run, and variables overwritten in place.
 
     Shared variables are stored once: of replicated operators, which write equal counters and
     statistics of a device's own samples, device 0's values count.
@@ -357,7 +357,7 @@ def _writes(
 
 
 def _drops(block: Block, tasks: Sequence[Task], fetched: set[str]) -> dict[OpNode, tuple[str, ...]]:
-    """After which node a temporary can go: the last that uses it, if all others come before."""
+    """The node after which a temporary is freed: the last user, if all others come before it."""
     before = tasks_before(tasks)
     users: dict[tuple[int, str], int] = {}  # tasks, a bit for each
     last: dict[tuple[int, str], OpNode] = {}

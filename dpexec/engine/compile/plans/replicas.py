@@ -32,7 +32,7 @@ from dpexec.engine.ir.spec import Spec, array_spec
 __all__ = ["Replicas", "Stored"]
 
 Stored = LoDTensor | SelectedRows
-"""What a persistable variable has its value in."""
+"""Objects that hold the value of a persistable variable."""
 
 
 class Replicas:
@@ -42,7 +42,7 @@ class Replicas:
         scope: the user's scope.
         places: the devices.
         shared: whether all devices use the user's scope.
-        away: whether devices are replicas on a cluster, which have their values there.
+        away: whether devices are replicas on a cluster, where their values lie.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Replicas:
         self._specs: dict[str, dict[int, Spec]] = {}
 
     def stored(self, device: int, name: str) -> Stored | None:
-        """What holds a persistable variable on a device; None if it has no value."""
+        """The object that holds a persistable variable on a device; None if it has no value."""
         var = self.scopes[device].find_var(name)
         if var is None or not isinstance(var.value, Stored):
             return None
@@ -145,7 +145,8 @@ class Replicas:
         """Give every device up-to-date copies.
 
         Args:
-            reader: who asks; a reader that asked before costs nothing when nothing changed.
+            reader: identifies the caller; a call by a known reader costs nothing if nothing
+                changed.
             names: per device, the persistable variables that it reads.
         """
         if self.in_sync(reader):
@@ -228,7 +229,7 @@ class Replicas:
         return version >= 0 and self._seen.get(name) == version
 
     def own_values(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """Per device, what it has of its own; the first one's values are those of the scope.
+        """Values that differ between devices, per device; the first one's are in the scope.
 
         Arrays that hold sequences come with their offsets, see :func:`with_sequences`.
         """
@@ -248,7 +249,7 @@ class Replicas:
         run.
 
         Args:
-            name: of the variable; devices that are not in ``own`` take what was written.
+            name: name of the variable; devices that are not in ``own`` take the written value.
             own: the values by device, see :func:`with_sequences`.
         """
         version = self._version(name)
@@ -281,8 +282,8 @@ class Replicas:
         """Store what a run computed for a persistable variable.
 
         Args:
-            device: whose.
-            name: of the variable.
+            device: number of the device.
+            name: name of the variable.
             value: the array itself, not a copy.
         """
         if self.shared or device == 0:
@@ -318,7 +319,7 @@ class Replicas:
                 self._seen[name] = self._clock
 
     def touch(self, written: Mapping[str, Stored]) -> int:
-        """Like :meth:`written`, if one knows what the variables of the user's scope hold.
+        """Like :meth:`written`, for the tensors that hold the variables.
 
         Returns:
             The version that they have now.
@@ -342,7 +343,7 @@ def _copied(place: Place, value: Any) -> Any:
 
 
 class _ListSeen:
-    """An array of tensors or a rank table as it was when devices got it: users tell nobody.
+    """An array of tensors or a rank table as devices got it; users may change it unnoticed.
 
     Args:
         held: what a variable of the scope holds.
@@ -354,7 +355,7 @@ class _ListSeen:
         self._parts, self._facts = _looked_at(held)
 
     def is_of(self, held: LoDTensorArray | LoDRankTable | None) -> bool:
-        """Whether nobody wrote since."""
+        """Whether it has not been written since."""
         if held is None:
             return False
         parts, facts = _looked_at(held)

@@ -42,7 +42,7 @@ def bind_step(
 
     Args:
         node: the node.
-        module_of: gives what an operator computes with, ``numpy`` or ``cupy``.
+        module_of: returns the array library of an operator, ``numpy`` or ``cupy``.
         in_place: whether it may overwrite its in-place inputs; else it works on copies.
         keep: names that are read after parameters were overwritten: their values must not change
             with a parameter that they are a view of.
@@ -115,7 +115,7 @@ def _bind_kernel(
 
 
 def _known_arguments(op: Operator) -> dict[str, Any]:
-    """What a kernel is given that is the same at every call: attributes, and what it asks for."""
+    """Arguments of a kernel that are the same in every call: attributes and requested objects."""
     definition = op.definition
     known = definition.kernel_attrs(op.attrs)
     if "needs" in definition.kernel_arguments:
@@ -140,7 +140,7 @@ def _known_arguments(op: Operator) -> dict[str, Any]:
 def _arguments_of_env(
     op: Operator, module_of: ModuleOf, checked: bool, native: bool
 ) -> dict[str, Callable[[Env], Any]]:
-    """What a kernel asks for that an env knows: what to call its body with, random numbers, ..."""
+    """Arguments that an env provides: iterations of a body, random numbers, ..."""
     asked = op.definition.kernel_arguments
     found: dict[str, Callable[[Env], Any]] = {}
     if "before" in asked:
