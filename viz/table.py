@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shutil
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -45,8 +46,10 @@ _UNITS: dict[str, tuple[str, Unit]] = {
 _DISPENSABLE = ("min", "max", "bytes", "role", "gflops", "spread")
 """What a text leaves out for its lines to fit, the first one first."""
 _GAP = "  "
-_ROOM = 110
-"""Characters of a line where there is no terminal: JupyterLab breaks longer ones."""
+_ROOM = 99
+"""Characters of a line where there is no terminal: notebooks break longer ones."""
+_NAME = 16
+"""Characters of a name that are always there."""
 
 COLUMNS = tuple(_UNITS)
 """Names of the columns, by which `Table.sorted` sorts."""
@@ -195,23 +198,40 @@ class Table(View):
             ]
         if all(row.device == "all" for row in self.rows):
             del columns["device"]
-        left_out = _fit(columns, shutil.get_terminal_size((_ROOM, 0)).columns)
+        room = shutil.get_terminal_size((_ROOM, 0)).columns
+        left_out = _fit(columns, room)
         lines = [_GAP.join(cells).rstrip() for cells in zip(*columns.values(), strict=True)]
+        said = [*self.notes]
         if left_out:
             names = ", ".join(_UNITS[name][0] for name in left_out)
-            lines.append(f"Left out, for lines to fit: {names}. The table as JSON has them.")
-        return "\n".join([*lines, *self.notes])
+            said.insert(0, f"Left out, for lines to fit: {names}. The table as JSON has them.")
+        return "\n".join([*lines, *(line for note in said for line in textwrap.wrap(note, room))])
 
 
 def _fit(columns: dict[str, list[str]], room: int) -> list[str]:
-    """Take columns out until lines fit; returns which."""
+    """Take columns out until lines fit, then shorten names; returns which are out."""
     left_out: list[str] = []
+
+    def excess() -> int:
+        return sum(len(cells[0]) + len(_GAP) for cells in columns.values()) - len(_GAP) - room
+
     for name in _DISPENSABLE:
-        if sum(len(cells[0]) + len(_GAP) for cells in columns.values()) <= room + len(_GAP):
+        if excess() <= 0:
             break
         del columns[name]
         left_out.append(name)
+    if excess() > 0:
+        width = max(_NAME, len(columns["name"][0]) - excess())
+        columns["name"] = [_shortened(cell.rstrip(), width) for cell in columns["name"]]
     return left_out
+
+
+def _shortened(text: str, width: int) -> str:
+    """A text in a width, without its middle if it is longer."""
+    if len(text) > width:
+        head = (width - 1) // 2
+        text = f"{text[:head]}…{text[head + 1 - width :]}"
+    return text.ljust(width)
 
 
 def _cells(row: Row) -> list[Any]:

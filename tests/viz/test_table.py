@@ -118,13 +118,24 @@ def test_csv_json_text_and_picture_hold_the_same_rows(tmp_path, monkeypatch):
 )
 def test_text_fits_its_terminal_and_says_what_it_leaves_out(room, left_out, monkeypatch):
     monkeypatch.setenv("COLUMNS", room)
-    *lines, last = str(table(straggling(2))).splitlines()
+    made = table(straggling(2))
+    lines = str(made).splitlines()
     if left_out:
-        assert last.startswith(f"Left out, for lines to fit: {', '.join(left_out)}.")
+        assert f"Left out, for lines to fit: {', '.join(left_out)}." in " ".join(lines)
         assert not set(left_out) & set(lines[0].split())
         assert max(map(len, lines)) <= int(room)
     else:
         assert {"min", "max", "role"} <= set(lines[0].split())
+
+
+def test_a_long_name_loses_its_middle_where_lines_would_not_fit(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "fused_elemwise_activation_of_" + "very_" * 20 + "long_name"
+    made = table(trace([task("t-0", 0, 0.0, 1.0), event(name, "op", 0, "t-0", 0.0, 1.0)]))
+    lines = str(made).splitlines()
+    assert max(map(len, lines)) <= 80
+    row = next(line for line in lines if line.startswith("fused_"))
+    assert row.split()[0].endswith("long_name") and "…" in row
 
 
 def test_text_tells_rows_of_devices_apart():
