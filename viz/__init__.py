@@ -5,6 +5,7 @@ from dpexec.viz.compare import Comparison, compare
 from dpexec.viz.draw import Drawing, draw
 from dpexec.viz.findings import Findings, analyse
 from dpexec.viz.live_panels.live_view import LiveView, live
+from dpexec.viz.machine_code import MachineCode, machine_code
 from dpexec.viz.memory import Memory, memory
 from dpexec.viz.pages.load import FileError
 from dpexec.viz.passes import Passes, passes
@@ -21,6 +22,7 @@ __all__ = [
     "FileError",
     "Findings",
     "LiveView",
+    "MachineCode",
     "Memory",
     "Passes",
     "Report",
@@ -33,6 +35,7 @@ __all__ = [
     "compare",
     "draw",
     "live",
+    "machine_code",
     "memory",
     "passes",
     "report",

@@ -183,7 +183,9 @@ class _Kept(FunctionCache):
             return found
 
 
-def callback(function: Callable[..., Any], signature: str, loads: _Loads | None = None) -> Any:
+def callback(
+    function: Callable[..., Any], signature: str, loads: _Loads | None = None, keep: bool = KEEP
+) -> Any:
     """Compile a function for callers in machine code and in C.
 
     Args:
@@ -191,6 +193,7 @@ def callback(function: Callable[..., Any], signature: str, loads: _Loads | None 
         signature: its types, as numba writes them.
         loads: how its arguments are read from an address, the only argument of what is compiled;
             else it is compiled as it is.
+        keep: whether it is taken from disk, and kept there.
 
     Returns:
         An object with its ``address``, which must live as long as it is called.
@@ -198,14 +201,16 @@ def callback(function: Callable[..., Any], signature: str, loads: _Loads | None 
     types, options = sigutils.normalize_signature(signature), {"error_model": "numpy"}
     pipeline: Any = Compiler if loads is None else functools.partial(_Unpacking, loads)
     made: Any = CFunc(function, types, {}, options, pipeline_class=pipeline)
-    _compile(made, function, loads or ())
+    _compile(made, function, loads or (), keep=keep)
     return made
 
 
-def _compile(made: Any, function: Any, loads: _Loads = (), *signature: str) -> None:
+def _compile(
+    made: Any, function: Any, loads: _Loads = (), *signature: str, keep: bool = KEEP
+) -> None:
     """Compile what numba has made of a function, or load it from where it is kept."""
     with Uninterrupted(), contextlib.ExitStack() as turn:
-        if KEEP and Path(function.__code__.co_filename).is_file():  # a notebook's cell is no file
+        if keep and Path(function.__code__.co_filename).is_file():  # a notebook's cell is no file
             made._cache = _Kept(function, turn, loads)
         made.compile(*signature)
 

@@ -271,6 +271,13 @@ class Kernel:
         at_address[address] = self
         return address
 
+    @functools.cached_property
+    def inspected(self) -> tuple[str, str]:
+        """Its LLVM IR and its assembly, compiled once more: code from disk does not tell them."""
+        function = self._called() if self.apart else self.function
+        library = callback(function, "int64(int64)", self._loads(), keep=False)._library
+        return library.get_llvm_str(), library.get_asm_str()
+
     def _loads(self) -> list[tuple[str, Any, int]]:
         """What reads each argument, and with which number."""
         kinds = enumerate(self._kinds.values())

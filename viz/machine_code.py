@@ -1,0 +1,78 @@
+"""`dpexec.viz.machine_code`: what a processor executes for an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.viz.pages.load import as_trace
+
+from dpexec.engine.graph.listings import Listing
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """A kernel that did the work of an operator, in three languages.
+
+    Args:
+        name: Of the kernel, with its module.
+        takes: The types of its arguments.
+        python: Its source.
+        llvm: The LLVM IR that numba made of it, optimised.
+        assembly: The instructions of this machine.
+    """
+
+    name: str
+    takes: str
+    python: str
+    llvm: str
+    assembly: str
+
+    def __str__(self) -> str:
+        parts = (self.takes, self.python.rstrip(), self.assembly.rstrip())
+        return "\n\n".join([f"--- {self.name}", *(part for part in parts if part)])
+
+
+class Codes(tuple[MachineCode, ...]):
+    """Kernels; prints each with its source and its assembly."""
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+    __str__ = __repr__
+
+
+def machine_code(source: Any, op: str | int) -> Codes:
+    """Return the machine code that did the work of an operator, down to the instructions.
+
+    Kernels are compiled once more for that, as code that is kept on disk does not tell how it was
+    made; that takes a second or so for each.
+
+    Args:
+        source: A ParallelExecutor or CompiledProgram that recorded a trace in this process
+            (`ExecutionStrategy.trace = True`), or its Trace.
+        op: The type of an operator, e.g. "mul_grad", or the number of a node.
+
+    Returns:
+        Its kernels, each once: `print(...)` shows source and assembly, `[0].llvm` is the LLVM IR.
+
+    Raises:
+        ValueError: There is no such operator, or no machine code of this process did its work, but
+            Python, GPUs, or processes elsewhere.
+    """
+    from dpexec.engine.kernels.machine import at_address
+
+    data = as_trace(source).graph or {"nodes": [], "listings": []}
+    nodes = [node for node in data["nodes"] if op in (node["name"], node["id"])]
+    if not nodes:
+        names = ", ".join(sorted({node["name"] for node in data["nodes"]}))
+        raise ValueError(f"no operator {op!r}; there are {names}")
+    numbers = dict.fromkeys(number for node in nodes for number in node.get("kernels", ()))
+    listings: list[Listing] = [data["listings"][number] for number in numbers]
+    known = {(str(kernel), kernel.source): kernel for kernel in at_address.values()}
+    found = [known.get((one["name"], one["source"])) for one in listings]
+    kernels = [kernel for kernel in found if kernel is not None]
+    if not kernels:
+        ran = ", ".join(one["name"] for one in listings) or "nothing that was recorded"
+        raise ValueError(f"no machine code of this process did the work of {op!r}, but {ran}")
+    return Codes(MachineCode(str(k), k.takes, k.source, *k.inspected) for k in kernels)
