@@ -16,13 +16,14 @@ import { type FoldState, type Visible, flowText, visible } from "./fold";
 import type { Layout } from "./layout";
 import { foldedToRead } from "./legible";
 import { foldedAt, kindOf, kinds } from "./levels";
+import { Looks } from "./looks";
 import { GraphModel } from "./model";
-import { plainLook } from "./paint";
 import { operators } from "./operators";
 import { Placing } from "./placing";
-import type { Look, Scene } from "./scene";
+import type { Scene } from "./scene";
 import { nextBox } from "./steps";
 import { stubs } from "./stubs";
+import { boxTip, linkTip } from "./tips";
 import { Stage } from "../play/stage";
 
 const MANY = 3000; // boxes
@@ -33,7 +34,7 @@ export class GraphView implements Panel {
   readonly model: GraphModel;
   readonly canvas: DiagramCanvas;
   shown: Visible;
-  selected = -1; // box
+  private readonly looks: Looks;
   private readonly state: FoldState;
   private readonly side = h("aside", {
     class: "details",
@@ -45,16 +46,12 @@ export class GraphView implements Panel {
   private readonly colouring: Colouring;
   private readonly placing = new Placing();
   private readonly stage: Stage | null;
-  private critical = false;
   private readonly controls: Controls;
   private opening: string; // what is folded at first
   private restored: Set<number> | null = null; // what a link or somebody chose before it could be drawn
   private isMoved = false;
   private levels: HTMLSelectElement | null = null; // what is shown, of the kinds of groups
   private opened = -1; // the group that was opened last, while nothing else is selected
-  private hits: Set<number> | null = null; // boxes
-  private foundNodes: Set<number> | null = null;
-  private near = new Set<number>(); // boxes joined with the selected one
 
   constructor(
     private readonly data: GraphData,
@@ -69,13 +66,14 @@ export class GraphView implements Panel {
     this.shown = visible(this.model, this.state);
     this.stage = context.playhead && new Stage(this.model, context.playhead);
     this.stage?.update(this.shown);
+    this.looks = new Looks(this.model, this.colouring, this.stage, this.shown);
     this.canvas = new DiagramCanvas({
       ready: () => this.begin(),
       click: (box, event) =>
         this.shown.boxes[box]?.folded && !event.shiftKey ? this.open(box) : this.pick(box),
       bracket: (bracket) => this.fold(bracket.group),
-      tip: (box) => this.tip(box),
-      linkTip: (link) => this.linkTip(link),
+      tip: (box) => boxTip(this.model, this.shown, box),
+      linkTip: (link) => linkTip(this.model, this.shown, link),
       moved: () => {
         this.isMoved = true;
         context.changed();
@@ -113,21 +111,31 @@ export class GraphView implements Panel {
     const shown = visible(this.model, { folded, replicas });
     if (!this.canvas.room) {
       Object.assign(this.state, { folded, replicas });
-      this.shown = shown; // drawn as soon as there is room
+      this.see(shown); // drawn as soon as there is room
       this.restored = folded; // what somebody chose before that stays
       return;
     }
     this.working(shown);
     this.placing.place(shown, this.canvas.room, (placed) => {
       Object.assign(this.state, { folded, replicas });
-      this.shown = shown;
+      this.see(shown);
       const to = anchor >= 0 ? (shown.boxOf[anchor] as number) : -1;
-      this.selected = this.selected >= 0 ? to : -1;
+      this.looks.selected = this.selected >= 0 ? to : -1;
       const known = from >= 0 && from < this.canvas.scene.layout.x.length;
       this.canvas.show(this.scene(placed), known ? { from, to } : undefined);
       this.refresh();
       then();
     });
+  }
+
+  /** The selected box, -1 for none. */
+  get selected(): number {
+    return this.looks.selected;
+  }
+
+  private see(shown: Visible): void {
+    this.shown = shown;
+    this.looks.show(shown);
   }
 
   /** Open as far as can be read, once it is known how large the window is. */
@@ -280,7 +288,7 @@ export class GraphView implements Panel {
     const group = this.shown.groups[box] ?? -1;
     if (group < 0) return;
     const members = this.shown.members[box] ?? [];
-    this.selected = -1;
+    this.looks.selected = -1;
     this.expand(group);
     this.sayGroup(group);
     this.tell(members);
@@ -299,13 +307,8 @@ export class GraphView implements Panel {
   }
 
   private select(box: number, centre: boolean): void {
-    this.selected = box;
+    this.looks.select(box);
     this.opened = -1;
-    this.near = new Set();
-    for (const link of this.shown.links) {
-      if (link.source === box) this.near.add(link.target);
-      if (link.target === box) this.near.add(link.source);
-    }
     this.canvas.scene.selected = box;
     if (box >= 0) this.canvas.reveal(box, centre);
     this.canvas.redraw();
@@ -345,22 +348,15 @@ export class GraphView implements Panel {
     this.stage?.update(this.shown);
     this.summary.textContent = this.shown.summary;
     this.colouring.update(this.shown);
-    this.markHits();
+    this.looks.markHits();
     this.select(this.selected, false);
     this.showLegend();
   }
 
   /** Make some nodes stand out, e.g. the hits of a search. */
   private markNodes(nodes: Set<number> | null): void {
-    this.foundNodes = nodes;
-    this.markHits();
+    this.looks.mark(nodes);
     this.canvas.redraw();
-  }
-
-  private markHits(): void {
-    this.hits =
-      this.foundNodes &&
-      new Set([...this.foundNodes].map((node) => this.shown.boxOf[node] as number));
   }
 
   private scene(placed: Layout): Scene {
@@ -369,51 +365,13 @@ export class GraphView implements Panel {
       layout: placed,
       stubs: stubs(this.shown, placed),
       hovered: -1,
-      look: (box) => this.look(box),
-      linkState: (link) => this.linkState(link),
+      look: (box) => this.looks.box(box),
+      linkState: (link) => this.looks.link(link, this.canvas.scene.layout),
       linkLabel: (link) => flowText(this.model, this.shown.linkEdges[link] ?? []),
       selected: this.selected,
       played: () => this.stage?.standing(this.canvas.scene.layout) ?? null,
       over: (context, camera) => this.stage?.paint(context, this.canvas.scene, camera, this.shown),
     };
-  }
-
-  private look(number: number): Look | null {
-    const box = this.shown.boxes[number];
-    if (!box) return null;
-    const look = plainLook(box);
-    this.colouring.apply(look, number);
-    if (this.hits) look.dim = !this.hits.has(number);
-    else if (this.selected >= 0) look.dim = number !== this.selected && !this.near.has(number);
-    if (this.hits?.has(number)) look.strong = "marked";
-    if (this.critical) {
-      const on = (this.shown.members[number] ?? []).some((member) =>
-        this.model.critical.has(member),
-      );
-      look.strong = on ? "critical" : look.strong;
-      look.dim = !on && this.selected < 0;
-    }
-    this.stage?.apply(look, number);
-    return look;
-  }
-
-  private linkState(link: number): ReturnType<Scene["linkState"]> {
-    const data = this.shown.links[link];
-    if (!data) return "hidden";
-    const played = data.order ? null : this.stage?.linkState(link, this.canvas.scene.layout);
-    if (played) return played;
-    // Orders alone are said in a note and in the details; drawn far, they would pass behind boxes.
-    const { row } = this.canvas.scene.layout;
-    if (data.order && row[data.target] !== (row[data.source] as number) + 1) return "hidden";
-    if (this.selected >= 0 && (data.source === this.selected || data.target === this.selected))
-      return "strong";
-    if (this.critical && this.isCritical(link)) return "critical";
-    if (data.order) return "hidden";
-    return this.selected >= 0 || this.critical || this.hits ? "dim" : "plain";
-  }
-
-  private isCritical(link: number): boolean {
-    return (this.shown.linkEdges[link] ?? []).some((edge) => this.model.criticalEdges.has(edge));
   }
 
   private recolour(by: ColourBy): void {
@@ -424,7 +382,7 @@ export class GraphView implements Panel {
   }
 
   private overlayCritical(on: boolean): void {
-    this.critical = on;
+    this.looks.critical = on;
     this.showLegend();
     this.canvas.redraw();
   }
@@ -433,31 +391,9 @@ export class GraphView implements Panel {
     const used = new Set(this.model.nodes.map((node) => node.role));
     const byRole = this.colouring.by === "role";
     const items = byRole ? roleLegend(used, this.context.roles) : [this.colouring.legend()];
-    if (this.critical) items.push(h("li", {}, h("i", { class: "critical" }), "critical path"));
+    if (this.looks.critical)
+      items.push(h("li", {}, h("i", { class: "critical" }), "critical path"));
     this.legend.replaceChildren(...items);
-  }
-
-  private tip(box: number): string[] {
-    const data = this.shown.boxes[box];
-    const node = this.model.node(this.shown.members[box]?.[0] as number);
-    const more = data?.folded ? "click or Enter: open · shift click: select" : (node.line ?? "");
-    return [data?.label ?? "", data?.detail ?? "", more];
-  }
-
-  /** What flows along a link, and between whom. */
-  private linkTip(link: number): string[] {
-    const ends = this.shown.links[link];
-    if (!ends) return [];
-    const edges = this.shown.linkEdges[link] ?? [];
-    const [source, target] = [this.shown.boxes[ends.source], this.shown.boxes[ends.target]];
-    const names = new Set(edges.flatMap((edge) => this.model.edge(edge).vars));
-    const first = [...names].slice(0, 3).map((id) => this.model.variable(id).name);
-    const more = names.size > first.length ? `, and ${names.size - first.length} more` : "";
-    return [
-      flowText(this.model, edges),
-      first.join(", ") + more,
-      `${source?.label ?? ""} → ${target?.label ?? ""}`,
-    ];
   }
 
   link(): State {
