@@ -3,11 +3,12 @@
 import type { Context, Panel, State } from "../bus";
 import type { GraphData } from "../data";
 import { Controls } from "../controls";
-import { type Child, choice, h } from "../dom";
+import { h } from "../dom";
 import { count } from "../format";
 import { numbers, ranges } from "../link";
 import { SearchList } from "../list";
-import { frame, helpText, roleLegend, zoomButtons } from "../panel";
+import { frame, helpText, roleLegend } from "../panel";
+import { Side } from "../side";
 import { onTheme } from "../theme";
 import { DiagramCanvas, sightOf, sightText } from "./canvas";
 import { type ColourBy, Colouring } from "./colouring";
@@ -15,7 +16,7 @@ import { type Actions, details, groupDetails } from "./details";
 import { type FoldState, type Visible, flowText, visible } from "./fold";
 import type { Layout } from "./layout";
 import { foldedToRead } from "./legible";
-import { foldedAt, kindOf, kinds } from "./levels";
+import { foldedAt, kindOf } from "./levels";
 import { Looks } from "./looks";
 import { GraphModel } from "./model";
 import { operators } from "./operators";
@@ -23,11 +24,11 @@ import { Placing } from "./placing";
 import type { Scene } from "./scene";
 import { nextBox } from "./steps";
 import { stubs } from "./stubs";
+import { READ, graphTools } from "./tools";
 import { boxTip, linkTip } from "./tips";
 import { Stage } from "../play/stage";
 
 const MANY = 3000; // boxes
-const READ = "read"; // folded as far as can be read
 
 export class GraphView implements Panel {
   readonly element: HTMLElement;
@@ -36,10 +37,7 @@ export class GraphView implements Panel {
   shown: Visible;
   private readonly looks: Looks;
   private readonly state: FoldState;
-  private readonly side = h("aside", {
-    class: "details",
-    "aria-label": "Details of the selection",
-  });
+  private readonly side = new Side(() => this.pick(-1));
   private readonly summary = h("p", { class: "summary", role: "status" });
   private readonly legend = h("ul", { class: "legend", "aria-label": "Legend" });
   private readonly search: SearchList;
@@ -198,47 +196,30 @@ export class GraphView implements Panel {
   }
 
   private build(): HTMLElement {
-    const tools: HTMLElement[] = [];
-    const names = kinds(this.model.data.groups).map((kind): [string, string] => [kind, `${kind}s`]);
-    if (names.length) {
-      const opening = kindOf(this.model.data.groups, this.state.folded);
-      const fold = (kind: string): void =>
-        this.setFolded(kind === READ ? this.readable() : foldedAt(this.model.data.groups, kind));
-      const all: [string, string][] = [[READ, "what can be read"], ...names, ["", "operators"]];
-      const made = choice("Show", all, opening, fold);
-      this.levels = made.select;
-      tools.push(made.element);
-    }
-    if (this.model.data.twins.some((twin) => twin !== null)) {
-      tools.push(
-        this.controls.checkbox("twins", "Equal devices as one", this.state.replicas, (value) =>
-          this.setFolded(this.state.folded, value),
-        ),
-      );
-    }
+    const { groups } = this.model.data;
+    const { folded, replicas } = this.state;
     const colours = this.colouring.choices();
-    if (colours.length > 1) {
-      const recolour = (by: string): void => this.recolour(by as ColourBy);
-      tools.push(this.controls.choice("colour", "Colour by", colours, "role", recolour));
-    }
-    if (this.model.critical.size) {
-      const overlay = (value: boolean): void => this.overlayCritical(value);
-      tools.push(this.controls.checkbox("critical", "Critical path", false, overlay));
-    }
-    const zoom = (factor: number): void => this.canvas.zoom(factor);
-    tools.push(zoomButtons(zoom, () => this.canvas.fit(true)));
+    const tools = graphTools(this.model, this.controls, folded, replicas, colours, {
+      fold: (kind) => this.setFolded(kind === READ ? this.readable() : foldedAt(groups, kind)),
+      replicas: (one) => this.setFolded(this.state.folded, one),
+      colour: (by) => this.recolour(by as ColourBy),
+      critical: (on) => this.overlayCritical(on),
+      zoom: (factor) => this.canvas.zoom(factor),
+      fit: () => this.canvas.fit(true),
+    });
+    this.levels = tools.levels;
     this.canvas.element.setAttribute(
       "aria-label",
       `Graph ${this.data.title}. Arrow keys follow its links, Enter opens a folded box, / searches. The list of operators has the same content.`,
     );
     return frame({
       notes: this.data.notes,
-      tools,
+      tools: tools.elements,
       summary: this.summary,
       legend: this.legend,
       left: this.search.element,
       main: this.canvas.element,
-      right: this.side,
+      right: this.side.element,
       help: helpText("graph"),
     });
   }
@@ -302,8 +283,7 @@ export class GraphView implements Panel {
     });
     const label = this.model.data.groups[group]?.label ?? "";
     this.opened = group;
-    this.side.hidden = false;
-    this.say(groupDetails(this.model, label, group, members, false, this.actions()));
+    this.side.say(groupDetails(this.model, label, group, members, false, this.actions()));
   }
 
   private select(box: number, centre: boolean): void {
@@ -329,18 +309,8 @@ export class GraphView implements Panel {
   }
 
   private showDetails(): void {
-    this.side.hidden = this.selected < 0;
-    if (this.selected < 0) return this.side.replaceChildren();
-    this.say(details(this.model, this.shown, this.selected, this.actions()));
-  }
-
-  private say(content: Child[]): void {
-    const close = h(
-      "button",
-      { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1) },
-      "×",
-    );
-    this.side.replaceChildren(h("div", { "aria-live": "polite" }, close, content));
+    if (this.selected < 0) return this.side.hide();
+    this.side.say(details(this.model, this.shown, this.selected, this.actions()));
   }
 
   /** Bring everything that depends on the visible boxes up to date. */

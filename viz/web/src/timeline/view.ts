@@ -6,7 +6,8 @@ import type { TimelineData } from "../data";
 import { type Child, h } from "../dom";
 import { moment, nanoseconds } from "../format";
 import type { SearchList } from "../list";
-import { frame, helpText, roleLegend, zoomButtons } from "../panel";
+import { frame, helpText, roleLegend } from "../panel";
+import { Side } from "../side";
 import { Surface } from "../surface";
 import { figures } from "../link";
 import { Board } from "./board";
@@ -19,15 +20,11 @@ import { type Point, onPointer, timeAt } from "./pointer";
 import { sliceList } from "./search";
 import { Tip } from "./tip";
 import { playLine } from "../play/line";
-import { type Bar, ORDERS, type Row } from "./tracks";
+import { timelineTools } from "./tools";
+import type { Bar, Row } from "./tracks";
 import { TimeWindow } from "../window";
 
 const OPENING = 1000; // pixels that a window has at least, when it opens
-const SHOWN: Record<string, string> = {
-  "": "operators",
-  blocks: "equal layers",
-  layers: "layers",
-};
 const SNAP = 4; // pixels from the edge within which an area begins at the edge
 
 export class TimelineView implements Panel {
@@ -36,11 +33,7 @@ export class TimelineView implements Panel {
   readonly picture: Picture;
   private readonly host = h("div", { class: "canvas", tabindex: 0, role: "application" });
   private readonly surface: Surface;
-  private readonly side = h("aside", {
-    class: "details",
-    "aria-label": "Details of the selection",
-    hidden: true,
-  });
+  private readonly side = new Side(() => this.pick(-1, false));
   private readonly summary = h("p", { class: "summary", role: "status" });
   private readonly tip: Tip;
   private readonly search: SearchList;
@@ -111,42 +104,23 @@ export class TimelineView implements Panel {
   private build(): HTMLElement {
     const { data } = this.model;
     const { window } = this.picture;
-    const tools: HTMLElement[] = [];
-    if (data.critical.length) {
-      tools.push(
-        this.controls.checkbox("critical", "Critical path", false, (on) => {
-          this.picture.critical = on;
-          this.surface.redraw();
-        }),
-      );
-    }
-    const arrange = (chosen: Parameters<Board["arrange"]>[0]): void => {
-      this.board.arrange(chosen);
-      this.arranged();
-    };
-    tools.push(
-      this.controls.choice("order", "Tracks by", ORDERS, "device", (order) => arrange({ order })),
-      this.controls.checkbox("apart", "Forward and backward apart", false, (apart) =>
-        arrange({ apart }),
-      ),
-      this.hidden,
-    );
-    const known = ["", ...this.model.layers].map((key): [string, string] => [
-      key,
-      SHOWN[key] ?? key,
-    ]);
-    if (known.length > 1)
-      tools.push(
-        this.controls.choice("layers", "Show", known, this.layers, (layers) => {
-          if (this.model.isSpan(this.picture.selected)) this.pick(-1, false);
-          arrange({ layers });
-        }),
-      );
-    const zoom = (factor: number): void => {
-      window.zoom(factor, (window.from + window.to) / 2);
-      this.moved();
-    };
-    tools.push(zoomButtons(zoom, () => this.fit()));
+    const tools = timelineTools(this.model, this.controls, this.layers, this.hidden, {
+      critical: (on) => {
+        this.picture.critical = on;
+        this.surface.redraw();
+      },
+      arrange: (chosen) => {
+        if (chosen.layers !== undefined && this.model.isSpan(this.picture.selected))
+          this.pick(-1, false);
+        this.board.arrange(chosen);
+        this.arranged();
+      },
+      zoom: (factor) => {
+        window.zoom(factor, (window.from + window.to) / 2);
+        this.moved();
+      },
+      fit: () => this.fit(),
+    });
     this.host.setAttribute(
       "aria-label",
       `Timeline ${data.title}. w and s zoom, a and d move, comma and full stop go from slice to slice, m adds up the selected time. The list of slices has the same content.`,
@@ -163,7 +137,7 @@ export class TimelineView implements Panel {
       summary: this.summary,
       left: this.search.element,
       main: this.host,
-      right: this.side,
+      right: this.side.element,
       help: helpText("timeline"),
     });
   }
@@ -315,8 +289,9 @@ export class TimelineView implements Panel {
   /** Say what happened in an area. */
   private sum(area: Board["area"]): void {
     this.board.area = this.picture.area = area;
-    if (area) this.say(areaDetails(this.model, area, this.context.roles, () => this.zoomTo(area)));
-    else this.side.hidden = true;
+    if (area)
+      this.side.say(areaDetails(this.model, area, this.context.roles, () => this.zoomTo(area)));
+    else this.side.hide();
     this.context.changed();
     this.surface.redraw();
   }
@@ -354,10 +329,8 @@ export class TimelineView implements Panel {
       if (!this.model.isSpan(slice)) this.search.mark(slice);
       if (show) this.bringIntoView(slice);
     }
-    this.side.hidden = slice < 0;
-    if (slice >= 0) {
-      this.say(this.described(slice));
-    }
+    if (slice >= 0) this.side.say(this.described(slice));
+    else this.side.hide();
     this.surface.redraw();
     this.context.changed();
   }
@@ -376,19 +349,9 @@ export class TimelineView implements Panel {
       open: (on) => {
         board.fold(slice, !on);
         this.arranged();
-        this.say(this.described(slice));
+        this.side.say(this.described(slice));
       },
     });
-  }
-
-  private say(content: Child[]): void {
-    const close = h(
-      "button",
-      { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1, false) },
-      "×",
-    );
-    this.side.hidden = false;
-    this.side.replaceChildren(h("div", { "aria-live": "polite" }, close, content));
   }
 
   private bringIntoView(slice: number): void {
@@ -444,7 +407,7 @@ export class TimelineView implements Panel {
     if (!this.model.isSpan(selected)) return;
     this.board.fold(selected, this.board.isOpen(selected));
     this.arranged();
-    this.say(this.described(selected));
+    this.side.say(this.described(selected));
   }
 
   /** The slice before or after in the same row. */
