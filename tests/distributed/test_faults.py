@@ -77,17 +77,30 @@ def test_killed_in_a_step(mortals, undisturbed, collectives):
     assert lost not in mortals.addresses()
 
 
+def is_home():
+    """Whether replicas live on this worker."""
+    from dpexec.engine.cluster.worker.worker import _workers
+
+    return any(replicas.stores for replicas in _workers.values())
+
+
 @both_modes
 def test_killed_while_only_rows_of_a_table_are_copied(mortals, mode):
     """Once in a step, and once when others have made it: they go back to what the step left."""
     net, feeds = words(vocabulary=90), word_batches(16, 3, 90)
-    faults = {
-        6: lambda: die(mortals, mortals.wait_for(2)[0], *WORK["gang"]),
-        12: lambda: die(mortals, mortals.wait_for(2)[1], COMMIT),
-    }
+    lost = []
+
+    def kill(*where):
+        mortals.wait_for(2)
+        homes = mortals.client.run(is_home)  # replicas may not have moved to a new worker yet
+        lost.append(next(worker for worker, is_one in homes.items() if is_one))
+        die(mortals, lost[-1], *where)
+
+    faults = {6: lambda: kill(*WORK["gang"]), 12: lambda: kill(COMMIT)}
     options = {"scheduler": mortals.client, "collectives": "gang"}
     run = train(net, disturbed(feeds, faults), 2, mode, **options)
     assert_same_bits(run, train(net, feeds, 2))
+    assert {*lost}.isdisjoint(mortals.addresses())
 
 
 @both_collectives
