@@ -25,6 +25,7 @@ import numpy as np
 from numba.core import ir, sigutils
 from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import build_definitions
@@ -33,21 +34,53 @@ from numba.core.untyped_passes import TranslateByteCode
 
 from dpexec.engine.core.interrupts import Uninterrupted
 
-__all__ = ["KEEP", "apart", "callback", "entry", "inline"]
-
-# LLVM puts what is called in its place. Numba would do so, too (inline="always"), but before types
-# are found, so that each caller pays for the whole body once more: compiling takes twice as long.
-inline = numba.njit(forceinline=True, error_model="numpy")
+__all__ = ["KEEP", "apart", "callback", "called", "entry", "inline"]
 
 
-class _Apart(Compiler):
+class _Library(JITCodeLibrary):
+    """Machine code that counts no references, whose removal numba prepares by passes of its own."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+        for function in ll_module.functions:
+            if not function.is_declaration:  # of which there are more
+                manager, builder = self._codegen._function_pass_manager()
+                manager.run(function, builder)
+
+    def _optimize_final_module(self) -> None:
+        manager, builder = self._codegen._module_pass_manager()
+        manager.run(self._final_module, builder)
+
+
+class _Compiler(Compiler):
+    def define_pipelines(self) -> Any:
+        state = self.state
+        state.library = _Library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().define_pipelines()
+
+
+class _Apart(_Compiler):
     def define_pipelines(self) -> Any:
         self.state.flags.noalias = True
         return super().define_pipelines()
 
 
+# Of functions that only machine code calls. Numba would make, of each, two more for other callers.
+called = functools.partial(
+    numba.njit,
+    error_model="numpy",
+    no_cpython_wrapper=True,
+    no_cfunc_wrapper=True,
+    pipeline_class=_Compiler,
+)
+
+# LLVM puts what is called in its place. Numba would do so, too (inline="always"), but before types
+# are found, so that each caller pays for the whole body once more: compiling takes twice as long.
+inline = called(forceinline=True)
+
 # Pointers among the arguments point to different arrays.
-apart = numba.njit(pipeline_class=_Apart, error_model="numpy")
+apart = called(pipeline_class=_Apart)
 
 
 _Loads = Sequence[tuple[str, Any, int]]
@@ -84,7 +117,7 @@ class _Unpack(FunctionPass):
         return True
 
 
-class _Unpacking(Compiler):
+class _Unpacking(_Compiler):
     def __init__(self, loads: _Loads, *more: Any) -> None:
         super().__init__(*more)
         self.loads = loads
@@ -128,6 +161,8 @@ def _stamp(function: Any) -> int:
     return zlib.crc32(repr(parts).encode())
 
 
+_PASSES = 2
+"""Another number for every other choice of passes: code that others made may have other bits."""
 _PATIENCE = 10.0  # seconds: who compiles may have been stopped
 
 
@@ -169,7 +204,7 @@ class _Kept(FunctionCache):
         self._turn = turn
         file: Any = self._cache_file
         read = [(name, _stamp(load._defn), where) for name, load, where in loads]
-        file._source_stamp = (file._source_stamp, _stamp(function), *read)
+        file._source_stamp = (file._source_stamp, _stamp(function), _PASSES, *read)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         rtsys.initialize(target_context)  # functions that all machine code may call
@@ -199,7 +234,7 @@ def callback(
         An object with its ``address``, which must live as long as it is called.
     """
     types, options = sigutils.normalize_signature(signature), {"error_model": "numpy"}
-    pipeline: Any = Compiler if loads is None else functools.partial(_Unpacking, loads)
+    pipeline: Any = _Compiler if loads is None else functools.partial(_Unpacking, loads)
     made: Any = CFunc(function, types, {}, options, pipeline_class=pipeline)
     _compile(made, function, loads or (), keep=keep)
     return made

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 
-from dpexec.engine.kernels.compiling import inline
+from dpexec.engine.kernels.compiling import called, inline
 from dpexec.engine.kernels.machine import intrinsic
 from dpexec.engine.ops._recurrent import SATURATED
 
@@ -42,7 +41,7 @@ __all__ = [
 
 # Sums and largest elements in as many lanes as the processor has: their order depends on it, but
 # not on anything else.
-lanes = numba.njit(fastmath={"reassoc", "nsz", "nnan"}, error_model="numpy")
+lanes = called(fastmath={"reassoc", "nsz", "nnan"})
 
 
 _F = np.float32
@@ -130,7 +129,7 @@ def _in_order(bits: Any) -> Any:
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
-@numba.njit(error_model="numpy")
+@called()
 def largest(x: Any, start: int, n: int) -> Any:
     """The largest of ``n`` numbers: as integers, of which compilers compare many at once."""
     found = _in_order(_as_bits(x[start]))
@@ -139,7 +138,7 @@ def largest(x: Any, start: int, n: int) -> Any:
     return _as_float(_in_order(found))
 
 
-@numba.njit(error_model="numpy")
+@called()
 def smallest(x: Any, start: int, n: int) -> Any:
     """The smallest of ``n`` numbers."""
     found = _in_order(_as_bits(x[start]))
