@@ -1,6 +1,6 @@
 """What workers of tests need, imported and loaded once by the process that they are forked from.
 
-Each of several hundred workers would take 0.4 s of a processor to import what makes code, and to
+Each of two hundred workers would take 0.4 s of a processor to import what makes code, and to
 load the kernels of its first net.
 """
 
