@@ -150,6 +150,6 @@ def nobody_watches():
 
     if live.watchers():
         with contextlib.suppress(AssertionError):  # what a failed test shows keeps its engine
-            until(gone, 2)  # the last report may be half a second away
+            until(gone, 2, pause=0.5)  # the last report may be half a second away
     for watcher in live.watchers():
         live.remove(watcher)

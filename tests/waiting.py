@@ -3,12 +3,13 @@
 import time
 
 
-def until(condition, seconds=30.0):
+def until(condition, seconds=30.0, pause=0.02):
     """What a condition gives as soon as it is true.
 
     Args:
         condition: asked again and again.
         seconds: how long at most.
+        pause: how long after each time.
 
     Raises:
         AssertionError: it did not become true in that time.
@@ -16,5 +17,5 @@ def until(condition, seconds=30.0):
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"did not come true within {seconds} s: {condition}"
-        time.sleep(0.02)
+        time.sleep(pause)
     return found

@@ -20,4 +20,4 @@ def _nobody_watches():
         return not live.watchers()
 
     if not before and live.watchers():
-        until(nobody_watches)  # the last report may be half a second away
+        until(nobody_watches, pause=0.25)  # the last report may be half a second away
