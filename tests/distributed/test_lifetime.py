@@ -29,7 +29,7 @@ def held():
     from dpexec.engine.cluster.worker.worker import WorkerReplicas
 
     gc.collect()
-    replicas = sum(isinstance(thing, WorkerReplicas) for thing in gc.get_objects())
+    replicas = sum(type(thing) is WorkerReplicas for thing in gc.get_objects())
     links = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
     memory = "".join([*links, Path("/proc/self/maps").read_text()]).count("dpexec-gang")
     mine = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
