@@ -183,3 +183,13 @@ def test_without_pytorch_there_is_a_clear_error(monkeypatch):
     for call in (from_torch, fluid.from_torch):
         with pytest.raises(ImportError, match=r"from_torch needs PyTorch"):
             call(None, None)
+
+
+def test_the_best_boxes_of_each_class_and_image():
+    nodes = [helper.make_node("NonMaxSuppression", ["b", "s", "most", "iou", "least"], ["y"])]
+    weights = {"most": np.array([2]), "iou": np.float32(0.5), "least": np.float32(0.1)}
+    made = model(nodes, {"b": ["n", 3, 4], "s": ["n", 2, 3]}, weights=weights)
+    boxes = np.array([[0, 0, 1, 1], [1, 1.1, 0, 0], [5, 5, 6, 6]], np.float32)
+    scores = np.array([[0.2, 0.9, 0.8], [0.05, 0.05, 0.7]], np.float32)
+    result, _ = run(made, b=np.stack([boxes, boxes]), s=np.stack([scores, scores * 0.1]))
+    np.testing.assert_array_equal(result, [[0, 0, 1], [0, 0, 2], [0, 1, 2]])
