@@ -143,6 +143,13 @@ class Call:
                 kept = self._kept(name) if lengths is None else tuple(lengths)
                 self._results.append((name, each, kept))
 
+    def set_each(
+        self, slot: str, values: Sequence[Value], lengths: Sequence[Sequence[Value]]
+    ) -> None:
+        """Let the variables of an output have values, each with sequences of its own."""
+        for name, value, own in zip(self.op.outputs.get(slot, []), values, lengths, strict=False):
+            self._results.append((name, value, tuple(own)))
+
     def finish(self) -> None:
         """Let the outputs have their values; what the operator made gets the variable's name."""
         made = {output for node in self.g.nodes[self._start :] for output in node.output}

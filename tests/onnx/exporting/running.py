@@ -33,12 +33,13 @@ def checked(model):
     return model.SerializeToString()
 
 
-def run(model, feeds):
-    """The outputs by name, as onnxruntime computes them."""
+def run(model, feeds, optimized=False):
+    """The outputs by name, as onnxruntime computes them; optimizing takes longer than running."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(checked(model), options)
     names = {each.name for each in session.get_inputs()}
     outputs = [each.name for each in session.get_outputs()]

@@ -36,7 +36,7 @@ def compare(program, feed, targets, opset=17):
     values = exe.run(program, feed=feed, fetch_list=names, return_numpy=False)
     model = model_of(program, list(feed), names, opset=opset)
     given = {k: v for name, value in feed.items() for k, v in with_lengths(name, value).items()}
-    found = run(model, given)
+    found = run(model, given, optimized=True)
     for name, value in zip(names, values, strict=True):
         for key, expected in with_lengths(name, value).items():
             assert found[key].shape == expected.shape, key
