@@ -21,7 +21,6 @@ _STATIC = Path(__file__).parents[1] / "static"
 _COMPRESS_ABOVE = 20_000  # characters of JSON; smaller pages stay readable in a text editor
 _NOTEBOOK_HEIGHT = 640  # CSS pixels of a view in a notebook
 _NOTEBOOK_WIDTH = 640  # CSS pixels that any notebook has for a picture
-_LEAST_SCALE = 0.8  # of a picture in a notebook: its smallest texts of 10 px have 8 then
 
 # Browsers refuse every request under this policy, whatever the page's data may hold.
 _POLICY = (
@@ -97,8 +96,7 @@ def fitting(svg: str) -> str:
     """Return a picture that takes the width of its page if it would be wider.
 
     Notebooks show pictures as large as they say they are, and cut them. The rules of the picture
-    hold where it is a part of the page, its size where it is an image. It does not become so small
-    that its texts cannot be read: notebooks scroll it from there on.
+    hold where it is a part of the page, its size where it is an image.
 
     Args:
         svg: A document whose size is in pixels.
@@ -107,8 +105,7 @@ def fitting(svg: str) -> str:
     width = re.search(r' width="([\d.]+)"', head)
     if width is None or float(width[1]) <= _NOTEBOOK_WIDTH:
         return svg
-    least = round(_LEAST_SCALE * float(width[1]))
-    size = f' width="100%" style="max-width:{width[1]}px;min-width:{least}px"'
+    size = f' width="100%" style="max-width:{width[1]}px"'
     return re.sub(r' height="[\d.]+"', "", head.replace(width[0], size)) + end + rest
 
 
