@@ -8,11 +8,11 @@ try:
 except ImportError as error:
     raise ImportError("dpexec.onnx needs onnx: pip install dpexec[onnx]") from error
 
-from dpexec.onnx.exporting.export import export
+from dpexec.onnx.exporter import export
 from dpexec.onnx.exporting.refusals import ExportError
+from dpexec.onnx.loader import load
 from dpexec.onnx.loading.errors import LoadError, NotConstantError, UnsupportedError
-from dpexec.onnx.loading.from_torch import from_torch
-from dpexec.onnx.loading.load import load
+from dpexec.onnx.torch_loader import from_torch
 
 __all__ = [
     "ExportError",

@@ -1,9 +1,10 @@
-"""The programs of docs/onnx.md."""
+"""The programs and tables of docs/onnx.md."""
 
 import onnx
 import pytest
 
-from dpexec.onnx.exporting.__main__ import main, write
+from dpexec.onnx.loading.mapping import MAPPINGS
+from dpexec.onnx.tables import loaded, main, update
 from tests.guides import ROOT, programs
 
 
@@ -15,17 +16,22 @@ def test_programs_of_the_guide(tmp_path, monkeypatch):
     onnx.checker.check_model(onnx.load("classifier.onnx"), full_check=True)
 
 
-def test_the_table_of_operators_is_that_of_the_mappings():
+def test_the_tables_of_operators_are_those_of_the_mappings():
     text = (ROOT / "docs" / "onnx.md").read_text(encoding="utf-8")
-    assert write(text) == text, "run python -m dpexec.onnx.exporting docs/onnx.md"
+    assert update(text) == text, "run python -m dpexec.onnx.tables docs/onnx.md"
 
 
-def test_the_table_is_written_between_its_lines(tmp_path):
+def test_every_loaded_operator_is_in_the_table():
+    assert all(f"`{name}`" in loaded() for _, name in MAPPINGS)
+
+
+def test_tables_are_written_between_their_marks(tmp_path):
     guide = tmp_path / "guide.md"
-    guide.write_text(
-        "<!-- exported operators -->\nof yesterday\n<!-- end of exported operators -->\n"
-    )
+    marks = [f"<!-- {kind} operators -->\nof yesterday\n" for kind in ("exported", "loaded")]
+    ends = [f"<!-- end of {kind} operators -->\n" for kind in ("exported", "loaded")]
+    guide.write_text("".join(mark + end for mark, end in zip(marks, ends, strict=True)))
     assert main([str(guide)]) == 0
-    assert "`relu`" in guide.read_text() and "yesterday" not in guide.read_text()
+    text = guide.read_text()
+    assert "`relu`" in text and "`Relu`" in text and "yesterday" not in text
     with pytest.raises(ValueError, match="no lines <!-- exported operators -->"):
-        write("text")
+        update("text")

@@ -15,7 +15,7 @@ from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import InvalidOp
 from dpexec.onnx.exporting.mapping import mappings
-from dpexec.onnx.exporting.program import lengths_names, program_to_model
+from dpexec.onnx.program_exporter import lengths_names, program_to_model
 from tests.engine.ops.calls import SampleCall
 
 INTERNAL = {

@@ -11,7 +11,7 @@ import dpexec as fluid
 from dpexec import layers
 from dpexec.engine.core.errors import EnforceNotMet, section_of
 from dpexec.onnx import ExportError, export
-from dpexec.onnx.exporting import export as exporting
+from dpexec.onnx import exporter as exporting
 from tests.onnx.exporting.running import run
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -6,7 +6,7 @@ import pytest
 import dpexec as fluid
 from dpexec.contrib.slim.quantization import QuantizationFreezePass, QuantizationTransformPass
 from dpexec.framework import IrGraph
-from dpexec.onnx.exporting.export import model_of
+from dpexec.onnx.exporter import model_of
 from tests.onnx.exporting.running import run
 
 ACTIVATIONS = ("abs_max", "moving_average_abs_max", "range_abs_max")

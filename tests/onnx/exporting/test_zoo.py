@@ -8,7 +8,7 @@ import pytest
 import dpexec as fluid
 from dpexec.commands.paddle_alias import paddle_is_dpexec
 from dpexec.engine.core.dtypes import to_numpy
-from dpexec.onnx.exporting.export import model_of
+from dpexec.onnx.exporter import model_of
 from tests.fixtures import detection_programs, networks, programs
 from tests.fixtures.sequence_programs import PROGRAMS, Net
 from tests.guides import ROOT

@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx
 
-from dpexec.onnx.loading.load import load
+from dpexec.onnx.loader import load
 
 __all__ = ["from_torch"]
 

@@ -20,7 +20,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.io.inference import read_program
 from dpexec.io.variables import get_program_persistable_vars, put, read_vars
 from dpexec.onnx.exporting.mapping import OPSETS
-from dpexec.onnx.exporting.program import ValueOf, program_to_model
+from dpexec.onnx.program_exporter import ValueOf, program_to_model
 
 __all__ = ["export", "model_of"]
 

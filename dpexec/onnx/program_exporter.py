@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-import dpexec.onnx.exporting.mappings  # noqa: F401 - registers the mappings
+import dpexec.onnx.exporting.mappings  # noqa: F401 - fills the table of mappings
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.version import __version__

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+import dpexec.onnx.loading.operators  # noqa: F401 - fills the table of mappings
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.ir.program import Program, program_guard
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.variables import put
-from dpexec.onnx.loading import operators  # noqa: F401  (fills the table of mappings)
 from dpexec.onnx.loading.builder import Builder
 from dpexec.onnx.loading.dtypes import as_var_type
 from dpexec.onnx.loading.errors import LoadError, UnsupportedError
