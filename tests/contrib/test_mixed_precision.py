@@ -215,6 +215,9 @@ def test_type_in_both_lists_is_refused():
         amp.AutoMixedPrecisionLists({"mul"}, {"mul", "relu"})
 
 
-def test_bfloat16_is_refused_by_name():
+@pytest.mark.parametrize("added", [False, True], ids=["", "in NumPy"])
+def test_bfloat16_is_refused_by_name(added):
+    if added:
+        pytest.importorskip("ml_dtypes")
     with pytest.raises(TypeError, match=r"bfloat16[\s\S]*float16"):
         fluid.data("x", [None, 2], "bfloat16")

@@ -93,6 +93,7 @@ _TO_NUMPY: dict[VarType, np.dtype[Any]] = {
 }
 _NAMES = {var_type: dtype.name for var_type, dtype in _TO_NUMPY.items()}
 _FROM_NUMPY = {dtype: var_type for var_type, dtype in _TO_NUMPY.items()}
+_ADDED = 2  # what `isbuiltin` is of types that packages add to NumPy
 _FLOATS = frozenset({VarType.FP16, VarType.FP32, VarType.FP64})
 
 
@@ -108,11 +109,15 @@ def as_var_type(dtype: Any) -> VarType:
     if isinstance(dtype, int) and not isinstance(dtype, bool):
         return VarType(dtype)
     try:
-        return _FROM_NUMPY[np.dtype(dtype)]
-    except (KeyError, TypeError) as error:
-        known = ", ".join(str(d) for d in _FROM_NUMPY)
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{dtype!r} is not a tensor data type; known are {known}") from None
+        given: np.dtype[Any] | None = np.dtype(dtype)
+    except TypeError:
+        given = None
+    if given is not None and given in _FROM_NUMPY:
+        return _FROM_NUMPY[given]
+    known = ", ".join(str(d) for d in _FROM_NUMPY)
+    # Packages such as ml_dtypes add types to NumPy: whether one is imported must not matter.
+    kind = TypeError if given is None or given.isbuiltin == _ADDED else ValueError
+    raise kind(f"{dtype!r} is not a tensor data type; known are {known}")
 
 
 def to_numpy(dtype: Any) -> np.dtype[Any]:
