@@ -17,6 +17,7 @@ import dpexec as fluid
 from dpexec.engine.cluster.client import gang_lines, replica_group
 from dpexec.engine.cluster.client.lifetime import ClientWatch
 from dpexec.engine.cluster.gang_messages import Order
+from dpexec.engine.cluster.worker import resident
 from dpexec.engine.exchange import rendezvous
 from tests.distributed.clusters import workers
 from tests.distributed.faults import disturbed
@@ -182,6 +183,27 @@ def test_idle_tasks_end_and_steps_go_on(pair):
     run = gang(disturbed(batches(STEPS), {2: rest, 4: rest}), scheduler=pair)
     assert found == [0, 0]
     assert_same_bits(run, train(classifier(), batches(STEPS), 2))
+
+
+def test_profiler_of_dask_looks_less_often_while_members_reside(monkeypatch):
+    class Worker:  # can be referred to weakly, unlike a SimpleNamespace
+        pass
+
+    worker = Worker()
+    worker.periodic_callbacks = {"profile": SimpleNamespace(callback_time=10)}
+    sampler = worker.periodic_callbacks["profile"]
+    monkeypatch.setattr(resident, "get_worker", lambda: worker)
+    with resident._sampled_less():
+        with resident._sampled_less():  # of another program
+            assert sampler.callback_time == 100
+        assert sampler.callback_time == 100
+    assert sampler.callback_time == 10
+    sampler.callback_time = 500  # as the user has set it
+    with resident._sampled_less():
+        assert sampler.callback_time == 500
+    worker.periodic_callbacks = {}  # no profiler
+    with resident._sampled_less():
+        pass
 
 
 def test_collected_engine_ends_its_tasks(pair):
