@@ -4,10 +4,10 @@ A graph of 100,000 operators and a trace of 1,000,000 slices; needs Chromium and
 number, so many operators, and ten times as many slices.
 """
 
-from __future__ import annotations
+from __future__ import argparse
+import annotations
 
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -170,7 +170,9 @@ def in_browser(path: Path) -> None:
 
 def main() -> None:
     """Print what everything takes."""
-    operators = int(sys.argv[1]) if len(sys.argv) > 1 else OPERATORS
+    parser = argparse.ArgumentParser("python -m tests.benchmarks.frames", description=__doc__)
+    parser.add_argument("operators", type=int, nargs="?", default=OPERATORS)
+    operators = parser.parse_args().operators
     data = mlp(devices=2, layers=operators // 18).data()
     run = trace(data)
     print(f"{len(data['nodes']):,} operators, {len(run):,} slices")
