@@ -4,9 +4,9 @@ A graph of 100,000 operators and a trace of 1,000,000 slices; needs Chromium and
 number, so many operators, and ten times as many slices.
 """
 
-from __future__ import argparse
-import annotations
+from __future__ import annotations
 
+import argparse
 import resource
 import tempfile
 import time
