@@ -274,3 +274,31 @@ def tensor_array_to_tensor(c: Call) -> None:
     new = int(bool(c.attr("use_stack")))
     made = c.g.ConcatFromSequence(c["X"], axis=c.attr("axis"), new_axis=new)
     c.set("Out", made, lengths=())
+
+
+@exports("select_output")
+def select_output(c: Call) -> None:
+    """The value for all: only the one that is selected is read."""
+    c.set("Out", [c["X"]] * len(c.op.outputs["Out"]))
+
+
+@exports("split_lod_tensor", without="sequences")
+def split_lod_tensor(c: Call) -> None:
+    """``Compress`` of the rows for which the mask holds, and of the others."""
+    g = c.g
+    need(not c.lengths("X"), "its input has sequences")
+    mask = g.reshape(c["Mask"], -1)
+    c.set("OutTrue", g.Compress(c["X"], mask, axis=0), lengths=())
+    c.set("OutFalse", g.Compress(c["X"], g.Not(mask), axis=0), lengths=())
+
+
+@exports("merge_lod_tensor", "merge_lod_tensor_infer", without="sequences")
+def merge_lod_tensor(c: Call) -> None:
+    """``Gather`` of the rows of both parts to their places."""
+    g, first = c.g, np.array(0, np.int64)
+    need(not c.lengths("InTrue") and not c.lengths("InFalse"), "its inputs have sequences")
+    mask = g.reshape(c["Mask"], -1)
+    yes, no = (g.cast(each, np.int64) for each in (mask, g.Not(mask)))
+    behind = g.Add(g.CumSum(no, first, exclusive=1), g.reduce("ReduceSum", yes, None))
+    index = g.Where(mask, g.CumSum(yes, first, exclusive=1), behind)
+    c.set("Out", g.Gather(g.Concat(c["InTrue"], c["InFalse"], axis=0), index), lengths=())

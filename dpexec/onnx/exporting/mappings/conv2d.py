@@ -1,4 +1,4 @@
-"""Convolutions of images and volumes, also with channels last."""
+"""Convolutions of images and volumes, also with channels last; deformable ones."""
 
 from __future__ import annotations
 
@@ -84,3 +84,16 @@ def convolution(c: Call) -> None:
         made = c.g.Add(made, c["ResidualData"])
     kind, alpha = c.attr("fuse_activation") or "", c.attr("fuse_alpha") or 0.0
     c.set("Output", activated(c, kind, made, "Input", alpha))
+
+
+@exports("deformable_conv", "deformable_conv_v1", opset=19)
+def deformable_conv(c: Call) -> None:
+    """``DeformConv``."""
+    pads = list(c.attr("paddings"))
+    mask = c["Mask"] if c.op.type == "deformable_conv" else None
+    made = c.g.DeformConv(
+        c["Input"], c["Filter"], c["Offset"], None, mask,
+        strides=list(c.attr("strides")), pads=pads * 2, dilations=list(c.attr("dilations")),
+        group=c.attr("groups"), offset_group=c.attr("deformable_groups"),
+    )  # fmt: skip
+    c.set("Output", made)

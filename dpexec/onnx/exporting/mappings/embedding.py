@@ -1,4 +1,4 @@
-"""Rows of tables by ids: embeddings, one-hot vectors."""
+"""Rows of tables by ids: embeddings, one-hot vectors, ids within a shard."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ def one_hot(c: Call) -> None:
     depth = int(given[0].item()) if given else c.attr("depth")
     hits = c.g.Equal(c.g.Unsqueeze(ids, [-1]), np.arange(depth))
     c.set("Out", c.g.cast(hits, c.dtype("Out")))
+
+
+@exports("shard_index")
+def shard_index(c: Call) -> None:
+    """The number within the shard, if it is this one's."""
+    g, size = c.g, -(-c.attr("index_num") // c.attr("nshards"))
+    step = c.number(size)
+    own = g.Equal(g.Div(c["X"], step), c.number(c.attr("shard_id")))
+    c.set("Out", g.Where(own, g.Mod(c["X"], step), c.number(c.attr("ignore_value"))))

@@ -1,4 +1,4 @@
-"""Parts of tensors by places: slice, gather, scatter, crop, reverse, roll."""
+"""Parts of tensors by places: slice, gather, scatter, crop, reverse, roll, diagonals."""
 
 from __future__ import annotations
 
@@ -171,3 +171,23 @@ def unique(c: Call) -> None:
     c.set("Index", c.typed(index, np.int64, c.dtype("Index")))
     if c.op.type == "unique_with_counts":
         c.set("Count", c.typed(counts, np.int64, c.dtype("Count")))
+
+
+@exports("diag_embed", without="open sizes")
+def diag_embed(c: Call) -> None:
+    """Vectors on diagonals of matrices."""
+    g, rank, offset = c.g, c.rank("Input"), c.attr("offset")
+    size = c.shape("Input")[-1]
+    need(size > 0, "its size is open")
+    count = size + abs(offset)
+    places = np.zeros((size, count, count), bool)
+    numbers = np.arange(size)
+    places[numbers, numbers + max(-offset, 0), numbers + max(offset, 0)] = True
+    flat = c.number(places.reshape(size, -1), "Input")
+    front = g.Slice(g.Shape(c["Input"]), [0], [rank - 1])
+    made = g.Reshape(g.MatMul(c["Input"], flat), g.Concat(front, g.ints(count, count), axis=0))
+    one, other = c.attr("dim1") % (rank + 1), c.attr("dim2") % (rank + 1)
+    order = list(range(rank - 1))
+    for axis, source in sorted(((one, rank - 1), (other, rank))):
+        order.insert(axis, source)
+    c.set("Out", g.Transpose(made, perm=order))

@@ -1,10 +1,16 @@
-"""Tensors put together and taken apart: concat, stack, split, unstack."""
+"""Tensors put together and taken apart: concat, stack, split, unstack, columns of each."""
 
 from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
 
 from dpexec.onnx.exporting.builder import Value
 from dpexec.onnx.exporting.call import Call
 from dpexec.onnx.exporting.mapping import exports
+
+_LAST = np.iinfo(np.int64).max
 
 
 def axis_of(c: Call) -> int:
@@ -77,3 +83,14 @@ def unstack(c: Call) -> None:
     count = len(c.op.outputs[slot])
     parts = pieces(c, c["X"], [1] * count, axis, count)
     c.set(slot, [c.g.Squeeze(part, [axis]) for part in parts])
+
+
+@exports("partial_concat", "partial_sum")
+def partial(c: Call) -> None:
+    """Some columns of every matrix, side by side or added up."""
+    g, start, length = c.g, c.attr("start_index"), c.attr("length")
+    start = start if start >= 0 else start + c.shape("X")[1]
+    end = _LAST if length < 0 else start + length
+    parts = [g.Slice(x, [start], [end], [1]) for x in c.all("X")]
+    together = c.op.type == "partial_sum"
+    c.set("Out", reduce(g.Add, parts) if together else g.Concat(*parts, axis=1))

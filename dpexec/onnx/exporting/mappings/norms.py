@@ -1,4 +1,4 @@
-"""Normalizations: over a batch's statistics, layers, instances, groups, channels, lengths."""
+"""Normalizations: over batches, layers, instances, groups, channels, lengths, spectra."""
 
 from __future__ import annotations
 
@@ -140,3 +140,24 @@ def data_norm(c: Call) -> None:
     c.set("Means", means)
     c.set("Scales", scales)
     c.set("Y", g.Mul(g.Sub(c["X"], means), scales))
+
+
+@exports("spectral_norm")
+def spectral_norm(c: Call) -> None:
+    """The weight by its greatest singular value, found step by step."""
+    g, rank, dim = c.g, c.rank("Weight"), c.attr("dim")
+    turned = [dim, *(axis for axis in range(rank) if axis != dim)]
+    matrix = g.Transpose(c["Weight"], perm=turned) if dim else c["Weight"]
+    matrix = g.Flatten(matrix, axis=1)
+    u, v = g.reshape(c["U"], 1, -1), g.reshape(c["V"], -1, 1)
+    tiny = c.number(c.attr("eps"), "Weight")
+
+    def unit(x: str) -> str:
+        made: str = g.Div(x, g.Add(g.ReduceL2(x, keepdims=1), tiny))
+        return made
+
+    for _ in range(c.attr("power_iters")):
+        v = unit(g.Transpose(g.MatMul(u, matrix), perm=[1, 0]))
+        u = unit(g.Transpose(g.MatMul(matrix, v), perm=[1, 0]))
+    sigma = g.reshape(g.MatMul(g.MatMul(u, matrix), v), 1)
+    c.set("Out", g.Div(c["Weight"], sigma))

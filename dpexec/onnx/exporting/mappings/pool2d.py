@@ -1,4 +1,4 @@
-"""Pooling of images and volumes: regular, global and adaptive windows."""
+"""Pooling of images and volumes: regular, global and adaptive windows; unpooling."""
 
 from __future__ import annotations
 
@@ -105,3 +105,16 @@ def pool_with_index(c: Call) -> None:
     plane = int(np.prod(size))
     c.set("Out", made)
     c.set("Mask", c.g.cast(c.g.Mod(indices, np.array(plane, np.int64)), c.dtype("Mask")))
+
+
+@exports("unpool")
+def unpool(c: Call) -> None:
+    """``ScatterElements`` of numbers to their places in images of zeros."""
+    g, size = c.g, c.shape("Out")[2:]
+    need(min(size) > 0, "the size of its images is open")
+    flat, places = g.reshape(c["X"], 0, 0, -1), g.reshape(c["Indices"], 0, 0, -1)
+    front = g.Slice(g.Shape(c["X"]), [0], [2])
+    shape = g.Concat(front, g.ints(int(np.prod(size))), axis=0)
+    places = c.typed(places, c.dtype("Indices"), np.int64)
+    made = g.ScatterElements(g.Expand(c.number(0.0), shape), places, flat, axis=2)
+    c.set("Out", g.reshape(made, 0, 0, *size))

@@ -1,4 +1,4 @@
-"""Matrix products: ``mul``, ``fc``, ``matmul``, ``bmm``."""
+"""Matrix products: ``mul``, ``fc``, ``matmul``, ``bmm``, ``addmm``, ``kron``."""
 
 from __future__ import annotations
 
@@ -96,3 +96,24 @@ def fc(c: Call) -> None:
     made = made if c.get("Bias") is None else c.g.Add(made, c.g.reshape(c["Bias"], -1))
     made = activated(c, c.attr("activation_type") or "", made, "Input")
     c.set("Out", unflat(c, made, "Input", rows))
+
+
+@exports("addmm")
+def addmm(c: Call) -> None:
+    """A part of the input and a part of a product."""
+    g = c.g
+    product = g.Mul(g.MatMul(c["X"], c["Y"]), c.number(c.attr("Alpha")))
+    c.set("Out", g.Add(g.Mul(c["Input"], c.number(c.attr("Beta"))), product))
+
+
+@exports("kron", without="open sizes")
+def kron(c: Call) -> None:
+    """A product of all pairs of numbers, as blocks."""
+    shapes = [list(c.shape(slot)) for slot in ("X", "Y")]
+    need(min(map(min, shapes)) > 0, "its sizes are open")
+    rank = max(map(len, shapes))
+    x, y = ([1] * (rank - len(shape)) + shape for shape in shapes)
+    one = c.g.reshape(c["X"], *(n for pair in zip(x, [1] * rank, strict=True) for n in pair))
+    other = c.g.reshape(c["Y"], *(n for pair in zip([1] * rank, y, strict=True) for n in pair))
+    size = [a * b for a, b in zip(x, y, strict=True)]
+    c.set("Out", c.g.reshape(c.g.Mul(one, other), *size))

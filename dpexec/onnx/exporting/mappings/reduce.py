@@ -112,3 +112,9 @@ def argsort(c: Call) -> None:
     )
     c.set("Out", values)
     c.set("Indices", c.typed(places, np.int64, c.dtype("Indices")))
+
+
+@exports("l1_norm")
+def l1_norm(c: Call) -> None:
+    """The sum of all sizes."""
+    c.set("Out", c.g.reshape(c.g.reduce("ReduceSum", c.g.Abs(c["X"]), None), 1))

@@ -261,3 +261,31 @@ def windows(c: Call, kernel: list[int], strides: list[int], pads: list[int]) -> 
     filters = c.number(np.eye(count).reshape(count, channels, *kernel))
     made: Value = c.g.Conv(c["X"], filters, strides=strides, pads=pads, kernel_shape=kernel)
     return made
+
+
+@exports("add_position_encoding", without="open widths")
+def add_position_encoding(c: Call) -> None:
+    """The input plus sines and cosines of its positions."""
+    g, x, rank = c.g, c["X"], c.rank("X")
+    half = c.shape("X")[-1] // 2
+    need(half > 0, "its width is open")
+    steps = 10000.0 ** (np.arange(half) / (half - 1)) if half > 1 else np.full(1, 10000.0)
+    if rank == 3:
+        count = g.Squeeze(g.size(x, 1), [0])
+        places = g.Range(np.array(0, np.int64), count, np.array(1, np.int64))
+    else:
+        places = Rows(g, c.sequences("X")).places
+    angles = g.Div(g.Unsqueeze(g.cast(places, c.dtype("X")), [1]), c.number(steps))
+    encoding = g.Mul(g.Concat(g.Sin(angles), g.Cos(angles), axis=1), c.number(c.attr("beta")))
+    c.set("Out", g.Add(g.Mul(x, c.number(c.attr("alpha"))), encoding))
+
+
+@exports("sequence_scatter", opset=16)
+def sequence_scatter(c: Call) -> None:
+    """``ScatterND`` that adds, in the row of each sequence."""
+    g = c.g
+    owners = g.Unsqueeze(Rows(g, c.sequences("Ids")).owners, [1])
+    ids = g.reshape(c.typed(c["Ids"], c.dtype("Ids"), np.int64), -1, 1)
+    updates = g.reshape(c["Updates"], -1)
+    index = g.Concat(owners, ids, axis=1)
+    c.set("Out", g.ScatterND(c["X"], index, updates, reduction="add"), lengths=())

@@ -124,3 +124,15 @@ def spp(c: Call) -> None:
         made = g.node(name, c["X"], kernel_shape=kernel, strides=kernel, pads=pads * 2)
         parts.append(g.Flatten(made, axis=1))
     c.set("Out", g.Concat(*parts, axis=1))
+
+
+@exports("roi_pool", without="regions that are divided by RoisLod")
+def roi_pool(c: Call) -> None:
+    """``MaxRoiPool`` with the images that sequences of regions belong to."""
+    g = c.g
+    need(c.get("RoisLod") is None, "its regions are divided by RoisLod")
+    images = g.cast(Rows(g, c.sequences("ROIs")).owners, c.dtype("ROIs"))
+    regions = g.Concat(g.Unsqueeze(images, [1]), c["ROIs"], axis=1)
+    shape = [c.attr("pooled_height"), c.attr("pooled_width")]
+    made = g.MaxRoiPool(c["X"], regions, pooled_shape=shape, spatial_scale=c.attr("spatial_scale"))
+    c.set("Out", made, lengths=())
