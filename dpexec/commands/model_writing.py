@@ -50,15 +50,15 @@ def write(
             _require_arrays(model)
             write_files(path.parent, {path.name: partial(_ARCHIVES[format], model.arrays)})
             return
-        _place(model)
+        program = _program_in_scope(model)
         if format == "fluid":
-            write_files(path.parent, _fluid_writers(model, prefix_of(path).name))
+            write_files(path.parent, _fluid_writers(model, program, prefix_of(path).name))
             return
-        ports = _ports(model, feeds, fetches)
+        ports = _ports(model, program, feeds, fetches)
         if format == "paddle":
-            _write_paddle(model, path, *ports, params_file)
+            _write_paddle(program, path, *ports, params_file)
         else:
-            _write_onnx(model, path, *ports, opset)
+            _write_onnx(program, path, *ports, opset)
 
 
 def _require_arrays(model: Model) -> None:
@@ -85,8 +85,8 @@ def _write_safetensors(arrays: Arrays, file: Any) -> None:
 _ARCHIVES = {"numpy": _write_numpy, "safetensors": _write_safetensors}
 
 
-def _place(model: Model) -> None:
-    """Put the values into the scope.
+def _program_in_scope(model: Model) -> Program:
+    """The program of a model, when its values are in the scope.
 
     Raises:
         CommandError: there is no program, or values are missing or do not fit.
@@ -113,6 +113,7 @@ def _place(model: Model) -> None:
         tensor = LoDTensor()
         tensor.set(values[name], None)
         put(name, tensor)
+    return model.program
 
 
 def _listed(names: list[str], most: int = 8) -> str:
@@ -121,11 +122,10 @@ def _listed(names: list[str], most: int = 8) -> str:
 
 
 def _ports(
-    model: Model, feeds: list[str] | None, fetches: list[str] | None
+    model: Model, program: Program, feeds: list[str] | None, fetches: list[str] | None
 ) -> tuple[list[str], list[str]]:
     """The names to feed and to fetch."""
-    assert model.program is not None
-    block = model.program.global_block()
+    block = program.global_block()
     feeds = feeds or model.feeds
     fetches = fetches or model.fetches
     if feeds is None:
@@ -143,11 +143,12 @@ def _ports(
     return feeds, fetches
 
 
-def _fluid_writers(model: Model, base: str) -> Mapping[str, Callable[[Any], None]]:
+def _fluid_writers(
+    model: Model, program: Program, base: str
+) -> Mapping[str, Callable[[Any], None]]:
     from dpexec.io.checkpoint import write_arrays
 
-    assert model.program is not None
-    data = _with_ports(model).desc.serialize_to_string()
+    data = _with_ports(model, program).desc.serialize_to_string()
     return {
         f"{base}.pdparams": partial(write_arrays, arrays=model.arrays),
         f"{base}.pdopt": partial(write_arrays, arrays=model.state),
@@ -155,27 +156,25 @@ def _fluid_writers(model: Model, base: str) -> Mapping[str, Callable[[Any], None
     }
 
 
-def _with_ports(model: Model) -> Program:
+def _with_ports(model: Model, program: Program) -> Program:
     """The program with operators that say what is fed and fetched, as far as that is known."""
     from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops
 
-    assert model.program is not None
-    known = model.program.desc.get_fetch_target_names()
+    known = program.desc.get_fetch_target_names()
     if known or model.feeds is None or model.fetches is None:
-        return model.program
-    program = model.program.clone()
-    prepend_feed_ops(program, model.feeds)
-    append_fetch_ops(program, model.fetches)
-    return program
+        return program
+    copy = program.clone()
+    prepend_feed_ops(copy, model.feeds)
+    append_fetch_ops(copy, model.fetches)
+    return copy
 
 
 def _write_paddle(
-    model: Model, path: Path, feeds: list[str], fetches: list[str], params_file: str | None
+    program: Program, path: Path, feeds: list[str], fetches: list[str], params_file: str | None
 ) -> None:
     from dpexec.io.inference import save_inference_model
 
-    assert model.program is not None
-    block = model.program.global_block()
+    block = program.global_block()
     if path.exists() and not path.is_dir():
         raise CommandError(f"{path} is a file; a model of Paddle is a directory")
     save_inference_model(
@@ -183,15 +182,16 @@ def _write_paddle(
         feeds,
         [block.var(name) for name in fetches],
         None,
-        model.program,
+        program,
         params_filename=params_file,
     )
 
 
-def _write_onnx(model: Model, path: Path, feeds: list[str], fetches: list[str], opset: int) -> None:
+def _write_onnx(
+    program: Program, path: Path, feeds: list[str], fetches: list[str], opset: int
+) -> None:
     try:
         from dpexec.onnx import export
     except ImportError as error:
         raise CommandError(str(error)) from error
-    assert model.program is not None
-    export(model.program, path, feeds, fetches, opset=opset)
+    export(program, path, feeds, fetches, opset=opset)

@@ -152,8 +152,8 @@ class NetEstimator(BaseEstimator, ABC):
         if lazily.is_lazy(X) or lazily.is_lazy(y):
             raise TypeError("report takes arrays; give it a few rows, such as X.partitions[0]")
         inputs, y = self._checked(X, y, first=False)
-        with self._restored_on_error():
-            target, _ = self._outputs_of(y, getattr(self, "classes_", None))
+        classes = getattr(self, "classes_", None)
+        target, _ = copy.copy(self)._outputs_of(y, classes)  # it notes the shape of y
         count = len(target)
         feeds = {**inputs, LABEL: target, WEIGHT: np.ones((count, 1), np.float32)}
         rows = np.arange(steps * self.batch_size) % count
