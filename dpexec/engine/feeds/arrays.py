@@ -100,7 +100,7 @@ def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, (bool, int, float, np.number)):
         return np.array([value], dtype=to_numpy(var.dtype))
     array = np.asarray(value)  # of a subclass (matrix, masked array) the plain array
-    if array.dtype.kind not in "biufc":
+    if array.dtype.kind not in "biuf":
         raise TypeError(f"fed Variable {var.name!r}: cannot make a tensor of {_kind(value)}")
     return array
 

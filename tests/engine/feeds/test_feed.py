@@ -151,7 +151,13 @@ def test_subclasses_of_arrays_are_fed_as_arrays(block, kind):
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"), [("text", "str"), (None, "NoneType"), (np.array(["a"]), "<U1 array")]
+    ("value", "kind"),
+    [
+        ("text", "str"),
+        (None, "NoneType"),
+        (np.array(["a"]), "<U1 array"),
+        (np.ones(4, "complex64"), "complex64 array"),
+    ],
 )
 def test_what_is_no_number_is_named(block, value, kind):
     feed = {**batch(4), "x": value}

@@ -15,8 +15,10 @@ from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.compile.regions.step import CollectiveCall, Step
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.ir.operator import op_error
 from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.ir.spec import Spec
 
@@ -73,6 +75,7 @@ class Binding:
         Raises:
             RuntimeError: this process makes code with other libraries (a worker without numba), or
                 cannot compute in bfloat16.
+            EnforceNotMet: the values of a step do not fit into memory.
         """
         calls = self.calls
         return [
@@ -87,7 +90,26 @@ class Binding:
             return self.plan.steps
         with no_cycles_sought():
             code = self.code or self.make_code()
-            return code.steps(self.memory, self._counts, self.lates)
+            try:
+                return code.steps(self.memory, self._counts, self.lates)
+            except MemoryError as error:
+                raise self._too_large(error) from None
+
+    def _too_large(self, error: MemoryError) -> EnforceNotMet:
+        """An error that names the largest value of a step for which there is no memory."""
+        sized = [
+            (self.specs[var.device][var.name].nbytes or 0, var.device, node.op)
+            for node in self.plan.nodes
+            for var in node.outputs
+            if node.op is not None and var.name in self.specs[var.device]
+        ]
+        nbytes, device, op = max(sized, key=lambda made: made[0])
+        problem = (
+            f"ResourceExhausted: a step does not fit into memory ({error}); its largest value, of "
+            f"{nbytes:,} bytes, is an output of this operator"
+        )
+        section = "not-enough-memory"
+        return op_error(op, problem, self.specs[device], f"device {device}", section)
 
     @property
     def _counts(self) -> Sequence[Counts]:

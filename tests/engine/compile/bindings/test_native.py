@@ -300,3 +300,18 @@ def test_traces_show_every_operator():
     shown = {name for event in ops for name in event.args.get("parts", [event.name])}
     assert "mul+elementwise_add" in {event.name for event in ops}
     assert {op.type for op in net.main.global_block().ops if op.type != "fill_constant"} <= shown
+
+
+def test_a_step_that_does_not_fit_into_memory_names_its_largest_value():
+    x = fluid.data("x", [None, None])
+    products = fluid.layers.matmul(x, x, transpose_x=True)
+    total = fluid.layers.reduce_sum(products)
+    exe = fluid.Executor()
+    side = 1 << 22
+    message = (
+        rf"operator matmul on device 0: .*{4 * side * side:,} bytes(.|\n)*Out\({products.name}\)"
+        r"(.|\n)*test_native"
+    )
+    with pytest.raises(EnforceNotMet, match=message):
+        exe.run(feed={"x": np.ones((1, side), "float32")}, fetch_list=[total])
+    assert exe.run(feed={"x": np.ones((1, 3), "float32")}, fetch_list=[total])[0] == [9.0]
