@@ -30,20 +30,20 @@ __all__ = ["Binding"]
 
 @dataclass(eq=False)
 class Binding:
-    """What runs for batches of some shapes.
+    """A plan's steps for batches of certain shapes.
 
     Args:
-        plan: the plan.
-        given: specs of every value of a run, per device.
-        native: the libraries to make machine code with where that is possible; nothing: none.
-        memory: what such code works in.
-        halves: matrix products in code round their operands to bfloat16.
+        plan: the tasks that run.
+        given: the spec of every value of a run, per device. Sizes may be open.
+        native: versions of the libraries that make machine code. Empty: Python runs every operator.
+        memory: where machine code keeps its values.
+        halves: whether matrix products in code round their operands to bfloat16.
         rows: the numbers of rows of every device's batch, if the specs leave them open.
-        opened: the binding that left them open, which serves other numbers, too.
-        code: if it was made.
-        runs: how often it ran, or began to.
-        more_rows: of sparse sums, how many other processes add at most, by name.
-        calls: what does the work of all nodes of some tasks, by number of the task.
+        opened: the binding with open sizes that this one was made from; it serves other sizes, too.
+        code: the machine code; None before it is made.
+        runs: how many runs have begun.
+        more_rows: the most rows that other processes add to sparse sums, by name.
+        calls: by number of the task, one call that does the work of all its nodes.
     """
 
     plan: Plan
@@ -60,7 +60,7 @@ class Binding:
 
     @functools.cached_property
     def specs(self) -> Sequence[Mapping[str, Spec]]:
-        """Of every value of a run, per device."""
+        """The spec of every value of a run, per device, with the sizes of this batch."""
         if not self.rows:
             return self.given
         return [
@@ -84,9 +84,9 @@ class Binding:
         ]
 
     def _own_steps(self) -> list[list[Step]]:
-        if not self.native or self.plan.checked:  # who looks at every result needs every result
+        if not self.native or self.plan.checked:  # code does not hand out every result to check
             return self.plan.steps
-        if self.plan.initializes:  # it runs once, and code would keep memory for a second copy
+        if self.plan.initializes:  # it runs once, and code would hold a second copy in its memory
             return self.plan.steps
         with no_cycles_sought():
             code = self.code or self.make_code()
@@ -117,22 +117,22 @@ class Binding:
 
     @functools.cached_property
     def lates(self) -> Lates:
-        """What code needs that is made for some rows.
+        """The parts of the code that are made for these numbers of rows.
 
         Raises:
-            NeedsNumber: it needs more memory than for other numbers.
+            NeedsNumber: these numbers of rows need more memory than others.
         """
         assert self.code is not None
         return self.code.late(self._counts)
 
     @functools.cached_property
     def open_rows(self) -> Rows | None:
-        """The numbers of rows that specs leave open; None: they leave none open."""
+        """The range of the numbers of rows that specs leave open; None if they leave none open."""
         shapes = (spec.shape for specs in self.given for spec in specs.values())
         return next((rows for rows in (Rows.of(*shape) for shape in shapes) if rows), None)
 
     def make_code(self) -> PlanCode:
-        """Make code for what can be code.
+        """Make machine code of the operators that have a lowering.
 
         Raises:
             NeedsNumber: it cannot be made for open numbers of rows.
@@ -146,10 +146,13 @@ class Binding:
         return self.code
 
     def closed(self, rows: Sequence[Counts]) -> Binding:
-        """The same for numbers of rows on every device, which were left open.
+        """The binding with the open numbers of rows filled in; it shares the code.
+
+        Args:
+            rows: the numbers of rows of every device's batch.
 
         Raises:
-            NeedsNumber: that needs more memory than other numbers.
+            NeedsNumber: these numbers of rows need more memory than others.
         """
         made = Binding(
             *(self.plan, self.given, self.native, self.memory, self.halves),
@@ -162,19 +165,19 @@ class Binding:
         return made
 
     def alone(self, rows: Sequence[Counts]) -> Binding:
-        """The same for numbers of rows that were left open, with code for these alone.
+        """The binding with the open numbers of rows filled in, and code of its own for these.
 
         Args:
-            rows: on every device.
+            rows: the numbers of rows of every device's batch.
         """
         specs = replace(self, rows=rows, code=None).specs
         return Binding(self.plan, specs, self.native, self.memory, self.halves)
 
     def with_room(self, more_rows: Mapping[str, int]) -> Binding:
-        """The same, with room for rows that other processes add to sparse sums.
+        """The binding with room for the rows that other processes add to sparse sums.
 
         Args:
-            more_rows: how many at most, by name.
+            more_rows: the most rows that they add, by name of the sum.
         """
         made = replace(self, code=None, more_rows=more_rows)
         if self.open_rows is not None:
@@ -182,10 +185,10 @@ class Binding:
         return made
 
     def calling(self, calls: Mapping[int, CollectiveCall]) -> Binding:
-        """The same, with calls for some tasks, which do the work of all their nodes.
+        """The binding with some tasks replaced by one call that does the work of all their nodes.
 
         Args:
-            calls: by number of the task.
+            calls: the calls, by number of the task.
         """
         made = replace(self, calls=calls)
         if "lates" in vars(self):
@@ -194,22 +197,22 @@ class Binding:
 
     @functools.cached_property
     def sparse_reads(self) -> Mapping[OpNode, int]:
-        """How many bytes of sparse values sums read at most."""
+        """The most bytes of sparse values that each sum reads."""
         return sparse_reads(self.plan.nodes, self.plan.missing, self.specs)
 
     @functools.cached_property
     def recording(self) -> Recording:
-        """The steps, made to note when they run."""
+        """A second list of the steps, which note when they ran."""
         return Recording(self)
 
 
 def _one_call(task: Task, call: CollectiveCall) -> list[Step]:
-    """The first node does the work of all."""
+    """The steps of a task whose first node does the work of all."""
     return [Step(node, _nothing if index else call) for index, node in enumerate(task.nodes)]
 
 
 def _nothing(envs: Sequence[Env]) -> None:
-    """What remains to do for the other nodes."""
+    """The call of the other nodes: the first one has done their work."""
 
 
 def _closed(spec: Spec, rows: Counts) -> Spec:

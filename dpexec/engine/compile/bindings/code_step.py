@@ -1,9 +1,9 @@
-"""A whole step as code: what is left to Python is to say where values lie.
+"""A whole step as code: Python only writes addresses and takes the results.
 
-When every task of a plan is a piece of code, and every collective adds what such code computes,
-all addresses but those of feeds and stored variables are known beforehand. Then a step writes these
-few, runs the tasks in one call without the GIL, on as many threads as help, and takes the results
-from where they lie.
+This needs every operator of a plan to be code, and every collective to combine values that code
+computes. All addresses but those of feeds and stored variables are then known beforehand. A step
+writes these few addresses, runs all tasks in one call without the GIL on the threads of a team, and
+takes the results from memory.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def code_step(
     store: CodeStore,
     exchange: Exchange | None = None,
 ) -> CodeStep | None:
-    """The code of all tasks of a binding; None if some of it is not code.
+    """The code of all tasks of a binding; None if some task is not code.
 
     Args:
-        binding: what runs.
+        binding: the binding that runs.
         feeds: a batch of its shapes.
-        threads: how many work together.
+        threads: how many threads work together.
         store: where its variables lie.
         exchange: other processes that take part; None: there are none.
     """
@@ -62,22 +62,23 @@ class CodeStep:
     """The code of all tasks of a binding.
 
     Args:
-        binding: what runs.
+        binding: the binding that runs.
         feeds: a batch of its shapes.
-        threads: how many work together.
+        threads: how many threads work together.
         store: where its variables lie.
         exchange: other processes that take part; None: there are none.
 
     Attributes:
-        exchange: the same.
-        gates: the items of the schedule that updates wait for; None: no processes take part.
-        parts: per item of the schedule, its task and what that does; no task where it only waits.
-        joined: sums whose size only a run tells.
-        notes: where runs note when their kernels run.
+        exchange: the other processes that take part, or None.
+        gates: the items of the schedule that updates wait for; None: no other processes take part.
+        parts: per item of the schedule, its task and the nodes whose work it does. Items without a
+            task only wait.
+        joined: sparse sums, whose size is known only after a run.
+        notes: where runs note when their kernels ran; None: nowhere.
         updates_wait: whether updates are made later than the rest, see :class:`CodeStore`.
 
     Raises:
-        NotCodeError: some of it is not code.
+        NotCodeError: some task is not code.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class CodeStep:
         """Make it the code for other numbers of rows.
 
         Args:
-            binding: for them; what left them open is the same as before.
+            binding: the binding for these numbers, of the same open binding as before.
         """
         if self._sized_for() is binding:
             return
@@ -147,23 +148,23 @@ class CodeStep:
         self.note(None)
 
     def share(self, extent: Hashable) -> None:
-        """Make it the code for a part of a batch that several processes share.
+        """Make it the code for this process's part of a batch that several processes share.
 
         Args:
-            extent: what tells this part from others.
+            extent: the key of this part; numbers are known again by it.
         """
         if extent != self._extent:
             self._extent = extent
             self._write_known_numbers()
 
     def bring(self, feeds: Feeds) -> list[Any] | None:
-        """Say where feeds and stored variables lie.
+        """Write the addresses of feeds and stored variables.
 
         Args:
             feeds: the batch.
 
         Returns:
-            What must stay where it is during the run; None if code cannot work on some of it.
+            The arrays, to be kept until the run ends; None if code cannot work on one of them.
         """
         words = self._words
         stored = self.variables.bring(words)
@@ -183,7 +184,11 @@ class CodeStep:
         return stored
 
     def number(self, shards: Sequence[Shard]) -> None:
-        """Tell the numbers that depend on the run; but for random ones, they do on its samples."""
+        """Write the numbers that depend on the run.
+
+        Those of programs without random operators depend on the numbers of samples alone, and are
+        kept.
+        """
         words = [word_of(number(shards[device])) for device, _, number in self._numbers]
         self._write_numbers(words)
         self._numbered = True
@@ -203,7 +208,8 @@ class CodeStep:
     def _leave_updates(self) -> None:
         """Let the next run leave updates for later.
 
-        Who records it wants to see the whole step: then the values before it are copied.
+        A recorded run makes its updates at once, so that the record has the whole step. Variables
+        are copied before it, since others may go back to their values.
         """
         self._leaves = self.notes is None
         self.schedule.leave_out(self._late if self._leaves else ())
@@ -211,10 +217,10 @@ class CodeStep:
             self.variables.keep_originals()
 
     def commit(self, run: Callable[[Schedule], bool]) -> None:
-        """Store what the latest run has made.
+        """Store the variables that the latest run has computed.
 
         Args:
-            run: runs a schedule, that of the updates; False if an item refused its values.
+            run: runs the schedule for updates that were left; False if an item refused its values.
         """
         if self._leaves:
             self.variables.commit_before_updates(self.made, functools.partial(self.update, run))
@@ -225,10 +231,10 @@ class CodeStep:
         """Make the updates that the latest run has left.
 
         Args:
-            run: runs a schedule; False if an item refused its values.
+            run: runs the schedule; False if an item refused its values.
 
         Raises:
-            RuntimeError: one did, which cannot be.
+            RuntimeError: an item refused its values, which is a bug: updates never do.
         """
         self.schedule.leave_out(self._early)
         if not run(self.schedule):
@@ -242,10 +248,10 @@ class CodeStep:
     # ---- recording
 
     def note(self, notes: CodeNotes | None) -> None:
-        """Let runs note when their kernels run.
+        """Let runs note when their kernels ran.
 
         Args:
-            notes: where, from its next row on; None: not any more.
+            notes: takes the times, from its next row on; None: runs note nothing any more.
         """
         if self.notes is not None:
             self.notes.release()
@@ -255,7 +261,7 @@ class CodeStep:
     # ---- after a run
 
     def check_begun(self) -> None:
-        """Called when an item refused its values, which may only be before updates begin.
+        """Called when an item refused its values, which is allowed only before updates begin.
 
         Raises:
             RuntimeError: a variable has been overwritten already.
@@ -263,17 +269,17 @@ class CodeStep:
         self.give_up()
         if self._leaves:
             return
-        itself = self.schedule.refused - 1  # in an item, what may refuse comes before updates
+        itself = self.schedule.refused - 1  # in an item, kernels that may refuse precede updates
         if any(self.schedule.begun(item) for item in self._updates if item != itself):
             raise RuntimeError("code refused values after it had begun to update parameters")
 
     def give_up(self) -> None:
-        """Called when a run has failed: its variables stay what they were."""
+        """Called when a run has failed: variables keep their values."""
         if any(self.schedule.begun(item) for item in self._copies):
             self.variables.give_up()
 
     def results(self, feeds: Feeds) -> list[Env]:
-        """What is fetched, per device."""
+        """The fetched values, per device."""
         if not self._others:
             return self._results
         found = [Env() for _ in self._results]
@@ -286,11 +292,11 @@ class CodeStep:
         return found
 
     def exchanged(self, task: int, device: int, name: str) -> Any:
-        """What code computed that other processes add up.
+        """A value of this process that goes into a sum of several processes.
 
         Args:
-            task: which adds it up.
-            device: whose.
+            task: number of the task that adds up.
+            device: the device that computed the value.
             name: of the value.
         """
         found = self._exchanged[task, device, name]
@@ -299,7 +305,7 @@ class CodeStep:
         return result_of(*found)
 
     def _lasting(self) -> list[Env]:
-        """Of what is fetched, the arrays that are the same at every run, per device."""
+        """The fetched values that lie in the same array at every run, per device."""
         envs = []
         for computed in self._computed:
             envs.append(Env())
@@ -316,10 +322,10 @@ class CodeStep:
         return fed[name] if name in fed else self.variables.value(device, name)
 
     def made(self, device: int, name: str) -> Any:
-        """What the latest run made of a variable; None: it left it as it was.
+        """The new value of a variable after the latest run; None: the run left it as it was.
 
         Args:
-            device: whose.
+            device: the device of the variable.
             name: of the variable.
         """
         source = self._spread.get((device, name))
@@ -333,7 +339,7 @@ class CodeStep:
 def _divided(
     parts: Sequence[tuple[Task | None, Any]], tasks: Collection[int]
 ) -> tuple[list[int], list[int]]:
-    """The items of a schedule that are of some tasks, and the others."""
+    """The items of a schedule that belong to some tasks, and all others."""
     chosen = [task is not None and task.id in tasks for task, _ in parts]
     of_tasks = [item for item, is_one in enumerate(chosen) if is_one]
     return of_tasks, [item for item, is_one in enumerate(chosen) if not is_one]

@@ -1,4 +1,4 @@
-"""Updates of copies: calls that copy what they are to overwrite themselves."""
+"""Updates that work on copies of variables: the calls copy what they overwrite themselves."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from dpexec.engine.kernels.machine import Kernel
 __all__ = ["CopyingCalls", "shared_out"]
 
 _Table = list[tuple[int, int]]
-"""Of an item: addresses of kernels, and positions of their arguments."""
+"""The calls of an item: addresses of kernels, and positions of their arguments."""
 
 
 class _Call(NamedTuple):
-    """A call behind the point from which on copies may be overwritten.
+    """A call that comes after the point from which on copies may be overwritten.
 
     Args:
         at: position of its first argument among the words.
-        table: of its item.
-        row: where it stands there.
-        kernel: what is called.
-        arguments: with which arguments.
-        writes: names of what its operator writes.
+        table: the calls of its item.
+        row: its row in the table.
+        kernel: the called kernel.
+        arguments: the arguments of the call.
+        writes: names of the variables that its operator writes.
     """
 
     at: int
@@ -43,35 +43,35 @@ class _Call(NamedTuple):
 
     @property
     def copies(self) -> Sequence[int]:
-        """Which of its arguments it can copy, if they are copies."""
+        """Positions of the arguments that it can copy before it overwrites them."""
         return self.kernel.each or self.kernel.rows
 
 
 class CopyingCalls:
     """Calls of a step that copy what they overwrite, see :mod:`dpexec.engine.kernels.copying`.
 
-    What operators read before one of these calls overwrites it, they read where it was.
+    Operators that read a variable before such a call overwrites its copy read the original.
 
     Args:
-        words: the arguments of all calls of the step, which grow.
+        words: the arguments of all calls of the step; the list still grows.
 
     Attributes:
-        records: of calls that change rows of tables, which these were; the first number says
-            whether copies differ from their originals in these rows alone.
+        records: for each call that changes rows of a table, the numbers of these rows. The first
+            number of a record says whether copy and original differ in these rows alone.
     """
 
     def __init__(self, words: list[int]) -> None:
         self.records: list[np.ndarray[Any, Any]] = []
         self._words = words
         self._calls: list[_Call] = []
-        self._inner: list[tuple[int, int]] = []  # positions of addresses of words, and of these
+        self._inner: list[tuple[int, int]] = []  # word that takes an address, word at that address
 
     def note(self, table: _Table, code: CodeRun) -> None:
-        """Calls were put at the end of a table, that update copies or read them.
+        """Remember the calls that were just appended to a table; they update or read copies.
 
         Args:
-            table: that.
-            code: the calls.
+            table: the calls of an item.
+            code: the piece of code that was appended.
         """
         calls = code.made_by.calls
         row = len(table) - len(calls)
@@ -90,11 +90,11 @@ class CopyingCalls:
         """Let calls copy what they overwrite.
 
         Args:
-            copied: what is to be copied.
-            original: gives what something is a copy of.
+            copied: the copies that the step overwrites.
+            original: gives the original of a copy.
 
         Returns:
-            What has to be copied before all of these calls.
+            The copies that no call can make, which have to be made before all these calls.
         """
         starts = [call.at for call in self._calls]
         taken: dict[int, list[tuple[int, Outside]]] = {}
@@ -121,7 +121,7 @@ class CopyingCalls:
         return next((n for n in calls if n >= 0 and source.name in self._calls[n].writes), None)
 
     def _argument(self, call: _Call, source: Outside) -> int | None:
-        """Which argument of a call is some copy; None if the call cannot copy it."""
+        """The position of a copy among the arguments of a call; None if the call cannot copy it."""
         positions = (position - call.at for position in source.positions)
         found = [position for position in positions if 0 <= position < len(call.arguments)]
         return found[0] if len(found) == 1 and found[0] in call.copies else None
@@ -143,28 +143,31 @@ class CopyingCalls:
         call.table[call.row] = kernel.address, at
 
     def _rows(self, call: _Call, table: Value) -> list[int]:
-        """Shape of a table, a new record of the rows that change, and where their numbers are."""
+        """Rows and width of a table, a new record's address, where the call has row numbers."""
         rows, held = map(call.kernel.position, ("rows", "held"))
         record = np.zeros(2 + at_most(call.arguments[rows].size), np.int64)
         self.records.append(record)
         return [table.shape[0], prod(table.shape[1:]), record.ctypes.data, rows, held]
 
     def place(self, words: np.ndarray[Any, Any]) -> None:
-        """Tell calls where the arguments of others are, which they call.
+        """Write where the arguments lie of calls that are called by others.
 
         Args:
-            words: all arguments, where they stay.
+            words: all arguments, at their final address.
         """
         for position, at in self._inner:
             words[position] = words.ctypes.data + 8 * at
 
 
 def shared_out(copied: Sequence[Outside], threads: int) -> list[list[Outside]]:
-    """What each of some threads copies; none if there is nothing to copy.
+    """Divide copies among threads, the largest first.
 
     Args:
-        copied: what is to be copied.
-        threads: how many there are.
+        copied: the copies to make.
+        threads: how many threads there are.
+
+    Returns:
+        The copies of each thread; an empty list if there is nothing to copy.
     """
     parts: list[list[Outside]] = [[] for _ in range(threads if copied else 0)]
     for source in sorted(copied, key=lambda source: -source.value.nbytes):

@@ -1,4 +1,4 @@
-"""The rows of a collective task in which other processes take part, see :mod:`.exchanges`."""
+"""The calls of a collective task that other processes take part in, see :mod:`.exchanges`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from dpexec.engine.kernels.machine import Kernel
 __all__ = ["ExchangedSums", "fits"]
 
 Post = tuple[Kernel, Sequence[int | Outside]]
-"""A kernel and its arguments; a stored variable stands for where it lies."""
+"""A kernel and its arguments; a stored variable stands for its address."""
 
 _NOBODY = -1
 _BLOCK = 1 << 14
-"""Numbers: what is added up at once, if several values are, so that the sum stays in the cache."""
+"""How many numbers of three or more values are added up at once: their sum stays in the cache."""
 
 
 def fits(array: np.ndarray[Any, Any], slot: np.ndarray[Any, Any]) -> bool:
-    """Whether a value can lie in a slot.
+    """Whether code may compute a value in a slot instead of an array of its own.
 
     Args:
-        array: the value.
-        slot: where it should go.
+        array: the array that the value would have otherwise.
+        slot: memory that other processes see.
     """
     alike = (array.shape, array.dtype) == (slot.shape, slot.dtype)
     return alike and array.flags.c_contiguous
@@ -45,12 +45,12 @@ class ExchangedSums:
 
     Args:
         parts: where values and sums lie.
-        limits: per device, how many rows sparse values have at most, by name.
+        limits: per device, the most rows that sparse values have, by name.
 
     Attributes:
-        posts: the calls that put values where the others find them.
+        posts: the calls that put values where the other processes read them.
         rows: the calls that add up.
-        joined: the sparse ones.
+        joined: the sparse sums.
     """
 
     def __init__(self, parts: TaskExchange, limits: Sequence[Mapping[str, int]]) -> None:
@@ -62,19 +62,19 @@ class ExchangedSums:
     def add(
         self, node: OpNode, name: str, how: Reduction, values: Mapping[int, Computed | Outside]
     ) -> Computed:
-        """Make one value of those of several devices.
+        """Combine the values of several devices.
 
         Args:
-            node: for which node.
+            node: the collective that combines them.
             name: of the value.
-            how: how dense values become one.
-            values: by device of this process; none if no device has one.
+            how: how dense values are combined.
+            values: the values of this process's devices, by device; may be empty.
 
         Returns:
             The sum over the devices of all processes.
 
         Raises:
-            NotCodeError: there is no code that does it.
+            NotCodeError: no kernel does it.
         """
         computed = {d: v for d, v in values.items() if not isinstance(v, Outside)}
         sparse = name in self._parts.heights
@@ -95,7 +95,7 @@ class ExchangedSums:
         found: Computed | Outside,
         like: np.ndarray[Any, Any],
     ) -> None:
-        """Put a value where the others find it."""
+        """Put a value where the other processes read it."""
         source: int | Outside
         if isinstance(found, Outside):
             if (found.value.shape, found.dtype) != (like.shape, like.dtype):
@@ -110,7 +110,7 @@ class ExchangedSums:
             self.posts.append((collectives.copy, (slot.nbytes, slot.ctypes.data, source)))
 
     def _add_up(self, node: OpNode, name: str, how: Reduction, total: np.ndarray[Any, Any]) -> None:
-        """What this process adds up of a value."""
+        """Add the calls for the part of a sum that falls to this process."""
         for part in self._parts.additions:
             if part.name != name:
                 continue
@@ -147,7 +147,7 @@ class ExchangedSums:
             addresses = [a.ctypes.data for a in (*arrays[:2], *out)]
             words = len(counts), first + index, made.width, room, *addresses, *counts
             self.rows.append((node, collectives.place, words))
-        if counts and not values:  # no device here has rows: but how many there are
+        if counts and not values:  # no device here has rows, but the sum needs its number of rows
             addresses = [a.ctypes.data for a in (*out[:2], *out)]
             words = len(counts), _NOBODY, made.width, room, *addresses, *counts
             self.rows.append((node, collectives.place, words))

@@ -1,8 +1,8 @@
-"""What a step of code must know of the processes with which it adds values up.
+"""What a step of code must know of the processes with which it adds up values.
 
-Processes put their values into memory that all of them see, and say so by words: a word is the
-number of the latest step in which its process has come so far. Whoever supplies the memory
-(:mod:`dpexec.engine.exchange`) says where everything lies.
+Processes put their values into memory that all of them see, and tell each other by words. A word is
+the number of the latest step in which its process has come to a certain point.
+:mod:`dpexec.engine.exchange` supplies the memory, and says where everything lies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Addition", "Exchange", "Gates", "Signs", "TaskExchange", "slots_of"]
 
 @dataclass(frozen=True)
 class Signs:
-    """Words by which processes say that they have come somewhere.
+    """Words by which processes say that they have come to a certain point of a step.
 
     Args:
         own: the address of the word of this process.
@@ -33,11 +33,11 @@ class Signs:
 
 
 class Gates(NamedTuple):
-    """Items between what can fail and the updates of a step in which other processes take part.
+    """Two items that come before the updates of a step that other processes take part in.
 
     Args:
-        ready: says that this process has done all that can fail.
-        go: waits until all say so.
+        ready: the item that says that this process has done all that can fail.
+        go: the item that waits until all processes have said so.
     """
 
     ready: int
@@ -50,9 +50,9 @@ class Addition:
 
     Args:
         name: of the value.
-        out: where the sum goes.
-        values: where the values of all devices lie, in order.
-        count: how many numbers.
+        out: the address of the sum.
+        values: the addresses of the values of all devices, in order.
+        count: how many numbers are added up.
     """
 
     name: str
@@ -66,14 +66,16 @@ class TaskExchange:
     """A collective task over the devices of several processes.
 
     Args:
-        posted: that values lie where the others find them.
-        summed: that sums lie there, as far as a process adds them up.
-        slots: by device and name, where a value goes; of sparse rows, how many they are.
-        additions: what this process adds up of dense values.
-        counts: of sparse values, where it says how many rows each device has, in order; and which
-            of them is the first one of this process.
-        results: by name, where the sum lies: an array, or row numbers, values, and how many.
-        heights: of sparse sums, how many rows they would have if they were dense, by name.
+        posted: the words for "my values are there".
+        summed: the words for "my part of the sums is there".
+        slots: by device and name, where a dense value goes. For a sparse value it takes the number
+            of its rows; the rows go straight into the sum.
+        additions: the parts of dense sums that this process adds up.
+        counts: by name of a sparse value, the addresses of all devices' numbers of rows, in order,
+            and the index of the first device of this process among them.
+        results: by name, the arrays of the sum. A dense one has one array; a sparse one has row
+            numbers, values, and the number of rows.
+        heights: by name of a sparse sum, how many rows it would have if it were dense.
     """
 
     posted: Signs
@@ -94,14 +96,14 @@ class Exchange(Protocol):
 
     @property
     def ready(self) -> Signs:
-        """That a process has done all that can fail: then variables may be overwritten."""
+        """The words for "I have done all that can fail"; variables may be overwritten after all."""
 
     @property
     def owners(self) -> Mapping[int, Mapping[str, int]]:
-        """Who writes the words of others, by address: "rank", and the first "replica" there."""
+        """By address of a word, the process that writes it: its "rank" and first "replica"."""
 
     def task(self, number: int) -> TaskExchange | None:
-        """A task of the plan; None: it concerns this process alone.
+        """Where a collective task finds its values; None: no other process takes part in it.
 
         Args:
             number: of the task.
@@ -109,12 +111,12 @@ class Exchange(Protocol):
 
 
 def slots_of(plan: Plan, exchange: Exchange) -> dict[tuple[int, str], np.ndarray[Any, Any]]:
-    """Where dense values may be computed that other processes add up, by device and name.
+    """The slots in which code may compute dense values at once, by device and name.
 
-    Values whose name is written again are left out: others may still read the slot.
+    Values whose name is written again are left out: other processes may still read the slot.
 
     Args:
-        plan: what runs.
+        plan: the plan that runs.
         exchange: the other processes.
     """
     made = (v for n in plan.nodes if not n.is_collective for v in n.outputs if v.kind == "var")

@@ -1,4 +1,4 @@
-"""From the tasks of a binding to items of code: tables of kernels, and what waits for what."""
+"""The tasks of a binding as items of code: tables of kernel calls, and the waits among them."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ class Items:
     """The items of a binding while they are put together.
 
     Args:
-        plan: the plan.
-        threads: how many work together.
-        limits: per device, how many rows sparse values have at most, by name.
+        plan: the plan that runs.
+        threads: how many threads work together.
+        limits: per device, the most rows that sparse values have, by name.
         store: where its variables lie.
         exchange: other processes that take part; None: there are none.
 
     Attributes:
-        outside: what comes from feeds and stored variables.
-        computed: what code computes, per device and name.
-        numbers: device, position, and what gives the number when it is called with the shard.
+        outside: the feeds and stored variables that code reads or overwrites.
+        computed: the values that code computes, per device and name.
+        numbers: device, position of a word, and the function that gives its number for a shard.
         waits: per item, the items that it waits for.
-        threads: per item, the thread that is to look at it first.
+        threads: per item, the thread that looks at it first.
         signs: by item, the addresses of the words of other processes that it waits for.
-        exchanged: by task, device and name, what code computed that other processes add up.
+        exchanged: by task, device and name, the values that go into sums of several processes.
         gates: the items before updates; None: no other processes take part.
-        copies: the items that copy what updates overwrite.
-        copies_updates: whether something copies that.
-        copying: calls that copy what they overwrite.
-        spread: updated copies of other devices here that variables take over.
-        parts: per item, its task and what it does; no task where it only waits.
-        open: what depends on how many rows there are.
-        joined: sums whose size only a run tells.
-        kept: what must live as long as the code.
+        copies: the items that copy variables before updates overwrite the copies.
+        copies_updates: whether updates overwrite copies of variables.
+        copying: the calls that copy what they overwrite themselves.
+        spread: by device and name, the updated copy of another device that this variable takes.
+        parts: per item, its task and the nodes whose work it does. Items without a task only wait.
+        open: the words and arrays that depend on the number of rows.
+        joined: sparse sums, whose size is known only after a run.
+        kept: objects that must live as long as the code.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Items:
             self._slots = slots_of(plan, exchange)
 
     def finish(self) -> None:
-        """Put the words into memory, as addresses of arguments must not change any more."""
+        """Put the words into an array, where their addresses stay."""
         self.words = np.array(self._words, np.int64)
         self.copying.place(self.words)
         self.kept += self.copying.records
@@ -171,7 +171,7 @@ class Items:
             self._take_code(task, task.device, code, moved)
 
     def _moved(self, device: int, code: CodeRun) -> dict[int, np.ndarray[Any, Any]]:
-        """What can be computed where other processes find it, by the number of its buffer."""
+        """Slots that values can be computed in, where other processes read them, by buffer."""
         found, alone = {}, set(code.alone)
         for name, value, arrays in code.published:
             slot = self._slots.get((device, name))
@@ -272,7 +272,7 @@ class Items:
             self.parts[-1][1].extend(parts_of(rows, sums.rows, idle))
 
     def _take_exchanged(self, task: Task, found: TaskExchange) -> None:
-        """Add sums in which other processes take part: put values there, add up, wait for all."""
+        """Add sums that other processes take part in: put values there, add up, wait for all."""
         sums = ExchangedSums(found, self._limits)
         for node in task.nodes:
             for name, devices, made, targets, how in sums_of(node, self._plan.missing):
@@ -297,14 +297,14 @@ class Items:
             self._post(found.summed.own)
         self._add(task, last)
         self.signs[len(self._tables) - 1] = found.summed.others
-        if not sums.rows:  # nothing falls to this process
+        if not sums.rows:  # this process adds up no part of the sums
             self.parts[-1][1].extend(parts_of((), (), task.nodes))
         self._ends[task.id] = [len(self._tables) - 1]
 
     def _add_up(
         self, task: Task, found: TaskExchange, rows: list[Row], after: list[int]
     ) -> list[int]:
-        """Items that add up what all have put there; returns the one that says so."""
+        """Add items that add up the values of all; returns the item that says that it is done."""
         parts = divided(rows, self._number_of_threads)
         first = len(self._tables)
         for thread, own in enumerate(parts):
@@ -329,14 +329,15 @@ class Items:
             self._add(None, [len(self._tables) - 1])
             self.gates = Gates(len(self._tables) - 2, len(self._tables) - 1)
             others = self._exchange.ready.others
-            self.signs[self.gates.go] = [*others, *others]  # one may have taken it back
+            # each word is read twice: a member that gives up takes its word back
+            self.signs[self.gates.go] = [*others, *others]
             last = [self.gates.go]
         self._add_copies(last)
         for item in updates:
             self.waits[item] += self.copies or last
 
     def _add_copies(self, after: list[int]) -> None:
-        """Copy what updates overwrite to where they do it."""
+        """Copy variables to where updates overwrite them."""
 
         def original(source: Outside) -> Outside:
             return self._source(source.device, source.value, False)
@@ -354,7 +355,7 @@ class Items:
         return self.computed[device][name]
 
     def _given(self, device: int, name: str) -> Computed | Outside:
-        """What code computed, or the copy of a variable that it has updated."""
+        """A value that code computes, or the copy of a variable that it updates."""
         stored = self._sources.get((device, name, True))
         return self._known(device, name) if stored is None else stored
 
@@ -372,13 +373,13 @@ def items_of(
     """The items of a binding.
 
     Args:
-        binding: what runs.
-        threads: how many work together.
+        binding: the binding that runs.
+        threads: how many threads work together.
         store: where its variables lie.
         exchange: other processes that take part; None: there are none.
 
     Raises:
-        NotCodeError: some of it is not code.
+        NotCodeError: some task is not code.
     """
     plan = binding.plan
     if on_gpus(plan.graph.places):

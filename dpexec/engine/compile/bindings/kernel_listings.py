@@ -1,4 +1,4 @@
-"""Which kernels did the work of a plan's operators, with their text, each once."""
+"""Which kernels did the work of a plan's operators, with the source text of each kernel."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LONGEST_TABLE = 1024
 def add_kernels(data: dict[str, Any], binding: Binding, whole: bool, here: bool) -> None:
     """Say in a graph file which kernels ran: ``kernels`` of its nodes, numbers of ``listings``.
 
-    Nodes with none needed none: their result is their input. Those of which nobody here knows what
-    computed them, such as sums among processes, get nothing.
+    An empty list means that no kernel was needed: the node's result is its input. Nodes get no list
+    if this process cannot know their kernels, such as sums among processes.
 
     Args:
-        data: what :func:`dpexec.engine.graph.describe.describe` made of the binding's plan.
-        binding: what ran.
-        whole: whether its steps were whole steps of code, with sums and all.
+        data: the result of :func:`dpexec.engine.graph.describe.describe` for the binding's plan.
+        binding: the binding that ran.
+        whole: whether its steps were whole steps of code, collectives included.
         here: whether this process ran them.
     """
     listings, nodes, plan = Listings(data["listings"]), data["nodes"], binding.plan
@@ -60,11 +60,11 @@ def add_kernels(data: dict[str, Any], binding: Binding, whole: bool, here: bool)
 
 
 def kernels_for(op: Operator, specs: Mapping[str, Spec]) -> list[Listing] | None:
-    """The machine code that an operator by itself becomes; None if it becomes none.
+    """The kernels of an operator on its own; None if it does not become machine code.
 
     Args:
         op: the operator.
-        specs: of the variables that it reads and writes, with all dimensions.
+        specs: the specs of the variables that it reads and writes, without open sizes.
     """
     if not kernels.available() or op.bodies:
         return None
@@ -76,7 +76,7 @@ def kernels_for(op: Operator, specs: Mapping[str, Spec]) -> list[Listing] | None
     step = Step(node, _nothing)
     try:
         task.take([step])
-    except EnforceNotMet:  # sizes that only a batch tells, and that must fit to each other
+    except EnforceNotMet:  # declared sizes of -1 need not fit each other
         return None
     task.layout()
     found = [_called_by(calls) for _, calls in task.kernels([step])]
@@ -88,7 +88,7 @@ def _nothing(env: Env) -> None:
 
 
 def _machine_code(binding: Binding) -> Iterator[tuple[list[OpNode], list[Kernel]]]:
-    """The nodes that are machine code, together where one kernel does several."""
+    """The nodes that are machine code; nodes that one kernel computes come together."""
     plan = binding.plan
     if (
         not binding.native
@@ -104,7 +104,7 @@ def _machine_code(binding: Binding) -> Iterator[tuple[list[OpNode], list[Kernel]
 
 
 def _called_by(calls: Sequence[tuple[Kernel, Sequence[Any]]]) -> list[Kernel]:
-    """Kernels of some calls, each once, with those that they are given to call.
+    """The kernels of some calls, and the kernels whose addresses they get as arguments.
 
     Args:
         calls: kernels and arguments.
@@ -127,7 +127,7 @@ def _called_by(calls: Sequence[tuple[Kernel, Sequence[Any]]]) -> list[Kernel]:
 
 
 def _words(array: np.ndarray[Any, Any]) -> list[int]:
-    """What may be addresses among numbers that a kernel is given."""
+    """The numbers of a constant that may be addresses of kernels."""
     if array.dtype != np.int64 or array.size > _LONGEST_TABLE:
         return []
     words: list[int] = array.ravel().tolist()
@@ -135,17 +135,13 @@ def _words(array: np.ndarray[Any, Any]) -> list[int]:
 
 
 def _listing(kernel: Kernel) -> Listing:
-    """The text of a kernel.
-
-    Args:
-        kernel: the kernel.
-    """
+    """The name, arguments and source text of a kernel."""
     name = str(kernel)
     return {"name": name, "kind": "machine code", "takes": kernel.takes, "source": kernel.source}
 
 
 def _called(binding: Binding, node: OpNode) -> list[Listing] | None:
-    """What Python called for a node."""
+    """The Python function that a node called."""
     op, device = node.op, node.device
     if op is None or device is None or node.does.seeds or not node.does.computes:
         return None
@@ -158,7 +154,7 @@ def _called(binding: Binding, node: OpNode) -> list[Listing] | None:
 
 
 def _collective(binding: Binding, node: OpNode, whole: bool, here: bool) -> list[Listing] | None:
-    """What combined values of devices; None if it is not known."""
+    """The kernels that combined values of devices; None if they are not known."""
     among_processes = not here or (not whole and binding.plan.graph.trainers > 1)
     if not node.is_collective or node.does.moves_rows or among_processes:
         return None

@@ -1,7 +1,7 @@
-"""Which values of a step take memory, and from which operator until which.
+"""Which values of a step take memory, from which operator until which operator.
 
-Nothing of this is recorded: it follows from the plan and from where values lie. Only operators on
-arrays are asked once what they made, since some of their results are views of others.
+This is not recorded in every step: it follows from the plan and from where values lie. Only the
+results of operators that Python calls are measured, once: some of them are views of other arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpexec.engine.trace.events import Allocation, MemoryKind
 __all__ = ["Life", "Measured", "lives", "measure", "nbytes_of", "stored"]
 
 Measured = dict[VarNode, int]
-"""How many bytes results really take that no code computes; a view takes none."""
+"""The bytes that results of Python's kernels take; a view takes none."""
 
 
 @dataclass(slots=True)
@@ -34,11 +34,12 @@ class Life:
     Args:
         name: of the variable.
         device: index of the device.
-        kind: what it is for.
-        bytes: how many it takes.
-        first: makes it; None for what is fed.
-        last: one of these reads it last; empty: it stays to the end of the step.
-        heir: makes the value that takes over its place; None: nobody does.
+        kind: what it is for, such as "gradient".
+        bytes: how many bytes it takes.
+        first: the node that makes it; None for feeds.
+        last: its readers, of which the one that ends last frees it; empty: it stays to the end of
+            the step.
+        heir: the node whose result takes over its place in memory; None: there is none.
     """
 
     name: str
@@ -51,10 +52,10 @@ class Life:
 
 
 def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
-    """Note what memory the results of a node take that just ran.
+    """Note how many bytes the results of a node take.
 
     Args:
-        node: which ran.
+        node: the node, which has just run.
         envs: the values, per device.
         measured: gets the bytes of each result.
     """
@@ -76,7 +77,7 @@ def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
 
 
 def nbytes_of(value: Any) -> int:
-    """How many bytes the arrays have that a value consists of."""
+    """How many bytes the arrays of a value have."""
     return sum(int(array.nbytes) for array in _arrays(value))
 
 
@@ -101,10 +102,10 @@ def lives(
     """The values of a step that take memory.
 
     Args:
-        plan: the plan.
+        plan: the plan that runs.
         steps: the bound steps of every task, whose code knows where values lie.
         specs: of every value of a run, per device.
-        measured: what results take, as far as that is known.
+        measured: the bytes of results, as far as they have been measured.
 
     Returns:
         The values, feeds first, then in the order in which they are made.
@@ -128,7 +129,7 @@ def lives(
 
 
 def _places(steps: Sequence[Step]) -> dict[str, list[tuple[int, int]]]:
-    """Where the values lie that code computes, and how many bytes they take, by name."""
+    """Addresses and bytes of the values that code computes, by name."""
     found: dict[str, list[tuple[int, int]]] = {}
     for code in (step.code for step in steps if step.code is not None):
         for name, address, nbytes in code.values():
@@ -137,7 +138,7 @@ def _places(steps: Sequence[Step]) -> dict[str, list[tuple[int, int]]]:
 
 
 def _size(var: VarNode, specs: Sequence[Mapping[str, Spec]], measured: Measured) -> int:
-    """The bytes of a value that no code computes, or the adding up of such values."""
+    """The bytes of a value that a kernel of Python or a sum of such values makes."""
     if var in measured:
         return measured[var]
     node = var.writer
@@ -165,7 +166,7 @@ def _kind(name: str) -> MemoryKind:
 
 
 def _hand_over(sharing: list[Life], order: Mapping[OpNode, int]) -> None:
-    """Let values that lie in one place have it in turn: the latest holds it until all are done."""
+    """Let values that share a place have it in turn; the latest keeps it until all are read."""
 
     def end(life: Life) -> int:
         return max((order[node] for node in life.last), default=len(order))
@@ -192,19 +193,23 @@ def _fed(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> Iterator[Life]:
 
 
 def _needed(var: VarNode) -> bool:
-    """Whether it must have a value: what a block may write is also read by the one that runs it."""
+    """Whether some reader needs its value.
+
+    An operator that runs a block reads all variables that the block may write, but does not need
+    a value of each.
+    """
     return any(node.op is None or var.name in node.op.needs for node in var.readers)
 
 
 def stored(
     plan: Plan, specs: Sequence[Mapping[str, Spec]], shared: bool, time: float
 ) -> Iterator[Allocation]:
-    """The parameters and states that are there before a step.
+    """The parameters and states that take memory before a step.
 
     Args:
-        plan: what reads them.
+        plan: the plan that reads them.
         specs: of every value of a run, per device.
-        shared: whether all devices use those of device 0.
+        shared: whether all devices use the variables of device 0.
         time: of the allocations.
     """
     block = plan.graph.program.global_block()

@@ -1,10 +1,10 @@
-"""Operators of a task as machine code: which, in which memory, in which order.
+"""Machine code for the tasks of a plan, and the memory that it works in.
 
-A plan is bound once more when the shapes of a batch are known. In every task the operators that
-have a lowering (:mod:`dpexec.engine.kernels.lowering`) are put together to pieces of code; each
-piece is one step, which runs without the GIL. Values lie in one block of memory per device, where
-those whose lives do not overlap share a place; what anything else reads is put into the env, too.
-The rest runs as before.
+When the shapes of a batch are known, the operators of a task that have a lowering
+(:mod:`dpexec.engine.kernels.lowering`) are put together to pieces of code. Each piece is one step,
+which runs without the GIL; all other operators stay steps of Python. The values of a chain of tasks
+lie in one block of memory, where values whose lives do not overlap share a place. Values that are
+read outside of a piece are put into the env, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Lates", "PlanCode", "make_code"]
 _CODES_KEPT = limit_of("codes of tasks")
 
 Lates = Mapping[int, Mapping[CodeTable, Sequence[Any]]]
-"""By task and table, what was made for a number of rows."""
+"""By task and table, the arguments that were made for certain numbers of rows."""
 
 
 @dataclass(eq=False)
@@ -44,9 +44,9 @@ class PlanCode:
 
     Args:
         plan: the plan.
-        codes: by task; the others have none.
+        codes: code by number of the task; collective tasks and those of GPUs have none.
         chains: tasks that run one after another and share memory, by the first of them.
-        arenas: where their values lie, by the first of them.
+        arenas: the places of their values, by the first task of the chain.
     """
 
     plan: Plan
@@ -55,13 +55,13 @@ class PlanCode:
     arenas: Mapping[int, Arena]
 
     def late(self, rows: Sequence[Counts]) -> Lates:
-        """What is made for a number of rows, by task; without tasks that need nothing of it.
+        """What is made for certain numbers of rows, by task; tasks that need nothing are left out.
 
         Args:
-            rows: of every device's batch.
+            rows: the numbers of rows of every device's batch.
 
         Raises:
-            NeedsNumber: it needs more memory than for other numbers.
+            NeedsNumber: these numbers of rows need more memory than others.
         """
         return {task: code.late(rows[device]) for task, device, code in self._late_codes}
 
@@ -76,12 +76,12 @@ class PlanCode:
         return device
 
     def steps(self, memory: Memory, rows: Sequence[Counts], lates: Lates) -> list[list[Step]]:
-        """The steps of all tasks, where values have a place.
+        """The steps of all tasks, with places for their values.
 
         Args:
             memory: where values lie.
-            rows: of every device's batch, on which sizes may depend.
-            lates: what was made for them.
+            rows: the numbers of rows of every device's batch, if sizes depend on them.
+            lates: the result of :meth:`late` for these numbers.
         """
         found = list(self.plan.steps)
         for home, chain in self.chains.items():
@@ -102,14 +102,14 @@ def make_code(
     rows: Rows | None = None,
     more_rows: Mapping[str, int] = MappingProxyType({}),
 ) -> PlanCode:
-    """Code for what can be code.
+    """Code of the operators that have a lowering.
 
     Args:
-        plan: the plan; on GPUs nothing becomes code.
+        plan: the plan; tasks on GPUs become no code.
         specs: of every value of a run, per device.
-        halves: matrix products round their operands to bfloat16.
-        rows: what the specs depend on, if it is open how many there are.
-        more_rows: of sparse sums, how many other processes add at most, by name.
+        halves: whether matrix products round their operands to bfloat16.
+        rows: the open numbers of rows on which the specs depend; None: all sizes are known.
+        more_rows: the most rows that other processes add to sparse sums, by name.
     """
     facts = _facts(plan)
     places = plan.graph.places
@@ -129,7 +129,7 @@ def make_code(
 def _arenas(
     chains: Mapping[int, Sequence[int]], codes: Mapping[int, TaskCode], facts: _Facts
 ) -> dict[int, Arena]:
-    """Where the values of all tasks lie; devices whose tasks have the same code do it alike."""
+    """The places of all values; devices whose tasks share code share the layout, too."""
     plain = {name for code in codes.values() for name in code.plain_reads}
     known: dict[Any, Arena] = {}
     found: dict[int, Arena] = {}
@@ -157,8 +157,8 @@ def _last_readers(
 ) -> dict[int, int]:
     """By the number of a lasting buffer, the last task of the chain that needs it.
 
-    Buffers are left out that are read by something else: by steps that are no code, whose results
-    may be views of them, by tasks of other chains, or when the run is over.
+    Buffers are left out whose place must not be used again: steps of Python read them, whose
+    results may be views; or tasks of other chains; or they are read after the run.
     """
     found: dict[int, int] = {}
     for number, buffer in enumerate(code.lasting):
@@ -170,7 +170,11 @@ def _last_readers(
 
 
 def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[str, Spec]]:
-    """The specs without what only a run tells: how many rows a sparse gradient has as an array."""
+    """The specs, with shapes made unknown that only a run determines.
+
+    Some operators return as many rows as they find (``rows_by_run``), such as the rows of a sparse
+    gradient as an array.
+    """
     unsure: list[set[str]] = [set() for _ in specs]
     for node in plan.nodes:
         begins = node.op is not None and node.op.definition.rows_by_run
@@ -187,14 +191,14 @@ def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[s
 
 @dataclass(eq=False)
 class _Kind:
-    """Tasks with the same operators, of several devices: with the same shapes they share code.
+    """Tasks of several devices with the same operators; with the same shapes they share code.
 
     Args:
         outside: names whose values are needed outside of the task.
         overwritten: names of persistable variables that are updated in place.
-        names: of all variables.
-        fetched: names whose values are results of a run.
-        latest: codes, each with the rows that are open in it and the shapes that it is for.
+        names: names of all variables of the task.
+        fetched: names whose values are fetched.
+        latest: the codes made last, each with its open numbers of rows and its shapes.
     """
 
     outside: frozenset[str]
@@ -226,13 +230,13 @@ class _Kind:
 
 @dataclass(eq=False)
 class _Facts:
-    """What holds for a plan whatever the shapes are.
+    """Facts about a plan that do not depend on shapes.
 
     Args:
         chains: tasks of a device that run one after another, by the first of them.
         readers: by task and name of a result, the last task of the chain that may run while it is
-            needed; None if it is needed when the run is over, or by collectives.
-        kinds: by task.
+            needed; None if collectives need it, or it is needed after the run.
+        kinds: by number of the task.
     """
 
     chains: dict[int, list[int]]
@@ -267,7 +271,10 @@ def _kinds(plan: Plan, read: _Readers) -> dict[int, _Kind]:
 
 
 def _chains(plan: Plan, before: Sequence[int]) -> dict[int, list[int]]:
-    """A task continues the first chain of its device whose last one has ended when it starts."""
+    """Chains of tasks, by their first task.
+
+    A task continues the first chain of its device whose last task has ended when it starts.
+    """
     chains: dict[int, list[int]] = {}
     known: dict[int | None, list[list[int]]] = {}
     for task in plan.tasks:
@@ -297,7 +304,7 @@ def _places_read(plan: Plan) -> _Readers:
 
 
 def _kept(plan: Plan) -> set[tuple[int, str]]:
-    """What is needed when all tasks have ended."""
+    """Device and name of the values that are needed after the run."""
     return {(d, name) for d in plan.active for name in plan.fetch}.union(plan.commits)
 
 
@@ -319,13 +326,13 @@ def _last_tasks(
 
 
 def _last_of(chain: Sequence[int], readers: Sequence[Task], before: Sequence[int]) -> int | None:
-    """The last task of a chain that may run while a value has readers, some of other chains."""
+    """The last task of a chain that may run while a value still has readers, in any chain."""
     last = max((task.id for task in readers if task.id in chain), default=-1)
     others = sum(1 << task.id for task in readers if task.id not in chain)
     if not others:
         return last
     after = (index for index, number in enumerate(chain) if not others & ~before[number])
-    first = next(after, None)  # it is not the first of all, since readers wait for the value
+    first = next(after, None)  # never the chain's first task: readers wait for the value's task
     return None if first is None else max(last, chain[first - 1])
 
 

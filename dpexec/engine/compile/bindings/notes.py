@@ -1,8 +1,8 @@
-"""What steps of code note: a row of numbers each, and as little Python as can be.
+"""What steps of code note: a row of numbers for each step, with as little Python as possible.
 
-Half of what Python does in a step finds its data no longer in the processor's caches, since the
-step's values went through them. So a step leaves a row of an array that is made for many, and two
-looks at the clock.
+The values of a step push Python's data out of the processor's caches, so every line of Python in a
+step is expensive. A step therefore only fills a row of an array made for many steps, and reads the
+clock twice.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ if TYPE_CHECKING:
 __all__ = ["CodeNotes"]
 
 Moved = Mapping[int, Mapping[str, int]]
-"""By number of a task, bytes by how they went."""
+"""By number of a task, the bytes that it moved, by the way they took."""
 
 Carried = Mapping[int, tuple[int, int]]
 """By number of a task, when a thread carried its values to other processes, in nanoseconds."""
 
 _ROWS = 256
 _WORDS = 1 << 17
-"""The most rows, and the most numbers, that room is made for at once."""
+"""The most rows, and the most numbers, of one array."""
 
 
 class CodeNotes:
     """What some runs of a step of code noted.
 
     Args:
-        binding: what runs.
-        layout: of what it notes.
-        lives: the values of a step that take memory.
+        binding: the binding that runs.
+        layout: the meaning of the numbers.
+        lives: gives the values of a step that take memory.
         schedule: of the step's code.
-        parts: of the code, see :class:`StepItems`.
-        joined: sums whose size only a run tells.
-        idents: the threads that work together on it.
-        owners: of words that the code waits for, by address: who writes them.
+        parts: per item of the schedule, its task and nodes, see :class:`.code_step.CodeStep`.
+        joined: sparse sums, whose size is known only after a run.
+        idents: the threads that work together on a step.
+        owners: by address of a word that the code waits for, the process that writes it.
 
     Attributes:
-        count: how many runs noted something so far.
+        count: how many runs have noted something so far.
         most: how many runs there is room for.
         began: when the step of each run began, in nanoseconds.
         ended: when it was over.
@@ -121,20 +121,16 @@ class CodeNotes:
 
     @property
     def address(self) -> int:
-        """Where the next run, and those that follow, are to note something."""
+        """The address of the next run's row; later runs use the rows behind it."""
         return self._stamps.ctypes.data + self.count * self._stamps.strides[0]
 
     def follow(self, recorders: tuple[Keeper, ...]) -> None:
-        """Note the next runs for some recorders.
-
-        Args:
-            recorders: for whom.
-        """
+        """Let some recorders keep what the next runs note."""
         self.recorders = recorders
         self._kept = [recorder.follow(self) for recorder in recorders]
 
     def release(self) -> None:
-        """Note no more runs for the recorders."""
+        """Tell the recorders that no more runs come."""
         for steps in self._kept:
             steps.close()
         self.recorders, self._kept = None, []
@@ -152,7 +148,8 @@ class CodeNotes:
             began: when the step began, in nanoseconds.
             ended: when it ended.
             moved: bytes that collectives moved between processes, by number of the task.
-            carried: when the leading thread carried values to them and sums back.
+            carried: when the leading thread carried values and sums between processes, by number
+                of the task.
         """
         row = self.count
         if moved:
@@ -170,7 +167,7 @@ class CodeNotes:
         """What a step recorded.
 
         Args:
-            row: of its run.
+            row: the number of its run.
         """
         tasks = partial(self._tasks, row)
         ran = [when for _, when, _ in tasks()]
@@ -189,10 +186,10 @@ class CodeNotes:
         return StepRecord(self._layout, self._lives, tasks, (), around, moved=moved)
 
     def _awaited(self, row: int, number: int) -> dict[str, int]:
-        """How long a task waited for the values of other processes when its own were there.
+        """How long a task waited for the values of other processes, and for whom.
 
-        Its first part puts them there; the next one begins when those of the others are there, too.
-        It is said for whom: whose word was the last that was not there yet.
+        Its first item puts the values of this process into shared memory; the next items begin when
+        those of the others are there, too. The task waited for the process whose word came last.
         """
         if number in self._carried.get(row, {}):
             return {}
@@ -204,19 +201,19 @@ class CodeNotes:
         (_, posted), *following = noted
         row_of = self._stamps[row]
         begun, lacked = min(((int(row_of[at + HEAD]), int(row_of[at + 1])) for at, _ in following))
-        if not lacked:  # all had come when somebody looked first
+        if not lacked:  # all words were there when a thread first looked
             return {}
         return {"awaited": max(0, begun - int(row_of[posted - 1])), **self._owners.get(lacked, {})}
 
     def tasks_ran(self, row: int) -> Iterator[tuple[Task, float, float]]:
-        """When tasks ran, see :meth:`Notes.tasks_ran`; waits for other processes are parts, too."""
+        """When items of tasks ran, see :meth:`Notes.tasks_ran`; some only waited for processes."""
         noted = self._stamps[row]
         for (task, _), (at, end) in zip(self._parts, self._schedule.notes, strict=True):
             if task is not None:
                 yield task, int(noted[at + HEAD]), int(noted[end - 1])
 
     def _tasks(self, row: int) -> Iterator[TaskSpans]:
-        """The tasks that ran, one for each thread that worked on it, with what they did."""
+        """The tasks that ran and what they did; a task comes once for each of its items."""
         given = dict[int, Ran]()  # when values went to other processes, by task
         for number, carried in self._carried.get(row, {}).items():
             given[number] = *carried, self._idents[0]
@@ -227,7 +224,7 @@ class CodeNotes:
             ran = times[0], times[-1], self._idents[self._stamps[row, at]]
             if not parts:
                 given.setdefault(task.id, ran)
-            elif len(times) == 1 and task.id in given:  # here it has only waited for its sums
+            elif len(times) == 1 and task.id in given:  # this item only waited for sums
                 ran = given[task.id]
                 yield task, ran, [(nodes, *ran[:2], share) for nodes, _, share in parts]
             else:

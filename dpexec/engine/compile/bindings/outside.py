@@ -15,11 +15,11 @@ __all__ = ["CodeStore", "CodeVariables", "Outside"]
 
 
 class Outside:
-    """A feed or a stored variable, and where its address goes.
+    """A feed or a stored variable, and the words that take its address.
 
     Args:
-        device: whose.
-        value: what code takes it for.
+        device: the device that it belongs to.
+        value: the shape and type that code was made for.
         copied: whether it is the copy of a stored variable that updates overwrite.
     """
 
@@ -29,7 +29,7 @@ class Outside:
         self.positions: list[int] = []
 
     def fits(self, array: Any) -> bool:
-        """Whether an array is what the code was made for."""
+        """Whether an array has the layout, shape and type that the code was made for."""
         return (
             isinstance(array, np.ndarray)
             and (array.shape, array.dtype) == (self._shape, self.dtype)
@@ -37,7 +37,7 @@ class Outside:
         )
 
     def write(self, words: memoryview, array: np.ndarray[Any, Any]) -> None:
-        """Tell the code where it lies."""
+        """Write the array's address into the words of the code."""
         begin = address(array)
         for position in self.positions:
             words[position] = begin
@@ -47,33 +47,34 @@ class CodeVariables(Protocol):
     """The stored variables of a step of code, at every run.
 
     Attributes:
-        follows: whether what the run will overwrite is what the run before took, so that both
-            differ in what that one changed; known when they were brought.
+        follows: whether the copies that the run will overwrite are the variables that the run
+            before started from. Copies and variables then differ only in what that run changed.
+            Known after :meth:`bring`.
     """
 
     follows: bool
 
     def bring(self, words: memoryview) -> list[Any] | None:
-        """Say where they lie.
+        """Write the addresses of the variables.
 
         Args:
-            words: takes their addresses.
+            words: takes the addresses.
 
         Returns:
-            What must stay where it is during the run; None if code cannot work on some of it.
+            The arrays, to be kept until the run ends; None if code cannot work on one of them.
         """
 
     def value(self, device: int, name: str) -> Any:
         """The value of a variable after the run; None if it has none."""
 
     def overwritten(self, device: int, name: str) -> Any:
-        """What updates overwrite in the place of a variable; None: the variable itself."""
+        """The copy of a variable that updates overwrite; None if they overwrite the variable."""
 
     def commit(self, made: Callable[[int, str], Any]) -> None:
-        """Store what a run made, and count it.
+        """Store the variables that a run computed, and count the run.
 
         Args:
-            made: gives what it computed of a variable; None if it did not.
+            made: gives the new value of a variable; None if the run did not compute one.
         """
 
     def commit_before_updates(
@@ -87,10 +88,10 @@ class CodeVariables(Protocol):
         """
 
     def keep_originals(self) -> None:
-        """Let the values before the run remain, though it overwrites variables themselves."""
+        """Copy the variables before the run, which overwrites them."""
 
     def give_up(self) -> None:
-        """The run failed when it had begun to copy what it was to overwrite."""
+        """Called when the run failed after it had begun to overwrite copies."""
 
 
 class CodeStore(Protocol):
@@ -113,12 +114,12 @@ class CodeStore(Protocol):
 
     @property
     def devices(self) -> Sequence[int]:
-        """Those whose steps are made here."""
+        """The devices whose steps run in this process."""
 
     def variables(self, plan: Plan, stored: Sequence[Outside]) -> CodeVariables:
         """The variables of a step of code.
 
         Args:
-            plan: what it runs.
-            stored: what it takes from here.
+            plan: the plan that it runs.
+            stored: the variables that it reads or overwrites.
         """

@@ -1,9 +1,9 @@
 """What a step records: when each task and operator ran, at next to no cost.
 
-The steps of a binding exist a second time, made to note when they end: machine code notes the time
-after each of its kernels, inside the one call without the GIL, so that a recorded step runs the
-same code as any other. A step of Python is followed by one look at the clock. All times go to one
-array, which is copied when the step is over; events are made of it when somebody asks for them.
+A second list of a binding's steps notes when they end. Machine code notes the time after each of
+its kernels, inside the one call without the GIL, so a recorded step runs the same code as any
+other. After a step of Python the clock is read once. All times go to one array, which is copied
+when the step is over; events are made of it when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = ["Recording"]
 
 
 class Recording:
-    """The steps of a binding, made to note when they run.
+    """The steps of a binding that note when they ran.
 
     Args:
         binding: the plan with its steps and specs.
 
     Attributes:
-        moved: the bytes that collectives of the step moved, by id of the node, as far as that is
-            known of this step alone.
+        moved: by id of a collective, the bytes that it moved in this step, if they differ between
+            steps.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -80,11 +80,11 @@ class Recording:
                 at += mark.width
 
     def begin(self) -> None:
-        """A step begins whose tasks run one by one."""
+        """Called when a step begins that runs task by task."""
         self.began = perf_counter_ns()
 
     def begin_tasks(self) -> None:
-        """Its values have been fed."""
+        """Called when the step's values have been fed."""
         self._inner, self._around, self.moved = [], [], {}
         self._ran = [None] * len(self._steps)
         self.note("Feed", "feed", self.began)
@@ -111,23 +111,23 @@ class Recording:
         self._ran[number] = start, perf_counter_ns(), threading.get_ident()
 
     def correct(self, number: int, start: int, ends: Sequence[int], lane: int) -> None:
-        """Replace what the host saw of a task by the times of the GPU that did it.
+        """Replace the host's times of a task by those of the GPU that ran it.
 
         Args:
             number: of the task.
             start: when it began, in nanoseconds.
-            ends: when each of its steps ended.
-            lane: of the stream, like the number of a thread.
+            ends: when each of its steps ended, in nanoseconds.
+            lane: the number of the stream, which stands for the thread.
         """
         first = self._first[number]
         self._stamps[first : first + len(ends)] = ends
         self._ran[number] = start, ends[-1], lane
 
     def room(self, code: CodeStep, team: ThreadTeam) -> CodeNotes:
-        """Where the next runs of the step's code can note something.
+        """The notes that the next runs of a step of code fill.
 
         Args:
-            code: the step.
+            code: the step of code.
             team: the threads that run it.
         """
         team.idents[0] = threading.get_ident()
@@ -139,11 +139,11 @@ class Recording:
         return self._room
 
     def note_moved(self, moved: Moved) -> None:
-        """Note what collectives moved between processes.
+        """Note how many bytes collectives moved between processes.
 
         Args:
-            moved: bytes by number of the task, whose first node does the work of all; other
-                numbers are of no task.
+            moved: bytes by number of the task, whose first node does the work of all. Numbers that
+                belong to no task of the plan are left out.
         """
         for task in self.binding.plan.tasks:
             if task.id in moved:
@@ -153,13 +153,13 @@ class Recording:
         self.moved[node.id] = {**self.moved.get(node.id, {}), **sizes}
 
     def note(self, name: str, kind: Kind, start: int, **facts: Any) -> None:
-        """Note something around the tasks that ended now.
+        """Note an event around the tasks, which ends now.
 
         Args:
-            name: what people read.
+            name: the name that people read.
             kind: "feed", "fetch" or "transfer".
             start: when it began, in nanoseconds.
-            facts: more about it.
+            facts: more facts of the event.
         """
         stop = perf_counter_ns()
         self._around.append((name, kind, start, stop, threading.get_ident(), facts))
@@ -171,14 +171,14 @@ class Recording:
 
     @property
     def noted(self) -> tuple[Any, ...]:
-        """What tasks that ran one by one have noted so far."""
+        """Times of steps, times of tasks, operators of blocks, and further events, so far."""
         return self._stamps.copy(), self._ran, self._inner, self._around
 
     def end(self, recorders: Sequence[Keeper]) -> None:
-        """The step is over, whose tasks ran one by one.
+        """Called when a step that ran task by task is over.
 
         Args:
-            recorders: are to keep what it noted.
+            recorders: keep the notes.
         """
         self._envs = ()
         stamps, ran, inner, around = self.noted
@@ -196,7 +196,7 @@ class Recording:
         return lives(binding.plan, binding.steps, binding.specs, self._measured)
 
     def _noting(self, step: Step, at: int, task: Task) -> Step:
-        """A step of a task that notes the time behind it, from a position of the numbers on."""
+        """A step that notes its time, or the times of its kernels, from position ``at`` on."""
         if step.code is not None:
             call: Any = partial(step.code.run, stamps=self._stamps, at=at)
             return Step(step.node, call, step.drops)
@@ -214,14 +214,14 @@ class Recording:
             nonlocal unknown
             run(values)
             stamps[at] = clock()
-            if unknown:  # at the first time alone
+            if unknown:  # only the first time
                 unknown = False
                 measure(node, self._envs, self._measured)
 
         return Step(node, call_and_note, step.drops)
 
     def _weighing(self, step: Step) -> Callable[[Sequence[Env]], None]:
-        """A call of a collective whose size only a run tells, that notes it."""
+        """A call of a sparse collective that notes the bytes of its results."""
         made = {var.name: var for var in step.node.outputs if var.kind == "var"}.values()
 
         def call(envs: Sequence[Env]) -> None:
@@ -232,7 +232,7 @@ class Recording:
         return call
 
     def _listening(self, step: Step, task: Task) -> Callable[[Env], None]:
-        """A call that tells what the operators of its bodies take."""
+        """A call of an operator with blocks that notes the times of the operators inside."""
 
         def call(env: Env) -> None:
             thread, inner = threading.get_ident(), self._inner
@@ -249,14 +249,14 @@ class Recording:
 
 @dataclass(eq=False, slots=True)
 class _TaskNotes:
-    """What a step noted whose tasks ran one by one.
+    """The notes of a step that ran task by task.
 
     Args:
-        recording: of its binding.
+        recording: the recording of its binding.
         stamps: the times that steps noted.
         ran: when tasks ran.
-        inner: operators of bodies.
-        around: what was fed and fetched.
+        inner: operators of blocks.
+        around: feeds, fetches and transfers.
         moved: the bytes that collectives moved, by id of the node.
     """
 
@@ -284,7 +284,7 @@ class _TaskNotes:
         return [self.around[0][2]]
 
     def record(self, row: int) -> StepRecord:
-        """What the step recorded; it is the only one."""
+        """What the step recorded; ``row`` is 0, as there is one step."""
         layout = self.recording.layout
         tasks = partial(layout.tasks, self.stamps, self.ran)
         around, moved = self.around, self.moved

@@ -1,7 +1,7 @@
 """What steps recorded, and how it becomes events.
 
-A step leaves numbers: the times that were noted. The layout of the plan says what they mean; it
-holds no code, so that it can be sent to another process.
+A step leaves numbers: the times that it noted. A :class:`NoteLayout` says what they mean. It holds
+no code, so it can be sent to another process.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ Ran = tuple[float, float, int]
 """Start and end in nanoseconds, and the thread."""
 
 Share = tuple[int, int]
-"""Which part of the work of nodes, as a fraction: several threads may divide it."""
+"""The part of nodes' work that a thread did, as a fraction (numerator, denominator)."""
 
 NodeRows = tuple[list[OpNode], int, Share]
-"""Nodes whose work is done together, and the row of code behind it."""
+"""Nodes whose work is done together, the row of code after their last one, and their share."""
 
 Span = tuple[list[OpNode], float, float, Share]
-"""Nodes whose work was done together, start and end in nanoseconds."""
+"""Nodes whose work was done together, start and end in nanoseconds, and their share."""
 
 TaskSpans = tuple[Task, Ran, list[Span]]
 """A task, when it ran, and what it did."""
 
 Moved = dict[int, dict[str, int]]
-"""Bytes by what happened to them, of each of some collectives; also, of those among processes, for
-how many nanoseconds they "waited" for the others first, or were "awaited" before they began, and
-"rank" and "replica" of who came last."""
+"""By id of a collective, its bytes by what happened to them. Collectives among processes also have
+the nanoseconds that they "waited" for other processes, or the nanoseconds "awaited" between their
+own values and the first sum, and "rank" and "replica" of the process that came last."""
 
 Around = tuple[str, Kind, float, float, int, dict[str, Any]]
 """Name, kind, start and end in nanoseconds, thread, facts."""
@@ -70,7 +70,7 @@ class Mark:
 
     Args:
         rows: how many rows its code has; None: it is a call of Python, which notes when it ended.
-        parts: ids of the nodes whose work is done together, and the row behind it.
+        parts: ids of the nodes whose work is done together, and the row after their last one.
     """
 
     rows: int | None
@@ -119,17 +119,17 @@ def spans_of(parts: Iterable[NodeRows], times: Sequence[float]) -> list[Span]:
 
 
 class NoteLayout:
-    """What the numbers mean that the steps of a plan note.
+    """The meaning of the numbers that the steps of a plan note.
 
     Args:
-        plan: the plan.
+        plan: the plan that runs.
         specs: of every value of a run, per device.
-        marks: what its steps note.
+        marks: the notes of its steps.
 
     Attributes:
-        width: how many numbers they are.
-        size: number of events of a step.
-        facts: what events say of a node whenever it runs.
+        width: how many numbers a step of the plan notes.
+        size: how many events they become.
+        facts: by node, the facts of its events that are the same in every run.
     """
 
     def __init__(self, plan: Plan, specs: Sequence[Mapping[str, Spec]], marks: Marks) -> None:
@@ -157,7 +157,7 @@ class NoteLayout:
     def _spans(
         self, marks: Sequence[Mark], noted: np.ndarray[Any, Any], begin: float
     ) -> list[Span]:
-        """What the steps of a task did; a step of Python began when what was before it ended."""
+        """What the steps of a task did; a step of Python began when the step before it ended."""
         nodes = self.plan.graph.ops
         spans: list[Span] = []
         for mark in marks:
@@ -173,7 +173,7 @@ class NoteLayout:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """An operator of a body that ran once."""
+    """One run of an operator of a block; times are in seconds."""
 
     name: str
     task: Task
@@ -188,15 +188,15 @@ class StepRecord:
     """What one step recorded.
 
     Args:
-        layout: of what ran.
-        lives: the values of a step that take memory.
+        layout: of the plan that ran.
+        lives: gives the values of a step that take memory.
         tasks: gives the tasks that ran.
-        inner: operators of bodies.
-        around: further events: what was fed and fetched.
-        worker: where it ran; None for this process.
-        shift: seconds to add to all times, for another process's clock.
-        moved: the bytes that collectives moved, by id of the node, as far as that is known of this
-            step alone.
+        inner: operators of blocks.
+        around: further events: feeds, fetches, transfers.
+        worker: the worker that ran it; None for this process.
+        shift: seconds to add to all times, as another process has another clock.
+        moved: by id of a collective, the bytes that it moved in this step, if they differ between
+            steps.
     """
 
     layout: NoteLayout
@@ -231,7 +231,7 @@ class StepRecord:
             yield (item.name, "op", device, key, *seconds, item.thread, facts, None)
 
     def _moved(self, node: OpNode) -> dict[str, Any]:
-        """What a collective moved, and how long for whom it waited: nobody is named if at once."""
+        """What a collective moved, and how long it waited, for whom; nobody if it did not wait."""
         facts: dict[str, Any] = dict(self.moved[node.id])
         rank, replica = facts.pop("rank", None), facts.pop("replica", None)
         waits = {name: facts.pop(name) * _NANO for name in ("waited", "awaited") if name in facts}
@@ -242,7 +242,7 @@ class StepRecord:
         return facts
 
     def _about(self, nodes: list[OpNode], share: Share) -> tuple[str, dict[str, Any]]:
-        """What an event says of nodes whose work was done together."""
+        """Name and facts of the event of nodes whose work was done together."""
         facts = self.layout.facts[nodes[0]]
         if len(nodes) > 1:
             facts = {**facts, "parts": [name for node in nodes for name in parts_of(node)]}
@@ -278,7 +278,7 @@ class StepRecord:
 
 
 def _facts(node: OpNode, plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> dict[str, Any]:
-    """What an event says of a node whenever it runs."""
+    """The facts of a node's events that are the same in every run."""
     if not node.is_collective:
         parts = parts_of(node)
         return {"parts": parts} if len(parts) > 1 else {}

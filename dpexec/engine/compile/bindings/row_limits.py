@@ -1,4 +1,4 @@
-"""How many rows the sparse values of a run have at most."""
+"""The most rows that the sparse values of a run have."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def row_limits(
         nodes: what runs, in order.
         missing: variables without a value, on idle devices.
         specs: of every value of a run, per device.
-        more: rows of other processes that come to those that are added up here, by name.
+        more: the most rows that other processes add to sums, by name.
 
     Returns:
-        Per device, the number of rows by name; without the values of which it is not known.
-        Devices may have different numbers of rows where these are open.
+        Per device, the most rows by name; values whose number of rows is unknown are left out.
+        Devices may have different limits where sizes are open.
     """
     limits: list[dict[str, int]] = [{} for _ in specs]
     for node in nodes:
@@ -53,7 +53,7 @@ def row_limits(
 def sparse_reads(
     nodes: Sequence[OpNode], missing: Collection[VarNode], specs: Sequence[Mapping[str, Spec]]
 ) -> dict[OpNode, int]:
-    """How many bytes of sparse values the sums of a plan read at most.
+    """The most bytes of sparse values that the sums of a plan read.
 
     Args:
         nodes: what runs, in order.
@@ -61,8 +61,8 @@ def sparse_reads(
         specs: of every value of a run, per device.
 
     Returns:
-        The bytes on all devices, by sum; where it is not known how many rows there are, as if all
-        rows were there.
+        The bytes on all devices, by node of the sum. Values whose number of rows is unknown count
+        as if they had all rows of the table.
     """
     limits = row_limits(nodes, missing, specs)
     found: dict[OpNode, int] = {}
@@ -78,7 +78,7 @@ def sparse_reads(
 
 
 def _row_bytes(spec: Spec) -> int:
-    """Of a row, with its number."""
+    """The bytes of a row, with the number of the row."""
     return math.prod(spec.shape[1:]) * to_numpy(spec.dtype).itemsize + np.dtype(np.int64).itemsize
 
 
@@ -93,7 +93,7 @@ def _follow_collective(
     limits: Sequence[dict[str, int]],
     more: Mapping[str, int],
 ) -> None:
-    """The rows of all devices, one after another, and those that come to them."""
+    """The sum has the rows of all devices, and those of other processes."""
     found: dict[str, list[int | None]] = {}
     for var in node.inputs:
         if var.kind == "var" and var not in missing:
@@ -109,7 +109,11 @@ def _follow_collective(
 
 
 def _rows_of(op: Operator, specs: Mapping[str, Spec], limits: Mapping[str, int]) -> int | None:
-    """As many as a table was asked for, else as many as all sparse inputs have together."""
+    """The most rows of an operator's sparse results; None if unknown.
+
+    The gradient of a lookup has a row for each id; other operators have the rows of all their
+    sparse inputs together.
+    """
     forward = op.definition.forward
     if forward is not None and forward.looks_up:
         shape = specs[op.inputs["Ids"][0]].shape

@@ -1,4 +1,4 @@
-"""What in a step of code depends on how many rows its batch has."""
+"""The words and arrays of a step of code that depend on the number of rows of its batch."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
 def _write(changes: Count, slopes: Count, sizes: Integers, rows: Integers, words: Integers) -> int:
     """Write the words that are sizes.
 
-    Arguments: how many, each with position, device, offset and slopes; how many slopes that are;
-    as many numbers of rows of every device's batch; the words.
+    Arguments: how many such words there are; how many slopes each has; position, device, offset and
+    slopes of each; for every device as many numbers of rows as there are slopes; the words.
     """
     width = 3 + slopes
     for i in range(0, width * changes, width):
@@ -39,24 +39,24 @@ def _write(changes: Count, slopes: Count, sizes: Integers, rows: Integers, words
 
 
 class OpenParts:
-    """The words that differ between numbers of rows, and the arrays."""
+    """The words and arrays that differ between numbers of rows."""
 
     def __init__(self) -> None:
         self.sizes: list[tuple[int, ...]] = []
-        """Of every word that is a size: position, device, offset, and slopes."""
+        """Position, device, offset and slopes of every word that is a size."""
         self.late: list[tuple[int, CodeTable]] = []
-        """Tables for which something is made late, with the task."""
+        """The tables with arguments that are made for certain numbers of rows, with their task."""
         self.made: list[int] = []
-        """Positions of the words for that."""
+        """Positions of the words of these arguments."""
         self._arrays: dict[tuple[int, str], tuple[CodeRun, Value | Sparse]] = {}
 
     def take(self, task: Task, code: CodeRun, first: int) -> None:
         """Add a piece of code.
 
         Args:
-            task: whose.
-            code: the piece.
-            first: where its words begin among those of the step.
+            task: the task that it belongs to.
+            code: the piece of code.
+            first: position of its first word among the words of the step.
         """
         device, table = task.device, code.made_by
         assert device is not None
@@ -71,42 +71,32 @@ class OpenParts:
                 self.forget(device, name)
 
     def forget(self, device: int, name: str) -> None:
-        """What comes now under a name has the same shape for all rows.
-
-        Args:
-            device: whose.
-            name: of the value.
-        """
+        """Note that the value of a name now has the same shape for all numbers of rows."""
         self._arrays.pop((device, name), None)
 
     def varies(self, device: int, name: str) -> bool:
-        """Whether the shape of a value depends on the rows.
-
-        Args:
-            device: whose.
-            name: of the value.
-        """
+        """Whether the shape of a device's value depends on the number of rows."""
         return (device, name) in self._arrays
 
     def value(self, device: int, name: str, rows: Sequence[Counts]) -> Computed:
-        """A value whose shape depends on the rows, and where its parts lie.
+        """A value whose shape depends on the number of rows, and the arrays of its parts.
 
         Args:
-            device: whose.
+            device: the device that has the value.
             name: of the value.
-            rows: of every device's batch.
+            rows: the numbers of rows of every device's batch.
         """
         code, value = self._arrays[device, name]
         return value, code.place.arrays(value, rows[device])
 
 
 class SizeWriter:
-    """Writes what depends on the number of rows into the words of a step.
+    """Writes the words of a step that depend on the number of rows.
 
     Args:
-        parts: what depends on it.
-        words: of the step.
-        rows: numbers of every device's batch; none: nothing depends on them.
+        parts: these words.
+        words: all words of the step.
+        rows: the numbers of rows of every device's batch; empty: nothing depends on them.
     """
 
     def __init__(
@@ -125,11 +115,11 @@ class SizeWriter:
         self._table = np.array([[_write.address, self._arguments.ctypes.data]], np.int64)
 
     def write(self, rows: Sequence[Counts], lates: Lates) -> None:
-        """Make them the words for some rows.
+        """Write the words for certain numbers of rows.
 
         Args:
-            rows: of every device's batch.
-            lates: what was made for them.
+            rows: the numbers of rows of every device's batch.
+            lates: the arguments that were made for them.
         """
         self._rows[:] = rows
         run(self._table, 0, 1)

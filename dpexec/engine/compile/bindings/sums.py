@@ -1,4 +1,4 @@
-"""The sums of a collective task as code: rows of kernels, divided among threads where that pays."""
+"""The sums of a collective task as calls of kernels, divided among threads where that pays."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ __all__ = [
 ]
 
 _SHARED_FROM = 16_384
-"""Elements: dividing a smaller sum among threads does not pay (it takes some 2 microseconds)."""
+"""Elements from which on a sum is divided among threads; smaller ones take some 2 microseconds."""
 _LINE = 16
-"""Elements in a line of the cache: where sums are divided."""
+"""Elements in a line of the cache; sums are divided at multiples of it."""
 
 Row = tuple[OpNode, Kernel, Sequence[int]]
-"""What it is for, a kernel and its arguments."""
+"""A call of a kernel: the node that it works for, the kernel and its arguments."""
 
 
 class Joined(NamedTuple):
-    """Sparse rows of all devices, one behind the other; how many there are, a run tells.
+    """A sparse sum: the rows of all devices one after another; a run determines how many.
 
     Args:
-        node: what puts them together.
-        number: where it says how many there are.
-        row_bytes: of each, with its number.
+        node: the collective that makes it.
+        number: the array of one element that takes the number of rows.
+        row_bytes: the bytes of a row, with the number of the row.
     """
 
     node: OpNode
@@ -58,7 +58,7 @@ class NotCodeError(Exception):
 
 
 def kernel_of(how: Reduction) -> Kernel:
-    """What combines two dense values.
+    """The kernel that combines two dense values.
 
     Raises:
         NotCodeError: there is no kernel for it.
@@ -72,14 +72,14 @@ class TaskSums:
     """The sums of a collective task while they are put together.
 
     Args:
-        task: the task.
+        task: the collective task.
         memory: where sums lie.
-        limits: per device, how many rows sparse values have at most, by name.
+        limits: per device, the most rows that sparse values have, by name.
 
     Attributes:
-        rows: the calls.
-        joined: the sparse ones.
-        kept: what must live as long as the code.
+        rows: the calls of kernels.
+        joined: the sparse sums.
+        kept: arrays that must live as long as the code.
     """
 
     def __init__(self, task: Task, memory: Memory, limits: Sequence[Mapping[str, int]]) -> None:
@@ -96,17 +96,17 @@ class TaskSums:
         values: Sequence[Computed],
         onto_first: bool,
     ) -> Computed:
-        """Make one value of those of several devices.
+        """Combine the values of several devices.
 
         Args:
-            node: for which node.
+            node: the collective that combines them.
             name: of the value.
-            how: how dense values become one.
-            values: what the devices have.
-            onto_first: whether nobody else reads the first of them: the sum takes its place.
+            how: how dense values are combined.
+            values: the values of the devices.
+            onto_first: whether the sum may overwrite the first value, as nobody else reads it.
 
         Raises:
-            NotCodeError: there is no code that does it.
+            NotCodeError: no kernel does it.
         """
         value, arrays = values[0]
         if len(values) == 1:
@@ -133,7 +133,7 @@ class TaskSums:
         like: Sparse,
         values: Sequence[Sequence[np.ndarray[Any, Any]]],
     ) -> Computed:
-        """Put sparse rows one behind the other."""
+        """Put sparse rows one after another."""
         rooms = [limits.get(name, 0) for limits in self._limits]
         room = max(map(at_most, rooms), default=0)  # of the sum
         if like.dtype != "float32" or not room:
@@ -157,14 +157,14 @@ class TaskSums:
 
 
 def divided(rows: list[Row], threads: int) -> list[list[Row]]:
-    """Sums in equal parts, for as many threads; rows that depend on each other stay together.
+    """Divide sums into equal parts for threads; each thread gets its part of all sums.
 
     Args:
-        rows: the sums.
-        threads: how many work together.
+        rows: the calls that add up.
+        threads: how many threads work together.
 
     Returns:
-        The rows of each thread; those of one where dividing does not pay.
+        The calls of each thread; those of a single thread where dividing does not pay.
     """
     if threads == 1 or _elements(rows) < _SHARED_FROM:
         return [rows]
@@ -202,12 +202,12 @@ def _by_node(rows: Sequence[Row]) -> dict[OpNode, list[Row]]:
 def parts_of(
     rows: Sequence[Row], everything: Sequence[Row], idle: Collection[OpNode]
 ) -> list[NodeRows]:
-    """What some of the rows of a collective task do.
+    """The nodes that some calls of a collective task work for.
 
     Args:
-        rows: those of one thread.
-        everything: those of all threads.
-        idle: nodes that are to be named though nothing is left to do for them.
+        rows: the calls of one thread.
+        everything: the calls of all threads.
+        idle: nodes that are named even if no call works for them.
     """
     found: list[NodeRows] = []
     own, all_of = _by_node(rows), _by_node(everything)
@@ -221,21 +221,21 @@ def parts_of(
 def part_of(
     made: Value | Sparse, arrays: list[np.ndarray[Any, Any]], value: Value
 ) -> np.ndarray[Any, Any]:
-    """The array that stands for what a piece of code takes from another one.
+    """The array of a value that a piece of code reads and another piece has computed.
 
     Args:
-        made: what the other one computed.
-        arrays: where that lies.
-        value: what is taken for it.
+        made: the value as it was computed.
+        arrays: the arrays of its parts.
+        value: the value, or part of it, as the reading code expects it.
 
     Raises:
-        NotCodeError: it is laid out otherwise.
+        NotCodeError: it has another layout, shape or type.
     """
     names = [part.part for part in made.parts]
     if value.part not in names:
         raise NotCodeError
     array = arrays[names.index(value.part)]
-    first = 1 if value.part else 0  # kernels go by how many rows there are, not by the room
+    first = 1 if value.part else 0  # sparse parts may have more room than rows; kernels count rows
     fits = array.shape[first:] == value.shape[first:]
     if not fits or array.dtype != value.dtype:
         raise NotCodeError

@@ -1,8 +1,8 @@
-"""Where the values of a device's tasks lie: in one block of memory, in turn where lives allow.
+"""An arena: one block of memory for the values of a device's tasks, which may share places.
 
-Tasks that run one after another share an arena. What only the code of one task uses has a block
-there while the task runs; what another task needs has its place from the task that computes it to
-the last one that reads it.
+Tasks that run one after another share an arena. The values that only one task uses have a block in
+it while that task runs. A value that other tasks read has a place from the task that computes it to
+the last task that reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Arena:
     """Where the values of some tasks lie.
 
     Args:
-        nbytes: size.
+        nbytes: size of the arena in bytes.
         inner: per task, where the block begins that only its code uses.
         lasting: per task, where its lasting buffers begin.
     """
@@ -37,13 +37,13 @@ class Arena:
 def arena_of(
     sizes: Sequence[tuple[int, Sequence[int]]], lives: Sequence[Mapping[int, int]]
 ) -> Arena:
-    """Place what the tasks of a chain compute.
+    """Place the values of a chain of tasks.
 
     Args:
-        sizes: of the tasks, in the order in which they run: bytes that only one uses, and those of
-            its lasting buffers.
+        sizes: per task, in the order in which they run: the bytes that only this task uses, and the
+            bytes of each of its lasting buffers.
         lives: per task, by the number of a lasting buffer, the position of the last task that reads
-            it; those that are left out are needed until the end.
+            it. Buffers that are left out are needed until the end.
     """
     items: list[tuple[int, Life]] = []
     for position, ((own, kept), last) in enumerate(zip(sizes, lives, strict=True)):
@@ -61,12 +61,12 @@ def arena_of(
 
 
 def places_for(items: Sequence[tuple[int, Life]]) -> tuple[list[int], int]:
-    """Places for what has a size and a life (first and last moment, both included).
+    """Places for items that have a size and a life (first and last moment, both included).
 
-    They go by size, the largest first, to the lowest place that is free for their life.
+    The largest item comes first. Each gets the lowest place that is free for its whole life.
 
     Returns:
-        Where each begins, and how many bytes that makes.
+        Where each item begins, and how many bytes all of them need.
     """
     order = sorted(range(len(items)), key=lambda index: (-items[index][0], items[index][1][0]))
     lives = np.array([items[index][1] for index in order], np.int64).reshape(-1, 2)
@@ -83,7 +83,7 @@ def places_for(items: Sequence[tuple[int, Life]]) -> tuple[list[int], int]:
 
 
 def _lowest_gap(taken: np.ndarray[tuple[int, ...], np.dtype[np.int64]], nbytes: int) -> int:
-    """The lowest place for some bytes beside what is taken, rows of (start, end)."""
+    """The lowest place for some bytes; ``taken`` has a row (start, end) for each taken place."""
     taken = taken[np.argsort(taken[:, 0])]
     free_from = np.maximum.accumulate(np.concatenate([[0], taken[:, 1]]))
     fits = np.flatnonzero(free_from[:-1] + nbytes <= taken[:, 0])

@@ -1,4 +1,4 @@
-"""Bodies: the blocks that operators run, bound once like everything else of a plan."""
+"""Bodies: the blocks that operators such as ``while`` run; their operators are bound once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class BodyError(Exception):
 
     Args:
         op: that operator.
-        env: what it saw.
-        reason: what it raised.
+        env: the values that it saw.
+        reason: the error that it raised.
     """
 
     def __init__(self, op: Operator, env: Env, reason: Exception) -> None:
@@ -57,7 +57,7 @@ class Plain:
 
     Args:
         op: the operator.
-        call: does its work.
+        call: runs its kernel.
         drops: names whose values nobody needs afterwards.
     """
 
@@ -86,7 +86,8 @@ class DeferredWork(Deferred, Protocol):
     """Work on arrays that is put off, and then done in order.
 
     Attributes:
-        totals: by name, what is only added up of what rounds compute. Who computes it may do so.
+        totals: by name, sums over rounds of values that are read nowhere else. Code that computes
+            such a value may add it to the sum itself.
     """
 
     totals: dict[str, Total]
@@ -100,7 +101,7 @@ class DeferredWork(Deferred, Protocol):
 
 
 class _AtOnce:
-    """Puts nothing off."""
+    """Does all work at once."""
 
     def __init__(self) -> None:
         self.totals: dict[str, Total] = {}
@@ -123,9 +124,9 @@ class Body:
     Args:
         op: the operator with the attribute ``sub_block``.
         bind: binds an operator of the block.
-        together: puts operators together that can run so; what it leaves stays in order. It also
-            gets the names of what is looked at after every round.
-        deferred: makes what work is put off in, for the values around the block.
+        together: puts operators together to regions, and keeps the order. It also gets the names of
+            the values that are looked at after every round.
+        deferred: makes the :class:`DeferredWork` for the values around the block.
     """
 
     def __init__(
@@ -153,10 +154,13 @@ class Body:
         self._draws = any(inner.definition.is_random for inner in every)
 
     def around(self, env: Env) -> dict[str, Any]:
-        """Values that every round reads from around the block: a dict finds its own much faster.
+        """The values around the block that every round reads.
+
+        They are copied into each round's env: a dict finds its own values much faster than those
+        of the envs around it.
 
         Args:
-            env: where they are.
+            env: the values around the block.
         """
         found = {name: env.find(name) for name in self._reads}
         return {name: value for name, value in found.items() if value is not None}
@@ -165,9 +169,9 @@ class Body:
         """Run the operators once.
 
         Args:
-            inner: gets what they write, but for variables of the block that nobody needs later.
-            around: from :meth:`around`; gets what changes there.
-            given: values that variables of the block begin with.
+            inner: gets the results, except variables of the block that nobody needs later.
+            around: the result of :meth:`around`; gets the new values of what the round changes.
+            given: initial values of variables of the block.
         """
         env, forward = inner.around, inner.forward
         assert env is not None
@@ -190,18 +194,18 @@ class Body:
             if name not in given:
                 inner.pop(name, None)
         inner.update(first)
-        for name in self._counters:  # gradients count them down, around the body
+        for name in self._counters:  # kept around the body only, where gradients count them down
             inner.pop(name, None)
 
     def shard(self, shard: Shard, number: int) -> Shard:
-        """The shard of a round: random operators draw other numbers in every round of a loop."""
+        """The shard of a round; its run differs, so that random operators draw other numbers."""
         if not (number and self._draws):
             return shard
         return replace(shard, run=(shard.run + 1) * 1_000_003 + number * 8191 + self._number)
 
 
 class Iterations:
-    """What a kernel gets to run the block of its operator, once per round.
+    """Runs the block of an operator, once per round; the operator's kernel gets it.
 
     Args:
         body: the block.
@@ -221,18 +225,18 @@ class Iterations:
         """Run the block once.
 
         Args:
-            forward: of gradients, what the same call of the forward body returned.
-            given: values that variables of the block begin with.
+            forward: for the block of gradients, the result of the same round of the forward block.
+            given: initial values of variables of the block.
 
         Returns:
-            What it wrote, but for its own variables that nobody needs afterwards.
+            The values that it wrote, without variables of the block that nobody needs afterwards.
         """
         made = self.begin(forward, given)
         self.finish()
         return made
 
     def total(self, xp: Any, name: str) -> Total:
-        """Add up what all rounds compute for a variable of the block, which they do not return.
+        """Add up a variable of the block over all rounds, which then do not return it.
 
         Args:
             xp: the array library.
@@ -242,7 +246,7 @@ class Iterations:
         return self._totals[name]
 
     def begin(self, forward: Env | None = None, given: Mapping[str, Any] = _NOTHING) -> Env:
-        """Like a call, but nobody may look at numbers before ``finish``, but for conditions."""
+        """Like a call, but only conditions may look at numbers before :meth:`finish`."""
         env = self._env
         if env.go_on is not None:
             env.go_on()
@@ -266,9 +270,9 @@ def _kept(op: Operator, block: Block) -> set[str]:
 
 
 def _first_values(op: Operator, block: Block, reads: Iterable[str]) -> list[str]:
-    """Variables around a body that it overwrites, whose values before that gradients read.
+    """Variables around a body that it overwrites, and whose earlier values gradients read.
 
-    What an operator works on in place has its new value for those after it.
+    Variables that an operator updates in place are left out: gradients read their new values.
     """
     readers = [b for b in block.program.blocks if b.forward_block_idx == block.idx]
     wanted = {name for reader in readers for other in reader.ops for name in other.reads}
@@ -279,7 +283,7 @@ def _first_values(op: Operator, block: Block, reads: Iterable[str]) -> list[str]
 
 
 def _drops(block: Block, kept: set[str]) -> dict[Operator, list[str]]:
-    """Variables of the block itself after whose last use nobody needs them."""
+    """By operator, the block's own variables that it uses last and that nobody needs later."""
     last: dict[str, Operator] = {}
     for op in block.ops:
         last.update(dict.fromkeys((*op.reads, *op.writes), op))

@@ -1,4 +1,4 @@
-"""Pieces of code with their memory and arguments: what runs them, as steps of a task."""
+"""Pieces of machine code with their memory and arguments, which run as steps of a task."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Piece:
 
     Args:
         first: number of the first call in the task's code.
-        steps: what they were, together where one kernel does several, with the number behind
-            their last call.
+        steps: the steps whose work it does, with the number after their last call. Steps that one
+            kernel does together share an entry.
         made: the values that it computes, by name.
         brought: the values that come from outside, by name.
-        writes: names of what it computes or updates in place.
+        writes: names of the values that it computes or updates in place.
         drops: names whose values nobody needs afterwards.
-        table: its calls, when it is known where values lie.
-        published: what the env gets: values that lie in lasting memory, or nowhere.
+        table: its calls; set when the places of values are known.
+        published: the values that the env gets: those in lasting memory, and empty ones.
     """
 
     first: int
@@ -54,9 +54,10 @@ class Layout(NamedTuple):
     """Where the values of a task's code lie.
 
     Args:
-        places: of the buffers that only this code uses, by where they begin.
-        numbers: of the lasting buffers.
-        alone: whether nothing else that is needed outside of the task shares a value's memory.
+        places: where each buffer that only this code uses begins.
+        numbers: the number of each lasting buffer.
+        alone: tells whether no other value that is needed outside of the task shares the memory of
+            a value.
     """
 
     places: Mapping[Buffer, int]
@@ -70,10 +71,10 @@ class CodeMemory:
     Args:
         layout: of the code.
         memory: the arena.
-        inner: where the block begins in it that only this code uses.
+        inner: where the block of this code's own values begins in the arena.
         lasting: where each of the lasting buffers begins.
-        rows: numbers of the device's batch, on which sizes may depend.
-        late: what was made for them, per table.
+        rows: the numbers of rows of the device's batch, on which sizes may depend.
+        late: by table, the arguments that were made for these numbers.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class CodeMemory:
 
         Args:
             value: the value.
-            rows: other numbers of rows.
+            rows: the numbers of rows, if they are not those that this memory was made for.
         """
         count = self.rows if rows is None else rows
         return [self._array(part, count) for part in value.parts]
@@ -118,17 +119,17 @@ class CodeMemory:
         return np.moveaxis(flat_array.reshape(batch, *size, channels), -1, 1)
 
     def closed(self, value: Value) -> Value:
-        """A value with numbers as its dimensions."""
+        """The value with numbers in place of open sizes."""
         if Rows.of(*value.shape) is None:
             return value
         return replace(value, shape=tuple(at(size, self.rows) for size in value.shape))
 
     def holds(self, value: Value) -> bool:
-        """Whether a value has memory: none has it that no kernel needs."""
+        """Whether a value has memory; a value that no kernel needs has none."""
         return self._place(value) is not None
 
     def _place(self, value: Value) -> int | None:
-        """Where a value begins; None if it is of size 0, or no kernel needs it."""
+        """Where a value begins; None if it is empty, or no kernel needs it."""
         assert value.buffer is not None
         number = self.layout.numbers.get(value.buffer)
         if number is not None:
@@ -138,7 +139,7 @@ class CodeMemory:
 
 
 class _Brought:
-    """An array that comes from the env, and where its address goes."""
+    """An array that comes from the env, and the words that take its address."""
 
     __slots__ = ("_size", "_value", "copy", "name", "place", "positions", "seen")
 
@@ -153,15 +154,15 @@ class _Brought:
 
     @property
     def value(self) -> Value:
-        """What it is, with numbers as its dimensions."""
+        """The value with numbers in place of open sizes."""
         return self.place.closed(self._value)
 
     def update(self, words: np.ndarray[Any, Any], found: Any) -> None:
-        """Take a new value; code needs its elements in order, one after another.
+        """Write the address of a new value, or of a contiguous copy of it.
 
         Raises:
-            ValueError: it has not as many elements as the code was made for. Shapes are known
-                before a run, but what a branch gives may differ from what the other one gives.
+            ValueError: its number of elements is not the one that the code was made for. The two
+                branches of a condition may give different shapes, of which one is assumed.
         """
         value = self._value
         array = _part(found, self.value) if value.part else plain(found)
@@ -177,21 +178,22 @@ class _Brought:
 
 
 def plain(found: Any) -> Any:
-    """A value of a device as an array; of offsets, the finest level."""
+    """A value of a device as an array; for a :class:`Lod`, its finest level."""
     return found.offsets if isinstance(found, Lod) else found
 
 
 def _nothing() -> None:
-    """What a weak reference gives when its object is gone."""
+    """Stands for a weak reference whose object is gone."""
 
 
 class CodeRun:
-    """A piece of code with its arguments: what its step calls.
+    """A piece of code with its arguments, which its step calls.
 
     Args:
         place: where values lie.
         piece: the operators.
-        own: of a step that the code was made from, the one of the task.
+        own: gives the task's step for a step that the code was made from. Tasks of several devices
+            share code, which was made from the steps of one of them.
     """
 
     def __init__(self, place: CodeMemory, piece: Piece, own: Callable[[Step], Step]) -> None:
@@ -216,13 +218,13 @@ class CodeRun:
 
     @property
     def parts(self) -> list[tuple[list[Step], int]]:
-        """The steps that it does, together where one kernel does several, and behind which row."""
+        """The steps whose work it does, with the row after their last one, see :class:`Piece`."""
         first = self._piece.first
         return [([*map(self._own, steps)], end - first) for steps, end in self._piece.steps]
 
     @property
     def alone(self) -> list[str]:
-        """Values in whose memory nothing else lies that is needed outside of the task."""
+        """Names of values that share their memory with no value that is needed elsewhere."""
         return [v.name for _, v, _ in self.published if self.place.layout.alone(v)]
 
     @property
@@ -235,8 +237,8 @@ class CodeRun:
 
         Args:
             env: the values.
-            stamps: where to note the times of its rows, see :func:`tables.run_timed`; None: not.
-            at: where in ``stamps``.
+            stamps: takes the times of its rows, see :func:`tables.run_timed`; None: no times.
+            at: position of the first time in ``stamps``.
         """
         for source in self.brought:
             array = env[source.name]
@@ -257,9 +259,9 @@ class CodeRun:
             env[name] = result_of(value, arrays)
 
     def values(self) -> Iterator[tuple[str, int, int]]:
-        """Name, address and bytes of what it computes; values may lie in one place in turn.
+        """Name, address and bytes of the values that it computes; values may share an address.
 
-        What no kernel needs has no bytes.
+        Values that no kernel needs have 0 bytes.
         """
         for name, value in self.made.items():
             for part, array in zip(value.parts, self.place.arrays(value), strict=True):
@@ -275,7 +277,7 @@ class CodeRun:
             raise BodyError(reader, env, error) from error
 
     def _refused(self, row: int, env: Env) -> None:
-        """Let the operator that refused its values say why, on NumPy."""
+        """Run the operator whose kernel refused its values with NumPy, which says why."""
         step = next(steps[0] for steps, end in self.parts if end > row)
         inner = Env(env.shard, around=env)
         inner.update(
@@ -307,7 +309,7 @@ def is_array(value: Value | Sparse) -> bool:
 def result_of(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """What the env gets for a value that code computed."""
     if isinstance(value, Offsets):
-        return Lod([arrays[0].copy()])  # which never changes
+        return Lod([arrays[0].copy()])  # a Lod never changes, but code overwrites its memory
     if isinstance(value, Value):
         return arrays[0]
     rows, array, count = arrays

@@ -1,8 +1,8 @@
-"""Code of a loop's rounds that is put off, until somebody looks at numbers.
+"""Code of a loop's rounds that is put off, until an operator looks at numbers.
 
-What lies between pieces of code in a round, such as counters and arrays of tensors, only wants to
-know which arrays there are, not what is in them. So rounds go on in Python while their code waits,
-and then runs for many rounds in one call.
+The operators between pieces of code in a round, such as counters and arrays of tensors, mostly pass
+arrays on without reading their elements. So rounds go on in Python while their code waits. It then
+runs for many rounds in one call.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ __all__ = ["DeferredCalls", "Pack", "Refused"]
 _WORDS = 1 << 12
 _CALLS = 128
 _BYTES = 1 << 24
-"""How much waiting code makes before it runs: its arrays live as long as it waits."""
+"""The most bytes that waiting code computes: its arrays live as long as it waits."""
 
 _SINGLE = np.dtype(np.float32)
 
 Pack = Callable[..., None]
 """``pack_into`` of a struct of words."""
 Refused = Callable[[Env, list[Any]], None]
-"""Raises what is wrong with values that code refused; gets what lies around, and the arrays."""
+"""Raises the error for values that code refused; gets the env around the block, and the arrays."""
 
 
 class DeferredCalls:
     """Calls that wait.
 
     Args:
-        env: what lies around the blocks whose code they are.
+        env: the values around the block whose code they are.
 
     Attributes:
-        totals: by name, what is only added up of what rounds compute. Code does so.
+        totals: by name, sums over rounds of values that are read nowhere else; code adds them up.
     """
 
     def __init__(self, env: Env) -> None:
@@ -66,9 +66,9 @@ class DeferredCalls:
         Args:
             pack: writes the words.
             words: arguments of :func:`dpexec.engine.kernels.deferred.play`.
-            nbytes: how much it makes.
+            nbytes: the bytes that it computes.
             refused: called if it refuses the values.
-            arrays: what it reads, and what else must live until it has run.
+            arrays: the arrays that it reads, and other objects that must live until it has run.
         """
         self._put(kernels.play, pack, words, refused, arrays)
         self._bytes += nbytes
@@ -132,7 +132,7 @@ class DeferredCalls:
         row = run(self._table, 0, len(calls))
         if row != len(calls):
             refused, (arrays, *_) = calls[row]
-            assert refused is not None  # copies and sums take all numbers
+            assert refused is not None  # copies and sums never refuse a value
             refused(self._env, arrays)
 
 
@@ -142,7 +142,7 @@ def _packing(words: int) -> Pack:
 
 
 def _plain(into: Any, array: Any) -> bool:
-    """Whether there are kernels for two arrays."""
+    """Whether kernels can copy or add one array to another."""
     return (
         isinstance(array, np.ndarray)
         and array.dtype is _SINGLE

@@ -20,11 +20,11 @@ class Shard:
     Args:
         run: number of completed runs of the program in this scope.
         entropy: seeds random operators that have no seed of their own.
-        first_sample: samples of the batch on the devices before this one.
-        samples: samples on this device.
-        weight: what the loss gradient is seeded with.
+        first_sample: number of samples of the batch on the devices before this one.
+        samples: number of samples on this device.
+        weight: initial value of the loss gradient.
         inner: first row and number of rows in ParallelDos, by the number of their block.
-        share: what part of the batch the samples here are.
+        share: this device's fraction of the batch.
         rings: rings of trainers, by number.
     """
 
@@ -38,7 +38,7 @@ class Shard:
     rings: Mapping[int, Ring] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As the arguments that make it: what dataclasses do in Python takes longer."""
+        """Pickle it as the arguments of its class, which is faster than dataclasses' own way."""
         parts = self.first_sample, self.samples, self.weight, self.inner, self.share, self.rings
         return Shard, (self.run, self.entropy, *parts)
 
@@ -55,8 +55,9 @@ class Env(dict[str, Any]):
 
     Args:
         shard: the device's part of the run.
-        around: where names are looked up that are not here: a body sees what is around it.
-        forward: looked up before that: gradients see the variables of the body that they are of.
+        around: the env in which missing names are looked up: a block sees the values around it.
+        forward: looked up before ``around``: a block of gradients sees the variables of the round
+            of the forward block that it differentiates.
     """
 
     __slots__ = (
@@ -81,11 +82,11 @@ class Env(dict[str, Any]):
         self.around = around
         self.forward = forward
         self.record: Callable[[str, float, float], None] | None = None
-        """Told name, start and end of every operator of a body, if someone records."""
+        """Gets name, start and end of every operator of a block; None if nobody records."""
         self.go_on: Callable[[], None] | None = None
         """Called before every round of a loop; raises if the run is to stop."""
         self.deferred: Any = None
-        """What waits for values of its rounds in code of a block: :class:`bodies.DeferredWork`."""
+        """The work of its rounds that is put off: :class:`bodies.DeferredWork`."""
         self.joined: dict[str, int] = {}
         """The bytes of sparse values that sums put together here, by name of the sum."""
         self._guarded: Collection[int] = ()
@@ -98,10 +99,10 @@ class Env(dict[str, Any]):
         return self.around[name]
 
     def draw(self, stream: Callable[[Shard], RandomStream]) -> RandomStream:
-        """The random numbers of an operator.
+        """The random numbers of an operator for this run.
 
         Args:
-            stream: gives them for a device's part of a run.
+            stream: gives the random numbers for a device's part of a run.
         """
         return stream(self.shard)
 
@@ -117,7 +118,7 @@ class Env(dict[str, Any]):
         self._guarded = {id(_owner(self[name])) for name in names if name in self}
 
     def part(self, name: str) -> None:
-        """Copy a value that is, or is a view of, one that will be overwritten."""
+        """Copy a value if it is a guarded value, or a view of one."""
         if name in self and id(_owner(self[name])) in self._guarded:
             self[name] = self[name].copy()
 

@@ -1,4 +1,4 @@
-"""Which operators do the work of their neighbours, while the values are at hand."""
+"""Pairs of operators that one kernel computes, while the values are in the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpexec.engine.kernels.lowering import Value, flat
 __all__ = ["Pair", "emit_joined", "joins"]
 
 Emit: TypeAlias = Callable[..., bool]
-"""Emits the calls of an operator with the work of its neighbour."""
+"""Emits the calls of an operator that also do its neighbour's work, see :meth:`TaskCode.emit`."""
 
 _PAIRS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("mul", "elementwise_add"): ("Out", "X"),
@@ -24,19 +24,20 @@ _PAIRS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("batch_norm", "relu"): ("Y", "X"),
     ("relu_grad", "batch_norm_grad"): ("X@GRAD", "Y@GRAD"),
 }
-"""Of two operators: the output of the first that is this input of the second."""
+"""By the types of two operators: the output slot of the first, and the input slot of the second
+that reads it."""
 
 
 def joins(steps: Sequence[Step], fetched: Collection[str]) -> bool:
-    """Whether two steps can be one, since the second alone reads what the first makes for it.
+    """Whether one kernel may compute two steps, as only the second reads the first one's result.
 
-    The results have the same bits then. Activations do not come along with products: the
-    library's ``relu`` turns NaN to zero, and its other functions have other last bits; but what is
-    fetched and how tasks are cut must not change results.
+    The results have the same bits as those of two kernels. Activations are not joined with
+    products: the library's ``relu`` turns NaN to zero, and its other functions have other last
+    bits; but results must not depend on what is fetched and how tasks are divided.
 
     Args:
-        steps: one after another.
-        fetched: names whose values are results of a run.
+        steps: two steps, one after another.
+        fetched: names whose values are fetched.
     """
     slots = _PAIRS.get(tuple(map(_type, steps)))  # type: ignore[arg-type]
     if slots is None:
@@ -55,7 +56,7 @@ class Pair:
 
     Args:
         first: the operator that comes first.
-        second: the one that reads what it makes.
+        second: the operator that reads the first one's result.
         made: values for the output slots of the first.
         out: values for the output slots of the second.
         brought: values that come from outside of the code, by name.
@@ -69,15 +70,15 @@ class Pair:
 
 
 def emit_joined(operands: Operands, emit: Emit, pair: Pair) -> bool:
-    """Emit the calls for a pair that :func:`joins`.
+    """Emit the calls for a pair that :func:`joins` accepts.
 
     Args:
-        operands: of their task.
-        emit: of the task's code, see :meth:`TaskCode.emit`.
+        operands: the values of their task.
+        emit: :meth:`TaskCode.emit` of the task.
         pair: the operators.
 
     Returns:
-        Whether one of them can do the work of both; else nothing is emitted.
+        Whether calls were emitted: False if neither operator can do the work of both.
     """
     work = {"elementwise_add": _add_bias, "relu": _clip, "batch_norm_grad": _clip_gradient}
     return work[pair.second.type](operands, emit, pair)
@@ -116,13 +117,14 @@ def _reads_shape(node: OpNode, name: str) -> bool:
         return False
     definition = node.op.definition
     fused: list[str] = []
-    if definition.parts is not None and definition.forward is not None:  # that one reads values
+    # the forward operator of a fused gradient reads values, its gradient may read only the shape
+    if definition.parts is not None and definition.forward is not None:
         fused = [f"{part.removesuffix('_grad')}_grad" for part in definition.parts(node.op)]
     found = (definition, *map(opdef.find, fused))
     return any(part is not None and "X" in part.shape_inputs for part in found)
 
 
 def _is_only(node: OpNode, slot: str, name: str) -> bool:
-    """Whether a node reads a variable once, as the only one in a slot."""
+    """Whether a node reads a variable only once, alone in a certain slot."""
     assert node.op is not None
     return node.op.inputs.get(slot) == [name] and node.op.input_arg_names.count(name) == 1

@@ -11,27 +11,27 @@ from dpexec.engine.core.memory import count_memory
 __all__ = ["ALIGNMENT", "Memory", "aligned"]
 
 ALIGNMENT = 64
-"""Bytes; where vector instructions like arrays to begin."""
+"""Bytes: arrays begin at multiples of it, since vector instructions are faster there."""
 
 
 class Memory:
-    """What the code of an engine works in: batches of other shapes use the same memory in turn."""
+    """The memory of an engine's code; batches of different shapes use it in turn."""
 
     def __init__(self) -> None:
         self._blocks: dict[Any, np.ndarray[Any, Any]] = {}
 
     @property
     def nbytes(self) -> int:
-        """How much it is."""
+        """Its size in bytes."""
         return sum(len(block) for block in self._blocks.values())
 
     @property
     def sizes(self) -> dict[Any, int]:
-        """How many bytes there are for each use."""
+        """The size of each block in bytes, by its key."""
         return {key: len(block) for key, block in self._blocks.items()}
 
     def block(self, key: Any, nbytes: int) -> np.ndarray[Any, Any]:
-        """Bytes for one use; a much larger block replaces one that is too small."""
+        """The block of a key; a block at least 1.5 times as large replaces one that is too small."""
         present = len(self._blocks.get(key, ()))
         if key not in self._blocks or present < nbytes:
             self._blocks[key] = aligned(max(nbytes, present * 3 // 2))
@@ -39,7 +39,7 @@ class Memory:
 
 
 def aligned(nbytes: int) -> np.ndarray[Any, Any]:
-    """Bytes of memory, well aligned."""
+    """An array of bytes that begins at a multiple of :data:`ALIGNMENT`."""
     memory = count_memory(np.empty(nbytes + ALIGNMENT, np.uint8), nbytes)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + nbytes]

@@ -1,4 +1,4 @@
-"""The values of a task that operators read and make, while they become code."""
+"""The values that a task's operators read and compute, while the operators become code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dpexec.engine.kernels.lowering import Buffer, Offsets, Sparse, Value
 __all__ = ["Brought", "Operands"]
 
 Brought = ChainMap[str, Value | Sparse]
-"""Values that come from outside of a piece of code, by name; the first map has those that an
-operator is the first to read, which are forgotten if it does not become code."""
+"""Values that come from outside of a piece of code, by name. The first map holds those that the
+present operator is the first to read; they are forgotten if it does not become code."""
 
 
 class Operands:
@@ -30,10 +30,10 @@ class Operands:
     Args:
         specs: of the device's values.
         overwritten: names of persistable variables that are updated in place.
-        limits: how many rows sparse values have at most.
+        limits: the most rows that sparse values have.
 
     Attributes:
-        made: what code computes, by their present name.
+        made: the values that code computes; a name stands for the value written last.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class Operands:
 
         Args:
             op: the operator.
-            brought: values that come from outside; those that it reads are added.
-            instead: values that stand for others, by name.
+            brought: values that come from outside; gets those that the operator reads.
+            instead: by name, values that replace others.
         """
         arguments: list[Any] = []
         for slot in op.definition.inputs:
@@ -69,7 +69,7 @@ class Operands:
         return arguments
 
     def value(self, name: str, brought: Brought) -> Value | Sparse | None:
-        """A value that is read, by its name, see :meth:`inputs`."""
+        """The value of a name that is read, see :meth:`inputs`; None if code cannot work on it."""
         if name in self.made:
             return self.made[name]
         if name not in brought:
@@ -84,7 +84,7 @@ class Operands:
 
         Args:
             op: the operator.
-            brought: values that come from outside: it may update those in place.
+            brought: values that come from outside, which it may update in place.
         """
         in_place = overwrites(op)
         if len(in_place) < len(op.definition.inplace):
@@ -94,7 +94,7 @@ class Operands:
             values: list[Value | Sparse | None] = []
             for name in op.outputs.get(slot.name, []):
                 if not name or name == roles.EMPTY or name not in self._specs:
-                    values.append(None)  # it makes none, such as no rows of maxima for sums
+                    values.append(None)  # not computed, such as MaxIndex of a pool that adds up
                     continue
                 if slot.name in in_place:
                     found = brought.get(name) if name in self._overwritten else None
@@ -107,7 +107,7 @@ class Operands:
         return made
 
     def _new(self, name: str, own: bool) -> Value | Sparse | None:
-        """A value like a variable, with memory of its own; None if code cannot work on it."""
+        """A value for a variable, with a buffer if ``own``; None if code cannot work on it."""
         spec = self._specs.get(name)
         if spec is None or spec.size < 0:
             return None
@@ -126,9 +126,9 @@ class Operands:
 
 
 def _is_empty(value: Value | Sparse, slot: Slot) -> bool:
-    """Whether an array has no elements: NumPy knows what a sum or a product of nothing is.
+    """Whether an array has no elements; such operators are left to NumPy.
 
-    Those that stand for a shape alone never have any.
+    ``XShape`` does not count: it only stands for a shape, and never has elements.
     """
     if slot.name == "XShape" or not isinstance(value, Value) or isinstance(value, Offsets):
         return False

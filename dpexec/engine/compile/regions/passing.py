@@ -1,7 +1,8 @@
 """Operators of a block that only pass arrays on: code may wait while they run.
 
-Of some inputs, such as the number of an entry, every operator wants to know the numbers. Where
-these come from code, what waits is run first (:mod:`dpexec.engine.compile.regions.deferred`).
+Such operators still look at the numbers of some inputs, such as the index into an array of tensors.
+If code computes these inputs, waiting code runs first
+(:mod:`dpexec.engine.compile.regions.deferred`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["passing"]
 
 
 class _Wait:
-    """Runs what waits."""
+    """Runs the code that waits."""
 
     def run(self, env: Env) -> None:
         """See :class:`Runnable`."""
@@ -25,11 +26,11 @@ class _Wait:
 
 
 class _Passed:
-    """An operator that passes arrays on; in the usual case without the work of a kernel's call.
+    """An operator that passes arrays on, usually without the expense of a call of its kernel.
 
     Args:
         plain: the operator.
-        passes: how, see :class:`~dpexec.engine.ir.opfacts.Passing`.
+        passes: how it passes them on, see :class:`~dpexec.engine.ir.opfacts.Passing`.
     """
 
     def __init__(self, plain: Plain, passes: Passing) -> None:
@@ -40,7 +41,7 @@ class _Passed:
         """See :class:`Runnable`."""
         try:
             passed = env.record is None and self._passes(env)
-        except (KeyError, AttributeError):  # no value, or another one: the kernel's call says so
+        except (KeyError, AttributeError):  # a value is missing or unexpected: the kernel says so
             passed = False
         if not passed:
             self._plain.run(env)
@@ -52,15 +53,16 @@ class _Passed:
 def passing(
     parts: Sequence[Runnable], late: Collection[str], shown: Collection[str]
 ) -> list[Runnable]:
-    """Let code wait as long as nobody looks at the numbers that it makes.
+    """Let code wait as long as no operator looks at the numbers that it computes.
 
     Args:
-        parts: of a block, in order.
-        late: names of what code makes.
-        shown: names of what is looked at after every round.
+        parts: the parts of a block, in order.
+        late: names of the values that code computes.
+        shown: names of the values that are looked at after every round.
 
     Returns:
-        The parts, with waits before operators that look at numbers, or behind all of them.
+        The parts; before operators that look at numbers of code, and at the end if ``shown`` has
+        some, waiting code runs.
     """
     if not late:
         return list(parts)
@@ -81,8 +83,8 @@ def passing(
 
 
 def _looks(op: Operator, passes: Passing | None, unknown: Collection[str]) -> bool:
-    """Whether an operator looks at numbers of such values."""
-    if op.bodies:  # their operators find what is around them by name
+    """Whether an operator looks at numbers that waiting code computes."""
+    if op.bodies:  # the operators inside may read any value around them
         return True
     if passes is None:
         return any(name in unknown for name in (*op.reads, *op.writes))

@@ -1,12 +1,11 @@
-"""Operators of a body that run in one call of machine code: in loops, over and over.
+"""Operators of a block that run in one call of machine code, in every round of a loop.
 
-What a block does with arrays and counters only Python knows; what lies between is arithmetic.
-Operators one after another that have a lowering are a *region*. It becomes code when the shapes
-of what it reads are known, which is when it runs: the same calls as in
-:mod:`dpexec.engine.compile.regions.task`, but what it reads and what it leaves lies in arrays,
-which
-are others in every round. Numbers of rows are left open where they can be, for in some loops they
-change from round to round.
+A *region* consists of operators, one after another, that have a lowering. Counters and arrays of
+tensors stay with Python, between regions. A region becomes code when it first runs, as the shapes
+of its inputs are known then. It makes the same calls as
+:mod:`dpexec.engine.compile.regions.task`, but its inputs and results are other arrays in every
+round. Numbers of rows are left open where possible, since in some loops they change from round to
+round.
 """
 
 from __future__ import annotations
@@ -42,23 +41,23 @@ __all__ = ["Region", "regions_of"]
 
 _Shapes = tuple[tuple[int, ...], ...]
 _Runner = OpenRegion | Sequence[Runnable]
-"""Code, or operators and codes of parts of them."""
+"""Code of all operators; or single operators, and regions of some of them."""
 
 _LEAST = 2
-"""Operators: for fewer a call costs more than it saves."""
+"""The fewest operators of a region: for fewer, a call costs more than it saves."""
 
 
 def regions_of(parts: Sequence[Plain], shown: Collection[str]) -> list[Runnable]:
-    """Put operators together that may become code.
+    """Put operators that may become code together to regions.
 
-    Within a region a name stands for one value, since its shape is known by name.
+    Within a region a name stands for one value, since shapes are known by name.
 
     Args:
         parts: the operators of a block.
-        shown: names of what is looked at after every round.
+        shown: names of the values that are looked at after every round.
     """
     groups: list[list[Plain]] = []
-    seen: set[str] | None = None  # names that the last group uses; None: it is no code
+    seen: set[str] | None = None  # names that the last group uses; None: it is not for code
     for part in parts:
         if not _may_be_code(part.op):
             groups.append([part])
@@ -74,7 +73,7 @@ def regions_of(parts: Sequence[Plain], shown: Collection[str]) -> list[Runnable]
 
 
 def _late(parts: Sequence[Runnable]) -> set[str]:
-    """Names of what code makes."""
+    """Names of the values that regions compute."""
     return {name for part in parts if isinstance(part, Region) for name in part.results}
 
 
@@ -89,7 +88,7 @@ def _may_be_code(op: Operator) -> bool:
 
 
 def _pays(parts: Sequence[Plain]) -> bool:
-    """Whether code is faster: a call of it takes as long as two operators on single numbers."""
+    """Whether code is faster than Python: it is not for few operators, or for single numbers."""
     return len(parts) >= _LEAST and any(
         var is not None and math.prod(var.shape) != 1
         for part in parts
@@ -98,13 +97,13 @@ def _pays(parts: Sequence[Plain]) -> bool:
 
 
 class Region:
-    """Operators one after another, as code or, for shapes that cannot be code, on NumPy.
+    """Operators, one after another, as code; NumPy runs them for shapes that code cannot take.
 
     Args:
         parts: the operators.
 
     Attributes:
-        results: names of what is needed behind them.
+        results: names of the results that are needed after them.
     """
 
     def __init__(self, parts: Sequence[Plain]) -> None:
@@ -147,7 +146,7 @@ class Region:
         try:
             arrays = [env[name] for name in self._reads]
             fit = self._fits.get(tuple([array.shape for array in arrays]))
-        except (KeyError, AttributeError):  # no value, or none with a shape: operators say so
+        except (KeyError, AttributeError):  # a value is missing or has no shape: operators say so
             fit = self._parts
         if fit is None:
             fit = self._fitted(arrays)
@@ -163,7 +162,7 @@ class Region:
             env.pop(name, None)
 
     def _refused(self, around: Env, arrays: list[Any]) -> None:
-        """Let the operator that refused its values say why, on NumPy."""
+        """Run the operators with NumPy, so that the one that refuses its values says why."""
         env = Env(around.shard, around)
         env.update(zip(self._reads, arrays, strict=True))
         env.update((self._reads[number], Lod([arrays[number]])) for number in self._offsets)
@@ -175,7 +174,7 @@ class Region:
     # ---- code for shapes
 
     def _fitted(self, arrays: list[Any]) -> SizedRegion | Sequence[Runnable]:
-        """What to run for arrays of these shapes."""
+        """The code, or the operators, to run for arrays of these shapes."""
         if not all(_is_plain(a) or n in self._empty for n, a in enumerate(arrays)):
             return self._parts
         shapes = tuple([array.shape for array in arrays])
@@ -204,7 +203,7 @@ class Region:
                 known.append(self._opened(arrays, open_axes, counts))
             for rows, runner in known:
                 if runner is not None and counts in rows:
-                    with suppress(NeedsNumber):  # a primitive needs more memory than for others
+                    with suppress(NeedsNumber):  # these numbers need more memory than others
                         return (
                             SizedRegion(runner, counts)
                             if isinstance(runner, OpenRegion)
@@ -213,11 +212,11 @@ class Region:
         return self._closed(arrays)
 
     def _open_axes(self, ranks: tuple[int, ...]) -> list[tuple[int, int] | None]:
-        """Of every input the axis whose length the program leaves open, None if there is none.
+        """For every input, the axis whose length the program leaves open; None if there is none.
 
-        With it, by how much that is longer than a number of rows: offsets have one more than there
-        are sequences. A step of a StaticRNN sees a slice under the name of the whole, which has an
-        axis more; what tells a shape (``XShape``) has an axis of 0 in front.
+        The axis comes with the difference between its length and a number of rows: offsets are one
+        more than sequences. A step of a StaticRNN sees a slice under the name of the whole tensor,
+        which has one more axis. ``XShape``, which stands for a shape, has an axis of 0 in front.
         """
         found = self._axes.get(ranks)
         if found is None:
@@ -234,11 +233,11 @@ class Region:
 
     @no_cycles_sought()
     def _closed(self, arrays: list[Any]) -> SizedRegion | Sequence[Runnable]:
-        """What runs arrays of these shapes, and no others."""
+        """Code for arrays of these shapes, and no others; else the operators."""
         inputs = self._specs(arrays)
         try:
             specs = self._inferred(inputs)
-        except EnforceNotMet:  # rules of shapes are broken: the operators know what to say
+        except EnforceNotMet:  # rules of shapes are broken: the operators will say which
             return self._parts
         runner = self._runner(self._code(specs, None), inputs, ())
         return SizedRegion(runner, ()) if isinstance(runner, OpenRegion) else runner
@@ -250,7 +249,7 @@ class Region:
     def _opened(
         self, arrays: list[Any], axes: Sequence[tuple[int, int] | None], counts: Counts
     ) -> tuple[Rows, _Runner | None]:
-        """What leaves numbers of rows open; None if somebody needs them."""
+        """Code that leaves numbers of rows open, and their range; None if it needs the numbers."""
         rows = Rows.about(counts, counts)
         sizes = {count: rows.size(index) for index, count in enumerate(counts)}
         inputs = self._specs(arrays)
@@ -280,7 +279,7 @@ class Region:
         except EnforceNotMet as error:
             try:
                 self._inferred(self._specs(arrays))
-            except EnforceNotMet:  # with numbers, too: the operators know what to say
+            except EnforceNotMet:  # the numbers break a rule, too: the operators will say which
                 return None
             raise RuntimeError("shape rules take numbers of rows, but not open ones") from error
 
@@ -295,13 +294,13 @@ class Region:
         return RegionCode(steps, specs, self.results, rows)
 
     def _runner(self, code: RegionCode, inputs: Mapping[str, Spec], counts: Counts) -> _Runner:
-        """What runs code; where not all operators could be put together, parts of them."""
+        """What runs the region: one piece of code, or parts if not all operators became code."""
         if code.whole is None:
             return self._divided(code.pieces)
         return OpenRegion(code, code.whole, inputs, counts, self._own)
 
     def _divided(self, pieces: Sequence[int]) -> list[Runnable]:
-        """The operators, where not all of them can be put together."""
+        """Regions of the operators that became code together, and single operators."""
         groups = itertools.groupby(zip(pieces, self._parts, strict=True), lambda pair: pair[0])
         found: list[Runnable] = []
         for number, group in groups:

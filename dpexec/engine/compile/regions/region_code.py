@@ -1,4 +1,4 @@
-"""The code of a region of operators, and what calls it on the arrays of a round."""
+"""The code of a region of operators, and its calls on the arrays of a round."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _Form = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class RegionCode:
-    """The code of a region, for all numbers of rows that behave alike.
+    """The code of a region, for a range of numbers of rows.
 
     Args:
         steps: the operators.
         specs: of all values.
-        results: names whose values are needed outside.
-        rows: the numbers that are left open; None: none are.
+        results: names whose values are needed outside of the region.
+        rows: the range of the numbers of rows that are left open; None: all sizes are known.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class RegionCode:
 
     @property
     def whole(self) -> Piece | None:
-        """The code, if all operators could be put together."""
+        """The code, if one piece has all operators; else None."""
         first = self.task.order[0]
         return first if len(self.task.order) == 1 and isinstance(first, Piece) else None
 
     @property
     def pieces(self) -> list[int]:
-        """For every operator, which piece of code does it; -1: none."""
+        """For every operator, the number of its piece of code; -1: it is not code."""
         numbers = {
             id(step): number
             for number, item in enumerate(self.task.order)
@@ -75,13 +75,13 @@ class RegionCode:
 
 
 class OpenRegion:
-    """The code of a region, for inputs of any shapes that differ in numbers it left open.
+    """The code of a region, for all inputs whose shapes differ only in the open numbers of rows.
 
     Args:
-        code: the code.
-        piece: all of it.
+        code: the code of the region.
+        piece: the piece that has all its operators.
         inputs: the values that come from outside, by name.
-        counts: numbers of rows that it is to be called for.
+        counts: numbers of rows of a batch, for which it is tried.
         own: names of results that no other operator of the block reads or writes.
     """
 
@@ -111,7 +111,7 @@ class OpenRegion:
         self._kept = code  # words are addresses
 
     def _lay_out(self, piece: Piece, words: Any, inputs: Sequence[str], made: int) -> None:
-        """Put together what :func:`dpexec.engine.kernels.deferred.play` wants to know."""
+        """Make the description that :func:`dpexec.engine.kernels.deferred.play` reads."""
         table, first = piece.table, len(words) + 3  # of the arrays' identities
         end = first + len(inputs) + made
         self.words = np.zeros(end, np.int64)
@@ -135,10 +135,10 @@ class OpenRegion:
 
 
 class Shapes:
-    """Shapes that depend on numbers of rows, computed together.
+    """Shapes that depend on numbers of rows, which one product of integers computes.
 
     Args:
-        shapes: of sizes and integers.
+        shapes: their dimensions are open sizes or integers.
     """
 
     def __init__(self, shapes: Sequence[Sequence[Any]]) -> None:
@@ -155,35 +155,27 @@ class Shapes:
         self._parts = [slice(end - len(s), end) for end, s in zip(ends, shapes, strict=True)]
 
     def flat(self, counts: Counts) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """All sizes.
-
-        Args:
-            counts: the numbers of rows.
-        """
+        """The dimensions of all shapes, one after another, for certain numbers of rows."""
         if not self._slopes.shape[1]:
             return self._offsets
         found: np.ndarray[Any, np.dtype[np.int64]] = self._slopes @ np.array(counts) + self._offsets
         return found
 
     def at(self, counts: Counts) -> list[tuple[int, ...]]:
-        """The shapes.
-
-        Args:
-            counts: the numbers of rows.
-        """
+        """The shapes for certain numbers of rows."""
         sizes = self.flat(counts).tolist()
         return [tuple(sizes[part]) for part in self._parts]
 
 
 class SizedRegion:
-    """Code for inputs of some shapes, called on the arrays of one round after another.
+    """A region's code for certain numbers of rows, called on the arrays of every round.
 
     Args:
-        fits: the code for all shapes.
-        counts: the numbers of rows that it left open.
+        fits: the code for open numbers of rows.
+        counts: the numbers of rows.
 
     Raises:
-        NeedsNumber: it needs more memory than for other numbers.
+        NeedsNumber: these numbers of rows need more memory than others.
     """
 
     def __init__(self, fits: OpenRegion, counts: Counts) -> None:
@@ -210,7 +202,7 @@ class SizedRegion:
         self._first = address(fits.description), address(self._varying)
 
     def run(self, env: Env, arrays: list[Any], refused: Refused) -> None:
-        """Compute what the operators do, or put it off.
+        """Do the work of the operators, or put it off.
 
         Args:
             env: gets the results.
@@ -254,9 +246,9 @@ class SizedRegion:
     def _recorded(
         self, words: Sequence[int], env: Env, arrays: list[Any], refused: Refused
     ) -> None:
-        """Run one operator after another, and tell what each takes."""
+        """Run one operator after another, and record the time of each."""
         assert env.record is not None
-        env.deferred.finish()  # sums of what is overwritten now
+        env.deferred.finish()  # waiting sums read arrays that are overwritten now
         fits = self._fits
         fits.words[fits.positions] = words
         fits.words[fits.varying] = self._varying
@@ -270,7 +262,7 @@ class SizedRegion:
 
 
 def _places(piece: Piece, reads: Sequence[str]) -> list[tuple[int, int]]:
-    """Where the addresses of arrays go: position of the word, number of the array."""
+    """Position of each word that takes an address, with the number of the array."""
     table = piece.table
     inputs = {value.name: found for value, found in table.brought.items()}
     pairs = [(at, number) for number, name in enumerate(reads) for at in inputs.get(name, ())]
@@ -292,7 +284,10 @@ def _filling(values: Sequence[Value], buffer: Buffer) -> tuple[Sequence[Any], np
 def _result(
     value: Value, number: int, shape: tuple[int, ...], forms: Sequence[_Form]
 ) -> tuple[str, int, Callable[[Sequence[_Array]], _Array] | None]:
-    """Name of a value, and the number of the array that it is, or what gives it by all arrays."""
+    """Name of a value, the number of its array, and a function that makes the value of all arrays.
+
+    The function is None where the value is the array itself.
+    """
     dtype = value.dtype
     if number < 0:  # it is empty, and no kernel needs it
         return value.name, number, lambda made: np.empty(shape, dtype)

@@ -1,4 +1,4 @@
-"""Bound operators: what runs on the values of a device, and what is said when a kernel fails."""
+"""Bound operators, which run on the values of a device, and the errors of failing kernels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class MachineCode(Protocol):
 
     @property
     def parts(self) -> list[tuple[list[Step], int]]:
-        """The steps that it does, together where one kernel does several, and behind which row."""
+        """The steps whose work it does, with the row of code after their last one.
+
+        Steps that one kernel does together share an entry.
+        """
 
     @property
     def rows(self) -> int:
@@ -51,7 +54,7 @@ class MachineCode(Protocol):
         """Run it on the values of a device; the times of its rows go into ``stamps``."""
 
     def values(self) -> Iterator[tuple[str, int, int]]:
-        """Name, address and bytes of what it computes."""
+        """Name, address and bytes of the values that it computes."""
 
 
 @dataclass(slots=True)
@@ -59,10 +62,10 @@ class Step:
     """A bound node.
 
     Args:
-        node: what it was bound from.
-        call: does the work, in the env of the node's device; a collective takes those of all.
+        node: the node of the graph; for a piece of machine code, the first of its nodes.
+        call: does the work. It gets the env of the node's device; a collective gets all envs.
         drops: names whose values nobody needs afterwards.
-        code: if it is a piece of machine code: that, which knows the nodes whose work it does.
+        code: the piece of machine code that the step calls; None if it calls Python.
     """
 
     node: OpNode
@@ -72,7 +75,7 @@ class Step:
 
 
 def overwrites(op: Operator) -> dict[str, str]:
-    """Output slots of ``op`` that share their variable with the input slot they may overwrite."""
+    """By output slot of ``op``, the input slot that it overwrites: both have the same variable."""
     return {
         out: source
         for out, source in op.definition.inplace.items()
@@ -82,8 +85,9 @@ def overwrites(op: Operator) -> dict[str, str]:
 
 def random_stream(op: Operator) -> Callable[[Shard], RandomStream]:
     """The random numbers of an operator, for the shard of a run."""
-    # a dropout that the backward pass computes again draws the same numbers
-    # and so does a program read from a file, whose slots may come in another order
+    # The key comes from the outputs' original names, in the declared order of slots: a dropout
+    # that the backward pass computes again draws the same numbers, and so does a program that was
+    # read from a file, whose slots may come in another order.
     slots = (op.outputs.get(slot.name, []) for slot in op.definition.outputs)
     names = map(roles.original_name, itertools.chain.from_iterable(slots))
     key = zlib.crc32("/".join(names).encode())
@@ -122,17 +126,17 @@ def _run_step(step: Step, envs: Sequence[Env]) -> None:
 
 
 _TOLD = (ValueError, EnforceNotMet, FunctionError)
-"""Errors of kernels whose text is enough."""
+"""Errors that kernels raise for broken rules; their text is shown without the name of the class."""
 
 
 def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:
-    """What is raised when a kernel failed.
+    """The error that users get when a kernel fails.
 
     Args:
-        op: that it belongs to.
-        node: that runs.
-        env: has the values of its inputs.
-        error: what went wrong.
+        op: the operator of the kernel, which may be one of a block.
+        node: the node that runs.
+        env: the values, among them the operator's inputs.
+        error: the error of the kernel.
     """
     found = {name: env.find(name) for name in op.input_arg_names}
     shown = {name: _describe(value) for name, value in found.items() if value is not None}

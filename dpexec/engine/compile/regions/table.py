@@ -1,4 +1,4 @@
-"""The calls of a piece of code as words, wherever its memory is and however many rows there are."""
+"""The calls of a piece of code as words, which can be filled in for any memory and size."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class CodeTable:
 
     Args:
         calls: kernels and arguments.
-        inner: where buffers lie in the memory for what only code uses.
+        inner: where each buffer begins in the block that only this code uses.
         lasting: numbers of the buffers that are needed outside of the task.
 
     Attributes:
-        calls: as given.
-        numbers: positions of words that are found when a run begins, and the functions for it.
-        brought: values that the run brings along, and the positions of their addresses.
-        sizes: positions of words that are sizes, and these.
-        made: positions of words for which :meth:`late` makes something.
+        calls: kernels and arguments.
+        numbers: positions of words that depend on the run, and the functions that give them.
+        brought: values from outside, and the positions of the words that take their addresses.
+        sizes: positions of words that are open sizes, and these sizes.
+        made: positions of words for arguments that :meth:`late` makes.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class CodeTable:
         self.sizes: list[tuple[int, Size]] = []
         self.made: list[int] = []
         self._late: list[Late | Quotient] = []
-        self._inside: list[int] = []  # positions of addresses
-        self._outside: tuple[list[int], list[int]] = ([], [])  # and numbers of lasting buffers
+        self._inside: list[int] = []  # positions of addresses in the block of this code
+        self._outside: tuple[list[int], list[int]] = ([], [])  # positions, numbers of the buffers
         words: list[int] = []
         starts: list[int] = []
         for _, arguments in calls:
@@ -57,7 +57,7 @@ class CodeTable:
         self._starts = 8 * np.array(starts, np.int64)
 
     def _word(self, position: int, argument: Any) -> int:
-        """What does not depend on memory, rows and the run."""
+        """The part of a word that does not depend on memory, sizes and the run."""
         if isinstance(argument, Value):
             return self._address(position, argument)
         if isinstance(argument, Size):
@@ -90,13 +90,13 @@ class CodeTable:
         return list(zip(*self._outside, strict=True))
 
     def late(self, rows: Counts) -> list[Any]:
-        """What is made for some rows, such as primitives; words are its addresses.
+        """Arguments that are made for certain numbers of rows, such as primitives of oneDNN.
 
         Args:
-            rows: of the device's batch.
+            rows: the numbers of rows of the device's batch.
 
         Raises:
-            NeedsNumber: it needs more memory than for other numbers.
+            NeedsNumber: these numbers of rows need more memory than others.
         """
         return [argument.at(rows) for argument in self._late]
 
@@ -106,9 +106,9 @@ class CodeTable:
         """All words.
 
         Args:
-            rows: of the device's batch.
-            late: what was made for them.
-            inner: address of the memory for what only code uses.
+            rows: the numbers of rows of the device's batch.
+            late: the result of :meth:`late` for them.
+            inner: address of the block that only this code uses.
             lasting: addresses of the buffers that are needed outside of the task.
         """
         made = self._fixed.copy()
@@ -123,10 +123,10 @@ class CodeTable:
         return made
 
     def rows(self, words: int) -> np.ndarray[Any, Any]:
-        """The table for :func:`dpexec.engine.kernels.tables.run`, for words at an address.
+        """The table for :func:`dpexec.engine.kernels.tables.run`.
 
         Args:
-            words: their address.
+            words: address of the words.
 
         Returns:
             int64 ``(calls, 2)``: address of the kernel, address of its arguments.
@@ -141,7 +141,7 @@ class CodeTable:
 
     @functools.cached_property
     def _linear(self) -> tuple[np.ndarray[Any, Any], ...]:
-        """Of the words that are sizes: positions, slopes, offsets."""
+        """Positions, slopes and offsets of the words that are open sizes."""
         positions = [position for position, _ in self.sizes]
         slopes = [size.slopes for _, size in self.sizes]
         offsets = [size.offset for _, size in self.sizes]
@@ -149,9 +149,5 @@ class CodeTable:
 
 
 def word_of(number: Any) -> int:
-    """A number as a word.
-
-    Args:
-        number: a float's bits are taken as they are; of all else its ``int()``.
-    """
+    """A number as a word of 64 bits: a float's bits, or the value of anything else as an int."""
     return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

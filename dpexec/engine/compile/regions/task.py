@@ -1,4 +1,4 @@
-"""The operators of a task while they become code: what is put together, and where values lie."""
+"""The operators of a task while they become pieces of code, and the places of their values."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class TaskCode:
         specs: of the device's values.
         outside: names whose values are needed outside of the task.
         overwritten: names of persistable variables that are updated in place.
-        limits: how many rows sparse values have at most.
+        limits: the most rows that sparse values have, by name.
         halves: whether products round their operands to bfloat16.
-        fetched: names whose values are results of a run.
+        fetched: names whose values are fetched.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class TaskCode:
         self.open: Piece | None = None
         self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
         self.last_read: dict[str, int] = {}
-        self._needed_until: dict[Buffer, float] = {}  # the step that reads it last; or for ever
+        self._needed_until: dict[Buffer, float] = {}  # the step that reads it last; or infinity
         self.inner_bytes = 0
-        self.places: dict[Buffer, int] = {}  # of what only code uses
-        self.lasting: dict[Buffer, int] = {}  # bytes of what is needed outside
-        self.numbers: dict[Buffer, int] = {}  # of these
+        self.places: dict[Buffer, int] = {}  # of buffers that only this code uses
+        self.lasting: dict[Buffer, int] = {}  # bytes of buffers that are needed outside
+        self.numbers: dict[Buffer, int] = {}  # of the lasting buffers
 
     # ---- what becomes code
 
@@ -81,7 +81,7 @@ class TaskCode:
             number += 1
 
     def _keep(self, step: Step) -> None:
-        """Leave a step as it is: before the open piece of code if it does not depend on it."""
+        """Leave a step to Python, before the open piece of code if it does not depend on that."""
         reads = {var.name for var in step.node.inputs if var.kind == "var"}
         writes = {var.name for var in step.node.outputs if var.kind == "var"}
         made = self.operands.made
@@ -109,7 +109,7 @@ class TaskCode:
                 part.buffer.lasting = True
 
     def _lower_joined(self, steps: Sequence[Step]) -> bool:
-        """Let one of two operators do the work of both; False: it does not."""
+        """Let one of two operators do the work of both; False if neither can."""
         first, second = (step.node.op for step in steps)
         assert first is not None and second is not None
         brought = self._brought()
@@ -134,11 +134,11 @@ class TaskCode:
         Args:
             op: the operator.
             inputs: its values per slot; None if code cannot work on them.
-            outputs: what it computes.
+            outputs: the values that it computes.
             along: the work of the neighbour, see :meth:`Code.along`.
 
         Returns:
-            Whether there are any.
+            Whether calls were emitted.
         """
         lower = implementations.find(op.type, "code")
         if lower is None or inputs is None:
@@ -175,10 +175,10 @@ class TaskCode:
     def _emitted(
         self, lower: Lowering, op: Operator, inputs: list[Any], outputs: list[Any]
     ) -> bool:
-        """Emit the calls of an operator; False: it must run on NumPy.
+        """Emit the calls of an operator; False if NumPy must run it.
 
         Raises:
-            EnforceNotMet: its attributes are not those that it knows, as in a damaged model.
+            EnforceNotMet: its attributes have wrong types or values, as in a damaged model.
         """
         try:
             return lower(self.code, inputs, outputs, _attrs(op, lower)) is not False
@@ -187,7 +187,7 @@ class TaskCode:
             raise op_error(op, problem, op.input_specs()) from error
 
     def _dies(self, buffer: Buffer, number: int) -> bool:
-        """Whether nobody reads what lies in a buffer after a step of the task."""
+        """Whether nobody reads a buffer after a certain step of the task."""
         return not buffer.lasting and self._needed_until[buffer] <= number
 
     def _took(
@@ -206,7 +206,7 @@ class TaskCode:
         piece.drops.extend(name for step in steps for name in step.drops)
         for value in outputs:
             piece.writes.add(value.name)
-            if value.buffer is None:  # updated in place, where it is
+            if value.buffer is None:  # a value from outside that is updated in place
                 for part in value.parts:
                     self.code.changed(part)
                 continue
@@ -229,10 +229,10 @@ class TaskCode:
     # ---- where it lies
 
     def layout(self) -> int:
-        """Give what only code uses its place; returns the bytes that it needs.
+        """Place the buffers that only this code uses; returns the bytes that they need.
 
-        Buffers that are needed outside of the task are counted:
-        :mod:`dpexec.engine.compile.regions.arena` places them, since it knows how long.
+        Buffers that are needed outside of the task only get numbers.
+        :mod:`dpexec.engine.compile.regions.arena` places them, as it knows how long they live.
         """
         buffers = dict.fromkeys(
             argument.buffer
@@ -240,7 +240,7 @@ class TaskCode:
             for argument in arguments
             if isinstance(argument, Value) and argument.buffer is not None
         )
-        # a name that is written twice has an earlier value, too, which only calls know
+        # the calls also know the earlier values of names that are written twice
         everything = dict.fromkeys((*buffers, *(value.buffer for value in self._made())))
         self.lasting = {b: at_most(b.nbytes) for b in everything if b is not None and b.lasting}
         inner = [b for b in buffers if not b.lasting]
@@ -262,17 +262,17 @@ class TaskCode:
 
     @property
     def sizes(self) -> tuple[int, list[int]]:
-        """The bytes that only this code uses, and those of the lasting buffers."""
+        """The bytes that only this code uses, and the bytes of each lasting buffer."""
         return self.inner_bytes, [*self.lasting.values()]
 
     def alone(self, value: Value | Sparse) -> bool:
-        """Whether nothing else that is needed outside of the task shares a value's memory."""
+        """Whether no other value that is needed outside of the task shares a value's memory."""
         names = self.holders.get(value.buffer, ()) if value.buffer is not None else ()
         return value.name in names and self.outside.isdisjoint({*names} - {value.name})
 
     @property
     def plain_reads(self) -> set[str]:
-        """Names of what steps read that are no code: results of theirs may be views of it."""
+        """Names of the values that steps of Python read; results of these steps may be views."""
         plain = (item for item in self.order if isinstance(item, Step))
         return {var.name for step in plain for var in step.node.inputs}
 
@@ -283,16 +283,16 @@ class TaskCode:
     # ---- steps
 
     def late(self, rows: Counts) -> dict[CodeTable, list[Any]]:
-        """What tables need that is made for a number of rows, see :meth:`CodeTable.late`.
+        """By table, the arguments that are made for numbers of rows, see :meth:`CodeTable.late`.
 
         Args:
-            rows: of the device's batch.
+            rows: the numbers of rows of the device's batch.
         """
         return {table: table.late(rows) for table in self.late_tables}
 
     @functools.cached_property
     def late_tables(self) -> list[CodeTable]:
-        """Those for which :meth:`late` makes something."""
+        """The tables for which :meth:`late` makes arguments."""
         tables = (item.table for item in self.order if isinstance(item, Piece))
         return [table for table in tables if table.made]
 
@@ -309,11 +309,11 @@ class TaskCode:
 
         Args:
             memory: the arena.
-            inner: where the block begins in it that only this code uses.
+            inner: where the block of this code's own values begins in the arena.
             lasting: where each of the lasting buffers begins.
-            steps: of the task, which is this one or one of another device.
-            rows: of the device's batch, if sizes depend on them.
-            late: what :meth:`late` made for them.
+            steps: the steps of the task, which may be another device's task with the same code.
+            rows: the numbers of rows of the device's batch, if sizes depend on them.
+            late: the result of :meth:`late` for them.
         """
         layout = Layout(self.places, self.numbers, self.alone)
         place = CodeMemory(layout, memory, inner, lasting, rows, late)
@@ -331,10 +331,10 @@ class TaskCode:
     def kernels(
         self, steps: Sequence[Step]
     ) -> Iterator[tuple[list[OpNode], list[tuple[Kernel, Sequence[Argument]]]]]:
-        """The nodes that are code, together where one kernel does several, with their calls.
+        """The nodes that are code, with their calls; nodes that one kernel does come together.
 
         Args:
-            steps: of the task, which is this one or one of another device.
+            steps: the steps of the task, which may be another device's task with the same code.
         """
         for piece in self.order:
             first = piece.first if isinstance(piece, Piece) else 0
@@ -345,7 +345,7 @@ class TaskCode:
 
     @functools.cached_property
     def _positions(self) -> dict[int, int]:
-        """Of every step, by the identity of its node."""
+        """The position of every step, by the identity of its node."""
         return {id(step.node): position for position, step in enumerate(self.steps)}
 
 
