@@ -143,9 +143,7 @@ def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exce
     problem = str(error) or type(error).__name__
     if isinstance(error, KeyError) and error.args[0] in found:
         problem = f"PreconditionNotMet: input variable {error.args[0]} has no value"
-    elif not isinstance(
-        error, (ValueError, EnforceNotMet, FunctionError)
-    ):  # no rule of the operator is broken
+    elif not isinstance(error, _TOLD):
         problem = f"{type(error).__name__}: {error}"
     section = section_of(error) or "a-value-that-an-operator-refuses"
     return op_error(op, problem, shown, f"device {node.device}", section)
