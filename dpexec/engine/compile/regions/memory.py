@@ -31,7 +31,7 @@ class Memory:
         return {key: len(block) for key, block in self._blocks.items()}
 
     def block(self, key: Any, nbytes: int) -> np.ndarray[Any, Any]:
-        """The block of a key; a block at least 1.5 times as large replaces one that is too small."""
+        """The block of a key; one that is too small is replaced by a block half as large again."""
         present = len(self._blocks.get(key, ()))
         if key not in self._blocks or present < nbytes:
             self._blocks[key] = aligned(max(nbytes, present * 3 // 2))
