@@ -1,1 +1,1 @@
-"""Processes that exchange values: how they meet, what connects them, and how they add up."""
+"""Processes that exchange values: how they meet, how they are connected, and how they add up."""

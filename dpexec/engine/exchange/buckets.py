@@ -1,4 +1,4 @@
-"""What a collective task of a plan adds up, and how its bytes lie when they travel."""
+"""The sums of a collective task, and the layout of their bytes when they travel."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from dpexec.engine.ir.spec import Spec
 __all__ = ["ArrayLayout", "Bucket", "Sum", "ValueSlice", "bucket_of"]
 
 _SHARED_FROM = 1 << 16
-"""Bytes: smaller values go to everybody as they are, in the frame that says that they are there;
-of larger ones each member sums its share, or they go through shared memory."""
+"""Bytes from which on members divide the work of adding up; smaller values go to all whole."""
 
-_LINE = 64  # bytes; where arrays begin
+_LINE = 64  # bytes: arrays begin at multiples of it
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,15 @@ class Sum:
 
     Args:
         name: of the value.
-        sources: the devices that have one.
+        sources: the devices that have a value.
         made: name of the sum.
-        targets: the devices that get it.
+        targets: the devices that get the sum.
         dtype: of its numbers.
-        shape: of a dense one; of sparse rows, that of the rows behind the first dimension.
-        height: how many rows there would be if it were dense; None if it is dense.
-        reduction: how dense values become one.
-        elements: whether it may also come as ``SelectedRows`` of single elements, of which there
-            are ``height``; ``shape`` is that of a dense one.
+        shape: of a dense value; of a sparse value, the shape of one row.
+        height: number of rows that a sparse value would have if it were dense; None if it is dense.
+        reduction: how dense values are combined.
+        elements: whether it may also come as ``SelectedRows`` of single elements, of a total of
+            ``height``; ``shape`` is then that of the dense value.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Sum:
 
     @property
     def nbytes(self) -> int:
-        """Of the value of one device, if it is dense."""
+        """The bytes of a dense value of one device, or of one row of a sparse value."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -65,10 +64,10 @@ class ValueSlice(NamedTuple):
     """A part of a value.
 
     Args:
-        number: which of the values of its bucket.
+        number: position of the value in its bucket.
         total: the value.
-        place: where it lies in the layout of the bucket.
-        part: which of the bytes of the value it is.
+        place: the part's bytes in the layout of the bucket.
+        part: its bytes within the value.
     """
 
     number: int
@@ -78,14 +77,14 @@ class ValueSlice(NamedTuple):
 
 
 class ArrayLayout:
-    """Where arrays lie one behind the other.
+    """The places of arrays, one after another.
 
     Args:
-        sizes: their bytes.
+        sizes: the bytes of each array.
 
     Attributes:
-        starts: where each begins.
-        size: of all.
+        starts: where each array begins.
+        size: the bytes of all arrays together.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -96,7 +95,7 @@ class ArrayLayout:
             self.size += -(-size // _LINE) * _LINE
 
     def shares(self, number: int) -> list[tuple[int, int]]:
-        """Begin and end of equal parts, which end between numbers."""
+        """Begin and end of equal parts; no number is divided."""
         lines = self.size // _LINE
         ends = [lines * index // number * _LINE for index in range(number + 1)]
         return list(itertools.pairwise(ends))
@@ -107,10 +106,10 @@ class Bucket:
     """A collective task.
 
     Args:
-        number: in the plan.
-        text: what people call it.
-        sums: what it adds up.
-        late: whether it comes behind updates, so that everybody has made the step before.
+        number: of the task in the plan.
+        text: the name that errors give it.
+        sums: the values that it adds up.
+        late: whether it comes after updates; all members have then finished the step before.
     """
 
     number: int
@@ -125,11 +124,11 @@ class Bucket:
 
     @functools.cached_property
     def layout(self) -> ArrayLayout:
-        """How the values of a device lie in one memory, if none is sparse."""
+        """The layout of one device's values in one memory, if none is sparse."""
         return ArrayLayout([total.nbytes for total in self.sums])
 
     def pieces(self, low: int, high: int) -> Iterator[ValueSlice]:
-        """What lies between two positions of the layout, padding left out."""
+        """The parts of values between two positions of the layout, without padding."""
         for number, (total, start) in enumerate(zip(self.sums, self.layout.starts, strict=True)):
             first, end = max(start, low), min(start + total.nbytes, high)
             if first < end:
@@ -139,7 +138,7 @@ class Bucket:
 
     @property
     def is_large(self) -> bool:
-        """Whether it pays to divide the work of adding it up, or to share memory for it."""
+        """Whether it is worth dividing the work of adding up among members."""
         dense = all(total.height is None for total in self.sums)
         return dense and sum(total.nbytes for total in self.sums) >= _SHARED_FROM
 

@@ -1,12 +1,13 @@
-"""An all-reduce along the members of a gang: each adds its replicas up before anything travels.
+"""An all-reduce along the members of a gang: each adds its own replicas before it sends.
 
-A sum goes in the order of the replicas, and those of a member are neighbours. So the first member
-adds up its own and sends the sum on, the next one adds its own to that, and the last one has the
-whole, which goes around once more. Every member sends a value twice at most, however many
-replicas it has. Values are cut into pieces, so that all members work at the same time.
+Sums are computed in the order of the replicas, and the replicas of a member are neighbours. The
+first member adds up its replicas and sends the sum on, the next one adds its own replicas to it,
+and the last member has the whole sum. That goes around the members once more. Every member sends a
+value twice at most, however many replicas it has. Values are cut into pieces, so that all members
+work at the same time.
 
-At tick ``t`` the member of rank ``r`` adds its replicas to piece ``t - r`` and sends it on; what
-comes around is one tick later at every next member.
+At tick ``t`` the member of rank ``r`` adds its replicas to piece ``t - r`` and sends the piece on.
+A finished piece reaches each further member one tick later.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ if TYPE_CHECKING:
 __all__ = ["Chained", "sends_less"]
 
 _PIECE = 1 << 19
-"""Bytes of a piece: two system calls take a small part of the time in which it travels."""
+"""Bytes of a piece: large enough that two system calls take little of the time that it travels."""
 
 _Flat = Sequence[Sequence[Bytes]]
-"""The bytes of every value, of each device that is at home here."""
+"""The bytes of every value, for each device of this member."""
 
 
 def sends_less(devices: Sequence[Sequence[int]], bucket: Bucket) -> bool:
-    """Whether an all-reduce along the members sends less than one that every member divides.
+    """Whether :class:`Chained` sends less than :class:`.divided.DividedByWire`.
 
-    Dividing, members send shares of every replica and of the sum, together
-    ``(members - 1) * (replicas / members + 1)`` values; along the members these are
+    When members divide the work, they send shares of every replica and of the sum, together
+    ``(members - 1) * (replicas / members + 1)`` values. Along the members they send
     ``(members - 1) * 2``.
 
     Args:
         devices: the replicas of each member.
-        bucket: what is added up; comes from all replicas and goes to all.
+        bucket: the sums; their values come from all replicas and go to all.
     """
     in_order = [device for found in devices for device in found]
     if any(list(total.sources) != in_order for total in bucket.sums):
@@ -56,7 +57,7 @@ class Chained:
 
     Args:
         group: the gang.
-        bucket: what.
+        bucket: the sums.
     """
 
     def __init__(self, group: Group, bucket: Bucket) -> None:
@@ -76,7 +77,7 @@ class Chained:
         hand_out(self._group, sums, envs)
 
     def _tick(self, tick: int, memory: Bytes, flat: _Flat, tag: Tag) -> None:
-        """Add to a piece and send it on, pass on what comes around, and take what comes."""
+        """Add to a piece and send it on, pass on a finished piece, and receive pieces."""
         rank, last = self._group.rank, len(self._group.members) - 1
         sends: dict[int, list[memoryview]] = {}
         takes: dict[int, list[memoryview]] = {}
@@ -95,11 +96,11 @@ class Chained:
         self._group.exchange(tag, sends, {other: into(*views) for other, views in takes.items()})
 
     def _piece(self, number: int) -> list[slice]:
-        """Where a piece lies; nothing if there is no such piece."""
+        """The place of a piece; an empty list if there is no such piece."""
         return [slice(*self._cuts[number])] if 0 <= number < len(self._cuts) else []
 
     def _add(self, piece: slice, memory: Bytes, flat: _Flat) -> None:
-        """Add the replicas at home here to what the members before this one have added up."""
+        """Add the replicas of this member to the sum of the members before it."""
         for number, total, place, part in self._bucket.pieces(piece.start, piece.stop):
             out = memory[place].view(total.dtype)
             for index, value in enumerate(flat[number]):

@@ -1,4 +1,4 @@
-"""Connections to other processes, and the headers of what goes over them."""
+"""Connections to other processes, and the headers of their frames."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 __all__ = ["DATA", "HEADER", "LAST_WORDS", "LENT", "LINE", "Channel"]
 
 LINE = 64
-"""Bytes of a line of the cache, where vector instructions like arrays to begin."""
+"""Bytes of a line of the cache; vector instructions are faster on arrays that begin a line."""
 HEADER = struct.Struct("<4sIQQQ")
-"""Of a frame: magic, kind, step, number, and how many bytes follow."""
+"""The header of a frame: magic, kind, step, number, and how many bytes follow."""
 DATA, LAST_WORDS, LENT = 1, 2, 3
-"""Kinds of frames: with bytes of arrays, with why the run ends, with where a message lies."""
+"""Kinds of frames: bytes of arrays; why the run ends; where a message lies in shared memory."""
 _BUFFERS_AT_ONCE = 64
 _DESCRIPTORS = socket.CMSG_SPACE(8 * 4) if hasattr(socket, "CMSG_SPACE") else 0
 _CLOSED_BY_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # other systems do not pass any
@@ -27,10 +27,10 @@ class Channel:
 
     Args:
         sock: the connection.
-        name: the member, as people know it: its worker and replicas.
+        name: the member's name in errors: its worker and replicas.
 
     Attributes:
-        is_local: whether the other end is a process of this host, to which descriptors can go.
+        is_local: whether the other end is a process of this host, which can be sent descriptors.
     """
 
     def __init__(self, sock: socket.socket, name: str) -> None:
@@ -41,11 +41,11 @@ class Channel:
         self.is_local = sock.family == socket.AF_UNIX
 
     def send(self, buffers: Sequence[memoryview | bytes], descriptor: int | None = None) -> int:
-        """Send what can be sent now; returns how many bytes, 0 for none.
+        """Send as much as possible without waiting; returns how many bytes were sent.
 
         Args:
             buffers: the bytes.
-            descriptor: goes with the first of them.
+            descriptor: a file descriptor to send with the first of them.
         """
         try:
             if self._encrypted:
@@ -62,7 +62,7 @@ class Channel:
         return 0
 
     def receive(self, buffer: memoryview) -> int:
-        """Receive what is there; returns how many bytes, 0 for none.
+        """Receive the bytes that are there; returns how many they were, 0 if none are there.
 
         Raises:
             ConnectionError: the peer has closed the connection.
@@ -80,7 +80,7 @@ class Channel:
         return count
 
     def receive_all(self, nbytes: int) -> tuple[memoryview, list[int]]:
-        """Receive what is there, up to so many bytes, with descriptors; nothing: none is there.
+        """Receive the bytes and descriptors that are there, ``nbytes`` at most; does not wait.
 
         Raises:
             ConnectionError: the peer has closed the connection.
@@ -98,9 +98,9 @@ class Channel:
         return memoryview(got), _descriptors_in(found) if found else []
 
     def ends(self) -> bool:
-        """Whether the peer says next that the run ends, or has closed the connection.
+        """Whether the next frame says that the run ends, or the peer has closed the connection.
 
-        Nothing is taken of what it sent; an encrypted connection cannot be asked.
+        Nothing is received by it. It does not work on encrypted connections.
         """
         try:
             head = self.sock.recv(HEADER.size, socket.MSG_PEEK)

@@ -1,4 +1,4 @@
-"""All-reduces of which every member sums an equal share of the bytes."""
+"""An all-reduce in which every member adds up an equal share of the bytes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["DividedByWire", "add_up"]
 
-_BLOCK = 1 << 16  # bytes; what is added up at once, so that it stays in the cache
+_BLOCK = 1 << 16  # bytes that are added up at once, so that they stay in the cache
 
 _Addition = tuple[Reduction, Sequence[np.ndarray[Any, Any]]]
-"""How values become one, where that goes, and the values, in order."""
+"""How values are combined, the array that takes the result, and the values, in order."""
 
 _Flat = Sequence[Sequence[Bytes]]
-"""The bytes of every value, of each device that is at home here."""
+"""The bytes of every value, for each device of this member."""
 
 
 class DividedByWire:
-    """An all-reduce through sockets: shares go to who adds them up, and the sums come back.
+    """An all-reduce through sockets: each member gets and sums its share, and sends the sum to all.
 
     Args:
         group: the gang.
-        bucket: what.
+        bucket: the sums.
     """
 
     def __init__(self, group: Group, bucket: Bucket) -> None:
@@ -68,7 +68,7 @@ class DividedByWire:
         hand_out(group, zip(bucket.sums, arrays_in(result, bucket), strict=True), envs)
 
     def _share_of(self, flat: _Flat, other: int) -> Iterator[memoryview]:
-        """What another member is to add up, of all devices that are at home here."""
+        """The bytes of this member's devices that another member adds up."""
         low, high = self._shares[other]
         for index in range(len(self._mine)):
             at = low
@@ -81,7 +81,7 @@ class DividedByWire:
     def _additions(
         self, flat: _Flat, came: Mapping[int, Bytes], result: Bytes
     ) -> Iterator[_Addition]:
-        """The sums that fall to this member, of its own values and of those that came."""
+        """The sums that this member computes, of its own values and of those that came."""
         members, home = self._group.members, self._group.home
         low, high = self._shares[self._group.rank]
         for number, total, place, part in self._bucket.pieces(low, high):
@@ -97,11 +97,7 @@ class DividedByWire:
 
 
 def add_up(additions: Iterable[_Addition]) -> None:
-    """Combine arrays in order: of each list, all but the first into the first.
-
-    Args:
-        additions: the lists.
-    """
+    """Combine arrays in order: the first array of each list takes the sum of the others."""
     for how, (result, *values) in additions:
         if len(values) == 1:
             np.copyto(result, values[0])

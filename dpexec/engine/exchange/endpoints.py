@@ -1,8 +1,8 @@
 """Addresses at which processes of a run listen, the sockets that connect them, and their secret.
 
 Processes of one host may meet at a Unix socket in the abstract namespace, which leaves no file
-behind; others meet over TCP, encrypted by TLS if dask's settings say so. By the secret they tell
-each other from strangers.
+behind. Others meet over TCP, encrypted by TLS if dask's settings say so. A secret tells processes
+of the run from strangers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "secret_of",
 ]
 
-_BACKLOG = 512  # of connections that the system keeps for us
+_BACKLOG = 512  # connections that the system keeps until they are accepted
 
 
 class Endpoint(NamedTuple):
@@ -40,7 +40,7 @@ class Endpoint(NamedTuple):
 
     Args:
         host: name or number of the interface.
-        port: number; 0: any that is free.
+        port: number; 0: any free port.
     """
 
     host: str
@@ -52,10 +52,10 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """The endpoint that a text like ``127.0.0.1:6170`` or ``[::1]:6170`` names.
+        """The endpoint of a text like ``127.0.0.1:6170`` or ``[::1]:6170``.
 
         Raises:
-            EnforceNotMet: it names none.
+            EnforceNotMet: the text is no endpoint.
         """
         try:
             parts = urlsplit(f"//{text.strip()}")
@@ -75,7 +75,7 @@ def parse_endpoints(text: str) -> list[Endpoint]:
     """The endpoints of a list like ``127.0.0.1:6170,127.0.0.1:6171``.
 
     Raises:
-        EnforceNotMet: an item names none, or one comes twice.
+        EnforceNotMet: an item is no endpoint, or comes twice.
     """
     found = [Endpoint.parse(item) for item in text.split(",") if item.strip()]
     if len(set(found)) < len(found):
@@ -97,13 +97,13 @@ def listener(where: Where, security: Any) -> tuple[socket.socket, ssl.SSLContext
 
     Args:
         where: its address.
-        security: a ``distributed.Security`` that encrypts what goes over TCP; None: nothing does.
+        security: a ``distributed.Security`` that encrypts TCP connections; None: no encryption.
 
     Returns:
-        The socket, and what encrypts its connections.
+        The socket, and the TLS context of its connections, or None.
 
     Raises:
-        OSError: nobody can listen there.
+        OSError: the address cannot be listened at.
     """
     context = None
     if isinstance(where, str):
@@ -128,16 +128,16 @@ def listener(where: Where, security: Any) -> tuple[socket.socket, ssl.SSLContext
 
 
 def connect(where: Where, security: Any, role: str, timeout: float) -> socket.socket:
-    """Connect to who listens at an address.
+    """Connect to a process that listens at an address.
 
     Args:
         where: the address.
         security: see :func:`listener`.
-        role: of this process, as ``security`` knows it.
-        timeout: seconds, for this and for whatever waits for the socket later.
+        role: the role of this process in ``security``, such as "client".
+        timeout: seconds for connecting, and for later waits of the socket.
 
     Raises:
-        OSError: nobody is reached there.
+        OSError: nobody answers at the address.
     """
     if isinstance(where, str):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -171,7 +171,7 @@ def secret_of(endpoints: Sequence[Endpoint]) -> bytes:
         endpoints: where the processes of the run listen.
 
     Raises:
-        EnforceNotMet: it is not set, and others could reach an endpoint.
+        EnforceNotMet: it is not set, and processes of other hosts could reach an endpoint.
     """
     given = os.environ.get(SECRET, "")
     if given:
@@ -210,7 +210,7 @@ def _secret_of_user() -> bytes:
 
 
 def _write(path: Path) -> None:
-    """Make the file at once and whole: several processes may be the first."""
+    """Write the file under another name, then link it: several processes may write it at once."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"secret-{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -219,6 +219,6 @@ def _write(path: Path) -> None:
             file.write(secrets.token_hex(32).encode())
         os.link(draft, path)
     except FileExistsError:
-        pass  # another process was first: its secret counts
+        pass  # another process was first; all use its secret
     finally:
         draft.unlink()

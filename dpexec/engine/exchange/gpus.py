@@ -1,6 +1,6 @@
-"""How members of a gang whose replicas are on GPUs exchange values: by NCCL, or through the host.
+"""How members of a gang exchange values of GPUs: by NCCL, or through the host.
 
-The client chooses when a gang forms, by what members tell of their GPUs, so that all do the same.
+Members tell the client about their GPUs when a gang forms; the client chooses for all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Staged", "gpu_of", "how_exchanged", "on_host", "why_not_nccl"]
 
 
 def gpu_of(place: Place) -> Gpu | None:
-    """What is told of a device of this process; None if it is no GPU."""
+    """What a member tells about its device; None if it is no GPU."""
     if not isinstance(place, CUDAPlace):
         return None
     cupy = array_module(place)
@@ -33,11 +33,7 @@ def gpu_of(place: Place) -> Gpu | None:
 
 
 def why_not_nccl(members: Sequence[Member]) -> str:
-    """Why a gang does not exchange values by NCCL; empty if it does.
-
-    Args:
-        members: of the gang.
-    """
+    """Why a gang does not exchange values by NCCL; empty if it does."""
     gpus = [member.gpu for member in members]
     if None in gpus:
         return "replicas are not on GPUs"
@@ -60,11 +56,11 @@ def why_not_nccl(members: Sequence[Member]) -> str:
 
 
 def how_exchanged(members: Sequence[Member], why_not: str) -> str:
-    """What users are told of how values get from GPU to GPU; nothing on processors.
+    """The sentence for users about how values get from GPU to GPU; empty for replicas on CPUs.
 
     Args:
-        members: of the gang.
-        why_not: see :func:`why_not_nccl`.
+        members: the members of the gang.
+        why_not: the result of :func:`why_not_nccl`.
     """
     for member in members:
         if member.gpu is None:
@@ -78,11 +74,14 @@ def how_exchanged(members: Sequence[Member], why_not: str) -> str:
 
 
 def on_host(envs: Sequence[Env], items: Iterable[Item]) -> list[Env]:
-    """Envs with some values alone, which lie on the host.
+    """Copy some values to the host.
 
     Args:
         envs: values per device.
-        items: which of them.
+        items: the values to copy.
+
+    Returns:
+        An env per device, with the copies only.
     """
     wanted = {(device, total.name): envs[device][total.name] for total, device in items}
     found = [Env() for _ in envs]
@@ -92,11 +91,11 @@ def on_host(envs: Sequence[Env], items: Iterable[Item]) -> list[Env]:
 
 
 class Staged:
-    """Adds up a bucket of values that lie on a GPU.
+    """Adds up values of a GPU through the host.
 
     Args:
-        bucket: what.
-        devices: the replicas at home here.
+        bucket: the sums.
+        devices: the replicas of this member.
         place: their GPU.
         reducer: adds up values of the host.
     """
@@ -112,7 +111,8 @@ class Staged:
         """Add up the bucket, see :meth:`Reducer.run`."""
         host = on_host(envs, self._items)
         copies = [(host[d][t.name], envs[d][t.name]) for t, d in self._items]
-        on_gpu = {id(copy): (copy, value) for copy, value in copies}  # what is sent stays here
+        # a sum that is the copy of a value, as a broadcast's is, needs no way back to the GPU
+        on_gpu = {id(copy): (copy, value) for copy, value in copies}
         self._reducer.run(host, tag)
         for name, device in self._made:
             made = host[device][name]

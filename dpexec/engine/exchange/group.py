@@ -1,7 +1,7 @@
-"""The members of a gang: what connects them, and the memory of their collectives.
+"""The members of a gang: their connections, and the memory of their collectives.
 
 Memory is used again at every step. That is safe because every step has a point that no member
-passes before all have reached it (:meth:`Group.barrier`, or an all-reduce, see :mod:`members`).
+passes before all have reached it: :meth:`Group.barrier`, or an all-reduce.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["GpuExchange", "Group"]
 
 
 class GpuExchange(Protocol):
-    """What exchanges values between the GPUs of members; see :class:`.nccl.Exchange`."""
+    """Exchanges values between the GPUs of members; see :class:`.nccl.Exchange`."""
 
     def enqueue(self, calls: Sequence[NcclCall], tag: Tag) -> None:
-        """Let GPUs do something, behind what is on the current stream."""
+        """Enqueue calls that run after the work on the current stream."""
 
     def finish(self, step: int) -> None:
-        """Wait until all is done that was enqueued."""
+        """Wait until all enqueued calls are done."""
 
     def close(self) -> None:
-        """End what is still under way."""
+        """End calls that are still under way."""
 
 
 class Group:
@@ -40,9 +40,9 @@ class Group:
 
     Args:
         members: all members.
-        rank: which of them this is.
-        channels: connections to the others.
-        limit: seconds that a member may be silent when it is waited for.
+        rank: the position of this member among them.
+        channels: connections to the others, by rank.
+        limit: seconds that a member may be silent while others wait for it.
     """
 
     def __init__(
@@ -57,11 +57,10 @@ class Group:
         """Whether members may tell each other by words in shared memory how far they are."""
         self.bytes_sent = 0
         self.moved: dict[int, dict[str, int]] = {}
-        """What collectives of the latest step moved, by number: bytes that went through sockets,
-        and that were put into memory which several members see; and how they waited at first, see
-        :meth:`waited`."""
+        """By number of a collective, what it moved in the latest step: bytes through sockets, bytes
+        into memory that several members see, and how long it waited first, see :meth:`waited`."""
         self.nccl: GpuExchange | None = None
-        """What exchanges values between GPUs, if it is not the members' processors."""
+        """Exchanges values between GPUs directly; None: values go through the host."""
         self._step = -1
         self._own: dict[Any, Bytes] = {}
 
@@ -69,7 +68,7 @@ class Group:
         """Leave the gang.
 
         Args:
-            text: if others may be waiting for this member: what they are told.
+            text: the reason that others are told; empty if nobody waits for this member.
         """
         if text:
             say_goodbye(self.channels, text)
@@ -85,7 +84,7 @@ class Group:
             channel.interrupt()
 
     def barrier(self, step: int) -> None:
-        """Wait until all members have come here.
+        """Wait until all members call it.
 
         Raises:
             GangError: a member does not come.
@@ -116,40 +115,36 @@ class Group:
             moved.update(self.waited(heard[last] - began, last))
 
     def waited(self, nanoseconds: int, last: int | None) -> dict[str, int]:
-        """What is noted of a wait for other members at the begin of a collective.
+        """The note about a wait for other members at the begin of a collective.
 
         Args:
-            nanoseconds: until the first that came of the last one.
-            last: its rank; None if nobody was waited for long.
+            nanoseconds: the time until something came of the slowest member.
+            last: rank of that member; None if the wait was short.
 
         Returns:
-            How long it was, that rank, and the first replica there; nothing if it was not long.
+            The time, the rank, and the first replica of that member; empty if the wait was short.
         """
         return {} if last is None else {"waited": nanoseconds, **self.whom(last)}
 
     def whom(self, rank: int) -> dict[str, int]:
-        """How notes name a member: its rank, and the first replica there.
-
-        Args:
-            rank: of the member.
-        """
+        """How notes name a member: by its rank and its first replica."""
         return {"rank": rank, "replica": min(self.members[rank].devices, default=rank)}
 
     def signal(self, tag: Tag, to: Iterable[int], of: Iterable[int]) -> None:
-        """Tell some members that something is there, and wait until others say so.
+        """Send empty frames to some members, and wait for those of some members.
 
         Args:
-            tag: what it is.
-            to: ranks of who is told.
-            of: ranks of who is waited for.
+            tag: the tag of the frames.
+            to: ranks of the members that are sent one.
+            of: ranks of the members that are waited for.
 
         Raises:
-            GangError: somebody does not answer.
+            GangError: a member does not answer.
         """
         self.exchange(tag, dict.fromkeys(to, ()), dict.fromkeys(of, into()))
 
     def moved_at(self, tag: Tag) -> dict[str, int]:
-        """Where to count what a collective moves."""
+        """The counters of a collective; those of earlier steps are forgotten."""
         if tag.step != self._step:
             self._step, self.moved = tag.step, {}
         return self.moved.setdefault(tag.number, {"sent": 0, "received": 0, "shared": 0})
@@ -159,18 +154,18 @@ class Group:
 
         Args:
             sizes: how many bytes each member provides, by rank.
-            tag: what it is for.
+            tag: names its use in errors.
 
         Returns:
-            The memory by the rank of who provides it.
+            The memory, by rank of the member that provides it.
 
         Raises:
-            GangError: somebody did not answer.
+            GangError: a member did not answer.
         """
         return share_memory(self.channels, sizes, self.rank, tag, self.limit)
 
     def own(self, key: Any, size: int) -> Bytes:
-        """Memory of this member; the same for a key."""
+        """Memory of this member for a use; kept by key."""
         if key not in self._own or len(self._own[key]) < size:
             self._own[key] = np.empty(size, np.uint8)
         return self._own[key]

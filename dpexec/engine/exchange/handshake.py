@@ -1,8 +1,8 @@
-"""How either side of a connection shows that it knows the secret of the run.
+"""How both sides of a connection show that they know the secret of the run.
 
-Each answers a random challenge of the other with an HMAC; the secret itself never travels, and
-nothing else is read before. The host never waits for a visitor: :class:`.reception.Reception` does,
-for all of them at once.
+Each side answers a random challenge of the other with an HMAC. The secret itself never travels, and
+nothing else is read before. The host's side is a generator, so that :class:`.reception.Reception`
+can wait for many visitors at once.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _RANK = struct.Struct("<I")
 _T = TypeVar("_T")
 
 Talk = Generator[int, None, _T]
-"""What is done with a socket that does not block: yields the events that it waits for, as
-``select.poll`` knows them."""
+"""A dialogue on a socket that does not block: yields the events of ``select.poll`` that it waits
+for."""
 
 
 def introduce(sock: socket.socket, secret: bytes, rank: int, deadline: float) -> None:
-    """Show a host that one knows the secret, and check that the host does, too.
+    """Show a host that this process knows the secret, and check that the host knows it, too.
 
     Args:
         sock: the connection.
         secret: of the run.
-        rank: which member this is.
+        rank: of this process.
         deadline: on the monotonic clock.
 
     Raises:
@@ -104,7 +104,7 @@ def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
 def _read(sock: socket.socket, count: int, deadline: float) -> bytes:
     data = b""
     while len(data) < count:
-        sock.settimeout(max(deadline - time.monotonic(), 1e-3))  # for all, not for every byte
+        sock.settimeout(max(deadline - time.monotonic(), 1e-3))  # one deadline for all bytes
         more = sock.recv(count - len(data))
         if not more:
             raise ConnectionResetError("it closed the connection at once")
@@ -113,7 +113,7 @@ def _read(sock: socket.socket, count: int, deadline: float) -> bytes:
 
 
 def _done(act: Callable[[], _T], event: int) -> Talk[_T]:
-    """What an act gives that may have to wait for an event of the socket."""
+    """The result of a call that may have to wait for an event of the socket."""
     while True:
         try:
             return act()

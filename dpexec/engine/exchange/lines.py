@@ -1,8 +1,8 @@
-"""Direct lines between two processes: each sends messages when it likes, and takes them in turn.
+"""Direct lines between two processes: each end sends messages at any time, which come in order.
 
-A message is a frame of :mod:`.wire` with a number that counts those of its direction. Nobody reads
-a line before both ends have shown that they know the secret of the run (:mod:`.rendezvous`). Lines
-do not block, so that one thread can serve many.
+A message is a frame of :mod:`.wire`; its number counts the messages of its direction. Nothing is
+read from a line before both ends have shown that they know the secret of the run
+(:mod:`.rendezvous`). Lines do not block, so that one thread can serve many.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dpexec.engine.exchange.wire import GangError, Sending, gone, message_tag, o
 
 __all__ = ["Line", "wait"]
 
-_AT_ONCE = 1 << 14  # bytes that are received at once, before it is known what they are
+_AT_ONCE = 1 << 14  # bytes that are received at once, before the size of the frame is known
 _BOTH = select.POLLIN | select.POLLOUT
-_PROBES = 4  # of a peer that says nothing, before its connection is given up
+_PROBES = 4  # unanswered probes of a silent peer after which its connection is given up
 
 
 class Line:
@@ -32,14 +32,14 @@ class Line:
 
     Args:
         channel: the connection.
-        limit: seconds in which a host has to answer that is still there: its system does so,
-            however long its processes take.
-        lends: whether the other end is one of these, too: then messages may lie in memory that
-            both see, if both are on one host.
+        limit: seconds after which a silent host counts as lost. A living host's system answers
+            probes by itself, however busy its processes are.
+        lends: whether messages may lie in shared memory, if both ends are on one host; the other
+            end must be a line, too.
 
     Attributes:
-        messages: what came and was not taken yet.
-        lost: why there will be no more; None while the other end is there.
+        messages: messages that came and were not taken yet.
+        lost: why no more will come; None while the other end is there.
         most: bytes of the largest message that came through the connection itself.
     """
 
@@ -50,22 +50,22 @@ class Line:
         self.most = 0
         self._sending: deque[Sending] = deque()
         self._posted = self._came = 0
-        self._data = memoryview(b"")  # that came, and is no whole frame yet
+        self._data = memoryview(b"")  # received bytes that are no whole frame yet
         self._large: _Large | None = None
         self._lender = Lender() if lends and channel.is_local else None
         self._borrower = Borrower(channel.name)
         self._descriptors: deque[int] = deque()
-        self._poll: Any = None  # looks for what can be received, made when it is first awaited
+        self._poll: Any = None  # waits for bytes to receive; made at the first wait
         if not channel.is_local:
             _notice_lost_hosts(channel.sock, limit)
 
     @property
     def name(self) -> str:
-        """Who is at the other end, as people know it."""
+        """The name of the other end in errors."""
         return self._channel.name
 
     def post(self, buffers: Sequence[memoryview | bytes]) -> None:
-        """Let a message go out with the next calls of :meth:`move`."""
+        """Put a message in the queue; the next calls of :meth:`move` send it."""
         number, nbytes, loan = self._posted, sum(map(len, buffers)), None
         self._posted += 1
         if self._lender is not None and nbytes >= LEAST:
@@ -83,28 +83,28 @@ class Line:
 
     @property
     def is_sending(self) -> bool:
-        """Whether something that was posted can still go out."""
+        """Whether posted messages are still to be sent, and can be."""
         return bool(self._sending) and self.lost is None
 
     def flush(self) -> None:
-        """Send as much as can be without waiting; what came first may lie here undetected."""
+        """Send as much as possible without waiting; may leave received bytes unread."""
         if self._channel.is_local and self.lost is None:
             try:
                 self._send()
-            except OSError:  # who receives finds out
+            except OSError:  # the next receive notices it
                 return
         else:
             self.move()
 
     def move(self) -> bool:
-        """Send and receive as much as can be without waiting; returns whether there was any."""
+        """Send and receive as much as possible without waiting; returns whether anything moved."""
         if self.lost is not None:
             return False
         moved = False
         if self._sending:
             try:
                 moved = self._send()
-            except OSError as error:  # who takes no more may have said why
+            except OSError as error:  # a peer that takes no more may have said why
                 self.lost = gone(self.name, error, message_tag(self._came))
         try:
             return self._receive() or moved
@@ -139,11 +139,11 @@ class Line:
                 while len(self._data) >= HEADER.size and self._open():
                     pass
             moved = moved or count > 0
-            if not count or (count < _AT_ONCE and channel.is_local):  # there was no more
+            if not count or (count < _AT_ONCE and channel.is_local):  # no more bytes were there
                 return moved
 
     def _open(self) -> bool:
-        """Take the next frame; False if it is not there yet."""
+        """Take the next frame from the received bytes; False if it is not whole yet."""
         received = self._data
         kind, nbytes = opened(received, self._channel.name, (self._came, 0), (DATA, LENT))
         end = HEADER.size + nbytes
@@ -166,16 +166,16 @@ class Line:
         return True
 
     def _take(self, message: memoryview) -> None:
-        """A message is there that came through the connection itself."""
+        """Keep a message that came through the connection itself."""
         self.messages.append(message)
         self._came += 1
         if len(message) > self.most:
             self.most = len(message)
 
     def register(self, poll: Any) -> int:
-        """Let a ``select.poll`` object look for what the line waits for; returns its descriptor."""
+        """Register the line's events with a ``select.poll`` object; returns its descriptor."""
         channel = self._channel
-        writes = self._sending or channel.waits_for_write  # TLS may have to, to receive
+        writes = self._sending or channel.waits_for_write  # TLS may have to write to receive
         channel.waits_for_write = channel.waits_for_read = False
         number = channel.sock.fileno()
         poll.register(number, _BOTH if writes else select.POLLIN)
@@ -200,11 +200,11 @@ class Line:
         return self.messages.popleft()
 
     def tell(self, buffers: Sequence[memoryview | bytes], limit: float) -> None:
-        """Send a message.
+        """Send a message, and wait until it is sent.
 
         Args:
-            buffers: what it holds.
-            limit: seconds in which nothing may happen.
+            buffers: its bytes.
+            limit: seconds after which an end that takes nothing is given up.
 
         Raises:
             GangError: the other end is gone, or takes nothing.
@@ -237,7 +237,7 @@ class Line:
         self._channel.interrupt()
 
     def close(self) -> None:
-        """Close the connection; once is enough."""
+        """Close the connection; further calls do nothing."""
         self._channel.close()
         for sending in self._sending:
             sending.close()
@@ -246,12 +246,12 @@ class Line:
 
 
 class _Large:
-    """What is still to come of a message that does not come at once.
+    """A large message while it comes in.
 
     Args:
-        name: of who sends it.
-        begun: what came of it.
-        nbytes: of all.
+        name: of the sender.
+        begun: its first bytes, which have come.
+        nbytes: the bytes of the whole message.
 
     Raises:
         GangError: there is no memory for it.
@@ -277,7 +277,7 @@ class _Large:
 
 
 def wait(lines: Iterable[Line], seconds: float) -> list[Line]:
-    """Wait until something can be sent or received on some lines; none if that takes too long."""
+    """Wait until lines can send or receive; returns these, or an empty list after ``seconds``."""
     poll, found = select.poll(), {}
     for line in lines:
         found[line.register(poll)] = line
@@ -288,7 +288,7 @@ def wait(lines: Iterable[Line], seconds: float) -> list[Line]:
 
 
 def _notice_lost_hosts(sock: socket.socket, limit: float) -> None:
-    """Let the system end a connection whose other host does not answer any more."""
+    """Let the system end the connection when the other host does not answer any more."""
     pause = max(int(limit / (_PROBES + 1)), 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
@@ -297,5 +297,5 @@ def _notice_lost_hosts(sock: socket.socket, limit: float) -> None:
         ("TCP_KEEPCNT", _PROBES),
         ("TCP_USER_TIMEOUT", max(int(limit * 1000), 1)),
     ):
-        if hasattr(socket, option):  # other systems have some of them only
+        if hasattr(socket, option):  # systems other than Linux lack some of them
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,13 +1,14 @@
 """Sums of a step in memory that all members of a host see.
 
-Every member puts its values into memory of its own and says so by a word; when all have, each adds
-up an equal share of the bytes and says so by another word; then the sums, which lie in memory of
-the first member, can be read by all. Of sparse values, members first tell how many rows they have;
-then each puts its rows where they belong among those of all.
+Every member puts its values into memory of its own and says so by a word. When all have said so,
+each member adds up an equal share of the bytes, and says so by another word. The sums lie in the
+first member's memory, where all members read them. For sparse values, members first tell their
+numbers of rows; then each puts its rows into the sum, at their place among the rows of all.
 
-Everything is used again at every step. That is safe: values are read before their reader says that
-it is ready for updates, and nobody ends a step before all are; sums are written when all have put
-the next values there, which each does when it has ended the step before.
+All memory is used again in every step. That is safe for values: a member reads them before it says
+that it is ready for updates, and no step ends before all members are ready. It is safe for sums,
+too: they are written when all members have put their next values there, and so have ended the step
+before.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class _Rows(NamedTuple):
     """Sparse rows of all devices in shared memory.
 
     Args:
-        counts: how many each source has, in order.
+        counts: the number of rows of each source, in order.
         rows: row numbers of the sum.
-        value: its rows.
-        total: how many there are, for code.
+        value: rows of the sum.
+        total: takes the sum's number of rows, for code.
     """
 
     counts: list[np.ndarray[Any, Any]]
@@ -63,11 +64,12 @@ class _Task:
     """A collective task.
 
     Args:
-        bucket: what it adds up.
-        exchange: what code must know of it.
-        dense: per dense sum, its slots by device of the group, and the sum.
-        rows: per sparse sum.
-        additions: what falls to this member: how values become one, where it goes, and the values.
+        bucket: the sums.
+        exchange: the description of the task for code.
+        dense: the dense sums, each with its slots by device of the group, and its array.
+        rows: the sparse sums, each with its arrays.
+        additions: the parts of sums that this member computes: how values are combined; the array
+            that takes the result, followed by the values.
     """
 
     bucket: Bucket
@@ -90,8 +92,8 @@ class MemorySums(StepSums):
         self._places = [self._lay_out(rank) for rank in range(len(group.members))]
         sizes = {rank: places.size for rank, places in enumerate(self._places)}
         self._memory = group.share(sizes, Tag(0, 1 << 34, "the memory of sums"))
-        self._ranks: dict[int, int] = {}  # of words, by address
-        self._waits: dict[int, dict[str, int]] = {}  # of tasks one by one, in this step
+        self._ranks: dict[int, int] = {}  # of the members that write words, by address
+        self._waits: dict[int, dict[str, int]] = {}  # of tasks in this step, by number
         self._texts: dict[int, str] = {}
         self._ready = self._signs("ready", READY)
         self._tasks = {b.number: self._make(b) for b in buckets if b.number not in self.unknown}
@@ -125,7 +127,7 @@ class MemorySums(StepSums):
         return self._memory[rank][self._places[rank][key]]
 
     def _signs(self, key: Any, text: str) -> Signs:
-        """The words of all members for something."""
+        """The words of all members at a key; ``text`` names the wait for them in errors."""
         words = [address(self._bytes(rank, key)) for rank in range(len(self.group.members))]
         self._ranks.update((word, rank) for rank, word in enumerate(words))
         self._texts.update(dict.fromkeys(words, text))
@@ -168,7 +170,7 @@ class MemorySums(StepSums):
     def _rows(
         self, number: int, index: int, total: Sum, counts: list[np.ndarray[Any, Any]]
     ) -> _Rows:
-        """Where the rows of a sparse value lie."""
+        """The arrays of a sparse sum."""
         rows = self._bytes(0, (number, index, "rows")).view(np.int64)
         value = self._bytes(0, (number, index, "value")).view(total.dtype)
         return _Rows(counts, rows, value.reshape(len(rows), *total.shape), np.zeros(1, np.int64))
@@ -178,7 +180,7 @@ class MemorySums(StepSums):
         bucket: Bucket,
         dense: Sequence[tuple[Sum, dict[int, np.ndarray[Any, Any]], np.ndarray[Any, Any]]],
     ) -> Iterator[tuple[Sum, list[np.ndarray[Any, Any]]]]:
-        """The equal share of the bytes of dense sums that falls to this member."""
+        """This member's equal share of the bytes of dense sums."""
         dense = [found for found in dense if not _stays(bucket, found[0])]
         alone = replace(bucket, sums=tuple(total for total, _, _ in dense))
         low, high = alone.layout.shares(len(self.group.members))[self.group.rank]
@@ -211,14 +213,14 @@ class MemorySums(StepSums):
         return _Waiting(self, code, interrupts)
 
     def look_after(self, words: Sequence[int], since: float) -> None:
-        """Look whether those are still there whose words one waits for.
+        """Check that the members are still there whose words are waited for.
 
         Args:
-            words: their addresses.
+            words: addresses of the words.
             since: when the wait began, by ``time.perf_counter``.
 
         Raises:
-            GangError: one is gone, says that the run ends, or the limit is over.
+            GangError: a member is gone, or says that the run ends, or the time limit is over.
         """
         group, step = self.group, self.step
         found = {word: self._ranks[word] for word in words}
@@ -227,21 +229,18 @@ class MemorySums(StepSums):
         look_after(group.channels, lambda: lacking(found, step), since, group.limit, tag)
 
     def lack(self, words: Sequence[int]) -> tuple[int, ...]:
-        """Those of some words whose members have not come so far in this step.
-
-        Args:
-            words: their addresses.
-        """
+        """The addresses, among ``words``, of words that have not reached this step."""
         return tuple(word for word in words if read(word) < self.step)
 
     def take_back(self) -> bool:
-        """Take back that this member is ready for updates.
+        """Take back the word that this member is ready for updates.
 
-        Whoever waits for all reads all words a second time when the last has come. So either it
-        sees that this one was taken back, or this member sees here that all the others are ready.
+        A member that waits for all reads all words a second time after the last has come. So either
+        it sees that this word was taken back, or this member sees here that all others are ready.
 
         Returns:
-            False: all are ready, so some may have begun to update; it stays as it was.
+            Whether the word was taken back. It is not if all others are ready, as some of them may
+            have begun to update.
         """
         write(self._ready.own, 0)
         if self.lack(self._ready.others):
@@ -282,7 +281,7 @@ class MemorySums(StepSums):
         hand_out(self.group, sums, envs, self.first)
 
     def _place(self, total: Sum, found: _Rows, envs: Sequence[Env]) -> int:
-        """Put rows of this member where they belong among those of all; returns their bytes."""
+        """Put the rows of this member into a sparse sum; returns their bytes."""
         end = nbytes = 0
         for device, count in zip(total.sources, found.counts, strict=True):
             start, end = end, end + int(count[0])
@@ -294,7 +293,7 @@ class MemorySums(StepSums):
         return nbytes
 
     def _meet(self, signs: Signs, number: int) -> dict[str, int]:
-        """Say that this member is there, and wait for the others; returns what is noted of that."""
+        """Write this member's word, and wait for the others'; returns the note about the wait."""
         write(signs.own, self.step)
         began, last = time.perf_counter_ns(), self._wait(signs, self.tag(number))
         return self.group.waited(time.perf_counter_ns() - began, last)
@@ -314,7 +313,7 @@ class MemorySums(StepSums):
 
     @property
     def moved(self) -> dict[int, dict[str, int]]:
-        """See :class:`StepSums`; a step of code puts there what its slots hold."""
+        """See :class:`StepSums`; bytes follow from the layout, for steps of code, too."""
         found = {n: self.group.moved[n] for n in self.unknown if n in self.group.moved}
         mine = self.group.members[self.group.rank].devices
         for number, task in self._tasks.items():
@@ -328,9 +327,10 @@ class MemorySums(StepSums):
 
 
 def _stays(bucket: Bucket, total: Sum) -> bool:
-    """Whether it is the value of one device, which all can read where that has put it.
+    """Whether a "sum" is the value of one device, which others may read in that device's slot.
 
-    Before updates, that device may put the next one there while others still use the last one.
+    Only after updates: before them, the device may overwrite the slot with its next value while
+    others still read.
     """
     return bucket.late and total.height is None and len(total.sources) == 1
 
@@ -341,12 +341,12 @@ def _addition(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Addition:
 
 
 class _Waiting:
-    """What the leading thread of a step of code looks at while other members take long.
+    """Called by the leading thread of a step of code while it waits for other members.
 
     Args:
-        sums: of the step.
+        sums: the sums of the step.
         code: the step.
-        interrupts: holds interrupts back while it runs.
+        interrupts: holds interrupts back while the step runs.
     """
 
     urgent = False
@@ -359,10 +359,10 @@ class _Waiting:
         self._lacking: tuple[int, ...] = ()
 
     def look(self) -> bool:
-        """Look whether an interrupt waits, and whether the others are still there.
+        """Check whether an interrupt waits, and whether the other members are still there.
 
         Raises:
-            KeyboardInterrupt: an interrupt came, and nobody knows yet that this member is ready.
+            KeyboardInterrupt: an interrupt came before this member said that it is ready.
             GangError: a member failed, is gone, or does not answer.
         """
         if self._interrupts.waits and self._schedule.withhold(self._gates.ready):
@@ -382,7 +382,7 @@ class _Waiting:
         return False
 
     def _may_end(self) -> bool:
-        """Whether the step may end here: then it goes on nowhere."""
+        """Whether this member may give up the step: then no member completes it."""
         schedule, gates = self._schedule, self._gates
         if schedule.withhold(gates.ready):
             return True

@@ -1,8 +1,8 @@
-"""Messages between processes as bytes: arrays in parts, and facts and values that describe them.
+"""Messages between processes as bytes.
 
-A message has parts, each padded to a line of the cache, behind their number and sizes. Trainers,
-servers and members of gangs send facts in JSON and values of variables as plain arrays. Nothing
-that comes from them is ever unpickled.
+A message begins with the number and the sizes of its parts; each part is padded to a line of the
+cache. Trainers, servers and members of gangs send facts in JSON, and values of variables as plain
+arrays. Nothing that they send is ever unpickled.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 PADDING = memoryview(bytes(LINE))
-"""What ends a line; slices of it fill what is left of one."""
+"""Zeros of a line; slices of it pad parts to whole lines."""
 
 Values: TypeAlias = Mapping[Any, Any]
-"""Values of variables by what JSON can hold as a name: a text, or a tuple of texts and numbers."""
+"""Values of variables by name, which is a text or a tuple of texts and numbers, as in JSON."""
 
 _SIZE = np.dtype("<u8")
-_KINDS = "biuf"  # of numbers that may come
+_KINDS = "biuf"  # kinds of numbers that arrays may have
 _NO_MESSAGE = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError)
 
 
@@ -59,10 +59,10 @@ def array_in(part: memoryview, dtype: Any, shape: Sequence[int]) -> np.ndarray[A
     Args:
         part: the bytes.
         dtype: of the array.
-        shape: of the array; -1 stands for what the bytes say.
+        shape: of the array; one size may be -1, which follows from the number of bytes.
 
     Raises:
-        ValueError: they are no such array.
+        ValueError: the bytes are no such array.
     """
     kind = np.dtype(dtype)
     if kind.kind not in _KINDS:
@@ -71,7 +71,7 @@ def array_in(part: memoryview, dtype: Any, shape: Sequence[int]) -> np.ndarray[A
 
 
 def joined(parts: Sequence[memoryview]) -> list[memoryview]:
-    """The buffers of a message that has some parts; none is copied."""
+    """The buffers of a message with some parts; parts are not copied."""
     sizes = [part.nbytes for part in parts]
     head = memoryview(struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes))
     found = [head, PADDING[: -len(head) % LINE]]
@@ -81,13 +81,13 @@ def joined(parts: Sequence[memoryview]) -> list[memoryview]:
 
 
 def parted(data: memoryview) -> list[memoryview]:
-    """The parts of a message; they use its memory.
+    """The parts of a message, as views.
 
     Args:
-        data: all that came.
+        data: the bytes of the message.
 
     Raises:
-        ValueError: it is no message.
+        ValueError: they are no message.
     """
     count = int.from_bytes(data[: _SIZE.itemsize], "little")
     at = _SIZE.itemsize * (count + 1)
@@ -104,12 +104,12 @@ def parted(data: memoryview) -> list[memoryview]:
 
 
 class Room:
-    """The place of a frame of any size; :attr:`data` is what came.
+    """The place of a frame of any size; :attr:`data` is its bytes.
 
-    It begins where vector instructions like arrays to begin.
+    It begins at a line of the cache, where vector instructions on arrays are faster.
 
     Args:
-        sender: who sends it, as people know it.
+        sender: the sender's name in errors.
     """
 
     def __init__(self, sender: str) -> None:
@@ -117,13 +117,13 @@ class Room:
         self._sender = sender
 
     def __call__(self, nbytes: int) -> Sequence[memoryview]:
-        """Take so many bytes.
+        """Make room for ``nbytes`` bytes.
 
         Raises:
             GangError: there is no memory for them.
         """
         try:
-            memory = np.empty(nbytes + LINE, np.uint8)  # not filled: it may never come
+            memory = np.empty(nbytes + LINE, np.uint8)  # not filled: the bytes may never come
         except (MemoryError, OverflowError, ValueError) as error:
             raise GangError(
                 f"{self._sender} announces {nbytes} bytes, for which there is no memory"
@@ -138,11 +138,11 @@ class Room:
 
 @dataclass(frozen=True)
 class Message:
-    """What is sent at once.
+    """A message between processes.
 
     Args:
         said: facts that JSON can hold.
-        values: values of variables on the host that go along.
+        values: values of variables, which lie on the host.
     """
 
     said: Any = None
@@ -161,14 +161,14 @@ def encode(message: Message) -> list[memoryview]:
 
 
 def decode(data: memoryview, sender: str) -> Message:
-    """The message in some bytes; its arrays use them.
+    """The message in some bytes; its arrays are views of them.
 
     Args:
-        data: what came.
-        sender: who sent it, for errors.
+        data: the bytes.
+        sender: the sender's name in errors.
 
     Raises:
-        GangError: that is no message.
+        GangError: the bytes are no message.
     """
     try:
         head, *parts = parted(data)
@@ -195,20 +195,20 @@ def talk(
     of: Iterable[int],
     limit: float,
 ) -> dict[int, Message]:
-    """Send messages to some, and take those of some, all at once.
+    """Send messages to some processes and receive messages from some, all at once.
 
     Args:
         channels: the connections, by rank.
-        tag: what they belong to.
-        messages: what goes to whom.
-        of: ranks of those who are listened to.
-        limit: seconds in which nothing may happen.
+        tag: the tag of the frames.
+        messages: the message for each rank.
+        of: ranks from which a message is received.
+        limit: seconds without any progress after which it fails.
 
     Returns:
-        What they said, by rank.
+        The received messages, by rank.
 
     Raises:
-        GangError: somebody is gone, silent, ends the run, or sends something else.
+        GangError: a process is gone, is silent, ends the run, or sends something else.
     """
     rooms = {rank: Room(channels[rank].name) for rank in of}
     encoded = {id(message): encode(message) for message in messages.values()}

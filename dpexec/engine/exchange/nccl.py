@@ -1,10 +1,10 @@
 """Collectives of a gang by NCCL, between one GPU of each member.
 
-The members agree on a communicator over their own channels, which are authenticated. What NCCL does
-is enqueued on a stream of its own, behind what its input waits for, and the host goes on. Before
-somebody reads a sum the host waits for all of that (:meth:`Exchange.finish`), and looks after the
-other members meanwhile: a GPU would wait forever for one that is gone, and who waits for the GPU
-with it.
+The members agree on a communicator over their own authenticated channels. NCCL's calls are enqueued
+on a stream of their own, after the work that computes their inputs, and the host goes on. Before a
+sum is read, the host waits for all these calls (:meth:`Exchange.finish`). Meanwhile it checks that
+the other members are still there: a GPU would wait forever for a member that is gone, and so would
+the host.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange"]
 
-_NUMBER = (1 << 32) + 2  # behind those of collectives, of the barrier and of mirrors
+_NUMBER = (1 << 32) + 2  # greater than the numbers of collectives, of the barrier and of mirrors
 _ID_BYTES = 128
 _LOOK = 5e-5  # seconds between looks at a GPU; a step waits once or twice
 _GRACE = 5.0  # seconds that aborting may take
 
 
 class Exchange:
-    """What a member of a gang does by NCCL.
+    """The NCCL communicator of a member of a gang.
 
-    Calls that may wait for other members are made on a thread of their own, which is given up if a
-    member is gone. CuPy's calls have no limit of time.
+    Calls that may wait for other members are made on a thread of their own, since CuPy's calls have
+    no time limit. The thread is given up if a member is gone.
 
     Args:
         group: the gang.
@@ -52,16 +52,16 @@ class Exchange:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._server = threading.Thread(target=self._serve, name="dpexec-nccl", daemon=True)
         self._communicator: Any = None
-        self._left: list[Future[Any]] = []  # the last one gives the event at its end
-        self._held: list[NcclCall] = []  # whose arrays the stream may still use
+        self._left: list[Future[Any]] = []  # calls to wait for; the last gives the event at its end
+        self._held: list[NcclCall] = []  # keeps arrays that the stream may still use
         self._met = self._closed = False
 
     def enqueue(self, calls: Sequence[NcclCall], tag: Tag) -> None:
-        """Let NCCL do something, behind what is on the current stream.
+        """Enqueue calls of NCCL that run after the work on the current stream.
 
         Args:
-            calls: what; all members give the same ones at the same time.
-            tag: what they belong to.
+            calls: the calls; all members enqueue the same ones in the same order.
+            tag: names their collective in errors.
 
         Raises:
             GangError: a member is gone, or does not answer.
@@ -75,7 +75,7 @@ class Exchange:
         self._left.append(self._later(lambda: self._launch(ready, calls)))
 
     def finish(self, step: int) -> None:
-        """Wait until all is done that was enqueued.
+        """Wait until all enqueued calls are done.
 
         Args:
             step: number of the step.
@@ -87,16 +87,16 @@ class Exchange:
             return
         tag = Tag(step, _NUMBER, "the wait for NCCL")
         channels = self._group.channels
-        self._group.signal(tag, channels, channels)  # says who fails or is silent before NCCL hangs
+        self._group.signal(tag, channels, channels)  # a failed member is named before NCCL hangs
         for found in self._left:
             end = self._result(found, tag)
         self._wait(lambda: end.done, tag)
         self._left, self._held = [], []
 
     def close(self) -> None:
-        """End the communicator, and what is still under way.
+        """End the communicator, and calls that are still under way.
 
-        Memory is given back when the GPU is done with it, however long that takes.
+        Memory is given back when the GPU no longer uses it, however long that takes.
         """
         self._closed = True
         self._work.put(None)
@@ -108,7 +108,7 @@ class Exchange:
     # ---- on the thread that may wait
 
     def _later(self, function: Callable[[], Any]) -> Future[Any]:
-        """Call something there; after what came before."""
+        """Call a function on the thread, after the calls before it."""
         future: Future[Any] = Future()
 
         def call() -> None:
@@ -141,7 +141,7 @@ class Exchange:
         return self._stream.record(self._cupy.cuda.Event(disable_timing=True))
 
     def _abort(self) -> None:
-        with on_device(self._place), contextlib.suppress(RuntimeError):  # what failed is told
+        with on_device(self._place), contextlib.suppress(RuntimeError):  # the failure is known
             if self._communicator is not None:
                 self._communicator.abort()
             self._server.join()  # a call that had begun may have enqueued something since
@@ -164,7 +164,7 @@ class Exchange:
         self._left.append(self._later(lambda: self._join(bytes(unique))))
 
     def _result(self, future: Future[Any], tag: Tag) -> Any:
-        """What a call on the other thread gives."""
+        """The result of a call on the other thread."""
         self._wait(future.done, tag)
         try:
             return future.result()
@@ -172,7 +172,7 @@ class Exchange:
             raise GangError(f"NCCL failed at {tag}: {error}") from error
 
     def _wait(self, done: Callable[[], bool], tag: Tag) -> None:
-        """Wait for something that may wait for other members."""
+        """Wait for work that may wait for other members."""
         limit, others = self._group.limit, self._group.channels
         deadline = time.monotonic() + limit
         while not done():

@@ -1,7 +1,7 @@
-"""Buckets that NCCL adds up, and what of them it does not serve.
+"""Buckets that NCCL adds up, and the sums that it cannot add up.
 
-Ranks are members, in the order of their replicas. What the replicas of a member have, the member
-adds up before.
+Ranks of NCCL are the members, in the order of their replicas. A member adds up the values of its
+own replicas first.
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ __all__ = ["ByNccl", "divided"]
 
 
 def divided(bucket: Bucket, group: Group) -> tuple[Bucket, Bucket]:
-    """The part of a bucket that NCCL serves, and the rest.
-
-    Args:
-        bucket: a collective task.
-        group: the gang.
-    """
+    """The part of a bucket that NCCL adds up, and the rest."""
     served = tuple(total for total in bucket.sums if _is_served(total, group))
     rest = tuple(total for total in bucket.sums if total not in served)
     return replace(bucket, sums=served), replace(bucket, sums=rest)
 
 
 def _is_served(total: Sum, group: Group) -> bool:
-    """Whether it is dense, and all members take part, for all of them or for one."""
+    """Whether NCCL can add up a value: a dense one that all members have or get.
+
+    It comes from all members for all or for one, or from one member for all.
+    """
     sources, targets = _ranks(total.sources, group), _ranks(total.targets, group)
     everybody = {*range(len(group.members))}
     if total.height is not None or total.dtype.name not in TYPES:
@@ -53,14 +51,14 @@ def _ranks(devices: Sequence[int], group: Group) -> set[int]:
 
 
 class ByNccl:
-    """Adds up dense values on the GPUs; what replicas of a member have, the member adds up first.
+    """Adds up dense values on the GPUs; a member adds up its own replicas first.
 
     Args:
         group: the gang.
-        bucket: what; NCCL serves all of it, see :func:`divided`.
+        bucket: the sums that NCCL can add up, see :func:`divided`.
         exchange: makes the calls.
         place: the GPU of this member.
-        rest: adds up what else belongs to the same task; None: there is nothing else.
+        rest: adds up the other sums of the same task; None: there are none.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class ByNccl:
         self._mine = group.members[group.rank].devices
 
     def run(self, envs: Sequence[Env], tag: Tag) -> None:
-        """Begin to add up the bucket; its sums are there when the exchange has finished."""
+        """Begin to add up the bucket; its sums are complete when the exchange has finished."""
         calls: list[NcclCall] = []
         with on_device(self._place):
             for total in self._bucket.sums:
@@ -87,7 +85,7 @@ class ByNccl:
             self._rest.run(envs, tag)
 
     def _begun(self, total: Sum, envs: Sequence[Env], calls: list[NcclCall]) -> Any:
-        """The array in which this member gets a sum; the call that writes it is added to some."""
+        """The array that takes a sum; appends the call of NCCL that writes it to ``calls``."""
         xp, rank = array_module(self._place), self._group.rank
         sources, targets = _ranks(total.sources, self._group), _ranks(total.targets, self._group)
         found = [checked(envs[d], total, d) for d in total.sources if d in self._mine]

@@ -1,4 +1,4 @@
-"""The trainers of a run, as one of them sees it: connected, and of one mind about every step."""
+"""The trainers of a run, as one of them sees them: their connections, and what they tell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Party", "part_all", "party_of"]
 
-_TALK = 1 << 33  # what talks have in place of a collective's number
+_TALK = 1 << 33  # numbers of talks begin here, those of collectives are smaller
 
 
 class Party:
@@ -36,7 +36,7 @@ class Party:
 
     Args:
         endpoints: where the trainers listen.
-        rank: which of them this is.
+        rank: of this trainer.
 
     Attributes:
         steps: how many steps were begun since they met.
@@ -57,20 +57,20 @@ class Party:
         return len(self.endpoints)
 
     def name(self, rank: int) -> str:
-        """A trainer, as people know it."""
+        """The name of a trainer in errors."""
         return f"trainer {rank} at {self.endpoints[rank]}"
 
     def meet(self, limit: float) -> int:
-        """Connect to the others, if that is still to be done.
+        """Connect to the other trainers, unless that was done.
 
         Args:
-            limit: seconds.
+            limit: seconds to wait for them.
 
         Returns:
-            Which meeting this is: they part when a step fails, and may meet again.
+            The number of the meeting: trainers part when a step fails, and may meet again.
 
         Raises:
-            GangError: somebody did not come; it names the endpoint.
+            GangError: a trainer did not come; the message names its endpoint.
             EnforceNotMet: there is no secret, see :func:`secret_of`.
         """
         if not self._channels:
@@ -85,7 +85,7 @@ class Party:
         return self._meetings
 
     def _through_memory(self, limit: float) -> Talk | None:
-        """How trainers talk that share memory; None if they do not, or one lacks numba."""
+        """Talks through shared memory; None if trainers share none, or one lacks numba."""
         able = self.tell(kernels.available(), "what they are able to do", limit)
         if self.size == 1 or not all(able) or not self._hosts()[0]:
             return None
@@ -97,12 +97,12 @@ class Party:
         return Talk(share_memory(self._channels, sizes, self.rank, tag, limit), self.rank)
 
     def part(self, text: str) -> None:
-        """Leave the others, who are told why."""
+        """Leave the other trainers, and tell them why."""
         say_goodbye(self._channels, text)
         self._channels, self._talk = {}, None
 
     def group(self, devices: int, limit: float) -> Group:
-        """The trainers for collectives, each with the same number of devices."""
+        """The trainers as a group for collectives; each has the same number of devices."""
         members = [
             Member(str(e), tuple(range(rank * devices, (rank + 1) * devices)), host, "", None)
             for rank, (e, host) in enumerate(zip(self.endpoints, self._hosts(), strict=True))
@@ -112,9 +112,9 @@ class Party:
         return group
 
     def _hosts(self) -> list[str]:
-        """What trainers on the same host have in common; empty: they meet over TCP.
+        """For each trainer, the id of its host; empty if they meet over TCP.
 
-        Those whose endpoints are at one address are in one network namespace.
+        Trainers share a host if all endpoints have one address.
         """
         same = len({endpoint.host for endpoint in self.endpoints}) == 1
         return [host_id() if same else ""] * self.size
@@ -132,27 +132,29 @@ class Party:
     # ---- talking
 
     def tell(self, own: Any, text: str, limit: float) -> list[Any]:
-        """What every trainer says, by rank.
+        """Tell a value to all trainers, and return those of all, by rank.
 
         Args:
-            own: what this one says; something that JSON can hold.
-            text: what it is about.
-            limit: seconds that another may be silent.
+            own: the value of this trainer, which JSON can hold.
+            text: the subject, for errors.
+            limit: seconds that another trainer may be silent.
 
         Raises:
-            GangError: somebody did not answer, is gone, or ended the run.
+            GangError: a trainer did not answer, is gone, or ended the run.
         """
         heard = self._say(Message(own), self._channels, self._channels, text, limit)
         said = {rank: message.said for rank, message in heard.items()} | {self.rank: own}
         return [said[rank] for rank in range(self.size)]
 
     def tell_numbers(self, own: Sequence[int], text: str, limit: float) -> list[list[int]]:
-        """What every trainer says, by rank, in numbers: through memory, if they share some.
+        """Tell numbers to all trainers, and return those of all, by rank.
+
+        Trainers that share memory use it for this.
 
         Args:
-            own: what this one says.
-            text: what it is about.
-            limit: seconds that another may be silent.
+            own: the numbers of this trainer.
+            text: the subject, for errors.
+            limit: seconds that another trainer may be silent.
 
         Raises:
             GangError: see :meth:`tell`.
@@ -168,11 +170,11 @@ class Party:
         return self.tell(list(own), text, limit) if found is None else found
 
     def spread(self, values: Mapping[str, Any], limit: float) -> dict[str, Any]:
-        """The values of trainer 0, for all.
+        """Give all trainers the variables of trainer 0.
 
         Args:
-            values: what this trainer has of variables, whatever kind they are.
-            limit: seconds that another may be silent.
+            values: this trainer's values of variables of any kind, by name.
+            limit: seconds that another trainer may be silent.
 
         Raises:
             GangError: see :meth:`tell`.
@@ -186,13 +188,13 @@ class Party:
     def gather(
         self, array: np.ndarray[Any, Any], senders: Sequence[int], text: str, limit: float
     ) -> list[np.ndarray[Any, Any]]:
-        """The arrays of some trainers, in the order in which these are named.
+        """The arrays of some trainers, in the order of ``senders``.
 
         Args:
-            array: of this trainer; all have one of this shape and type.
-            senders: ranks of the trainers.
-            text: what it is about.
-            limit: seconds that another may be silent.
+            array: the array of this trainer; all have the same shape and type.
+            senders: ranks of the trainers whose arrays are wanted.
+            text: the subject, for errors.
+            limit: seconds that another trainer may be silent.
 
         Raises:
             GangError: see :meth:`tell`; or a trainer's array has another size.
@@ -206,7 +208,7 @@ class Party:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Do what all trainers do; if it fails here, the others are told."""
+        """A block that all trainers run; if it fails here, the others are told."""
         with self.busy:
             try:
                 yield
@@ -222,7 +224,7 @@ class Party:
         text: str,
         limit: float,
     ) -> dict[int, Message]:
-        """Say something to some, and listen to some; returns what they say."""
+        """Send a message to some trainers; returns the messages of those in ``of``."""
         messages = {} if message is None else dict.fromkeys(to, message)
         return talk(self._channels, self._next_tag(text), messages, of, limit)
 
@@ -243,7 +245,7 @@ def party_of(endpoints: Sequence[Endpoint], rank: int) -> Party:
 
     Args:
         endpoints: where the trainers listen.
-        rank: which of them this is.
+        rank: of this trainer.
     """
     with _lock:
         return _parties.setdefault((tuple(endpoints), rank), Party(endpoints, rank))
@@ -251,7 +253,7 @@ def party_of(endpoints: Sequence[Endpoint], rank: int) -> Party:
 
 @atexit.register
 def part_all() -> None:
-    """Leave all trainers that this process is connected with."""
+    """Leave all trainers that this process is connected to."""
     with _lock:
         parties = list(_parties.values())
         _parties.clear()

@@ -1,6 +1,7 @@
-"""The values of a collective as bytes: dense ones, and sparse ones as the ids and numbers of rows.
+"""The values of a collective as bytes: dense arrays, or row numbers and rows of sparse values.
 
-A frame holds their parts in the order of the bucket; shapes and types are those of the plan.
+A frame holds their parts in the order of the bucket. It has no shapes and types: these are those of
+the plan.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ __all__ = [
 ]
 
 Item = tuple[Sum, int]
-"""The value of a device."""
+"""A value and the device that has it."""
 
 Found = dict[tuple[str, int], Any]
 """Values by name and device."""
 
 
 def typed(memory: Bytes, start: int, total: Sum) -> np.ndarray[Any, Any]:
-    """The array of a value that lies in memory.
+    """A value in some memory, as an array.
 
     Args:
-        memory: where.
-        start: at which byte it begins.
-        total: what it is.
+        memory: the memory.
+        start: the first byte of the value.
+        total: gives its shape and type.
     """
     return memory[start : start + total.nbytes].view(total.dtype).reshape(total.shape)
 
@@ -59,12 +60,12 @@ def arrays_in(memory: Bytes, bucket: Bucket) -> list[np.ndarray[Any, Any]]:
 
 
 def checked(env: Env, total: Sum, device: int) -> Any:
-    """The value of a device, if it is what all members expect it to be.
+    """The value of a device, if it has the shape and type that all members expect.
 
     Args:
         env: the values of the device.
-        total: which one.
-        device: its number, for errors.
+        total: the value that is added up.
+        device: number of the device, for errors.
 
     Raises:
         GangError: it has another shape or type.
@@ -79,15 +80,15 @@ def checked(env: Env, total: Sum, device: int) -> Any:
 
 
 def flat_values(bucket: Bucket, envs: Sequence[Env], devices: Sequence[int]) -> list[list[Bytes]]:
-    """The bytes of every value of a bucket, of each of some devices.
+    """The bytes of every value of a bucket, for each of some devices.
 
     Args:
         bucket: the bucket; its values are dense.
         envs: values per device.
-        devices: whose values.
+        devices: the devices.
 
     Raises:
-        GangError: one has another shape or type than expected.
+        GangError: a value has another shape or type than expected.
     """
     return [[bytes_of(checked(envs[d], total, d)) for d in devices] for total in bucket.sums]
 
@@ -95,13 +96,13 @@ def flat_values(bucket: Bucket, envs: Sequence[Env], devices: Sequence[int]) -> 
 def hand_out(
     group: Group, sums: Iterable[tuple[Sum, Any]], envs: Sequence[Env], first: int = 0
 ) -> None:
-    """Give sums to the devices that want them and are at home here.
+    """Give sums to the devices of this member that get them.
 
     Args:
         group: the gang.
-        sums: each with its result.
+        sums: sums and their results.
         envs: values per device.
-        first: which device of the gang is the first one of them.
+        first: the number that the first of these devices has in the gang.
     """
     home, mine = group.home, group.rank
     for total, made in sums:
@@ -118,18 +119,19 @@ def swap(
     envs: Sequence[Env],
     tag: Tag,
 ) -> Found:
-    """Send values to other members, and take some of theirs.
+    """Send values to other members, and receive values from others.
 
     Args:
         group: the gang.
-        key: names the memory that takes them.
-        sends: what goes to whom, by rank.
-        takes: what comes from whom.
+        key: names the memory that takes the received values.
+        sends: the values to send, by rank.
+        takes: the values to receive, by rank.
         envs: values per device.
-        tag: what the frames are called.
+        tag: of the frames.
 
     Returns:
-        What came; dense values are views of memory that the next call for the key writes again.
+        The received values. Dense ones are views of memory that the next call with this key
+        overwrites.
 
     Raises:
         GangError: a member failed, is gone, does not answer, or sends something else.
@@ -171,7 +173,7 @@ def unpacked(items: Sequence[Item], memory: Bytes, name: str, tag: Tag) -> Found
     """The values in a frame.
 
     Args:
-        items: what it holds.
+        items: the values that it should hold.
         memory: its bytes; dense values are views of them.
         name: of the member that sent it.
         tag: of the frame.
@@ -197,7 +199,7 @@ def unpacked(items: Sequence[Item], memory: Bytes, name: str, tag: Tag) -> Found
 
 
 def _sparse(total: Sum, rows: memoryview, value: memoryview) -> Any:
-    """A sparse value, or all elements of one that comes as elements in other steps."""
+    """A sparse value; or a dense one that comes as single elements in other steps."""
     numbers = array_in(rows, np.int64, (-1,))
     if total.elements and not len(numbers):
         return array_in(value, total.dtype, total.shape)

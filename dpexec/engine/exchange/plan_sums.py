@@ -1,4 +1,4 @@
-"""Which tasks of a plan add up values of several processes, and what adds them up."""
+"""The tasks of a plan that add up values of several processes, and the objects that do it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ __all__ = ["ExchangedSum", "buckets_of", "sparse_rows", "step_sums"]
 
 
 def step_sums(group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int = 0) -> StepSums:
-    """The sums of a step among the members of a group; all of them make them at the same time.
+    """The sums of a step among the members of a group; all members call it at the same time.
 
     Args:
         group: the members.
-        buckets: what is added up, over the devices of all members; each with its place here as its
-            number.
-        rooms: of sparse values.
-        first: which device of the group is the first one of the plan.
+        buckets: the sums over the devices of all members. A bucket's number is its position here.
+        rooms: the most rows of sparse values.
+        first: the number that the plan's first device has in the group.
 
     Raises:
         GangError: a member does not answer.
@@ -40,27 +39,27 @@ def step_sums(group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int 
 
 
 class ExchangedSum:
-    """The call that stands for the nodes of a task that adds up.
+    """The call that replaces the nodes of a collective task.
 
     Args:
         number: of the bucket.
-        sums: gives what adds up in the step that runs.
+        sums: gives the sums of the step that runs.
     """
 
     def __init__(self, number: int, sums: Callable[[], PlanSums]) -> None:
         self._number, self._sums = number, sums
 
     def __call__(self, envs: Sequence[Env]) -> None:
-        """Add up; every device gets what it should."""
+        """Add up the bucket, and give the sums to the devices that get them."""
         self._sums().sums.run(self._number, envs)
 
 
 def buckets_of(binding: Binding, tasks: Sequence[Task]) -> dict[int, Bucket]:
-    """What some tasks add up, by number of the task.
+    """The buckets of some tasks, by number of the task.
 
     Args:
-        binding: what runs.
-        tasks: those of its collectives in which other processes take part.
+        binding: the binding that runs.
+        tasks: the collective tasks that other processes take part in.
     """
     plan = binding.plan
     found = {task.id: bucket_of(plan, task, binding.given) for task in tasks}
@@ -68,7 +67,7 @@ def buckets_of(binding: Binding, tasks: Sequence[Task]) -> dict[int, Bucket]:
 
 
 def sparse_rows(binding: Binding) -> dict[str, int]:
-    """How many rows the sparse sums of the devices of a plan have at most, by name in order."""
+    """The most rows of a plan's sparse sums, by name, in the order of the names."""
     plan = binding.plan
     limits = row_limits(plan.nodes, plan.missing, binding.given)
     sums = (node for node in plan.nodes if node.does.combines)

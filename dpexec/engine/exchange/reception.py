@@ -1,9 +1,9 @@
-"""Where processes of a run come in, and how they knock: whoever else comes costs little.
+"""The reception where processes of a run come in; strangers cannot keep them out.
 
-One thread serves all who knock, by sockets that do not block: a stranger that is silent, slow or
-rude costs a descriptor for some seconds, and nobody waits for it. When there are too many, the one
-that has been silent for longest makes room: members answer at once, and knock again if they were
-sent away. That no stranger can keep members out matters more than that none is sent away early.
+One thread serves all connections by sockets that do not block. A stranger that is silent, slow or
+sends nonsense costs a descriptor for some seconds, and nobody waits for it. When there are too
+many, the one that has been silent for longest is sent away. Members answer at once, and knock again
+if they were sent away by mistake.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from dpexec.engine.exchange.wire import GangError
 __all__ = ["Reception", "knock"]
 
 _PATIENCE = 5.0  # seconds that a stranger has to say who it is
-_STRANGERS = 128  # at once, at most; fewer where a process may have few descriptors
-_SHARE = 4  # strangers have this part of its descriptors: the rest of the process needs some
-_ROUNDS = 8  # in which those who are there are looked after, before all of them are new ones
-_PAUSE = 0.05  # seconds without new connections after one could not be taken
+_STRANGERS = 128  # the most at once; fewer if the process may have few descriptors
+_SHARE = 4  # strangers may use 1/4 of the process's descriptors
+_ROUNDS = 8  # a round accepts at most 1/8 of all strangers, so that those present get their turn
+_PAUSE = 0.05  # seconds without new connections after one could not be accepted
 _RETRY = 0.02  # seconds between attempts to come in
-_ATTEMPT = 5.0  # seconds of one: who is not wanted any more learns it then
+_ATTEMPT = 5.0  # seconds of an attempt; only between attempts ``still_wanted`` is asked
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class _Stranger:
-    """Somebody who has not said who it is.
+    """A connection whose other side has not shown yet who it is.
 
     Args:
         sock: the connection.
-        talk: what is done with it.
+        talk: the dialogue with the other side.
     """
 
     def __init__(self, sock: socket.socket, talk: Talk[int]) -> None:
@@ -52,10 +52,10 @@ class _Stranger:
         self.silent = True
 
     def go_on(self) -> int | None:
-        """Its rank, if it has shown that it knows the secret.
+        """Its rank, if it has shown that it knows the secret; None: the dialogue goes on.
 
         Raises:
-            GangError: it does not.
+            GangError: it does not know the secret.
             OSError: it is gone.
         """
         try:
@@ -66,9 +66,9 @@ class _Stranger:
 
 
 class Reception:
-    """Lets those in who know the secret of the run.
+    """Lets processes in that know the secret of the run.
 
-    One thread asks who has come; any may close it.
+    One thread calls :meth:`admit`; any thread may close the reception.
 
     Args:
         secret: of the run.
@@ -77,7 +77,7 @@ class Reception:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._listeners: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        self._strangers: list[_Stranger] = []  # who came first is first
+        self._strangers: list[_Stranger] = []  # in the order in which they came
         self._sent_away: Counter[str] = Counter()
         self._allowed: Callable[[int], bool] = lambda _: False
         self._pause_until = 0.0
@@ -91,14 +91,14 @@ class Reception:
 
         Args:
             where: the address.
-            name: of it, as people know it.
-            security: a ``distributed.Security`` that encrypts what goes over TCP; None: nothing.
+            name: its name in errors.
+            security: a ``distributed.Security`` that encrypts TCP connections; None: no encryption.
 
         Returns:
-            The address, with the port that was free.
+            The address, with the port that was chosen if it was 0.
 
         Raises:
-            GangError: that is not possible; nobody is let in any more.
+            GangError: the address cannot be listened at; the reception is closed then.
         """
         try:
             sock, context = listener(where, security)
@@ -110,12 +110,12 @@ class Reception:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody may come in."""
+        """Whether it listens at an address."""
         return bool(self._listeners)
 
     @property
     def sent_away(self) -> str:
-        """Who came and was not let in, for errors; empty if there was nobody."""
+        """The connections that were not let in, for errors; empty if there were none."""
         if not self._sent_away:
             return ""
         reasons = ", ".join(f"{count} {why}" for why, count in self._sent_away.most_common())
@@ -123,7 +123,7 @@ class Reception:
         return f" ({count} connection{'s' * (count > 1)} came and went: {reasons})"
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Stop listening, and close the connections of strangers."""
         with self._busy:
             for sock, _ in self._listeners:
                 sock.close()
@@ -134,14 +134,14 @@ class Reception:
     def admit(
         self, allowed: Callable[[int], bool], timeout: float
     ) -> list[tuple[int, socket.socket]]:
-        """Wait until somebody has come in, or for some seconds.
+        """Wait for some seconds at most until a process has come in.
 
         Args:
             allowed: tells whether a rank may come in.
             timeout: seconds.
 
         Returns:
-            Ranks and connections, which do not block.
+            Ranks and connections of the processes that came in; these do not block.
         """
         self._allowed = allowed
         poll = select.poll()
@@ -168,7 +168,7 @@ class Reception:
         return known
 
     def _hear(self, strangers: list[_Stranger]) -> list[tuple[int, socket.socket]]:
-        """Go on with those who have said something; gives those who are strangers no more."""
+        """Go on with strangers that have sent something; returns those that have come in."""
         known = []
         for stranger in strangers:
             try:
@@ -184,7 +184,7 @@ class Reception:
     def _let_come(
         self, listener: socket.socket, context: ssl.SSLContext | None
     ) -> list[tuple[int, socket.socket]]:
-        """Take some connections; the oldest ones make room."""
+        """Accept some connections; if there are too many, old strangers are sent away."""
         come = []
         for _ in range(max(1, self._most // _ROUNDS)):
             if len(self._strangers) >= self._most:
@@ -217,7 +217,7 @@ class Reception:
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
-            sock.getpeername()  # who is gone makes wrap_socket fail, which then closes nothing
+            sock.getpeername()  # fails if the peer is gone; wrap_socket would not close the socket
             sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         return _Stranger(sock, self._talk(sock))
 
@@ -238,7 +238,7 @@ class Reception:
 
 
 def _reason(error: Exception) -> str:
-    """Why somebody was sent away, in words that are the same for all of a kind."""
+    """Why a stranger was sent away, in the same words for all strangers with that reason."""
     if isinstance(error, ssl.SSLError):
         return f"did not encrypt as they should ({error.reason})"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -253,19 +253,19 @@ def knock(
     still_wanted: Callable[[], None] = lambda: None,
     since: float | None = None,
 ) -> Channel:
-    """Come in where a :class:`Reception` is, or soon will be.
+    """Come in at a :class:`Reception`, which may not listen yet.
 
     Args:
-        connect: makes a connection within so many seconds.
+        connect: makes a connection within a given number of seconds.
         secret: of the run.
-        rank: which member this is.
+        rank: of this process.
         limit: seconds.
-        name: of who is there, as people know it.
-        still_wanted: is called before every attempt; raises an error to give up.
+        name: the other side's name in errors.
+        still_wanted: called before every attempt; raises an error to give up.
         since: when the limit began, on the monotonic clock; None: now.
 
     Raises:
-        GangError: nobody who knows the secret let us in within the limit.
+        GangError: no process that knows the secret let us in within the limit.
     """
     deadline = (time.monotonic() if since is None else since) + limit
     last: Exception | None = None

@@ -1,7 +1,7 @@
 """How a bucket is added up through sockets: deterministic collectives between processes.
 
-Sums go in device order, ``((g0 + g1) + g2) + ...``, wherever they are computed, so they have the
-bits that they have in one process.
+Values are added up in device order, ``((g0 + g1) + g2) + ...``, wherever that is done. So sums have
+the same bits as in one process.
 
 | values | added up by |
 |---|---|
@@ -35,8 +35,8 @@ class Reducer(Protocol):
         """Add up the bucket.
 
         Args:
-            envs: values per device; only those of devices at home here are read and written.
-            tag: what the frames are called.
+            envs: values per device; only those of this member's devices are read and written.
+            tag: of the frames.
 
         Raises:
             GangError: a member failed, is gone, or does not answer.
@@ -44,11 +44,13 @@ class Reducer(Protocol):
 
 
 class Direct:
-    """Adds up small and sparse values, reduces to one device, and broadcasts.
+    """Sends values directly to the members that get their sum, which they add up themselves.
+
+    It is used for small and sparse values, for reductions to one device, and for broadcasts.
 
     Args:
         group: the gang.
-        bucket: what.
+        bucket: the sums.
     """
 
     def __init__(self, group: Group, bucket: Bucket) -> None:
@@ -60,7 +62,7 @@ class Direct:
         self._from = {other: self._items(other, {me}) for other in group.channels}
 
     def _items(self, source: int, targets: set[int]) -> list[Item]:
-        """What one member has that some others want."""
+        """The values of one member that others need for their sums."""
         home = self._group.home
         return [
             (total, device)
@@ -85,12 +87,7 @@ class Direct:
 
 
 def reducer_of(group: Group, bucket: Bucket) -> Reducer:
-    """What adds up a bucket; all members choose the same.
-
-    Args:
-        group: the gang.
-        bucket: what is added up.
-    """
+    """The reducer of a bucket; all members choose the same."""
     large = bucket.is_large and len(group.members) > 1
     if not (large and bucket.for_all(len(group.home))):
         return Direct(group, bucket)

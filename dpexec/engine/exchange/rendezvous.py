@@ -1,9 +1,9 @@
-"""How the members of a gang find each other, and make sure that they are who they say.
+"""How the members of a gang find each other, and check that they belong to the run.
 
-Members of one host meet at a Unix socket in the abstract namespace, which leaves no file behind;
-others at a TCP socket where dask's worker listens, with its TLS settings. Both are open only
-until the gang is complete. Before anything else is read, either side must show that it knows the
-secret of the run (:mod:`.handshake`).
+Members of one host meet at a Unix socket in the abstract namespace, which leaves no file behind.
+Others meet at a TCP socket of the interface at which dask's worker listens, with its TLS settings.
+Both sockets are open only until the gang is complete. Before anything else is read, both sides must
+show that they know the secret of the run (:mod:`.handshake`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _LOOK = 0.02  # seconds between looks at whether the gang is given up
 
 
 class Gpu(NamedTuple):
-    """What others must know of a member's GPU.
+    """The GPU of a member, as others must know it.
 
     Args:
-        slot: the PCI slot, by which NCCL tells GPUs of a host apart, too.
-        nccl: version of NCCL; 0: there is none.
+        slot: the PCI slot, which tells GPUs of a host apart.
+        nccl: version of NCCL; 0: it is not installed.
     """
 
     slot: str
@@ -48,13 +48,13 @@ class Member:
     """Where a member of a gang can be met.
 
     Args:
-        worker: address of its dask worker, or where it listens itself.
+        worker: address of its dask worker, or the address at which it listens itself.
         devices: its replicas.
-        host: what members of the same host have in common; empty: it meets all over TCP.
+        host: id of its host, see :func:`host_id`; empty: it meets all others over TCP.
         unix: name of its Unix socket.
         tcp: its TCP socket; None if its worker has no network address.
-        role: what people call it.
-        gpu: the GPU of its replicas; None: they are on processors.
+        role: the word for it in errors.
+        gpu: the GPU of its replicas; None: they are on CPUs.
     """
 
     worker: str
@@ -67,7 +67,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """Its name in errors."""
         plural = "s" if len(self.devices) > 1 else ""
         devices = f" (replica{plural} {', '.join(map(str, self.devices))})" if self.devices else ""
         return f"{self.role} {self.worker}{devices}"
@@ -76,14 +76,14 @@ class Member:
         """Connect to its door.
 
         Args:
-            host: what processes of this host have in common.
+            host: id of this process's host, see :func:`host_id`.
             security: a ``distributed.Security``.
-            role: of this process, as ``security`` knows it.
+            role: the role of this process in ``security``.
             timeout: seconds.
 
         Raises:
             GangError: it has no door for other hosts.
-            OSError: it is not reached.
+            OSError: it cannot be reached.
         """
         if host and self.host == host:
             return connect(self.unix, None, role, timeout)
@@ -93,11 +93,12 @@ class Member:
 
 
 CLIENT = Member("of this run", (), "", "", None, role="the client")
-"""Comes in behind the last member, and is no part of collectives; see :class:`Visitor`."""
+"""The client: its rank follows the last member's, and it takes no part in collectives; see
+:class:`Visitor`."""
 
 
 def host_id() -> str:
-    """What processes have in common that can share memory and Unix sockets; empty: nothing."""
+    """An id that is equal for processes that can share memory and Unix sockets; empty: none can."""
     if sys.platform != "linux":
         return ""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -109,16 +110,16 @@ def _encrypts(address: str) -> bool:
 
 
 class Door:
-    """Where other members come in, until the gang is complete.
+    """The sockets of a member where others come in, until the gang is complete.
 
     Args:
-        address: of the dask worker of this process, or where it listens itself.
+        address: address of this process's dask worker, or the address at which it listens itself.
         security: a ``distributed.Security``, which encrypts if the address begins with ``tls``.
         secret: of the run.
-        at: where the others expect it; None: wherever there is room.
+        at: the addresses that the others expect; None: any free ones.
 
     Raises:
-        GangError: others cannot come in there.
+        GangError: others cannot connect to the address.
     """
 
     def __init__(
@@ -154,17 +155,17 @@ class Door:
         self.tcp = found
 
     def member(self, devices: Sequence[int], gpu: Gpu | None = None) -> Member:
-        """What others must know of this member.
+        """This member as others must know it.
 
         Args:
             devices: its replicas.
-            gpu: where they are; None: on processors.
+            gpu: the GPU of its replicas; None: they are on CPUs.
         """
         at = self._address, tuple(devices), self.host, self.unix, self.tcp
         return Member(*at, gpu=gpu)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Close the sockets."""
         self._reception.close()
 
     def _require_open(self) -> None:
@@ -172,15 +173,15 @@ class Door:
             raise GangError("the gang was given up before all members had come")
 
     def meet(self, members: Sequence[Member], rank: int, limit: float) -> dict[int, Channel]:
-        """Connect to the members before this one, and let in those behind it.
+        """Connect to the members of lower rank, and let in those of higher rank.
 
         Args:
-            members: all of them.
-            rank: which of them this is.
+            members: all members.
+            rank: of this member.
             limit: seconds.
 
         Raises:
-            GangError: somebody did not come within the limit; the message names them.
+            GangError: members did not come within the limit; the message names them.
         """
         began = time.monotonic()
         channels: dict[int, Channel] = {}
@@ -231,7 +232,7 @@ class Door:
 
 
 class Visitor:
-    """Who comes in at the doors of all members and lets nobody in itself: the client of a gang.
+    """The client of a gang, which connects to the doors of all members and has none itself.
 
     Args:
         security: a ``distributed.Security``.
@@ -242,10 +243,10 @@ class Visitor:
         self._me, self._secret = (host_id(), security, "client"), secret
 
     def why_not(self, members: Sequence[Member], limit: float) -> str:
-        """Why it cannot come in: it does not reach a member; empty if it reaches all.
+        """The first member that cannot be reached, and why; empty if all can be reached.
 
         Args:
-            members: whose doors are open.
+            members: the members, whose doors are open.
             limit: seconds for each.
         """
         for member in members:
@@ -258,12 +259,12 @@ class Visitor:
     def visit(
         self, members: Sequence[Member], limit: float, still_wanted: Callable[[], None]
     ) -> list[Channel]:
-        """Come in at all doors, as the one behind the last member.
+        """Connect to all members, with the rank after the last member's.
 
         Args:
             members: of the gang.
             limit: seconds.
-            still_wanted: is called before every attempt; raises an error to give up.
+            still_wanted: called before every attempt; raises an error to give up.
 
         Raises:
             GangError: a member did not let us in within the limit.

@@ -1,12 +1,12 @@
 """Memory that the members of one host share.
 
-It has no name, so nobody has to unlink it: a member makes it (``memfd_create``) and hands it to
-the others through the Unix sockets that connect them. It is gone with the last process that uses
-it, however that ends.
+It has no name, so nobody has to unlink it: a member makes it (``memfd_create``) and passes its
+descriptor to the others through the Unix sockets that connect them. It is gone with the last
+process that uses it, however that process ends.
 
-Messages of a line lie in rooms. Whoever receives one uses it there, without a copy; when nobody
-does any more, that is written into the room, which then takes another message. So arrays of a
-message may be kept for as long as anybody likes.
+Messages of a line may lie in rooms, which are such memory. The receiver uses a message there,
+without a copy. When nothing refers to the message any more, that is written into the room, which
+then takes another message. So arrays of a message may be kept for any time.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ __all__ = ["LEAST", "Borrower", "Bytes", "Lender", "Places", "share_memory"]
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _TOKEN = b"memory"
-_PLACE = struct.Struct("<QQQQQ")  # the room: number, bytes, is it new; turn; bytes of the message
+_PLACE = struct.Struct("<QQQQQ")  # of a room: number, bytes, is it new; turn; bytes of the message
 LEAST = 1 << 12
-"""Bytes of a message that is worth being lent."""
-_MOST = 1 << 26  # bytes of one that is not too large for that
-_SMALLEST = 1 << 16  # bytes of a room
-_ROOMS = 16
+"""Bytes of a message from which on a room is faster than the socket."""
+_MOST = 1 << 26  # bytes of the largest message that gets a room
+_SMALLEST = 1 << 16  # bytes of the smallest room
+_ROOMS = 16  # the most rooms of a sender
 
 
 class Places:
-    """Where things lie in the memory of a member."""
+    """The layout of a member's memory: slices by key."""
 
     def __init__(self) -> None:
         self._places: dict[Any, slice] = {}
         self.size = 0
 
     def add(self, key: Any, nbytes: int) -> None:
-        """Make room for something."""
+        """Add a slice of some bytes."""
         self._places[key] = slice(self.size, self.size + nbytes)
         self.size += -(-nbytes // LINE) * LINE
 
@@ -63,16 +63,16 @@ def share_memory(
 
     Args:
         channels: connections to the others, which are on this host.
-        sizes: how many bytes each member provides.
+        sizes: how many bytes each member provides, by rank.
         rank: of this member.
-        tag: of the collective that it is for.
+        tag: names its use in errors.
         limit: seconds.
 
     Returns:
-        The memory of each member, by rank; of those that provide some.
+        The memory, by rank of the member that provides it; members with 0 bytes are left out.
 
     Raises:
-        GangError: somebody did not answer.
+        GangError: a member did not answer.
         OSError: there is not enough memory.
     """
     found: dict[int, Bytes] = {}
@@ -100,7 +100,7 @@ def _mapped(fd: int, size: int) -> Bytes:
     """The memory behind a descriptor.
 
     Raises:
-        OSError, ValueError: it has not so many bytes, or there is no room for them here.
+        OSError, ValueError: it has fewer bytes, or the process has no room for them.
     """
     memory = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
     return np.frombuffer(memory, np.uint8)
@@ -133,15 +133,16 @@ def _take(channel: Channel, tag: Tag, deadline: float, limit: float) -> int:
 
 
 class _Room:
-    """Memory for a message; at its beginning the receiver writes whose turn is over.
+    """Memory for one message at a time.
 
     Args:
-        memory: that both see.
+        memory: memory that sender and receiver see.
 
     Attributes:
-        word: that beginning; equal to the turn: the receiver uses no message in it.
-        size: bytes of a message that it takes, and of the word.
-        turn: how many messages it has taken.
+        word: its first 8 bytes. The receiver writes the turn of the message that it no longer uses;
+            the room is free when that equals ``turn``.
+        size: the bytes of the memory, with the line of the word.
+        turn: how many messages it has held.
     """
 
     def __init__(self, memory: Bytes) -> None:
@@ -161,13 +162,13 @@ class Lender:
         """Put a message into a room.
 
         Args:
-            buffers: what it holds.
-            nbytes: how many bytes that are.
+            buffers: the message.
+            nbytes: how many bytes it has.
 
         Returns:
-            What says where it lies, and the descriptor of the room if the receiver does not know
-            that. None if there is no room: the message is too large, or the receiver uses all, or
-            the system has no memory or descriptor for another one.
+            The description of its place, and the descriptor of the room if the room is new to the
+            receiver. None if there is no room for it: the message is too large, or all rooms are in
+            use, or the system has no memory or descriptor for another room.
         """
         if nbytes > _MOST:
             return None
@@ -195,7 +196,7 @@ class Lender:
         return _PLACE.pack(number, room.size, new is not None, room.turn, nbytes), new
 
     def _open(self, number: int, least: int) -> int:
-        """Make another room of some bytes at least; returns its descriptor."""
+        """Make a room of at least some bytes; returns its descriptor."""
         size = max(_SMALLEST, 1 << (least - 1).bit_length())
         room = os.memfd_create("dpexec-messages", os.MFD_CLOEXEC)
         try:
@@ -211,7 +212,7 @@ class Borrower:
     """The rooms that a receiver knows.
 
     Args:
-        sender: whose rooms they are, as people know it.
+        sender: the sender's name in errors.
     """
 
     def __init__(self, sender: str) -> None:
@@ -220,14 +221,14 @@ class Borrower:
         self._used: dict[int, weakref.ref[Any]] = {}
 
     def take(self, place: memoryview, descriptors: deque[int]) -> memoryview:
-        """A message in a room, which is the receiver's until nothing refers to it.
+        """A message in a room, which stays valid as long as something refers to it.
 
         Args:
-            place: what the sender says of it.
-            descriptors: those that came; that of a new room is taken.
+            place: the sender's description of its place.
+            descriptors: the descriptors that came; a new room's is taken from them.
 
         Raises:
-            GangError: it does not lie there, or there is no memory to see it.
+            GangError: the room is unknown or too small, or it cannot be mapped.
         """
         number, size, is_new, turn, nbytes = _PLACE.unpack(place)
         if is_new and descriptors:
@@ -248,5 +249,5 @@ class Borrower:
 
 
 def _leave(memory: Bytes, turn: int, message: Any) -> None:
-    """Write into a room that nobody uses its message any more."""
+    """Write into a room that its message is no longer used."""
     memory[:8].data.cast("Q")[0] = turn

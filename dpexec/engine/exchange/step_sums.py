@@ -1,11 +1,12 @@
-"""The sums of a step among the members of a group: for steps of code, and for tasks one by one.
+"""The sums of a step among the members of a group: for steps of code, and task by task.
 
-Both ways exchange the same values by the same means, so that one member may run a step as code and
-another one task by task, or begin it as code and go on task by task. Sums go in the order of the
-replicas, ``((g0 + g1) + g2) + ...``, and have the bits that they have in one process.
+Both ways exchange the same values by the same means. So one member may run a step as code while
+another runs it task by task, and a step may begin as code and go on task by task. Values are added
+up in the order of the replicas, ``((g0 + g1) + g2) + ...``; sums have the same bits as in one
+process.
 
-On one host values lie in memory that all members see, and words say what is there
-(:mod:`.memory_sums`); between hosts they go through sockets (:mod:`.wire_sums`).
+On one host values lie in memory that all members see, and words tell which are there
+(:mod:`.memory_sums`). Between hosts they go through sockets (:mod:`.wire_sums`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _V = TypeVar("_V")
 __all__ = ["READY", "PlanSums", "Rooms", "StepSums"]
 
 Rooms = Mapping[str, Sequence[int]]
-"""By name of a sparse value, how many rows each member has at most."""
+"""By name of a sparse value, the most rows of each member."""
 
 READY = "the wait for all replicas before updates"
 
@@ -41,21 +42,20 @@ READY = "the wait for all replicas before updates"
 class StepSums(ABC):
     """The sums of a step among the members of a group.
 
-    Plans that add up the same share them, though their tasks may have other numbers.
+    Plans with equal sums share them, though the tasks of these plans may have different numbers.
 
     Args:
         group: the members.
-        buckets: what is added up, over the devices of all members; each with its place here as its
-            number.
-        rooms: of sparse values; without those of which it is not known.
-        first: which device of the group is the first one of the plan.
+        buckets: the sums over the devices of all members. A bucket's number is its position here.
+        rooms: the most rows of sparse values; values without a known limit are left out.
+        first: the number that the plan's first device has in the group.
 
     Attributes:
         step: number of the step that runs.
-        carried: when the leading thread of the latest step of code carried values, by number of the
-            bucket: begin and end in nanoseconds.
-        unknown: numbers of buckets with sparse values of which only a run tells how many rows they
-            have; no code adds them up.
+        carried: begin and end, in nanoseconds, of the leading thread's work for each bucket of the
+            latest step of code, by number of the bucket.
+        unknown: numbers of buckets with sparse values without a known limit; code cannot add them
+            up.
     """
 
     def __init__(self, group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int) -> None:
@@ -90,33 +90,36 @@ class StepSums(ABC):
         return {total.name: total.height for total in sums if total.height is not None}
 
     def tag(self, number: int) -> Tag:
-        """What a collective of the step is called.
+        """The tag of a bucket in this step.
 
         Args:
-            number: of its bucket.
+            number: of the bucket.
         """
         return Tag(self.step, number, self.buckets[number].text)
 
     @property
     def moved(self) -> dict[int, dict[str, int]]:
-        """What the latest step moved, by number of the bucket: bytes by how they went."""
+        """The bytes that the latest step moved, by number of the bucket and by their way."""
         return self.group.moved
 
     # ---- for steps of code
 
     @property
     def owners(self) -> Mapping[int, Mapping[str, int]]:
-        """Who writes the words that code waits for, by address; none where a thread does."""
+        """By address of a word that code waits for, the process that writes it.
+
+        Empty if a thread of this process writes all words.
+        """
         return {}
 
     @property
     @abstractmethod
     def ready(self) -> Signs:
-        """That a member has done all that can fail."""
+        """The words for "I have done all that can fail"."""
 
     @abstractmethod
     def parts(self, number: int) -> TaskExchange:
-        """What code must know of a bucket.
+        """The description of a bucket for code.
 
         Args:
             number: of the bucket.
@@ -124,11 +127,11 @@ class StepSums(ABC):
 
     @abstractmethod
     def peers(self, code: CodeStep, interrupts: Uninterrupted) -> Peers:
-        """What the leading thread of a step of code does while the others take long.
+        """The object that the leading thread of a step of code calls while it waits for others.
 
         Args:
             code: the step.
-            interrupts: holds interrupts back while it runs.
+            interrupts: holds interrupts back while the step runs.
         """
 
     # ---- for tasks one by one
@@ -146,15 +149,15 @@ class StepSums(ABC):
         """
 
     def _reduce(self, reducer: Reducer, number: int, envs: Sequence[Env]) -> None:
-        """Add up a bucket through sockets; it knows devices by their numbers in the group."""
+        """Add up a bucket through sockets; reducers number devices as the group does."""
         reducer.run([*(Env() for _ in range(self.first)), *envs], self.tag(number))
 
     @abstractmethod
     def wait_for_all(self) -> None:
-        """Wait until all members have done what can fail.
+        """Wait until all members have done all that can fail.
 
         Raises:
-            GangError: a member failed, is gone, or does not answer; nobody overwrites anything.
+            GangError: a member failed, is gone, or does not answer; no member overwrites anything.
         """
 
 
@@ -162,8 +165,8 @@ class PlanSums:
     """The sums of a plan, for its code (an ``Exchange``).
 
     Args:
-        sums: those of its steps.
-        buckets: by number of a task, that of its bucket.
+        sums: the sums of its steps.
+        buckets: the number of the bucket, by number of the task.
     """
 
     def __init__(self, sums: StepSums, buckets: Mapping[int, int]) -> None:
@@ -172,26 +175,26 @@ class PlanSums:
 
     @property
     def ready(self) -> Signs:
-        """That a member has done all that can fail."""
+        """The words for "I have done all that can fail"."""
         return self.sums.ready
 
     @property
     def owners(self) -> Mapping[int, Mapping[str, int]]:
-        """Who writes the words that code waits for, by address."""
+        """By address of a word that code waits for, the process that writes it."""
         return self.sums.owners
 
     def task(self, number: int) -> TaskExchange | None:
-        """What code must know of a task; None: it concerns this member alone."""
+        """The description of a task for code; None: no other member takes part in it."""
         return self.sums.parts(self.buckets[number]) if number in self.buckets else None
 
     @property
     def moved(self) -> dict[int, dict[str, int]]:
-        """What the latest step moved, by number of the task: bytes by how they went."""
+        """The bytes that the latest step moved, by number of the task and by their way."""
         return self._by_task(self.sums.moved)
 
     @property
     def carried(self) -> dict[int, tuple[int, int]]:
-        """When the leading thread carried values, by number of the task."""
+        """Begin and end of the leading thread's work in nanoseconds, by number of the task."""
         return self._by_task(self.sums.carried)
 
     def _by_task(self, found: Mapping[int, _V]) -> dict[int, _V]:

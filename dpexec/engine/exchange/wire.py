@@ -1,8 +1,8 @@
 """Frames of raw bytes between the members of a gang, with a limit for every wait.
 
-A frame is a header of fixed size and the bytes of arrays; nothing that comes from a peer is ever
-unpickled. All connections are served at once by one loop over sockets that do not block, so that
-nobody waits for a peer that waits for him.
+A frame is a header of fixed size and the bytes of arrays. Nothing that comes from a peer is ever
+unpickled. One loop serves all connections at once, over sockets that do not block, so two members
+never wait for each other to receive.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ __all__ = [
 ]
 
 _MAGIC = b"dpxG"
-_TEXT_BYTES = 4096
-_SMALL = 1 << 10  # bytes of frames that are sent in one piece
-_GRACE = 1.0  # seconds in which peers are told that a run ends early
+_TEXT_BYTES = 4096  # the most bytes of last words
+_SMALL = 1 << 10  # frames of at most so many bytes are joined to one buffer
+_GRACE = 1.0  # seconds to tell peers that a run ends early
 
 Place = Callable[[int], Sequence[memoryview]]
-"""Given how many bytes will come, the memory that takes them."""
+"""Gives the memory for a frame of a certain number of bytes."""
 
 
 def into(*buffers: memoryview) -> Place:
-    """The place of a frame that fills some memory; without any, of one that is just a sign."""
+    """The place of a frame that fills some buffers; without buffers, that of an empty frame."""
     return lambda nbytes: buffers
 
 
@@ -50,17 +50,17 @@ class GangError(RuntimeError):
     """A collective cannot be completed: a member failed, is gone, or does not answer.
 
     Args:
-        message: what happened, and who it was.
+        message: what happened, and to which member.
     """
 
 
 class Tag(NamedTuple):
-    """What a frame belongs to.
+    """The collective of a step that a frame belongs to.
 
     Args:
         step: number of the step.
         number: of the collective in the plan.
-        text: what people call it.
+        text: the name of the collective in errors.
     """
 
     step: int
@@ -72,13 +72,13 @@ class Tag(NamedTuple):
 
 
 class Sending:
-    """What is left to send of a frame.
+    """A frame while it is sent.
 
     Args:
-        tag: what the frame belongs to: numbers of a step and of what is exchanged in it.
-        buffers: what it holds.
-        kind: what it is.
-        descriptor: goes along; is closed.
+        tag: numbers of the step and of the collective that it belongs to.
+        buffers: the bytes of the frame.
+        kind: the kind of the frame, such as :data:`.channels.DATA`.
+        descriptor: a file descriptor to send along; it is closed then.
 
     Attributes:
         done: whether all is sent.
@@ -102,13 +102,13 @@ class Sending:
         self.done = False
 
     def close(self) -> None:
-        """What goes along has gone, or never will."""
+        """Close the descriptor: it is sent, or never will be."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def move(self, channel: Channel) -> bool:
-        """Send some; returns whether anything was sent."""
+        """Send as much as possible without waiting; returns whether anything was sent."""
         left = self._left
         count = moved = channel.send(left, self._descriptor)
         if moved and self._descriptor is not None:
@@ -125,11 +125,11 @@ class Sending:
 
 
 class Receiving:
-    """What is still to come of a frame.
+    """A frame while it is received.
 
     Args:
-        tag: what the frame belongs to.
-        place: where to put what it holds.
+        tag: the collective that it must belong to.
+        place: gives the memory for its bytes.
     """
 
     def __init__(self, tag: Tag, place: Place) -> None:
@@ -140,10 +140,10 @@ class Receiving:
         self._last_words: memoryview | None = None
 
     def move(self, channel: Channel) -> bool:
-        """Receive some; returns whether anything came.
+        """Receive the bytes that are there; returns whether there were any.
 
         Raises:
-            GangError: the member says that the run ends, or sent something else than it should.
+            GangError: the member says that the run ends, or sent an unexpected frame.
         """
         count = channel.receive(self._left[0])
         if not count:
@@ -182,16 +182,16 @@ class Receiving:
 def opened(
     header: memoryview, name: str, tag: tuple[int, int] | Tag, kinds: Sequence[int]
 ) -> tuple[int, int]:
-    """What follows a header: the kind of the frame, and how many bytes.
+    """The kind of a frame, and how many bytes follow its header.
 
     Args:
-        header: that, and maybe more.
-        name: of who sent it.
-        tag: what is due; without a text, a message of a line.
-        kinds: of frames that may come; and last words may.
+        header: the header; more bytes may follow it.
+        name: the sender's name in errors.
+        tag: the tag that is due; a plain tuple is that of a line's message.
+        kinds: kinds of frames that may come; last words may always come.
 
     Raises:
-        GangError: something else came.
+        GangError: another frame came.
     """
     magic, kind, step, number, nbytes = HEADER.unpack_from(header)
     if magic == _MAGIC and step == tag[0] and number == tag[1] and kind in kinds:
@@ -203,7 +203,7 @@ def opened(
 
 
 def message_tag(number: int) -> Tag:
-    """What a message of a line belongs to, by its number there."""
+    """The tag of a line's message."""
     return Tag(number, 0, f"message {number}")
 
 
@@ -214,23 +214,23 @@ def exchange(
     places: Mapping[int, Place],
     limit: float,
 ) -> None:
-    """Send a frame to some members and take one from some, all at once.
+    """Send a frame to some members and receive one from some, all at once.
 
     Args:
         channels: the connections, by rank.
-        tag: what the frames belong to.
-        sends: what goes to whom: buffers of bytes.
-        places: where to put what comes from whom.
-        limit: seconds in which nothing may happen, before those who did not answer are named.
+        tag: the tag of the frames.
+        sends: the buffers to send, by rank.
+        places: the places of the frames to receive, by rank.
+        limit: seconds without any progress after which it fails.
 
     Raises:
-        GangError: somebody did not answer, closed its connection, or ends the run.
+        GangError: a member did not answer, closed its connection, or ends the run.
     """
     sending = {rank: Sending(tag, buffers) for rank, buffers in sends.items()}
     receiving = {rank: Receiving(tag, place) for rank, place in places.items()}
 
     def lost(rank: int, error: OSError) -> None:
-        if rank not in receiving:  # else it may have said why
+        if rank not in receiving:  # otherwise its last words may still be read
             raise gone(channels[rank].name, error, tag) from error
 
     deadline = time.monotonic() + limit
@@ -248,7 +248,7 @@ def _move(
     transfers: dict[int, Any],
     lost: Callable[[int, OSError], None],
 ) -> bool:
-    """Go on with transfers by rank, and forget those that are done, or whose connection is lost.
+    """Go on with transfers, and remove those that are done or whose connection is lost.
 
     Returns whether anything was moved.
     """
@@ -266,23 +266,23 @@ def _move(
 
 
 def gone(name: str, error: OSError, tag: Tag) -> GangError:
-    """What is raised when a member has closed its connection.
+    """The error for a member that has closed its connection.
 
     Args:
         name: of the member.
-        error: what the system says.
-        tag: what was under way.
+        error: the error of the system.
+        tag: the collective that was under way.
     """
     return GangError(f"{name} is gone ({error}) at {tag}")
 
 
 def silent(names: Iterable[str], limit: float, tag: Tag) -> GangError:
-    """What is raised when members do not answer.
+    """The error for members that do not answer.
 
     Args:
         names: of the members.
         limit: seconds that were waited.
-        tag: for what.
+        tag: the collective that was waited for.
     """
     return GangError(f"{', '.join(names)} did not answer for {limit:g} s at {tag}")
 
@@ -305,21 +305,21 @@ def look_after(
     limit: float,
     tag: Tag,
 ) -> None:
-    """Look whether members are still there for which one waits, though no frame is due from them.
+    """Check that members are still there, during a wait for something else than their frames.
 
     Args:
         channels: the connections, by rank.
-        lacking: the ranks of those who have not come yet.
-        since: when the wait began, by ``time.perf_counter``; None: it has no end.
-        limit: seconds that it may take.
-        tag: what is waited for.
+        lacking: gives the ranks of the members that are waited for.
+        since: when the wait began, by ``time.perf_counter``; None: it has no time limit.
+        limit: seconds that the wait may take.
+        tag: the collective that is waited for.
 
     Raises:
-        GangError: one is gone, says that the run ends, or the limit is over.
+        GangError: a member is gone, or says that the run ends, or the time limit is over.
     """
     for rank in lacking():
         if channels[rank].ends() and rank in lacking():
-            exchange(channels, tag, {}, {rank: into()}, limit)  # says why
+            exchange(channels, tag, {}, {rank: into()}, limit)  # raises its last words
     if since is not None and time.perf_counter() - since > limit:
         names = [channels[rank].name for rank in lacking()]
         if names:
@@ -327,12 +327,12 @@ def look_after(
 
 
 def last_words(name: str, step: int, error: BaseException) -> str:
-    """What the others are told when a member fails.
+    """The text that the others are sent when a member fails.
 
     Args:
         name: of the member.
         step: number of the step.
-        error: why; a GangError already tells who failed first.
+        error: the reason; a GangError already names the member that failed first.
     """
     if isinstance(error, GangError):
         return str(error)
@@ -345,7 +345,7 @@ def say_goodbye(channels: Mapping[int, Channel], text: str) -> None:
 
     Args:
         channels: the connections, by rank.
-        text: why, for those who wait for an answer.
+        text: the reason, for members that wait for an answer.
     """
     words = memoryview(text.encode()[:_TEXT_BYTES])
     sending = {rank: Sending(Tag(0, 0, ""), [words], LAST_WORDS) for rank in channels}

@@ -1,7 +1,7 @@
 """Sums of a step that go through sockets, see :mod:`.reducers`.
 
-The leading thread of a step of code carries them while code waits: when the values of a bucket are
-there, it adds them up with the other members and says so by a word that code waits for.
+The leading thread of a step of code carries values while code waits. When the values of a bucket
+are there, it adds them up with the other members, and then writes the word that code waits for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WireSums(StepSums):
     def __init__(self, group: Group, buckets: Sequence[Bucket], rooms: Rooms, first: int) -> None:
         super().__init__(group, buckets, rooms, first)
         self._reducers = [reducer_of(group, bucket) for bucket in buckets]
-        self._words = np.zeros((len(buckets) + 1, 2), np.int64)  # what code says, and waits for
+        self._words = np.zeros((len(buckets) + 1, 2), np.int64)  # code writes [0], waits for [1]
         self._results: dict[int, _Results] = {}
 
     def begin(self, step: int) -> None:
@@ -56,7 +56,7 @@ class WireSums(StepSums):
         return self._signs(None)
 
     def parts(self, number: int) -> TaskExchange:
-        """See :class:`StepSums`; code puts nothing anywhere, it only waits for the sums."""
+        """See :class:`StepSums`; code copies no values, it only waits for the sums."""
         if number not in self._results:
             sums = self.buckets[number].sums
             self._results[number] = {total.name: self._room(total) for total in sums}
@@ -79,12 +79,12 @@ class WireSums(StepSums):
         """Whether code says that the values of a bucket are there.
 
         Args:
-            number: of the bucket; None: that all has been done that can fail.
+            number: of the bucket; None: whether code has done all that can fail.
         """
         return bool(self._words[_line(number), 0] >= self.step)
 
     def arrived(self, number: int | None) -> bool:
-        """Whether the sums of a bucket are there in this step.
+        """Whether the sums of a bucket are there.
 
         Args:
             number: of the bucket; None: whether all members are ready.
@@ -92,11 +92,11 @@ class WireSums(StepSums):
         return bool(self._words[_line(number), 1] >= self.step)
 
     def carry(self, number: int | None, task: int, code: CodeStep) -> None:
-        """Add up the values of a bucket that lie where code computed them.
+        """Add up the values of a bucket that code has computed.
 
         Args:
             number: of the bucket; None: wait until all members are ready.
-            task: that of the plan.
+            task: number of the bucket's task in the plan.
             code: the step of code.
 
         Raises:
@@ -139,12 +139,12 @@ class WireSums(StepSums):
 
 
 def _line(number: int | None) -> int:
-    """Which line of words is that of a bucket; the last one: that all are ready."""
+    """The line of words of a bucket; None: the last line, which tells that members are ready."""
     return -1 if number is None else number
 
 
 def _store(value: Any, room: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Put a sum where code expects it."""
+    """Put a sum into the arrays where code expects it."""
     if not isinstance(value, SelectedRows):
         np.copyto(room[0], value)
         return
@@ -155,7 +155,7 @@ def _store(value: Any, room: Sequence[np.ndarray[Any, Any]]) -> None:
 
 
 def _loaded(total: Sum, room: Sequence[np.ndarray[Any, Any]]) -> Any:
-    """A sum that lies where code expects it."""
+    """A sum from the arrays where code expects it."""
     if total.height is None:
         return room[0]
     count = int(room[2][0])
@@ -163,12 +163,12 @@ def _loaded(total: Sum, room: Sequence[np.ndarray[Any, Any]]) -> Any:
 
 
 class _Carrying:
-    """What the leading thread does while a step of code waits for sums.
+    """Called by the leading thread of a step of code while code waits for sums.
 
     Args:
-        sums: of the step.
+        sums: the sums of the step.
         code: the step.
-        interrupts: holds interrupts back while it runs.
+        interrupts: holds interrupts back while the step runs.
     """
 
     urgent = True
@@ -184,10 +184,10 @@ class _Carrying:
         self._left: list[tuple[int | None, int]] = [*before, (None, updates), *behind]
 
     def look(self) -> bool:
-        """Carry what is due next, if code has it.
+        """Carry the next bucket, if code has computed its values.
 
         Raises:
-            KeyboardInterrupt: an interrupt came, and nobody knows yet that this member is ready.
+            KeyboardInterrupt: an interrupt came before this member said that it is ready.
             GangError: a member failed, is gone, or does not answer.
         """
         gates = self._code.gates
@@ -199,7 +199,7 @@ class _Carrying:
         number, task = self._left.pop(0)
         if self._code.schedule.begun(gates.ready):
             self._sums.carry(number, task, self._code)
-        else:  # nobody knows that this member is ready before it has this sum
+        else:  # this member cannot say that it is ready before it has this sum
             with self._interrupts.allowed():
                 self._sums.carry(number, task, self._code)
         return True

@@ -1,8 +1,7 @@
 """Waiting for words of other members: numbers in memory that all see (needs numba).
 
-A word tells how far its member has come: it is the number of the latest step, or talk, in which
-the member was there. Waiting is spinning for a while, then napping; meanwhile one looks whether the
-others are still there.
+A word is the number of the latest step, or talk, in which its member has come to a certain point. A
+member that waits spins for a while, then naps, and checks whether the others are still there.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from dpexec.engine.threads.prepared import nap
 __all__ = ["Talk", "lacking", "read", "wait_for", "write"]
 
 _PATIENCE = 10_000  # turns of spinning, some 0.2 ms
-_NUMBERS = 1022  # that a member can tell at once; with the word and their count, 8 KB
+_NUMBERS = 1022  # the most numbers that a member tells at once; with word and count 8 KB
 
 
 def lacking(words: Mapping[int, int], turn: int) -> list[int]:
-    """The ranks of members that have not come so far.
+    """The ranks of members whose word has not reached a number.
 
     Args:
         words: ranks by the address of their word.
-        turn: what each must be at least.
+        turn: the number that each word must reach.
     """
     return list(dict.fromkeys(rank for at, rank in words.items() if read(at) < turn))
 
@@ -37,20 +36,20 @@ def lacking(words: Mapping[int, int], turn: int) -> list[int]:
 def wait_for(
     channels: Mapping[int, Channel], words: Mapping[int, int], turn: int, limit: float, tag: Tag
 ) -> int | None:
-    """Wait until members have come somewhere.
+    """Wait until the words of members have reached a number.
 
     Args:
         channels: connections to them, by rank.
         words: ranks by the address of their word.
-        turn: what each must be at least.
+        turn: the number that each word must reach.
         limit: seconds.
-        tag: what is waited for.
+        tag: the collective that is waited for.
 
     Returns:
-        The rank of who came last; None if nobody was waited for long.
+        The rank of the member that came last; None if the wait was short.
 
     Raises:
-        GangError: one is gone, says that the run ends, or does not come within the limit.
+        GangError: a member is gone, says that the run ends, or does not come within the limit.
     """
     last = None
     addresses = np.array([*words], np.int64)
@@ -65,11 +64,11 @@ def wait_for(
 class Talk:
     """Members of one host tell each other numbers through memory.
 
-    What is told lies in two places in turn: whoever tells something for the third time has heard
-    the second from all, who had heard the first then.
+    A member writes to two places in turn. Its third numbers may overwrite the first ones: it has
+    received the second ones of all members, and these had read its first ones before.
 
     Args:
-        memory: by rank, what that member writes to, ``Talk.size`` bytes.
+        memory: by rank, the memory that the member writes to, ``Talk.size`` bytes.
         rank: of this member.
     """
 
@@ -83,14 +82,14 @@ class Talk:
     def tell(
         self, own: Sequence[int], wait: Callable[[Mapping[int, int], int], None]
     ) -> list[list[int]] | None:
-        """What every member says, by rank; None if one has more to say than there is room for.
+        """Tell numbers to all members; returns those of all, by rank, or None if they do not fit.
 
         Args:
-            own: what this one says.
+            own: the numbers of this member.
             wait: waits for words, given their ranks by address and the number that they must reach.
 
         Raises:
-            GangError: somebody does not answer.
+            GangError: a member does not answer.
         """
         self._talks += 1
         turn = self._talks % 2
