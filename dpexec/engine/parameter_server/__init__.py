@@ -1,1 +1,1 @@
-"""Trainers and parameter servers: what programs of ``DistributeTranspiler`` say, done."""
+"""Trainers and parameter servers, which run the programs of ``DistributeTranspiler``."""

@@ -13,7 +13,7 @@ __all__ = ["NcclCollectives"]
 
 
 class NcclCollectives:
-    """Lets NCCL run the collectives of a plan that it can: an agreement of one process."""
+    """Lets NCCL run the collectives that it supports: an :class:`Agreement` within one process."""
 
     def __init__(self) -> None:
         self._made: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()

@@ -145,7 +145,7 @@ class Tasks(Protocol):
     """The tasks of a step that runs, as an order gets them.
 
     Attributes:
-    plan: their plan.
+        plan: their plan.
         gate: defers interrupts until updates end.
     """
 

@@ -62,7 +62,7 @@ class StreamLaunch:
     def __del__(self) -> None:
         end = getattr(self, "_end", None)
         if end is not None and not sys.is_finalizing():
-            self._streams.wait("feed", end)  # whoever reuses the memory of the feeds comes later
+            self._streams.wait("feed", end)  # the feeds' memory is not reused before the step ends
 
     @contextlib.contextmanager
     def step(self, recording: Recording | None) -> Iterator[None]:
@@ -179,7 +179,7 @@ class StreamLaunch:
         arrays = all(isinstance(value, np.ndarray) for value in found.values())
         if not (events and arrays and merged) or recording is not None or live.watchers():
             return wait()
-        self._end = self._streams.join(["compute", "exchange"])  # nobody overtakes the copies
+        self._end = self._streams.join(["compute", "exchange"])  # later tasks wait for the copies
         results = functools.cache(wait)
 
         def later(position: int) -> Later:

@@ -107,7 +107,7 @@ class WholeCode:
                 code.commit(team.run)
         except BaseException:
             code.give_up()
-            code.note(None)  # what comes next is noted over what this step noted
+            code.note(None)  # the next step's notes overwrite those of this one
             raise
         if notes is not None:
             moved, carried = ({}, {}) if sums is None else (sums.moved, sums.carried)
@@ -116,8 +116,8 @@ class WholeCode:
 
     def _code(self, binding: Binding, feeds: Feeds, sums: PlanSums | None) -> CodeStep | None:
         """The code of a whole step, made when shapes repeat; None: its tasks run one by one."""
-        again = binding.runs > 1 or binding.rows  # sizes that are left open rarely come twice
-        watched = self._threads is not None and Callback.active  # by who wants to see dask's tasks
+        again = binding.runs > 1 or binding.rows  # batches of open sizes rarely repeat a size
+        watched = self._threads is not None and Callback.active  # they want to see dask's tasks
         if not again or feeds.persistable or not binding.native or watched:
             return None
         if sums is not None and sums.sums.unknown:
@@ -175,12 +175,12 @@ class ScopeVariables:
     ) -> None:
         self._replicas, self._runs, self._plan, self._stored = replicas, runs, plan, stored
         self._refs: list[weakref.ref[Any]] = []  # code keeps no values between runs
-        self._gone: list[Any] = []  # those of them whose arrays are no more
+        self._gone: list[Any] = []  # references whose arrays are gone
         self._moves = -1
         self._written: dict[str, LoDTensor] = {}
 
     def bring(self, words: memoryview) -> list[Any] | None:
-        """Tell the code where they lie, see :meth:`CodeVariables.bring`."""
+        """Write the addresses of the variables, see :meth:`CodeVariables.bring`."""
         known = self._moves == tensors.moves and not self._gone
         return [ref() for ref in self._refs] if known else self._find(words)
 
@@ -224,12 +224,12 @@ class ScopeVariables:
     def commit_before_updates(
         self, made: Callable[[int, str], Any], update: Callable[[], None]
     ) -> None:
-        """Make the updates, and store everything: nobody goes back to the step before."""
+        """Make the updates, and store everything: a process alone never goes back a step."""
         update()
         self.commit(made)
 
     def keep_originals(self) -> None:
-        """Nobody goes back to the step before."""
+        """Nothing to do: a process alone never goes back a step."""
 
     def give_up(self) -> None:
-        """Nothing was copied."""
+        """Nothing to do: no variable was copied."""
