@@ -20,6 +20,7 @@ from distributed.comm import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
 from dpexec.engine.core.errors import SchedulerLostError, WorkerLostError
+from dpexec.engine.dask.hearing import hear_again
 from dpexec.engine.dask.reach import refusal
 from dpexec.engine.dask.reachability import Homes, Reachability, check_free, named
 
@@ -275,6 +276,7 @@ class Contact:
     async def _present(self, what: str) -> Iterable[str]:
         """The workers that the scheduler knows."""
         found: Mapping[str, int] = await self._told(self.client.nthreads(asynchronous=True), what)
+        hear_again(self._client)
         return found
 
     async def _holders(self, futures: Sequence[Any]) -> Any:

@@ -184,7 +184,22 @@ class GangLines:
                 if not found and not give_up:
                     self._look("to make steps")
                     self._has_failed = self._has_failed or bool(self.missing)
+                    self._look_for_tasks()
         return self._outcomes
+
+    def _look_for_tasks(self) -> None:
+        """Note members whose tasks have ended, of which nobody else would be told anything.
+
+        They may have been cancelled, by a user or by dask, which does so when it has lost its
+        client. A task that ends by itself says so on the line, before dask knows.
+        """
+        for rank in tuple(self._waiting):
+            task = self._tasks[rank]
+            if task.done():
+                self._move(rank)
+                if self._tasks[rank] is task and rank in self._waiting:
+                    self._waiting.discard(rank)
+                    self._has_failed = True
 
     def _move(self, rank: int) -> None:
         """Exchange with a member what can be exchanged."""

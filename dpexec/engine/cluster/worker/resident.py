@@ -62,10 +62,22 @@ def reside(part: Part) -> str:
     except GangError as error:  # the client knows, or is gone
         seat.stop()
         return str(error)
+    except BaseException as error:
+        _say_why(seat, part, error)
+        seat.stop()
+        raise
     finally:
         seat.residing.release()
         if seat.has_left:
             seat.hang_up()
+
+
+def _say_why(seat: Seat, part: Part, error: BaseException) -> None:
+    """Tell the client that a member cannot go on, so that a new gang forms."""
+    why = f"{part.me.name} takes no orders any more ({type(error).__name__}: {error})"
+    if seat.line is not None:
+        with contextlib.suppress(GangError):  # it is gone, too
+            seat.line.tell(encode(Outcome(error=GangError(why))), part.limit)
 
 
 class _Sampled(NamedTuple):
