@@ -1,10 +1,13 @@
 """Several hosts on one machine: network namespaces, joined by links that are narrow and can be cut.
 
 Needs root and iproute2. A link that is delayed, too, goes through a process (:mod:`.delay`).
+
+Whoever is killed removes no network. So the processes of one end with who has started them, and
+what is left is removed by the next one who makes a network. A network is named by its addresses:
+the system lets nobody take a name, and so the addresses, that another process has.
 """
 
 import contextlib
-import itertools
 import os
 import shutil
 import subprocess
@@ -24,16 +27,62 @@ _LARGEST = 70_000  # bytes of what the kernel sends at once if it need not cut i
 _NOBODY = "02:00:00:00:00:01"
 _JUMBO = 9000  # bytes of a frame: a process that carries them has fewer to carry
 
-_numbers = itertools.count(os.getpid())
+_NETWORKS = 250
+_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+def _ip(*arguments: str) -> str:
+    done = subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+    return done.stdout
 
 
-def _dask(role: str, *options: str, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+def _began(pid: int) -> str:
+    """What tells a process from others that have its number at other times; empty: it is over."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def remove_forgotten() -> None:
+    """Remove networks whose processes are gone."""
+    for path in Path("/sys/class/net").glob("dpx*/ifalias"):
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):  # or somebody else has
+            alias, name = path.read_text().split(), path.parent.name
+            if len(alias) == 2 and _began(int(alias[0])) != alias[1]:
+                for host in Path("/run/netns").glob(f"{name}h*"):
+                    _ip("netns", "del", host.name)
+                _ip("link", "del", name)
+
+
+def take_network() -> tuple[str, str]:
+    """Make a bridge that nobody else has; its name, and the first three numbers of its addresses.
+
+    Raises:
+        subprocess.CalledProcessError: none can be made.
+        OSError: all are in use.
+    """
+    remove_forgotten()
+    used = _ip("-4", "addr")
+    for number in (number % _NETWORKS for number in range(os.getpid(), os.getpid() + _NETWORKS)):
+        network, net = f"dpx{number}", f"10.213.{number}"
+        if f"{net}.1/" in used:
+            continue
+        try:
+            _ip("link", "add", network, "type", "bridge")
+        except subprocess.CalledProcessError:
+            if not Path(f"/sys/class/net/{network}").exists():
+                raise
+        else:
+            _ip("link", "set", network, "alias", f"{os.getpid()} {_began(os.getpid())}")
+            return network, net
+    raise OSError("all networks are in use")
+
+
+def start_dask(role: str, *options: str, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start a scheduler or worker, perhaps inside of another namespace."""
-    command = [*inside, sys.executable, "-m", f"distributed.cli.dask_{role}", *options]
+    program = [sys.executable, "-m", f"distributed.cli.dask_{role}", *options]
+    command = [*_WITH_US, *inside, *program]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -84,7 +133,7 @@ class Host:
             _ip("link", "add", self.link, "type", "veth", "peer", "name", self._inside)
             return
         ends = [self.link, self._inside]
-        command = [sys.executable, cable.__file__, str(self._delay), *ends]
+        command = [*_WITH_US, sys.executable, cable.__file__, str(self._delay), *ends]
         self._processes.append(subprocess.Popen(command))
         until(lambda: all(Path(f"/sys/class/net/{end}").exists() for end in ends), 10)
         for end in ends:
@@ -103,7 +152,9 @@ class Host:
         # who imports it later, in the middle of a step, may seem silent
         options += ["--preload", "dpexec.engine.compile.bindings.native"]
         inside = ("ip", "netns", "exec", self.name)
-        self._worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
+        self._worker = start_dask(
+            "worker", "--scheduler-file", str(scheduler), *options, inside=inside
+        )
         self._processes.append(self._worker)
 
     def start_again(self) -> None:
@@ -171,15 +222,13 @@ def hosts(count: int, megabits: int, delay: float = 0.0) -> Iterator[tuple[Clien
     Returns:
         A client, and the hosts. The test is skipped where none can be made.
     """
-    if os.getuid() or not (shutil.which("ip") and shutil.which("tc")):
-        pytest.skip("hosts of its own need root, and ip and tc of iproute2")
+    if os.getuid() or not all(map(shutil.which, ("ip", "tc", "setpriv"))):
+        pytest.skip("hosts of its own need root, ip and tc of iproute2, setpriv of util-linux")
     if delay and not os.access("/dev/net/tun", os.W_OK):
         pytest.skip("links that take time need /dev/net/tun")
-    unique = next(_numbers)
-    network, net = f"dpx{unique % 10000}", f"10.213.{unique % 250}"
     with ExitStack() as stack:
         try:
-            _ip("link", "add", network, "type", "bridge")
+            network, net = take_network()
             stack.callback(lambda: _ip("link", "del", network))
             _ip("addr", "add", f"{net}.1/24", "dev", network)
             _ip("link", "set", network, "up")
@@ -191,7 +240,7 @@ def hosts(count: int, megabits: int, delay: float = 0.0) -> Iterator[tuple[Clien
             pytest.skip(f"hosts of its own cannot be made here: {error.stderr}")
         file = Path(stack.enter_context(TemporaryDirectory())) / "scheduler.json"
         options = ("--host", f"{net}.1", "--port", "0", "--no-dashboard")
-        scheduler = _dask("scheduler", "--scheduler-file", str(file), *options)
+        scheduler = start_dask("scheduler", "--scheduler-file", str(file), *options)
         stack.callback(_kill, scheduler)
         for host in made:
             host.start(file)

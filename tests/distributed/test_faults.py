@@ -234,38 +234,6 @@ def test_connection_to_the_scheduler_is_lost_and_comes_back(mortals, undisturbed
 
 
 @both_collectives
-def test_scheduler_that_has_more_to_say_than_a_greeting(mortals, undisturbed, collectives):
-    """Dask's attempt to connect again then ends with an error, and nothing hears the scheduler."""
-    heard = []
-
-    def cut():
-        """Let a message be in the way when the client comes back, once."""
-
-        def talk(dask_scheduler):
-            greet = dask_scheduler.client_comms
-
-            class Talking(type(greet)):
-                def __setitem__(self, client, comm):
-                    dask_scheduler.client_comms = greet
-                    comm.send({"op": "event", "topic": "none", "event": (0, "more to say")})
-                    greet[client] = comm
-
-            dask_scheduler.client_comms = Talking(greet)
-
-        client = mortals.client
-        client.run_on_scheduler(talk)
-        heard.append(client._handle_report_task)
-        client.loop.add_callback(client.scheduler_comm.comm.abort)
-        until(heard[0].done)
-        assert isinstance(heard[0].exception(), AssertionError)
-
-    lost = mortals.addresses()[1]
-    faults = {2: cut, 4: lambda: mortals.lose(lost)}  # which needs tasks in any case
-    assert_same_bits(survives(mortals, faults, Reduce, collectives), undisturbed)
-    assert not mortals.client._handle_report_task.done()
-
-
-@both_collectives
 @both_modes
 def test_operator_that_fails_is_an_error_and_no_lost_worker(mortals, mode, collectives):
     net, feeds = words(fluid.optimizer.Adam(0.01)), word_batches(3)

@@ -1,6 +1,10 @@
 """Training between hosts on narrow links that take time: few bytes, patience, and nothing lost."""
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 import pytest
@@ -9,10 +13,11 @@ import dpexec as fluid
 from dpexec.engine.cluster.client.links import link_between
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.dask.waiting import Contact
-from tests.distributed.hosts import hosts
+from tests.distributed.hosts import hosts, remove_forgotten
 from tests.engine.run.nets import assert_same_bits, batches, classifier, train, word_batches, words
 from tests.waiting import until
 
+ROOT = Path(__file__).parents[2]
 STEPS = 10
 MEGABITS, FEW_MEGABITS = 400, 4
 
@@ -47,6 +52,29 @@ def traffic(network, net, feed):
     before = [host.received for host in made]
     run = train(net, [feed] * 2, 2, **options)
     return [(h.received - at) / (2 * STEPS) for h, at in zip(made, before, strict=True)], run
+
+
+FORGETFUL = """
+from tests.distributed import hosts
+network, net = hosts.take_network()
+hosts.Host(network, net, 0, 400, 0.0).build()
+print(network, hosts.start_dask("scheduler", "--port", "0", "--no-dashboard").pid, flush=True)
+input()
+"""
+
+
+def test_networks_of_killed_processes_are_removed_by_the_next(network):
+    _, (first, *_) = network
+    command, pipes = [sys.executable, "-c", FORGETFUL], {"stdin": PIPE, "stdout": PIPE}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as owner:
+        left, scheduler = owner.stdout.readline().decode().split()
+        owner.kill()
+    until(lambda: not Path(f"/proc/{scheduler}").exists())
+    assert Path(f"/run/netns/{left}h0").exists()
+    remove_forgotten()
+    assert not Path(f"/run/netns/{left}h0").exists()
+    assert not Path(f"/sys/class/net/{left}").exists()
+    assert Path(f"/run/netns/{first.name}").exists()
 
 
 def test_dense_gradients_take_as_many_bytes_as_computed(network):

@@ -15,14 +15,12 @@ import pytest
 
 import dpexec as fluid
 from dpexec.engine.cluster.client import gang_lines, replica_group
-from dpexec.engine.cluster.client.gang_lines import GangLines
 from dpexec.engine.cluster.client.lifetime import ClientWatch
 from dpexec.engine.cluster.gang_messages import Order
 from dpexec.engine.cluster.worker import resident
-from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.exchange import rendezvous
 from tests.distributed.clusters import workers
-from tests.distributed.faults import disturbed, fail
+from tests.distributed.faults import disturbed
 from tests.distributed.nets import NETS
 from tests.engine.run.nets import (
     AllReduce,
@@ -360,52 +358,6 @@ def test_connection_that_breaks_is_made_again(pair):
             losses += exe.run(run.compiled, feed=feed, fetch_list=[net.loss])
     expected = train(NETS["images"](STEPS)[0], feeds, 2).losses[2:]
     assert [loss.tolist() for loss in losses] == [loss.tolist() for loss in expected]
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_member_that_fails_outside_of_a_step_is_replaced(pair, rank):
-    """Nobody would take orders on its worker, which answers nevertheless."""
-    told = "dpexec.engine.cluster.gang_messages:OutcomesToTell.encode"
-
-    def fails():
-        fail(pair, sorted(pair.nthreads())[rank], told, 1)
-
-    run = gang(disturbed(batches(STEPS), {3: fails}), mode=Reduce, scheduler=pair)
-    assert_same_bits(run, train(classifier(), batches(STEPS), 2))
-    assert run.compiled._engine._cluster.group.epoch.number == 1
-
-
-def test_member_that_fails_again_and_again_is_an_error_that_says_why(pair):
-    told = "dpexec.engine.cluster.gang_messages:OutcomesToTell.encode"
-
-    def fails():
-        for call in range(1, 5):
-            fail(pair, sorted(pair.nthreads())[0], told, call)
-
-    text = r"4 times at the same step.* takes no orders any more \(ValueError: failed on purpose"
-    with pytest.raises(WorkerLostError, match=text):
-        gang(disturbed(batches(STEPS), {3: fails}), scheduler=pair)
-    assert_same_bits(gang(batches(2), scheduler=pair), train(classifier(), batches(2), 2))
-
-
-def test_task_of_a_member_that_is_cancelled_is_sent_again(pair, monkeypatch):
-    """As dask does when it has lost the client: the next order would wait for ever."""
-    stay(pair, 0.1)
-    send, lost = GangLines._send_task, []
-
-    def cancel(lines, part):
-        monkeypatch.setattr(GangLines, "_send_task", send)
-        lost.append(pair.submit(int, pure=False, workers=["tcp://127.0.0.1:1"]))
-        lost[0].cancel()
-        return lost[0]
-
-    def rest():
-        until(lambda: not residents(pair))
-        monkeypatch.setattr(GangLines, "_send_task", cancel)
-
-    run = gang(disturbed(batches(STEPS), {3: rest}), scheduler=pair)
-    assert len(lost) == 1
-    assert_same_bits(run, train(classifier(), batches(STEPS), 2))
 
 
 def test_tasks_end_soon_after_their_client_was_killed(pair):

@@ -177,9 +177,9 @@ class ManyHosts(Weather):
         return host.mend
 
     def _leave(self, victim: str) -> None:
-        self.client.retire_workers([victim])
         host = self._host(victim)
-        until(lambda: not host.works, 30)
+        if victim in self.client.retire_workers([victim]):  # or nobody can take what it has
+            until(lambda: not host.works, 30)
 
 
 @contextlib.contextmanager
