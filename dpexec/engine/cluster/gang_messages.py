@@ -1,7 +1,7 @@
-"""What the client of a gang and its members tell each other, and how that becomes bytes.
+"""Messages between the client of a gang and its members, and their bytes.
 
-Arrays travel as they lie in memory, without a copy; the rest is pickled, as all that dask itself
-sends. Either side has shown before that it knows the secret of the run.
+Arrays travel as they lie in memory, without a copy. The rest is pickled, like everything that dask
+itself sends. Both sides have shown before that they know the secret of the run.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = [
 
 
 class Part(NamedTuple):
-    """A member's part in a gang, as long as this exists.
+    """A gang as one of its members needs to know it.
 
     Args:
-        epoch: which replicas it is of.
-        members: of the gang.
-        rank: which of them it is for.
-        limit: seconds that a member may be silent when it is waited for.
-        mirrored: per device, names of what goes to the member that mirrors it.
+        epoch: the epoch in which the gang exists.
+        members: all members.
+        rank: of this member.
+        limit: seconds that a member may be silent while others wait for it.
+        mirrored: per device, names of the variables that are sent to the member that mirrors it.
         by_nccl: whether GPUs exchange values by NCCL.
-        visited: whether the client comes in, too.
+        visited: whether the client connects to the members, too.
     """
 
     epoch: Epoch
@@ -68,19 +68,19 @@ class Part(NamedTuple):
 
     @property
     def task_name(self) -> str:
-        """What groups the member's own tasks on dask's pages."""
+        """The name under which dask's pages group the member's own tasks."""
         return "gang_" + "_".join(f"dev{device}" for device in self.me.devices)
 
 
 class AlikeSteps(NamedTuple):
-    """Steps of a gang that follow each other and differ in their batches alone, for one member.
+    """Consecutive steps that differ only in their batches, for one member of a gang.
 
     Args:
-        first: the first of them.
-        values: what the devices are fed in each, or the number of the :class:`Batch` that has it;
-            the rest lies on the worker.
-        held: where the rest lies, by device.
-        entropy: of the shards in each, see :class:`Shard`.
+        first: the first step.
+        values: for each step, what the devices are fed, or the number of the :class:`Batch` that
+            holds it. The other feeds lie on the worker.
+        held: where these other feeds lie, by device.
+        entropy: for each step, the entropy of its shards, see :class:`Shard`.
     """
 
     first: GangStep
@@ -94,15 +94,15 @@ class AlikeSteps(NamedTuple):
         return self.first.number + len(self.entropy) - 1
 
     def with_batches(self, batches: Mapping[int, Batch]) -> AlikeSteps:
-        """The steps with what came ahead of them, by number."""
+        """The steps with the values of their batches in place of the batches' numbers."""
         found = [batches[each].values if isinstance(each, int) else each for each in self.values]
         return AlikeSteps(self.first, found, self.held, self.entropy)
 
     def each(self, blocks: Sequence[Any]) -> Iterator[GangStep]:
-        """The steps; what came ahead of them is there.
+        """The single steps; call :meth:`with_batches` before.
 
         Args:
-            blocks: with what lies on the worker.
+            blocks: the blocks on the worker of which feeds are rows.
         """
         if len(self.values) == 1 and not any(self.held.values()):
             (values,) = self.values
@@ -124,10 +124,10 @@ class AlikeSteps(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What the devices of a member are fed in later steps, which name it.
+    """Feeds of a member's devices that are sent before the steps that use them.
 
     Args:
-        number: of this.
+        number: the number by which steps name it.
         values: see :class:`GangStep`.
     """
 
@@ -136,16 +136,16 @@ class Batch(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What a member is to do: some steps, or to get ready for some.
+    """An order to a member: to make some steps, or only to compile new bindings.
 
     Args:
-        base: number of the step before the first, on whose values it works.
-        steps: which; those that are alike together.
-        new: bindings that it does not know yet.
-        kept: if there are some, numbers of all that it is to keep.
-        blocks: keys of what lies on its worker, of which feeds are rows.
+        base: number of the step before, whose values the first step starts from.
+        steps: the steps; consecutive steps that differ only in their batches are one item.
+        new: bindings that the member does not know yet.
+        kept: if there are new ones, the numbers of all bindings that it keeps.
+        blocks: keys of blocks on its worker of which feeds are rows.
         over: numbers of batches that no later step names.
-        form: by which number the form of its only step is to be remembered; 0: by none.
+        form: the number under which it remembers the form of its only step; 0: it does not.
     """
 
     base: int
@@ -157,22 +157,22 @@ class Order(NamedTuple):
     form: int = 0
 
     def with_batches(self, batches: Mapping[int, Batch]) -> Order:
-        """The order with what came ahead of it.
+        """The order with the values of batches in place of their numbers.
 
         Args:
-            batches: that, by number.
+            batches: the batches that came before, by number.
         """
         steps = [alike.with_batches(batches) for alike in self.steps]
         return Order(self.base, steps, *self[2:])
 
     def with_blocks(self, held: Mapping[Any, Any]) -> Order:
-        """The order with the blocks in the place of their keys.
+        """The order with blocks in place of their keys.
 
         Args:
-            held: what lies on the worker, by key.
+            held: the data of the worker, by key.
 
         Raises:
-            GangError: something does not lie there any more.
+            GangError: a block is no longer on the worker.
         """
         if not self.blocks:
             return self
@@ -182,7 +182,7 @@ class Order(NamedTuple):
             raise GangError(f"fed rows {error} have left the worker") from error
 
     def each(self) -> Iterator[GangStep]:
-        """The steps, with all that devices are fed."""
+        """The single steps, with all their feeds."""
         return (step for alike in self.steps for step in alike.each(self.blocks))
 
     @property
@@ -198,15 +198,16 @@ class Order(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of an order.
+    """The outcome of an order.
 
     Args:
         done: how many steps were completed.
-        fetched: what is fetched of the last one, per device.
-        bytes_sent: to other members, through sockets.
-        noted: what was recorded.
+        fetched: the fetched values of the last step, per device.
+        bytes_sent: bytes sent to other members through sockets.
+        noted: the notes of a recorded step.
         error: why it ended early.
-        form: by which number the form of what is fetched is to be remembered; 0: by none.
+        form: the number under which the client remembers the form of the fetched values; 0: it
+            does not.
     """
 
     done: int = 0
@@ -223,14 +224,14 @@ class Rest:
 
 
 def _is_plain(message: Order | Batch | Outcome | Rest) -> bool:
-    """Whether nothing in it is of the user's making, so that receivers can import all classes."""
+    """Whether it holds no objects of users, so that receivers can import all classes in it."""
     if isinstance(message, Order):
         return not message.new and not message.blocks
     return isinstance(message, Outcome) and message.error is None and message.noted is None
 
 
 def encode(message: Order | Batch | Outcome | Rest) -> list[memoryview]:
-    """The buffers of a message; its arrays must not change before these are sent."""
+    """The buffers of a message; its arrays must not change before they are sent."""
     buffers: list[Any] = []
     dumps = plain_pickle.dumps if _is_plain(message) else pickle.dumps
     head = dumps(message, protocol=5, buffer_callback=buffers.append)
@@ -238,28 +239,28 @@ def encode(message: Order | Batch | Outcome | Rest) -> list[memoryview]:
 
 
 def decode(data: memoryview) -> Any:
-    """The message in some bytes, which has no form; its arrays use them."""
+    """The message in some bytes, if it was sent in full; its arrays are views of the bytes."""
     head, *buffers = parted(data)
     return pickle.loads(head, buffers=buffers)
 
 
 _OUTCOME = 2
-"""Of messages of a form: what became of an order."""
+"""The kind of a message of a known form that is an outcome."""
 _MADE = struct.Struct("<IIqq")  # form, kind, steps, bytes that were sent
 
 
 class OutcomesToTell:
-    """A member's outcomes on their way: of a form that the client knows, only the arrays travel."""
+    """A member's outcomes as bytes; if the client knows their form, only the arrays are sent."""
 
     def __init__(self) -> None:
         self._forms = Remembered[ArrayForm]()
 
     def encode(self, outcome: Outcome, binding: int) -> list[Any]:
-        """The buffers of what became of an order.
+        """The buffers of an outcome.
 
         Args:
-            outcome: that.
-            binding: number of the last one that ran.
+            outcome: the outcome of an order.
+            binding: number of the binding that ran last.
         """
         if outcome.error is not None or outcome.noted is not None:
             return encode(outcome)
@@ -272,7 +273,7 @@ class OutcomesToTell:
                 sizes, buffers = found
                 head = _MADE.pack(form, _OUTCOME, outcome.done, outcome.bytes_sent)
                 return in_lines(head + struct.pack(f"<{len(sizes)}q", *sizes), buffers)
-        with contextlib.suppress(TypeError):  # something else than arrays is fetched
+        with contextlib.suppress(TypeError):  # fetched values that are no arrays have no form
             outcome.form = self._forms.add(binding, ArrayForm(fetched))
         return encode(outcome)
 
@@ -284,7 +285,7 @@ class OutcomesTold:
         self._forms: dict[int, ArrayForm] = {}
 
     def decode(self, data: memoryview) -> Outcome | Rest:
-        """What a member said; its arrays use the bytes."""
+        """The message of a member; its arrays are views of the bytes."""
         form, kind = kind_of(data)
         if kind != _OUTCOME:
             found: Outcome | Rest = decode(data)

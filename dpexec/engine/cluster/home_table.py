@@ -1,4 +1,4 @@
-"""Which worker is the home of which replica."""
+"""The homes of replicas: the worker on which each of them lives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["HomeTable"]
 
 
 class HomeTable:
-    """A table of the workers of all replicas; it never changes, moving makes a new one.
+    """The worker of each replica. A table never changes; when replicas move, a new one is made.
 
     Args:
         address: the worker of each replica.
@@ -25,22 +25,22 @@ class HomeTable:
 
     @property
     def hosts(self) -> list[int]:
-        """The first replica of each host; that is an address without the port."""
+        """The first replica of each host; hosts are addresses without port."""
         first: dict[str, int] = {}
         for device, worker in enumerate(self.address):
             first.setdefault(worker.rpartition(":")[0], device)
         return list(first.values())
 
     def buddy(self, device: int) -> str | None:
-        """The worker that mirrors a replica: that of the next one at home elsewhere, if any."""
+        """The worker that mirrors a replica: the home of the next replica on another worker."""
         count = len(self.address)
         following = (self.address[(device + step) % count] for step in range(1, count))
         return next((worker for worker in following if worker != self.address[device]), None)
 
     def among(self, living: Iterable[str]) -> HomeTable:
-        """The table for other workers: blocks of neighbours again, and few replicas move.
+        """The table for other workers: each has neighbouring replicas again, and few of them move.
 
-        Workers keep their order. New ones take the places of those that are gone, or come next to
+        Workers keep their order. New ones take the places of those that are gone, or come after
         the worker that has most replicas.
 
         Args:

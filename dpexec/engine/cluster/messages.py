@@ -1,4 +1,4 @@
-"""What client and workers call things between each other: steps, bindings, and what was noted."""
+"""Names and records that client and workers exchange: steps, bindings, and notes of steps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Value = tuple[int, str]
 
 
 class BindingKey(NamedTuple):
-    """What a binding is called on the way to workers, and among them.
+    """The name of a binding in messages.
 
     Args:
-        plan: of the plan.
-        number: of the shapes that it is bound to.
+        plan: the key of its plan.
+        number: the number of the shapes that it is bound to.
         rows: the numbers of rows of every device's batch, if those shapes leave them open.
     """
 
@@ -39,8 +39,8 @@ class NewBinding(NamedTuple):
     """A binding that workers are told of.
 
     Args:
-        plan: of the plan.
-        number: what it is called.
+        plan: the key of its plan.
+        number: the number by which steps name it.
         specs: shapes and types of a batch, per device; numbers of rows may be left open.
     """
 
@@ -50,11 +50,11 @@ class NewBinding(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """A time in which the replicas of a runner have the same homes.
+    """A time in which all replicas of a run keep their homes.
 
     Args:
-        token: of the runner.
-        number: counts its epochs.
+        token: names the run.
+        number: counts the run's epochs.
     """
 
     token: str
@@ -65,9 +65,9 @@ class StepOf(NamedTuple):
     """A step, as its tasks name it.
 
     Args:
-        epoch: when it was sent.
+        epoch: the epoch in which it was sent.
         number: of the step.
-        base: number of the step before, on whose values it works.
+        base: number of the step before, whose values it starts from.
     """
 
     epoch: Epoch
@@ -76,12 +76,12 @@ class StepOf(NamedTuple):
 
 
 class Feeding(NamedTuple):
-    """What the first job of a replica takes.
+    """The feed of a replica, which its first job takes.
 
     Args:
         shard: the replica's part of the run.
-        values: what came with the job, see :class:`Fed`.
-        held: the rows of blocks that it takes, too.
+        values: the values that came with the job, see :class:`Fed`.
+        held: the rows of blocks on workers that are fed, too.
         recorded: whether to note when tasks run.
     """
 
@@ -93,13 +93,13 @@ class Feeding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a worker noted of a step.
+    """The notes of a worker about a step.
 
     Args:
-        worker: its name.
+        worker: the name of the worker.
         stamps: the times that steps noted.
-        ran: when tasks ran; None for those that ran elsewhere.
-        transfers: what came from other workers.
+        ran: when tasks ran; None for tasks that ran elsewhere.
+        transfers: values that came from other workers.
         moved: the bytes that collectives moved, by id of the node.
     """
 
@@ -114,12 +114,12 @@ class GangStep(NamedTuple):
     """A step of a gang, for one member.
 
     Args:
-        binding: number of what runs.
-        rows: the numbers of rows of every device's batch, if it leaves them open.
+        binding: number of the binding that runs.
+        rows: the numbers of rows of every device's batch, if the binding leaves them open.
         number: of the step.
-        values: what its devices are fed.
-        shards: their parts of the run.
-        persistable: names of what is fed that also set a variable.
+        values: the feeds of the member's devices.
+        shards: the devices' parts of the run.
+        persistable: names of feeds that also set a persistable variable.
         recorded: whether to note when tasks run.
     """
 
@@ -133,5 +133,5 @@ class GangStep(NamedTuple):
 
     @property
     def samples(self) -> list[int]:
-        """Of its devices."""
+        """The number of samples of each device."""
         return [shard.samples for shard in self.shards.values()]

@@ -1,9 +1,9 @@
-"""Steps like one that members were told of before: only what differs is told, and the arrays.
+"""Steps like an earlier one: only the differences and the arrays are sent to members.
 
-An order for a single step may have a number, by which its form is remembered: the binding, the
-parts of the devices, and names and types of what these are fed. Sizes are told with each step. So
-what is told of most steps is a few numbers and the arrays, which nobody has to pickle, also where
-every batch has other sizes. What members fetch has forms, too (:mod:`.gang_messages`).
+Members remember the form of a single step by a number: the binding, the parts of the devices, and
+names and types of their feeds. Sizes are sent with each step. So most orders are a few numbers and
+the arrays, without pickling, even if every batch has other sizes. Outcomes have forms, too
+(:mod:`.gang_messages`).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ __all__ = [
 ]
 
 _FORMS = 16
-"""How many forms a process remembers; each has a number from 1."""
+"""How many forms a process remembers; they are numbered from 1."""
 ORDER = 1
-"""Of messages of a form: what is to be done."""
+"""The kind of a message of a known form that is an order."""
 kind_of = struct.Struct("<II").unpack_from
-"""The form and the kind of a message; the latter is 0 if it has no form.
+"""The form and the kind of a message. The kind is 0 if the message was sent in full.
 
-Such a message begins with a number of 8 bytes, which is small."""
+Such a message begins with a small number of 8 bytes, whose upper half is 0."""
 
 _HEAD = struct.Struct("<IIqqqqqq")  # form, kind, base, step, run, entropy, batch, batches over
 _LASTING = operator.attrgetter("inner", "rings")
-_CAST = "biufc"  # kinds of types whose arrays are plain memory for Python, too
+_CAST = "biufc"  # kinds of types whose arrays Python can cast to bytes without a copy
 
 _T = TypeVar("_T")
 
@@ -55,21 +55,21 @@ class _Ahead(Protocol):
 
     @property
     def values(self) -> Mapping[int, Mapping[str, Any]]:
-        """What devices are fed."""
+        """The feeds, by device and name."""
 
 
 class Remembered(Generic[_T]):
-    """What is known by numbers from 1 to some more; the oldest goes first."""
+    """Objects that are known by small numbers from 1; the oldest is forgotten first."""
 
     def __init__(self) -> None:
         self._known: dict[Any, tuple[int, _T]] = {}  # the latest added is last
 
     def get(self, key: Any) -> tuple[int, _T] | None:
-        """The number and what is known by it; None: nothing is."""
+        """The number and the object of a key; None if there is none."""
         return self._known.get(key)
 
     def add(self, key: Any, known: _T) -> int:
-        """Remember something in the place of what was known before; returns its number."""
+        """Remember an object, in place of an earlier one of the key; returns its number."""
         before = self._known.pop(key, None)
         if before is None and len(self._known) == _FORMS:
             before = self._known.pop(next(iter(self._known)))
@@ -85,7 +85,7 @@ class ArrayForm:
         values: arrays and offsets of sequences, by device and name.
 
     Raises:
-        TypeError: something else is among them.
+        TypeError: a value is neither of them.
     """
 
     def __init__(self, values: Mapping[int, Mapping[str, Any]]) -> None:
@@ -94,13 +94,13 @@ class ArrayForm:
             [(name, *_kind(value)) for name, value in found.items()] for found in values.values()
         ]
         self.sizes = sum(dims for found in self._parts for _, _, dims, _ in found)
-        """How many numbers say how large they are."""
+        """How many numbers give all their sizes."""
 
     def told(self, values: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[Any]] | None:
-        """Sizes of some arrays, and the buffers that hold them; None: they have another form.
+        """The sizes and the buffers of some arrays; None if they have another form.
 
         Args:
-            values: by name, for each of the devices.
+            values: the arrays by name, for each device.
         """
         sizes: list[int] = []
         buffers: list[Any] = []
@@ -122,12 +122,12 @@ class ArrayForm:
         return sizes, buffers
 
     def values(self, sizes: Sequence[int], data: memoryview, at: int) -> dict[int, dict[str, Any]]:
-        """The arrays again; they use the memory.
+        """The arrays in a message, as views of its memory.
 
         Args:
             sizes: see :meth:`told`.
-            data: what holds them.
-            at: where they begin there.
+            data: the message.
+            at: where the arrays begin in it.
         """
         found: dict[int, dict[str, Any]] = {}
         first = 0
@@ -145,26 +145,26 @@ class ArrayForm:
 
 
 def _kind(value: Any) -> tuple[Any, int, type]:
-    """Type of the elements, how many sizes there are, and what it is."""
+    """The type of a value's elements, its number of sizes, and its class."""
     if type(value) not in (np.ndarray, Lod) or value.dtype.hasobject:
         raise TypeError(f"{type(value).__name__} is no plain array")
     return value.dtype, len(value.shape), type(value)
 
 
 def in_lines(head: bytes, buffers: Sequence[Any]) -> list[Any]:
-    """The buffers of a message of a form; what follows its head begins at a line of the cache."""
+    """The buffers of a message of a known form; arrays begin at a line of the cache."""
     return [head, PADDING[: -len(head) % LINE], *buffers]
 
 
 class StepForm:
-    """What client and member know of steps that are alike.
+    """What client and member know of steps of one form.
 
     Args:
-        step: one of them; what it was fed is not looked at.
-        values: that, by device and name.
+        step: one of these steps; its own ``values`` are ignored.
+        values: its feeds, by device and name.
 
     Raises:
-        TypeError: something is fed that is no plain array.
+        TypeError: a feed is no plain array.
     """
 
     def __init__(self, step: GangStep, values: Mapping[int, Mapping[str, Any]]) -> None:
@@ -185,13 +185,13 @@ class StepForm:
         shards: Sequence[Shard],
         values: Sequence[Mapping[str, Any]],
     ) -> list[Any] | None:
-        """The buffers of what the member is told; None: the step has another form.
+        """The buffers of an order for a step; None if the step has another form.
 
         Args:
-            told: number of the form, base, number of the step, of the batch, batches that are over.
+            told: numbers of the form, the base, the step and the batch; batches that are over.
             rows: the numbers of rows of every device's batch.
-            shards: parts of the run of its devices.
-            values: what these are fed.
+            shards: the parts of the member's devices.
+            values: the feeds of these devices.
         """
         form, base, number, batch, over = told
         if [*map(len, rows)] != self._rows or [*map(_LASTING, shards)] != self._lasting:
@@ -215,11 +215,11 @@ class StepForm:
     def order(
         self, data: memoryview, batches: Mapping[int, _Ahead]
     ) -> tuple[RepeatedOrder, Sequence[int]]:
-        """What is to be done, and numbers of batches that no later step names.
+        """The order in a message, and the numbers of batches that no later step names.
 
         Args:
-            data: what the member was told.
-            batches: those that have come ahead, by number.
+            data: the message.
+            batches: the batches that came before, by number.
         """
         _, _, base, number, run, entropy, batch, over = _HEAD.unpack_from(data)
         sizes = 0 if batch else self.arrays.sizes
@@ -243,11 +243,11 @@ class StepForm:
 
 
 class RepeatedOrder:
-    """A single step that a member is to make, see :class:`.gang_messages.Order`.
+    """An order for a single step of a known form, see :class:`.gang_messages.Order`.
 
     Args:
-        base: number of the step before, on whose values it works.
-        step: what is made.
+        base: number of the step before, whose values it starts from.
+        step: the step.
     """
 
     new, kept = (), ()

@@ -1,7 +1,7 @@
-"""Which workers add up what, of values that all replicas have: whatever takes least time.
+"""Chooses the workers that add up gradients, so that it takes the least time.
 
-Sums go in the order of the replicas, ``((g0 + g1) + g2) + ...``, wherever they are computed, so
-that they have the bits that they have in one process.
+Values are added up in the order of the replicas, ``((g0 + g1) + g2) + ...``, wherever that is done.
+So sums have the same bits as in one process.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Adder:
     """A worker that adds values up.
 
     Args:
-        device: the replica for which, and so on whose worker.
-        adds: the replicas whose values it adds to what the adder before it has.
-        gives: the replica in whose place it puts the sum.
+        device: a replica of this worker.
+        adds: the replicas whose values it adds to the sum of the adder before it.
+        gives: the replica under which the sum is stored.
     """
 
     device: int
@@ -39,7 +39,7 @@ class Adder:
 
 @dataclass(frozen=True)
 class Along:
-    """Each worker adds its replicas to the sum of those before it: a single value leaves it.
+    """Each worker adds its replicas to the sum of the workers before it, and sends one value.
 
     Args:
         adders: the workers.
@@ -50,13 +50,13 @@ class Along:
 
 @dataclass(frozen=True)
 class Divided:
-    """A worker of every host adds up a share of the elements: no link carries more than others.
+    """One worker of every host adds up a share of the elements, so that all links carry the same.
 
     Args:
         devices: the replicas on whose workers the shares are added up.
-        names: of the values.
-        made: of the sums.
-        gives: the replica in whose place shares of sums are put.
+        names: names of the values.
+        made: names of the sums.
+        gives: the replica under which shares of sums are stored.
     """
 
     devices: tuple[int, ...]
@@ -70,8 +70,8 @@ class _Way(NamedTuple):
 
     Args:
         copies: how many values go through the busiest link, one after another.
-        tasks: how many there are more than if one worker does everything.
-        who: who does what; None: one worker does everything.
+        tasks: how many more dask tasks it takes than one worker that does everything.
+        who: the workers and their work; None: one worker does everything.
     """
 
     copies: float
@@ -82,20 +82,20 @@ class _Way(NamedTuple):
 def way_of(
     plan: Plan, task: Task, homes: HomeTable, home: int, link: Callable[[], Link]
 ) -> Along | Divided | None:
-    """Who does the work of a task.
+    """The workers that do the work of a task.
 
-    Usually one worker takes the values of all replicas, and sends the sums. Where workers have
-    several replicas, or are on several hosts, and there is much to send, others take less time.
+    Usually one worker takes the values of all replicas, and sends the sums. If workers have several
+    replicas, or are on several hosts, and values are large, other ways take less time.
 
     Args:
-        plan: what runs.
+        plan: the plan that runs.
         task: one of its tasks.
         homes: the workers of the replicas.
-        home: the device at whose worker the task runs otherwise.
-        link: tells what is between the workers; called if it matters.
+        home: the device on whose worker the task runs if one worker does it.
+        link: gives the speed of the links between workers; called only if it matters.
 
     Returns:
-        Who; None if one worker does all of it.
+        The workers and their work; None if one worker does all of it.
     """
     if not task.nodes[0].does.of_gradients:
         return None
@@ -108,12 +108,12 @@ def way_of(
 
 
 def _ways(plan: Plan, sums: Sequence[NodeSum], homes: HomeTable, home: int) -> list[_Way]:
-    """The ways in which sums can be added up; that of one worker is the first."""
+    """The ways in which sums can be added up; the first is that one worker does everything."""
     first = sums[0]
     wanted = {homes.address[device] for device in first.targets}
 
     def copies(at: str) -> int:
-        """Of values and sums that go to and from a worker."""
+        """How many values and sums go to and from a worker."""
         return sum(homes.address[d] != at for d in first.sources) + len(wanted - {at})
 
     alone = copies(homes.address[home])
@@ -126,13 +126,13 @@ def _ways(plan: Plan, sums: Sequence[NodeSum], homes: HomeTable, home: int) -> l
         ways.append(_Way(hops + len(wanted - {last}), hops, along))
     if divided := _divided(plan, sums, homes):
         hosts = len(divided.devices)
-        cuts = len(homes.workers) * (hosts - 2)  # the first one goes with what makes the values
+        cuts = len(homes.workers) * (hosts - 2)  # the first cut joins the task that makes values
         ways.append(_Way(alone / hosts, cuts + hosts - 1, divided))
     return ways
 
 
 def _along(total: NodeSum, homes: HomeTable, home: int) -> Along | None:
-    """The workers along which sums can go."""
+    """The workers in whose order a sum can be passed on; None if there is no such order."""
     runs = [list(run) for _, run in itertools.groupby(total.sources, lambda d: homes.address[d])]
     workers = [homes.address[run[0]] for run in runs]
     if total.name != total.made or not len(set(workers)) == len(workers) < len(total.sources):
@@ -144,7 +144,7 @@ def _along(total: NodeSum, homes: HomeTable, home: int) -> Along | None:
 
 
 def _divided(plan: Plan, sums: Sequence[NodeSum], homes: HomeTable) -> Divided | None:
-    """The hosts among which sums can be divided: dense ones, of all replicas for all."""
+    """The hosts among which sums are divided; None if they are sparse, or not of all for all."""
     hosts, first = tuple(homes.hosts), sums[0]
     everybody = list(range(len(homes.address)))
     if len(hosts) == 1 or not sorted(first.sources) == sorted(first.targets) == everybody:
@@ -156,7 +156,7 @@ def _divided(plan: Plan, sums: Sequence[NodeSum], homes: HomeTable) -> Divided |
 
 
 def _nbytes(plan: Plan, sums: Sequence[NodeSum]) -> int:
-    """The bytes of the values of one replica; sparse ones, of which nobody knows, do not count."""
+    """The bytes of one replica's dense values; the size of sparse ones is not known."""
     specs = [_spec(plan, total.name) for total in sums]
     dense = [spec for spec in specs if spec.kind != VarType.SELECTED_ROWS]
     return sum(abs(spec.size) * to_numpy(spec.dtype).itemsize for spec in dense)

@@ -1,8 +1,8 @@
-"""Bindings that the workers of a run know, and what they call them.
+"""The bindings that the workers of a run know, and their numbers.
 
-The client alone decides which ones are kept: whenever it tells of a binding, it also says which
-others stay. A list of its own on each worker would part from this one, as workers that join learn
-of bindings in another order.
+Only the client decides which bindings are kept: when it tells workers of a new one, it also says
+which others stay. If each worker decided for itself, their lists would differ, as workers that join
+later learn of bindings in another order.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ if TYPE_CHECKING:
 
 __all__ = ["BindingRegistry", "News"]
 
-"""How many bindings of a run are remembered; more only if the steps of one run need more."""
-
 _REHEARSED = 4
-"""How many workers load before replicas move to them; the rest they load when a step needs it."""
+"""How many bindings a worker loads before replicas move to it; it loads others when needed."""
 
 
 class News(NamedTuple):
     """What workers are told before some steps.
 
     Args:
-        keys: the names that the steps have for their bindings.
+        keys: the names of the steps' bindings.
         new: bindings that the workers do not know yet.
-        kept: if there are some, numbers of all that they are to keep.
-        bindings: those of the steps.
+        kept: if there are new ones, the numbers of all bindings that workers keep.
+        bindings: the bindings of the steps.
     """
 
     keys: Sequence[BindingKey]
@@ -46,7 +44,7 @@ class News(NamedTuple):
 
     @property
     def told(self) -> tuple[Sequence[NewBinding], Collection[int]]:
-        """What :meth:`WorkerReplicas.bind` takes."""
+        """The arguments of :meth:`WorkerReplicas.bind`."""
         return self.new, self.kept
 
 
@@ -65,21 +63,21 @@ class BindingRegistry:
         group.latest = _latest(weakref.ref(self))
 
     def latest(self) -> list[NewBinding]:
-        """The bindings that were used last."""
+        """The bindings that were used last, the latest first."""
         found = itertools.islice(reversed(self._numbers), _REHEARSED)
         return [NewBinding(b.plan.key, self._numbers[b], b.given) for b in found]
 
     def forget(self) -> None:
-        """Some workers may know none any more; each is told again when it comes."""
+        """Tell workers of each binding again, as some workers may know none any more."""
         self._told.clear()
 
     def news(self, bindings: Sequence[Binding]) -> News:
-        """What the workers are to be told before some steps, and how these name their bindings.
+        """What the workers must be told before some steps, and the names of the steps' bindings.
 
-        Numbers of rows that a binding left open are part of the name: it is told of once.
+        Open numbers of rows are part of the name, so workers are told of such a binding once.
 
         Args:
-            bindings: what the next steps run.
+            bindings: the bindings of the next steps.
         """
         if len(bindings) == 1:  # as in most runs
             (one,) = bindings
@@ -107,10 +105,10 @@ class BindingRegistry:
         return News(keys, new, frozenset(self._numbers.values() if new else ()), needed)
 
     def tell(self, news: News) -> News:
-        """Tell the workers by tasks; returns what is left to tell: nothing.
+        """Tell the workers by dask tasks; returns the same without anything left to tell.
 
         Raises:
-            WorkerLostError: they do not answer.
+            WorkerLostError: workers do not answer.
         """
         if news.new:
             calls = [(worker, news.told) for worker in self._group.homes.workers]
@@ -119,12 +117,12 @@ class BindingRegistry:
         return news._replace(new=(), kept=frozenset())
 
     def note(self, news: News) -> None:
-        """The workers have been told."""
+        """Note that the workers have been told."""
         self._told.update(news.bindings)
 
 
 def _latest(registry: weakref.ref[BindingRegistry]) -> Callable[[], list[NewBinding]]:
-    """The same, for whom the registry itself knows."""
+    """:meth:`BindingRegistry.latest`, with a weak reference only: the group knows it."""
 
     def latest() -> list[NewBinding]:
         known = registry()

@@ -1,7 +1,7 @@
-"""Which workers can be homes of replicas: those that answer, and that all reach each other.
+"""The workers that can be homes of replicas: they answer, and all of them reach each other.
 
-A network may be parted such that scheduler and client reach workers that do not reach each other.
-Of these some are left out, until they reach the others again.
+A broken network may leave workers that scheduler and client reach, but that do not reach each
+other. Some of them are left out until they reach the others again.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ class Candidates:
     """The workers that replicas may live on.
 
     Args:
-        contact: how workers are talked to.
+        contact: talks to the workers.
 
     Attributes:
-        looked: when it was seen last who is there.
+        looked: when the list of workers was read last, on the monotonic clock.
     """
 
     def __init__(self, contact: Contact) -> None:
         self._contact, self._reach = contact, contact.reachability
         self._unfit: set[str] = set()
         self._left_out: dict[str, Any] = {}
-        """For each a future that ends when it is a candidate again, or at least may be."""
+        """By worker, a future that ends when it may be a candidate again."""
         self._homes: Sequence[str] = ()
         self._rehearsals: dict[str, Any] = {}
-        """For those that have joined, a future that ends when they may be homes; None: they may."""
+        """By worker, a future that ends when it has loaded what homes need; None: it has."""
         self._wanted, self._fit = ANYWHERE, frozenset[str]()
         self.looked = time.monotonic()
 
     def want(self) -> bool:
-        """Take over what ``dask.annotate`` says around this run.
+        """Read which workers ``dask.annotate`` asks for around this run.
 
         Returns:
-            Whether that is something else than before.
+            Whether it asks for other workers than before.
 
         Raises:
-            ClusterError: no worker that is there meets it; what was wanted before still is.
+            ClusterError: there is no such worker; the earlier wish stays in force.
         """
         wanted = wanted_here()
         if wanted == self._wanted:
@@ -62,17 +62,17 @@ class Candidates:
         return True
 
     def fit(self, living: Iterable[str]) -> list[str]:
-        """Those of some workers that are wanted, as :meth:`living` saw it last."""
+        """The wanted ones of some workers, as of the last call of :meth:`living`."""
         return [worker for worker in living if worker in self._fit]
 
     def ready(self, fit: Iterable[str], rehearse: Callable[[str], Any]) -> list[str]:
-        """Those that have what steps need but for state; the others begin to load it.
+        """The workers that have loaded what steps need besides state; the others begin to load.
 
-        All would wait for them in the first step otherwise.
+        Without this, all workers would wait for a new one in its first step.
 
         Args:
             fit: the workers.
-            rehearse: begins that on a worker; gives a future that ends with it, well or not.
+            rehearse: begins to load on a worker; gives a future that ends when that ends or fails.
         """
         for worker in fit:
             if worker not in self._rehearsals:
@@ -84,16 +84,16 @@ class Candidates:
         return worker in self._rehearsals and (future is None or future.done())
 
     def living(self) -> list[str]:
-        """Those that are there, also those that are not wanted: they may have state.
+        """The workers that answer, also those that are not wanted: they may have state.
 
         Raises:
-            ClusterError: none that is wanted has come within the limit.
+            ClusterError: no wanted worker has come within the limit.
         """
         deadline = time.monotonic() + self._contact.limit
         while True:
             there = self._contact.workers()
             self._look_again(there)
-            known = self._rehearsals or dict.fromkeys(there)  # at first, all wait for all anyhow
+            known = self._rehearsals or dict.fromkeys(there)  # the first workers load together
             self._rehearsals = {w: future for w, future in known.items() if w in there}
             self.looked = time.monotonic()
             living = [w for w in there if w not in self._left_out and w not in self._unfit]
@@ -110,7 +110,7 @@ class Candidates:
             time.sleep(_WAIT)
 
     def _look_again(self, there: Collection[str]) -> None:
-        """Find out who of those that were left out need not be any more."""
+        """Take back workers that were left out, and that reach the others again."""
         for worker, future in list(self._left_out.items()):
             if worker not in there:
                 del self._left_out[worker]
@@ -120,11 +120,11 @@ class Candidates:
                     self._left_out[worker] = self._contact.check_later([worker, *self._homes])
 
     def refuse(self, worker: str) -> None:
-        """Never take a worker again: it cannot take replicas."""
+        """Never use a worker again, as it cannot take replicas."""
         self._unfit.add(worker)
 
     def leave_out(self, lost: Collection[str]) -> None:
-        """Let workers that may still be known to the scheduler be no homes before they answer."""
+        """Leave out lost workers until they answer; the scheduler may still list them."""
         for worker in lost:
             if worker not in self._left_out:
                 with of_ours():
@@ -136,8 +136,8 @@ class Candidates:
         """Homes for all replicas, on workers that reach each other.
 
         Args:
-            before: the homes so far, of which as many as possible stay.
-            living: the workers, some of which are wanted.
+            before: the homes so far; as few replicas as possible move.
+            living: the workers that answer, some of which are wanted.
 
         Raises:
             ClusterError: workers or the scheduler do not answer.
@@ -160,7 +160,7 @@ class Candidates:
             self._left_out[out] = self._contact.check_later(self._homes)
 
     def _one_of(self, apart: Collection[frozenset[str]]) -> str:
-        """The worker that reaches least of the others; of several the one that comes last."""
+        """The worker that reaches the fewest others; the last one if there are several."""
         counts = Counter(worker for pair in self._reach.apart for worker in pair)
         concerned = [worker for worker in self._homes if any(worker in pair for pair in apart)]
         return max(reversed(concerned), key=counts.__getitem__)

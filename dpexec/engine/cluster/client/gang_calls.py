@@ -1,7 +1,4 @@
-"""Orders to the members of a gang as dask tasks.
-
-A client that does not reach the workers itself, but only dask's scheduler, sends them so.
-"""
+"""Orders to the members of a gang as dask tasks, for clients that reach only the scheduler."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ _counter = itertools.count()
 
 
 class GangCalls:
-    """Calls of all members, one after another.
+    """Orders to all members as dask tasks, one round of orders after another.
 
     Args:
-        contact: how workers are talked to.
-        parts: of all members.
+        contact: talks to the workers.
+        parts: the parts of all members.
 
     Attributes:
         missing: what is wrong with workers that did not answer, by address.
@@ -51,7 +48,7 @@ class GangCalls:
         """Send each member its order.
 
         Args:
-            orders: of all members.
+            orders: the orders of all members.
         """
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             found = zip(self._parts, orders, strict=True)
@@ -63,10 +60,10 @@ class GangCalls:
             return self._contact.client.submit(run_gang, part, order, key=key, workers=workers)
 
     def outcomes(self, meanwhile: Callable[[], None] | None = None) -> list[Outcome | None]:
-        """What became of the orders, however long that takes; None for members that are gone.
+        """Wait for the outcomes of the orders; None stands for members that are gone.
 
         Args:
-            meanwhile: is called while members work.
+            meanwhile: called while members work.
         """
         self.missing = {}
         if meanwhile is not None:
@@ -77,7 +74,7 @@ class GangCalls:
                 there = self._contact.workers()
                 left = zip(self._parts, tasks, strict=True)
                 answering = [task for part, task in left if part.me.worker in there]
-                self._contact.ended(answering, _LOOK)  # who takes longer is told to stop later
+                self._contact.ended(answering, _LOOK)  # slower ones are stopped by the next epoch
                 break
         found: list[Outcome | None] = []
         for part, task in zip(self._parts, tasks, strict=True):
@@ -89,7 +86,7 @@ class GangCalls:
         return found
 
     def _outcome(self, part: Part, task: Future) -> Outcome | None:
-        """What became of a task that has ended; None if its worker was lost."""
+        """The outcome of a task that has ended; None if its worker was lost."""
         home = {part.me.worker: part.me.devices}
         outcome: Outcome
         try:
@@ -112,7 +109,7 @@ class GangCalls:
 
 
 def _tag(part: Part, order: Order) -> str:
-    """What tells an order from all others: the number of its first step, if it has any."""
+    """The part of a key that tells orders apart: the number of the first step, if there is one."""
     token = part.epoch.token[:8]
     if order.first is not None:
         return f"{token}-{order.first}"

@@ -1,4 +1,4 @@
-"""The client's end of the lines to the members of a gang: orders go out, and outcomes come back."""
+"""The client's end of the lines to the members of a gang: it sends orders and takes outcomes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["GangLines", "hang_up"]
 
 _LOOK = 0.5  # seconds between looks at who is still there
-_PATIENCE = 60.0  # seconds in which tasks of members begin
+_PATIENCE = 60.0  # seconds for the members' tasks to begin
 _counter = itertools.count()
 
 
@@ -39,9 +39,9 @@ class GangLines:
     """The lines to all members.
 
     Args:
-        contact: how workers are talked to.
-        parts: of all members.
-        lines: takes the lines; whoever closes them ends the tasks of the members.
+        contact: talks to the workers.
+        parts: the parts of all members.
+        lines: takes the lines. Closing them ends the members' tasks.
 
     Attributes:
         missing: what is wrong with workers that did not answer, by address.
@@ -54,35 +54,35 @@ class GangLines:
         self._waiting: set[int] = set()
         self._outcomes: list[Outcome | None] = []
         self._told = [OutcomesTold() for _ in parts]
-        self._has_failed = False  # a member, or it is gone before it said what became of its order
+        self._has_failed = False  # a member failed, or left without an outcome
         self.missing: Mapping[str, str] = {}
 
     def open(self, visitor: Visitor) -> None:
-        """Let tasks take part for the members, and come in at their doors.
+        """Start the members' tasks, and connect to them.
 
         Args:
-            visitor: this process.
+            visitor: connects for this process.
 
         Raises:
             GangError: the gang does not come together.
         """
         limit, members = self._contact.limit, self._parts[0].members
         self._tasks = [self._send_task(part) for part in self._parts]
-        patience = max(limit, _PATIENCE)  # tasks may have to wait for others; who is lost is seen
+        patience = max(limit, _PATIENCE)  # tasks may wait for others; lost workers are noticed
         channels = visitor.visit(members, patience, self._watch())
         self._lines[:] = [Line(channel, limit, lends=True) for channel in channels]
         for task in self._tasks:
             task.add_done_callback(Future.release)
 
     def _send_task(self, part: Part) -> Future:
-        """Let a task take orders for a member."""
+        """Start the task that takes a member's orders."""
         token, number = part.epoch
         key = part.task_name, f"{RESIDENT}{token[:8]}-{number}-{next(_counter)}"
         with of_ours(takes_resources=True):
             return self._contact.client.submit(reside, part, key=key, workers=[part.me.worker])
 
     def _watch(self) -> Any:
-        """What makes sure, from time to time, that all members may still come together."""
+        """A function that raises if a member cannot come any more; it asks from time to time."""
         look = time.monotonic() + _LOOK
 
         def watch() -> None:
@@ -115,7 +115,7 @@ class GangLines:
         """Send each member its order.
 
         Args:
-            orders: of all members; maybe as bytes already.
+            orders: the orders of all members; they may be encoded already.
         """
         self.send(orders)
         self._outcomes = [None] * len(orders)
@@ -123,20 +123,20 @@ class GangLines:
         self._has_failed = False
 
     def send(self, told: Sequence[Order | Batch | list[memoryview]]) -> None:
-        """Send each member something, as soon as outcomes are awaited.
+        """Queue a message for each member; it goes out when the lines move next.
 
         Args:
-            told: what, for all members.
+            told: the messages of all members; they may be encoded already.
         """
         messages = [each if isinstance(each, list) else encode(each) for each in told]
         for line, message in zip(self._lines, messages, strict=True):
             line.post(message)
 
     def push(self, seconds: float = _LOOK) -> None:
-        """Send what was posted, as far as members take it; the rest waits for :meth:`outcomes`.
+        """Send queued messages as far as members take them; :meth:`outcomes` sends the rest.
 
         Args:
-            seconds: in which something must be taken.
+            seconds: it returns if members take nothing for so long.
         """
         while True:
             for rank in range(len(self._lines)):
@@ -147,16 +147,17 @@ class GangLines:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it was interrupted before it knew what became of all orders."""
+        """Whether outcomes are still to come, as after an interrupt of :meth:`outcomes`."""
         return bool(self._waiting)
 
     def outcomes(self, meanwhile: Callable[[], None] | None = None) -> list[Outcome | None]:
-        """What became of the orders, however long that takes; None for members that are gone.
+        """Wait for the outcomes of the orders; None stands for members that are gone.
 
-        An interrupt waits for them; a second one does not, and may leave half a message.
+        An interrupt is deferred until they have come; a second one is not, and may leave half a
+        message.
 
         Args:
-            meanwhile: is called while members work.
+            meanwhile: called while members work.
         """
         self.missing, give_up = {}, 0.0
         lines, waiting = self._lines, self._waiting
@@ -170,7 +171,7 @@ class GangLines:
                 if not lines[rank].is_quiet:
                     self._move(rank)
             while waiting:
-                if self._has_failed:  # who takes longer is told when it goes on
+                if self._has_failed:  # slower members are stopped by the next epoch
                     now = time.monotonic()
                     give_up = give_up or now + _LOOK
                     if now >= give_up:
@@ -202,7 +203,7 @@ class GangLines:
                     self._has_failed = True
 
     def _move(self, rank: int) -> None:
-        """Exchange with a member what can be exchanged."""
+        """Send to and receive from a member as much as possible without waiting."""
         line = self._lines[rank]
         line.move()
         while line.messages:
@@ -212,7 +213,7 @@ class GangLines:
                 self._waiting.discard(rank)
                 self._has_failed = self._has_failed or message.error is not None
             else:
-                self._replace_task(rank)  # what was posted waits for the next one
+                self._replace_task(rank)  # queued messages wait for the next task
         if line.lost is not None:
             self._waiting.discard(rank)
             self._has_failed = self._has_failed or self._outcomes[rank] is None
@@ -222,14 +223,14 @@ class GangLines:
         task.add_done_callback(Future.release)
 
     def close(self) -> None:
-        """Let the members' tasks end, and be wanted no more."""
+        """Close the lines, which ends the members' tasks, and release the tasks."""
         hang_up(self._lines)
         for task in self._tasks:
             task.release()
 
 
 def hang_up(lines: list[Line]) -> None:
-    """Close some lines, and forget them."""
+    """Close lines, and empty the list."""
     for line in lines:
         line.close()
     lines.clear()

@@ -1,4 +1,4 @@
-"""Orders to the members of a gang: what steps have in common is told once."""
+"""Orders to the members of a gang: the common parts of steps are sent once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["GangOrders", "Once", "StepForms"]
 
 
 class Once:
-    """Makes views of the same numbers one object, which then travels once.
+    """Replaces views of the same memory by one object, which pickle then sends once.
 
     Without a reader, all steps of a run are fed the same arrays.
     """
@@ -28,25 +28,25 @@ class Once:
         self._known: dict[Any, np.ndarray[Any, Any]] = {}
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The same values, by name."""
+        """The values, with one object for each memory."""
         return {name: self._known.setdefault(_where(a), a) for name, a in values.items()}
 
 
 def _where(array: Any) -> Any:
-    """What says which numbers an array holds."""
+    """A key of the memory of an array."""
     if isinstance(array, Lod):
         return id(array)
     return array.__array_interface__["data"], array.shape, array.strides, array.dtype
 
 
 class GangOrders:
-    """Some steps, of which every member is told its part.
+    """The members' orders for some steps.
 
     Args:
-        steps: which.
-        fed: what each device is fed in each of them.
-        batches: numbers of the batches that have that already; 0: none has.
-        first: number of the first.
+        steps: the steps.
+        fed: for each step, the feed of each device.
+        batches: for each step, the number of the batch that was sent before; 0: none was.
+        first: number of the first step.
         recorded: whether to note when tasks run.
     """
 
@@ -64,7 +64,7 @@ class GangOrders:
         self._once = Once()
 
     def _find_alike(self) -> list[list[int]]:
-        """Which steps follow each other that differ in their batches alone."""
+        """Groups of consecutive steps that differ only in their batches, as positions."""
         kinds = list(map(_kind, self._steps, self._fed))
         alike = itertools.groupby(range(len(kinds)), kinds.__getitem__)
         return [list(found) for _, found in alike]
@@ -73,15 +73,15 @@ class GangOrders:
         """The part of a member.
 
         Args:
-            devices: of the member.
-            blocks: gets futures of what its order needs on its worker, by key.
+            devices: the devices of the member.
+            blocks: gets the futures of blocks that its order needs on its worker, by key.
         """
         return [self._part(devices, numbers, blocks) for numbers in self._alike]
 
     def _part(
         self, devices: Sequence[int], numbers: Sequence[int], blocks: dict[Any, Any]
     ) -> AlikeSteps:
-        """A member's part of steps that are alike."""
+        """A member's part of steps that differ only in their batches."""
         steps, fed = [self._steps[n] for n in numbers], [self._fed[n] for n in numbers]
         like, number = steps[0], self._first + numbers[0]
         shards = {device: like.shards[device] for device in devices}
@@ -96,24 +96,24 @@ class GangOrders:
     def _values(
         self, devices: Sequence[int], fed: Sequence[Fed]
     ) -> Mapping[int, Mapping[str, Any]]:
-        """What a member is told of the batch of a step."""
+        """The values of a step's batch that a member is sent."""
         if len(self._steps) == 1 and len(devices) == 1:
             return {device: fed[device].values for device in devices}
         return {device: self._once(fed[device].values) for device in devices}
 
 
 def _kind(step: StepRequest, fed: Sequence[Fed]) -> Any:
-    """What steps have in common that differ in their batches alone."""
+    """A key that is equal for steps that differ only in their batches."""
     feeds = step.feeds
     held = [part.held.keys() for part in fed]
     return step.key, feeds.samples, feeds.rows, feeds.persistable, held
 
 
 class StepForms:
-    """Which forms of steps the members know, see :mod:`.repeated_steps`.
+    """The forms of steps that the members know, see :mod:`.repeated_steps`.
 
     Args:
-        parts: the devices of each; none, if there are no lines to them.
+        parts: the devices of each member; empty if there are no lines to them.
     """
 
     def __init__(self, parts: Sequence[Sequence[int]] = ()) -> None:
@@ -123,13 +123,13 @@ class StepForms:
     def told(
         self, step: StepRequest, base: int, number: int, batch: int, over: Sequence[int]
     ) -> list[list[Any]] | None:
-        """What members are told of a step; None if they do not know its form.
+        """The members' orders for a step; None if they do not know its form.
 
         Args:
-            step: that.
+            step: the step.
             base: number of the step before.
             number: of the step.
-            batch: number of the batch that has come ahead; 0: none has.
+            batch: number of the batch that was sent before; 0: none was.
             over: numbers of batches that no later step names.
         """
         binding, feeds = step.binding, step.feeds
@@ -149,11 +149,11 @@ class StepForms:
         return found
 
     def new(self, steps: Sequence[StepRequest], orders: Sequence[Sequence[AlikeSteps]]) -> int:
-        """The number that the form of some steps gets; 0: it is not to be remembered.
+        """Remember the form of a single step; returns its number, or 0 if it has no form.
 
         Args:
-            steps: which.
-            orders: what each member is told.
+            steps: the steps of the orders.
+            orders: the order of each member.
         """
         step = steps[0]
         if not self._parts or len(steps) > 1 or step.feeds.persistable:
@@ -161,7 +161,7 @@ class StepForms:
         values = dict(enumerate(step.feeds.values))
         try:
             members = [StepForm(alike.first, values) for (alike,) in orders]
-        except TypeError:  # something else than arrays is fed
+        except TypeError:  # a feed is no array
             return 0
         binding = step.binding
         return self._known.add(binding.opened or binding, (step.key.number, members))

@@ -1,4 +1,4 @@
-"""The client's side of gangs: gathers the workers, orders steps, and waits for what they give.
+"""The client's side of gangs: forms the gang, orders steps, and waits for their outcomes.
 
 Members stay on their workers as long as replicas keep their homes. Orders go to them over direct
 lines (:mod:`.gang_lines`), or as dask tasks (:mod:`.gang_calls`).
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["GangRunner"]
 
 _SECRET = 32  # bytes
-_SOON = 0.002  # seconds in which a member that works takes some of a batch that comes ahead
-_REACH = 5.0  # seconds in which a worker takes a connection of the client, or is out of its reach
+_SOON = 0.002  # seconds for working members to take some of a batch that is sent ahead
+_REACH = 5.0  # seconds after which a worker counts as one that the client cannot connect to
 
 _logger = logging.getLogger(__name__)
 
@@ -50,13 +50,13 @@ class GangRunner:
     """Runs steps on members that stay on their workers.
 
     Args:
-        contact: how workers are talked to.
+        contact: talks to the workers.
         group: the replicas.
-        coming: knows batches of later runs; None: nothing does.
+        coming: knows batches of later runs; None: nothing is known of them.
     """
 
     tells = True
-    """Orders also tell of new bindings."""
+    """Whether orders also tell of new bindings."""
 
     def __init__(self, contact: Contact, group: ReplicaGroup, coming: Coming | None = None) -> None:
         self._contact, self._group, self._later = contact, group, coming
@@ -73,24 +73,24 @@ class GangRunner:
 
     @staticmethod
     def together(bindings: Sequence[Binding]) -> int:
-        """How many of some steps go into one order: all."""
+        """How many of some steps one order takes: all."""
         return len(bindings)
 
     @property
     def is_open(self) -> bool:
-        """Whether members wait for orders, so that these need not wait for the members."""
+        """Whether members wait for orders on lines, so that orders are only sent."""
         return self._lines is not None and self._epoch == self._group.epoch
 
     def start(self, steps: Sequence[StepRequest], first: int) -> Callable[[], StepOutcome] | None:
-        """Order steps of which all members know the bindings.
+        """Order steps whose bindings all members know, without waiting for them.
 
         Args:
-            steps: which.
-            first: number of the first.
+            steps: the steps.
+            first: number of the first step.
 
         Returns:
-            What waits for their outcome. None if they were not ordered: no members wait for
-            orders, or workers were lost that hold what is fed.
+            A function that waits for their outcome. None if they were not ordered: no members wait
+            for orders, or workers with fed rows were lost.
         """
         lines = self._lines
         if lines is None:
@@ -111,7 +111,7 @@ class GangRunner:
             raise
 
     def _finish(self, lines: GangLines) -> StepOutcome:
-        """What became of the steps that were started."""
+        """The outcome of the steps that were started."""
         try:
             return self._concluded(lines)
         except BaseException:
@@ -124,10 +124,10 @@ class GangRunner:
         """Make some steps.
 
         Args:
-            steps: which.
-            first: number of the first.
+            steps: the steps.
+            first: number of the first step.
             recorded: whether to note when tasks run.
-            news: of bindings.
+            news: new bindings, and those to keep.
         """
         try:
             if self._epoch != self._group.epoch or not self._members:
@@ -140,7 +140,7 @@ class GangRunner:
             self.part()
             return StepOutcome(0, [], error=error, missing=missing)
         except BaseException:
-            self.part()  # a member may have half an order
+            self.part()  # a member may have received half an order
             raise
 
     def _run(
@@ -153,7 +153,7 @@ class GangRunner:
             self._lines.post(repeated)
             return self._concluded(self._lines, ahead)
         orders = self._orders(steps, first, recorded)
-        if news.new:  # all compile before any makes a step: in that, others would wait for it
+        if news.new:  # all compile before the first step, in which members wait for each other
             telling = Order(self._group.complete, (), *news.told)
             made = self._made([telling] * len(orders))
             if made.error is not None:
@@ -161,7 +161,7 @@ class GangRunner:
         return self._made(orders, ahead)
 
     def _orders(self, steps: Sequence[StepRequest], first: int, recorded: bool) -> list[Order]:
-        """What all members are told of some steps."""
+        """The orders of all members for some steps, in full."""
         coming = self._delivered([wanted.feeds for wanted in steps])
         fed = [each.fed for each in coming]
         over = [self._over.popleft() for _ in range(len(self._over))] if self._over else ()
@@ -184,7 +184,7 @@ class GangRunner:
         return orders
 
     def _repeated(self, steps: Sequence[StepRequest], first: int) -> list[list[Any]] | None:
-        """What members are told of steps like those before; None if they must be told more."""
+        """The orders for a step whose form members know; None if they do not."""
         if len(steps) > 1:
             return None
         (step,), batch, over = steps, 0, self._over
@@ -199,16 +199,16 @@ class GangRunner:
         return found
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
-        """Let rows for later steps go to the workers that make them, as far as that is known.
+        """Send rows of later steps to the workers that make these, if a gang exists.
 
         Args:
-            batches: what devices will be fed; rows go as long as theirs exist.
+            batches: the feeds of later steps; rows are sent as long as these objects exist.
         """
         if self._members and self._epoch == self._group.epoch:
             self._deliver(batches)
 
     def _send_ahead(self, feeds: Feeds) -> None:
-        """Send the members what is likely to be fed after this, while they work."""
+        """Send the members the batches that are likely to be fed next, while they work."""
         if self._later is None or self._lines is None:
             return
         for later in self._later.after(feeds):
@@ -228,7 +228,7 @@ class GangRunner:
                 )
 
     def _delivered(self, batches: Sequence[Feeds]) -> list[_Coming]:
-        """What every device is fed in some steps, on its way to the members."""
+        """The feeds of some steps, on their way to the members."""
         if not self._coming:
             return [_Coming(self._epoch, fed) for fed in self._deliver(batches)]
         known = [self._coming.get(id(feeds)) for feeds in batches]
@@ -246,7 +246,7 @@ class GangRunner:
     def _made(
         self, orders: Sequence[Order], meanwhile: Callable[[], None] | None = None
     ) -> StepOutcome:
-        """What becomes of orders."""
+        """Send orders, and wait for their outcome."""
         way = self._calls if self._lines is None else self._lines
         way.post(orders)
         return self._concluded(way, meanwhile)
@@ -260,13 +260,13 @@ class GangRunner:
             if way.is_waiting:
                 raise
             made = self._put_together(way, way.outcomes())
-            made.error = made.error or interrupt  # the steps are made, which must be known
+            made.error = made.error or interrupt  # the steps are made, and must be counted
             return made
 
     # ---- the gang
 
     def _gather(self) -> None:
-        """Let the workers open their doors, with a new secret, and come in.
+        """Let the workers open their doors, with a new secret, and connect.
 
         Raises:
             GangError: the gang does not come together.
@@ -325,7 +325,7 @@ class GangRunner:
         return StepOutcome(min(there, default=0), fetched, noted, sent, error, way.missing)
 
     def _error(self, outcomes: Sequence[Outcome | None]) -> BaseException | None:
-        """What went wrong first: an operator's error before those of members that heard of it."""
+        """The error to raise: an operator's error comes before those that followed from it."""
         errors = [o.error for o in outcomes if o is not None and o.error is not None]
         for error in errors:
             if not isinstance(error, GangError):
@@ -337,13 +337,13 @@ class GangRunner:
 
 
 class _Coming(NamedTuple):
-    """What devices will be fed, as far as it has gone ahead.
+    """The feeds of a step, parts of which may have been sent before its order.
 
     Args:
-        epoch: in which rows of blocks are on their way to these workers.
-        fed: that, and what travels with the order.
-        number: of the batch in which the latter went, too; 0: in none.
-        lines: the members that have the batch.
+        epoch: the epoch in which rows of blocks were sent.
+        fed: the feed of each device.
+        number: of the batch with which values were sent, too; 0: they were not.
+        lines: the lines over which the batch was sent.
     """
 
     epoch: Epoch
@@ -353,7 +353,7 @@ class _Coming(NamedTuple):
 
 
 def _forget(coming: dict[int, _Coming], key: int, over: deque[int]) -> None:
-    """Nobody will be fed something any more."""
+    """Forget feeds that no longer exist; members may forget their batch."""
     known = coming.pop(key)
     if known.number:
         over.append(known.number)

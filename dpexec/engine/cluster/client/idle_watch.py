@@ -1,6 +1,6 @@
-"""Losses while nothing runs: replicas move at once, and a second loss finds them mirrored again.
+"""Moves replicas when workers are lost while nothing runs, so that mirrors exist again.
 
-The scheduler tells by an event that a worker has left. A run finds that out by itself.
+The scheduler tells by an event that a worker has left. During a run, the run itself notices it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["IdleWatch"]
 
 
 class IdleWatch:
-    """Lets replicas that have lost their workers move while nobody runs anything.
+    """Moves replicas that have lost their workers while nothing runs.
 
     Args:
         client: a connected ``distributed.Client``.
         token: of the run.
-        recovery: moves them.
+        recovery: moves the replicas.
         group: the replicas.
-        take: takes what became of steps that were only ordered, if somebody still knows of any.
+        take: notes the outcome of steps that were ordered without waiting for them.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class IdleWatch:
         client.subscribe_topic(topic_of(token), _telling(weakref.ref(self)))
 
     def close(self) -> None:
-        """Let nothing move any more, and wait for what does."""
+        """Move nothing from now on; waits until a move in progress has ended."""
         with self._recovery.busy:
             self._closed = True
 
     def left(self, worker: str) -> None:
-        """A worker has left; called on the event loop of the client, which must not wait."""
+        """Called when a worker has left, on the event loop of the client; it must not block."""
         busy = self._moving is not None and self._moving.is_alive()
         if worker in self._group.homes.workers and not busy and not self._closed:
             self._moving = threading.Thread(target=self._move, name="dpexec-moves", daemon=True)
             self._moving.start()
 
     def _move(self) -> None:
-        """Move replicas, if that is possible; else the next run says what is wrong."""
+        """Move replicas if possible; if not, the next run raises the error."""
         with self._recovery.busy, contextlib.suppress(ClusterError):
             if not self._closed and self._group.filled and self._recovery.lost is None:
                 take = self._take()
@@ -68,7 +68,7 @@ class IdleWatch:
 
 
 def _telling(watch: weakref.ref[IdleWatch]) -> Callable[[Any], None]:
-    """What handles events, and keeps nothing alive."""
+    """A handler of events that keeps the watch alive by no reference."""
 
     def tell(event: tuple[float, str]) -> None:
         known = watch()

@@ -1,9 +1,9 @@
-"""Of which dask tasks a step consists: few, as each of them costs messages and waits for them.
+"""The dask tasks of a step: as few as possible, since each costs messages and waits for them.
 
-A job is one dask task. It runs tasks of the plan that follow each other on a worker when nobody
-else waits for the first of them; the first job of a replica also takes what it is fed, and the
-last one stores what the step computed. Jobs follow from the plan and the homes of its replicas,
-and serve all steps.
+A job is one dask task. It runs several tasks of the plan, one after another on a worker, if no
+other job waits for the earlier ones. The first job of a replica also takes its feed; the last one
+stores the results of the step. Jobs follow from the plan and the homes of its replicas, and are the
+same for all steps.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ __all__ = ["Job", "Jobs", "jobs_of", "joined_names"]
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker does at once.
+    """The work of one dask task.
 
     Args:
-        name: groups it on dask's pages.
-        device: for which replica.
-        feeds: whether it takes what the replica is fed, before anything else.
+        name: the name under which dask's pages group it.
+        device: the replica that it works for.
+        feeds: whether it first takes the feed of the replica.
         actions: the tasks of the plan that it runs, and shares of sums.
-        stores: what it takes before it stores what the step computed; None if it does not.
+        stores: the values that it takes before it stores the results of the step; None if it does
+            not store them.
         after: positions of the jobs that it waits for.
         gives: values that jobs on other workers need.
     """
@@ -50,7 +51,7 @@ class Jobs:
     """The jobs of a step.
 
     Args:
-        found: each comes after those that it waits for.
+        found: the jobs; each comes after those that it waits for.
         flows: whether a replica may begin the next step before all others have stored this one.
     """
 
@@ -62,19 +63,19 @@ def jobs_of(plan: Plan, homes: HomeTable, link: Callable[[], Link]) -> Jobs:
     """The jobs of a plan.
 
     Args:
-        plan: what runs.
+        plan: the plan that runs.
         homes: the workers of its replicas.
-        link: tells what is between them; called if it matters.
+        link: gives the speed of the links between workers; called only if it matters.
     """
     units = units_of(plan, homes, link)
     return Jobs(tuple(_jobs(_chains(units))), _flows(units))
 
 
 def _chains(units: Iterable[Unit]) -> list[list[Unit]]:
-    """Units that one job runs.
+    """Chains of units, each of which one job runs.
 
-    A unit joins those before it if it is the only one that waits for the last of them, and if
-    that makes the first of them wait for nothing that ends later than what it waits for anyhow.
+    A unit joins the chain of its latest predecessor if no other unit waits for that, and if the
+    chain's first unit does not have to wait longer for it.
     """
     followers: dict[Unit, list[Unit]] = {}
     chains: dict[Unit, list[Unit]] = {}  # by their last unit
@@ -127,17 +128,17 @@ def _job(chain: Sequence[Unit], place: Mapping[Unit, int], gives: Iterable[Value
 
 
 def _name(chain: Sequence[Unit]) -> str:
-    """What groups a job on dask's pages, that is what its tasks do and where, and their numbers."""
+    """The name of a job on dask's pages: its tasks, their device, and their numbers."""
     tasks = [f"{unit.label}-{unit.action.number}" for unit in chain if unit.action is not None]
     return functools.reduce(joined_names, tasks) if tasks else chain[0].label
 
 
 def joined_names(one: str, other: str) -> str:
-    """The name of a dask task that does what two jobs of a replica do.
+    """The name of a dask task that does the work of two jobs of a replica.
 
     Args:
-        one: the name of the first.
-        other: of the second.
+        one: the name of the first job.
+        other: the name of the second job.
     """
     (label, *numbers), (more, *others) = one.split("-"), other.split("-")
     if label != more:
@@ -148,9 +149,9 @@ def joined_names(one: str, other: str) -> str:
 def _flows(units: Sequence[Unit]) -> bool:
     """Whether a replica may begin the next step before all others have stored this one.
 
-    What it needs for that comes by itself where values of all replicas meet: nobody overwrites
-    or stores anything before all have begun the step, and so have stored the one before. And
-    nobody computes again what another worker may still be reading.
+    This needs two properties, which a plan has if values of all replicas meet in it. No replica
+    overwrites or stores anything before all have begun the step, and so have stored the one before.
+    And no worker computes a value again while another may still be reading it.
     """
     feeds = {unit for unit in units if unit.feeds}
     late = [unit for unit in units if unit.overwrites or unit.stores]

@@ -1,8 +1,8 @@
 """How long workers keep the state of a run: until nobody can ask for it any more.
 
-A run ends when nobody can reach its workers any more, or when it is closed; then the client tells
-the workers. A client that was killed tells nobody: its scheduler does, by a plugin, when the client
-does not come back in the time in which dask's clients try to.
+A run ends when it is closed, or when no object refers to it any more; then the client tells the
+workers. If the client was killed, a plugin of the scheduler tells them, when the client does not
+reconnect within dask's timeout.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def begin_run(owner: object, client: Any, limit: float, places: Sequence[Place])
     """Name a run, and let workers forget it when its owner is gone.
 
     Args:
-        owner: lives as long as somebody may ask for the run's state.
+        owner: an object that lives as long as somebody may ask for the run's state.
         client: a connected ``distributed.Client``.
-        limit: seconds in which the scheduler has to answer.
-        places: of the replicas.
+        limit: seconds for the scheduler to answer.
+        places: the places of the replicas.
 
     Returns:
         The token of the run.
@@ -51,10 +51,10 @@ def begin_run(owner: object, client: Any, limit: float, places: Sequence[Place])
 
 
 def end_run(found: weakref.ref[Any], token: str) -> None:
-    """Let workers forget a run, soon: the garbage collector calls it, so it waits for nothing.
+    """Let workers forget a run soon. The garbage collector may call it, so it does not wait.
 
     Args:
-        found: a client, if it is still there.
+        found: refers to the client, if that still exists.
         token: of the run.
     """
     client = found()
@@ -63,9 +63,9 @@ def end_run(found: weakref.ref[Any], token: str) -> None:
 
 
 async def _tell_workers(client: Any, token: str) -> None:
-    with contextlib.suppress(ValueError):  # nobody listened
+    with contextlib.suppress(ValueError):  # the topic was not subscribed to
         client.unsubscribe_topic(topic_of(token))
-    with contextlib.suppress(Exception):  # who cannot be told now is told when the client leaves
+    with contextlib.suppress(Exception):  # else the plugin tells workers when the client leaves
         await client.run(forget, token, on_error="ignore", asynchronous=True)
         await client.unregister_scheduler_plugin(topic_of(token))
 
@@ -74,9 +74,9 @@ class ClientWatch(SchedulerPlugin):
     """Lets workers forget a run when its client has left the scheduler.
 
     Args:
-        client: its identity.
+        client: the id of the client.
         token: of the run.
-        workers: how many it has use for.
+        workers: how many workers the run can use.
     """
 
     def __init__(self, client: str, token: str, workers: int) -> None:
@@ -88,28 +88,28 @@ class ClientWatch(SchedulerPlugin):
         """Called by the scheduler when it has lost a client.
 
         Args:
-            scheduler: who calls.
-            client: its identity.
+            scheduler: the scheduler.
+            client: the id of the client.
         """
         if client == self.client:
             patience = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
             scheduler.loop.call_later(patience, self._check, scheduler)
 
     def remove_worker(self, scheduler: Any, worker: str, **rest: Any) -> None:
-        """Called by the scheduler when a worker has left; the client of the run is told.
+        """Called by the scheduler when a worker has left; tells the client of the run.
 
         Args:
-            scheduler: who calls.
-            worker: its address.
-            rest: why.
+            scheduler: the scheduler.
+            worker: address of the worker.
+            rest: the reason; not used.
         """
         scheduler.log_event(self.name, worker)
 
     async def start(self, scheduler: Any) -> None:
-        """Called by the scheduler when it takes this in.
+        """Called by the scheduler when the plugin is installed.
 
         Args:
-            scheduler: who calls.
+            scheduler: the scheduler.
         """
         count_demands(scheduler, lambda: [w.demand for w in _watches(scheduler)])
 
@@ -117,30 +117,30 @@ class ClientWatch(SchedulerPlugin):
         """Called by the scheduler when it gets tasks.
 
         Args:
-            scheduler: who calls.
-            client: who wants them.
-            keys: of those that are wanted.
+            scheduler: the scheduler.
+            client: the id of the client that wants them.
+            keys: keys of the wanted tasks.
             rest: not used.
         """
         if client == self.client:
             self.demand.note(keys)
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Called by the scheduler when somebody tells something.
+        """Called by the scheduler for every event; takes those of :func:`tell_homes`.
 
         Args:
-            topic: what it is about.
-            msg: the workers of all replicas, if it is about these.
+            topic: the topic of the event.
+            msg: the message; in the topic of the run's homes, the addresses of these workers.
         """
         if topic == _homes_topic(self.token):
             self.demand.homes = frozenset(msg)
 
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
-        """Called by the scheduler when fewer workers are wanted; says which may be closed.
+        """Called by the scheduler when fewer workers are wanted; returns those to be closed.
 
         Args:
-            scheduler: who asks.
-            workers: that may be closed for all that others know.
+            scheduler: the scheduler.
+            workers: the workers that may be closed as far as others know.
         """
         return self.demand.closable(scheduler, workers)
 
@@ -156,7 +156,7 @@ class ClientWatch(SchedulerPlugin):
 
 
 def _watches(scheduler: Any) -> list[ClientWatch]:
-    """Those of all runs."""
+    """The plugins of all runs."""
     return [it for it in scheduler.plugins.values() if isinstance(it, ClientWatch)]
 
 
@@ -166,18 +166,18 @@ def topic_of(token: str) -> str:
 
 
 def tell_homes(client: Any, token: str, homes: Collection[str]) -> None:
-    """Let the scheduler know which workers have the state of a run; waits for nothing.
+    """Tell the scheduler which workers have the state of a run; does not wait.
 
     Args:
         client: a connected ``distributed.Client``.
         token: of the run.
-        homes: their addresses.
+        homes: addresses of the workers.
     """
     client.loop.add_callback(_tell_scheduler, client, _homes_topic(token), list(homes))
 
 
 async def _tell_scheduler(client: Any, topic: str, homes: list[str]) -> None:
-    with contextlib.suppress(OSError):  # whoever needs the scheduler next says that it is gone
+    with contextlib.suppress(OSError):  # the next call of the scheduler raises that it is gone
         await client.scheduler.log_event(topic=topic, msg=homes)
 
 
@@ -186,11 +186,11 @@ def _homes_topic(token: str) -> str:
 
 
 def forget(token: str, dask_worker: Any) -> None:
-    """Free what a worker holds of a run; called on workers.
+    """Free a worker's state of a run; runs on workers.
 
     Args:
         token: of the run.
-        dask_worker: of this process.
+        dask_worker: the dask worker of this process.
     """
     leave(token, dask_worker)
     cluster_worker.release(token, dask_worker)

@@ -1,4 +1,4 @@
-"""What is between the workers of a cluster: how fast they take bytes from each other."""
+"""The speed of the links between workers of a cluster."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 __all__ = ["link_between"]
 
 _SENT = 1, 1 << 18, 1 << 22
-"""Bytes, tried in turn: the first open connections, the last take longer than the messages around
-them even at 10 Gbit/s."""
+"""Sizes in bytes that are sent in turn. The first transfer opens connections; the last one takes
+longer than the messages around it, even at 10 Gbit/s."""
 
 _ENOUGH = 0.3
-"""Seconds: what takes so long tells how fast a link is, as also far hosts answer in less."""
+"""Seconds: a transfer that takes longer measures a link, as far hosts answer in less."""
 
 _WHAT = "to measure how fast they send"
 
 
 def link_between(contact: Contact, homes: HomeTable) -> Link:
-    """What is between workers: on one host what is known of it, else what is measured.
+    """The speed of the links: known for one host, measured between hosts.
 
-    Each host sends something to the next one, all at the same time; the slowest link counts.
+    Each host sends bytes to the next one, all at the same time; the slowest link counts.
 
     Args:
-        contact: how workers are talked to.
-        homes: the workers.
+        contact: talks to the workers.
+        homes: the workers of the replicas.
 
     Raises:
-        WorkerLostError: some have left or are silent.
-        SchedulerLostError: the scheduler is.
+        WorkerLostError: workers have left or do not answer.
+        SchedulerLostError: the scheduler has left or does not answer.
     """
     workers = [homes.address[device] for device in homes.hosts]
     if len(workers) == 1:
@@ -51,7 +51,7 @@ def link_between(contact: Contact, homes: HomeTable) -> Link:
 
 
 def _ring(contact: Contact, homes: HomeTable, workers: list[str], nbytes: int) -> float:
-    """Seconds in which each worker gets something from the one before it."""
+    """Seconds until each worker has got some bytes from the one before it; the longest time."""
 
     def submit(function: Any, some: Any, at: str) -> Any:
         with of_ours():
@@ -59,17 +59,17 @@ def _ring(contact: Contact, homes: HomeTable, workers: list[str], nbytes: int) -
 
     sent = [submit(_bytes_to_send, nbytes, worker) for worker in workers]
     made = [submit(len, some, at) for some, at in zip(sent, workers, strict=True)]
-    contact.gather(made, homes.workers, _WHAT)  # all are there before any is sent
+    contact.gather(made, homes.workers, _WHAT)  # all bytes exist before any are sent
     before = [*sent[-1:], *sent[:-1]]
     came = [submit(_seconds_taken, some, at) for some, at in zip(before, workers, strict=True)]
     return max(contact.gather(came, homes.workers, _WHAT))
 
 
 def _bytes_to_send(nbytes: int) -> np.ndarray[Any, Any]:
-    """Bytes that cannot be compressed."""
+    """Random bytes, which cannot be compressed."""
     return np.frombuffer(os.urandom(nbytes), np.uint8)
 
 
 def _seconds_taken(came: Any) -> float:
-    """The seconds in which this worker got what it got last."""
+    """The seconds of this worker's latest transfer."""
     return float(get_worker().transfer_incoming_log[-1]["duration"])

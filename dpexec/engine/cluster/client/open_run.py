@@ -1,4 +1,4 @@
-"""A run whose steps have been ordered, and whose outcome nobody has waited for yet."""
+"""A run whose steps have been ordered, and whose outcome is still to come."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = ["OpenRun", "may_come_later"]
 
 @dataclass
 class OpenRun:
-    """What is known of the run.
+    """A run whose steps have been ordered.
 
     Args:
         wanted: its steps.
-        numbers: of these.
-        news: of their bindings.
-        counter: who counts steps.
+        numbers: the numbers of the steps.
+        news: what workers were told of their bindings.
+        counter: counts steps; None: nothing does.
         finish: waits for the outcome of the order.
-        settle: has it done, and takes the outcome here.
+        settle: calls ``finish``, and stores the outcome here.
 
     Attributes:
-        outcome: that; None: nobody has waited for it.
-        error: why it ended early.
+        outcome: the outcome; None: it is still to come.
+        error: why the run ended early.
         late: an error that came when all steps were made.
     """
 
@@ -51,18 +51,18 @@ class OpenRun:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known what became of it."""
+        """Whether its outcome is known."""
         return self.outcome is not None or self.error is not None
 
     def fetches(self) -> list[Later]:
-        """What the last step gives, when somebody reads it."""
+        """The fetches of the last step, which wait for the outcome when they are read."""
         return [Later(partial(self._result, i)) for i in range(len(self._plan.fetch))]
 
     def _result(self, index: int) -> Any:
         return self.results()[index]
 
     def results(self) -> list[Any]:
-        """What the last step gave.
+        """The fetches of the last step; waits for the outcome.
 
         Raises:
             EnforceNotMet: an operator failed in this run.
@@ -77,8 +77,8 @@ class OpenRun:
         return self._results
 
     def check(self) -> None:
-        """Raise what went wrong, if anything did."""
-        if isinstance(self.error, EnforceNotMet):  # it says all; what it came through, nothing
+        """Raise the error of the run, if there is one."""
+        if isinstance(self.error, EnforceNotMet):  # its text says all, our traceback adds nothing
             raise self.error.with_traceback(None) from mistake_behind(self.error)
         if self.error is not None:
             raise self.error
@@ -89,7 +89,7 @@ class OpenRun:
 
 
 def may_come_later(binding: Binding) -> bool:
-    """Whether all that a step fetches is arrays, which tensors can wait for."""
+    """Whether a step fetches only arrays, for which :class:`Later` can stand."""
     specs, plan = binding.specs, binding.plan
     found = [[specs[d][n].kind for d in plan.active if n in specs[d]] for n in plan.fetch]
     return all(set(kinds) == {VarType.LOD_TENSOR} for kinds in found)

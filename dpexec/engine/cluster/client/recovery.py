@@ -1,4 +1,4 @@
-"""What needs all replicas is done again when workers were lost and their replicas have moved."""
+"""Repeats work that needs all replicas, when workers were lost and their replicas have moved."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Recovery"]
 
-_HANDED_ON = 10.0  # seconds in which workers that are closed hand on what they have, if busy
-_LOOK = 0.1  # seconds between looks for it
+_HANDED_ON = 10.0  # seconds for workers that are being closed to hand on their state
+_LOOK = 0.1  # seconds between looks for that state
 _ATTEMPTS = 4
-"""How often the same step may lose workers: it may be what kills them."""
+"""How often a step may lose workers before it is given up: the step itself may kill them."""
 
 _T = TypeVar("_T")
 
@@ -29,12 +29,13 @@ class Recovery:
 
     Args:
         group: the replicas.
-        forget: is called whenever workers no longer know what they were told.
+        forget: called when workers may have forgotten what they were told.
 
     Attributes:
-        busy: is held by who works with all replicas.
-        lost: why there is no state to go on with, until the user gives some.
-        settle: takes the outcome of steps that are still being made, if there are some.
+        busy: held by the thread that works with all replicas.
+        lost: why there is no state to go on from; None again when the user has set variables.
+        settle: waits for steps that were only ordered, and takes their outcome; None: there are
+            none.
     """
 
     def __init__(self, group: ReplicaGroup, forget: Callable[[], None]) -> None:
@@ -44,34 +45,34 @@ class Recovery:
         self._group, self._forget = group, forget
         self._next = 0
         self._attempt = range(0)  # numbers of the steps that were begun last
-        self._disturbed = False  # whether they may not have come to their end
+        self._disturbed = False  # whether these steps may be incomplete
 
     # ---- steps
 
     def begin(self, count: int) -> range:
-        """Numbers for steps that begin now.
+        """Number steps that begin now.
 
         Args:
-            count: how many.
+            count: how many steps begin.
         """
         numbers = range(self._next, self._next + count)
         self._next, self._attempt, self._disturbed = numbers.stop, numbers[:-1], True
         return numbers
 
     def end(self, number: int) -> None:
-        """The steps that were begun have come to their end.
+        """Note that the steps that were begun are complete.
 
         Args:
-            number: of the last one.
+            number: of the last step.
         """
         self._group.complete, self._attempt, self._disturbed = number, range(0), False
 
     def give_up(self) -> None:
-        """Forget the steps that were begun; it is known how many of them are complete."""
+        """Forget the steps that were begun: the caller knows how many of them are complete."""
         self._attempt = range(0)
 
     def made_before_failure(self) -> int:
-        """How many of the steps that were begun are complete, though they failed."""
+        """How many of the steps that were begun are complete, although a later one failed."""
         attempt, complete = self._attempt, self._group.complete
         if not attempt:
             return 0
@@ -79,30 +80,30 @@ class Recovery:
         return attempt.index(complete) + 1 if complete in attempt else 0
 
     def see_what_was_made(self, failed: BaseException) -> None:
-        """After an operator's error in a graph of several steps, find the step that all have made.
+        """After an operator's error in a graph of several steps, find the last complete step.
 
-        If it cannot be found, the run counts as far as was known before, and so the next one will
-        go on from there.
+        If it cannot be found, only the steps that were known to be complete count, and the next run
+        goes on from there.
 
         Args:
             failed: the error.
         """
         if self._attempt and not isinstance(failed, ClusterError):
             with contextlib.suppress(ClusterError):
-                self.surviving(lambda: None)  # begins another epoch, as the steps have failed
+                self.surviving(lambda: None)  # regroups, as the steps have failed
 
     # ---- workers that are lost
 
     def surviving(self, action: Callable[[], _T], lost: WorkerLostError | None = None) -> _T:
-        """Do something that needs all replicas, again when workers were lost and replaced.
+        """Call a function that needs all replicas, again whenever workers were lost and replaced.
 
         Args:
-            action: what to do.
-            lost: workers that were lost when it was tried before.
+            action: the function.
+            lost: the error of an earlier call.
 
         Raises:
             WorkerLostError: it has lost workers too often.
-            StateLostError: nobody has the state of a lost replica.
+            StateLostError: no worker has the state of a lost replica.
         """
         left, complete = _ATTEMPTS, self._group.complete
         while left:
@@ -113,7 +114,7 @@ class Recovery:
                 return action()
             except WorkerLostError as error:
                 lost = error
-            except StaleTaskError as error:  # dask repeats tasks when it has lost their results
+            except StaleTaskError as error:  # dask repeats a task when its result was lost
                 lost = WorkerLostError(str(error), {})
             left = left - 1 if self._group.complete == complete else _ATTEMPTS
             complete = self._group.complete
@@ -128,12 +129,12 @@ class Recovery:
         """Begin another epoch, in which every replica has a home.
 
         Args:
-            lost: what is wrong with workers, by address.
+            lost: what is wrong with lost workers, by address.
 
         Raises:
-            StateLostError: nobody has the state of a lost replica.
+            StateLostError: no worker has the state of a lost replica.
         """
-        self._disturbed = True  # also if it does not come to its end
+        self._disturbed = True  # also if an error or an interrupt ends this
         until = time.monotonic() + _HANDED_ON
         while self._disturbed:
             try:
@@ -141,21 +142,21 @@ class Recovery:
                 self._disturbed = False
             except StateLostError as error:
                 if time.monotonic() > until:
-                    self.lost, self._disturbed = error, False  # there is nothing to put right
+                    self.lost, self._disturbed = error, False  # another try cannot help
                     raise
-                time.sleep(_LOOK)  # workers that are closed may be handing it on
+                time.sleep(_LOOK)  # workers that are being closed may still hand it on
             finally:
                 self._forget()
 
     def read(self, action: Callable[[], _T]) -> _T:
-        """Read state; other threads may do that in the middle of a run, and may have to wait.
+        """Read state. Other threads may do so during a run, and may have to wait.
 
         Args:
-            action: what reads.
+            action: the function that reads.
 
         Raises:
-            StateLostError: it is gone.
-            Exception: steps failed that were still being made.
+            StateLostError: the state is lost.
+            Exception: steps that were only ordered have failed.
         """
         settle = self.settle
         if settle is not None:

@@ -1,9 +1,9 @@
 """The replicas of a run on their workers: where they live, and how they move.
 
 A time in which all replicas keep their homes is an epoch. It ends when workers are lost or join,
-and when a step failed: the workers then refuse what is left of it, all replicas stand at the last
-step that is complete again, and those without a home get one. Their state comes from replicas
-that have the same, and from mirrors.
+and when a step failed. Workers then refuse tasks of that epoch, all replicas go back to the last
+complete step, and replicas without a home get one. Their state comes from replicas that have the
+same values, and from mirrors.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = ["ReplicaGroup"]
 _LOOK = 1.0  # seconds between looks at who has joined or left
 
 _NO_ADVICE = {"distributed.admin.large-graph-warning-threshold": "1 PB"}
-"""Parameters come from the scope: nobody can follow dask's advice to load them on the workers."""
+"""Parameters come from the scope, so dask's advice to load data on the workers does not apply."""
 
 _logger = logging.getLogger(__name__)
 _counter = itertools.count()
 
 
 class _Kept(NamedTuple):
-    """State of all replicas that the client has.
+    """The client's copy of the state of all replicas.
 
     Args:
-        step: after which.
-        parts: by replica: what only that one has, and what all have.
+        step: the step after which it was copied.
+        parts: by replica, its own variables, and the variables that are equal on all.
     """
 
     step: int
@@ -58,18 +58,18 @@ class ReplicaGroup:
     """The replicas of a run.
 
     Args:
-        contact: how workers are talked to.
+        contact: talks to the workers.
         token: names the run on the workers.
         spec: how program and plans are compiled.
-        mirrored: whether what only one replica has is mirrored.
+        mirrored: whether own state of replicas is mirrored.
 
     Attributes:
         homes: the workers of the replicas.
-        epoch: the present one.
-        own: names of what only one replica has, per replica.
+        epoch: the present epoch.
+        own: per replica, names of its own state: variables that differ from replica to replica.
         complete: number of the last step that all replicas have made.
         filled: whether the workers have values.
-        latest: gives bindings that steps are likely to have.
+        latest: gives the bindings that steps are likely to run.
 
     Raises:
         ClusterError: there are no workers.
@@ -85,25 +85,25 @@ class ReplicaGroup:
         self.own = own_names(graph)
         self._mirror_anew = False
         self._kept: _Kept | None = None
-        self._is_last = False  # whether a single worker is left of several
+        self._is_last = False  # whether only one of several workers is left
         self._candidates = Candidates(contact)
         self.homes = HomeTable([""] * len(graph.places))
         self._set_up()
 
     @property
     def mirrors(self) -> list[tuple[int, str]]:
-        """The replicas that are mirrored, and the workers that do it."""
+        """The replicas that are mirrored, and the workers that mirror them."""
         buddies = [(device, self.homes.buddy(device)) for device in range(len(self.own))]
         return [(d, buddy) for d, buddy in buddies if buddy and self.mirrored[d]]
 
     def own_also(self, fed: Collection[str]) -> bool:
-        """Persistable variables are fed, so that replicas may have different values from now on.
+        """Note that persistable variables are fed: replicas may have different values from now on.
 
         Args:
-            fed: their names.
+            fed: names of the variables.
 
         Returns:
-            Whether another epoch must begin, with mirrors that hold them.
+            Whether another epoch must begin, in which they are mirrored.
         """
         if all(own.issuperset(fed) for own in self.own):
             return False
@@ -113,7 +113,7 @@ class ReplicaGroup:
 
     @property
     def mirrored(self) -> list[frozenset[str]]:
-        """Names of what is mirrored, per replica."""
+        """Names of mirrored variables, per replica."""
         return self.own if self._mirrored else [frozenset() for _ in self.own]
 
     def call(
@@ -123,11 +123,11 @@ class ReplicaGroup:
 
         Args:
             function: takes the epoch, the step, and the arguments.
-            calls: the worker and the arguments of each.
-            what: what they do, for errors.
+            calls: the worker and the arguments of each call.
+            what: their purpose, for errors.
 
         Returns:
-            Their results.
+            The results of the calls.
         """
         futures = [self._submit(worker, function, self.complete, *args) for worker, args in calls]
         return self._contact.gather(futures, self.homes.workers, what)
@@ -135,21 +135,21 @@ class ReplicaGroup:
     def _submit(self, worker: str, function: Callable[..., Any], step: int, *args: Any) -> Any:
         call = self.epoch, step, *args
         run = f"{self.epoch.token[:8]}-{self.epoch.number}-{next(_counter)}"
-        key = f"{function.__name__}-{run}"  # a tuple would be a task of a step on the dashboard
+        key = f"{function.__name__}-{run}"  # keys of a step's tasks are tuples, see the dashboard
         with dask.config.set(_NO_ADVICE), of_ours():
             return self._contact.client.submit(function, *call, key=key, workers=[worker])
 
     # ---- who is there
 
     def look(self) -> bool:
-        """Look which workers are wanted, and, from time to time, who has joined or left.
+        """Check which workers are wanted, and, from time to time, which have joined or left.
 
         Returns:
             Whether replicas should move to other workers.
 
         Raises:
             WorkerLostError: the worker of a replica has left.
-            ClusterError: no worker is one that is wanted.
+            ClusterError: there is no wanted worker.
         """
         if self._candidates.want():
             return True
@@ -158,7 +158,7 @@ class ReplicaGroup:
         return self.survey()
 
     def survey(self) -> bool:
-        """Look who has joined or left, see :meth:`look`."""
+        """Check which workers have joined or left, see :meth:`look`."""
         living = self._candidates.living()
         gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
         if gone:
@@ -172,16 +172,16 @@ class ReplicaGroup:
     # ---- another epoch
 
     def regroup(self, lost: Mapping[str, str], allowed: Sequence[int] = ()) -> None:
-        """Begin another epoch: all replicas have living homes, and stand at the same step.
+        """Begin another epoch: all replicas get living homes, and go to the same step.
 
         Args:
-            lost: what is wrong with workers that are homes no more.
+            lost: what is wrong with lost workers, by address.
             allowed: numbers of steps after the last complete one that need not be made again if
                 all have made them.
 
         Raises:
             WorkerLostError: more workers were lost meanwhile; it can be tried again.
-            StateLostError: nobody has the state of some replicas any more.
+            StateLostError: no worker has the state of some replicas any more.
             ClusterError: there are no workers.
         """
         self.epoch = self.epoch._replace(number=self.epoch.number + 1)
@@ -200,10 +200,10 @@ class ReplicaGroup:
         self._report(before, gone | dict.fromkeys(there, "does not reach all others"))
 
     def _stop(self, workers: Sequence[str]) -> tuple[dict[str, Held | None], dict[str, str]]:
-        """Let workers end what is left of earlier epochs, however long a task of them takes.
+        """Let workers end the tasks of earlier epochs, however long these take.
 
         Returns:
-            What each of them has, and what is wrong with those that do not answer.
+            The state that each worker has, and what is wrong with workers that do not answer.
         """
         answers: dict[str, Held | None] = {}
         silent: dict[str, str] = {}
@@ -219,7 +219,7 @@ class ReplicaGroup:
         return {w: held for w, held in answers.items() if w not in silent}, silent
 
     def restart(self) -> None:
-        """Begin another epoch without any state; the next steps work on what is sent first."""
+        """Begin another epoch without any state; variables are sent before the next step."""
         self.epoch = self.epoch._replace(number=self.epoch.number + 1)
         self.filled = self._is_last = False
         self._set_up()
@@ -239,7 +239,7 @@ class ReplicaGroup:
         """Make room on a worker that has joined.
 
         Raises:
-            WorkerLostError: it cannot take replicas, for want of a package perhaps.
+            WorkerLostError: it cannot take replicas, for example as it lacks a package.
         """
         try:
             self._make_room({worker: devices}, step)
@@ -252,7 +252,7 @@ class ReplicaGroup:
             raise WorkerLostError(f"worker {worker} {why}", {worker: why}) from error
 
     def _move(self, homes: HomeTable, held: Mapping[str, Held], step: int) -> None:
-        """Bring all state to where it is to be."""
+        """Bring all state to its homes and mirrors."""
         for worker in homes.workers.keys() - held.keys():
             self._welcome(worker, homes.workers[worker], step)
         everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
@@ -279,12 +279,12 @@ class ReplicaGroup:
         tell_homes(self._contact.client, self.epoch.token, self.homes.workers)
 
     def keep(self, step: int) -> None:
-        """Copy the state after a step to the client while a single worker is left of several.
+        """Copy the state after a step to the client, while only one of several workers is left.
 
-        Nobody else could mirror it, and what has made others end may end this one, too.
+        No other worker could mirror it, and this worker may be lost for the same reason as others.
 
         Args:
-            step: which all replicas have made.
+            step: a step that all replicas have made.
 
         Raises:
             WorkerLostError: the worker is gone; the copy of an earlier step stays.
@@ -293,7 +293,7 @@ class ReplicaGroup:
             self._kept = None
             return
         (worker, devices), *_ = self.homes.workers.items()
-        first = devices[0]  # gives what all have in common
+        first = devices[0]  # gives the variables that are equal on all replicas
         wanted: list[tuple[Any, ...]] = [(device, False, self.own[device]) for device in devices]
         wanted.append((first, False, None, self.own[first]))
         tasks = [self._submit(worker, cluster_state.take, step, *args) for args in wanted]
@@ -309,7 +309,7 @@ class ReplicaGroup:
         homes: Mapping[str, Sequence[int]],
         what: str,
     ) -> None:
-        """Let workers be homes or mirrors of replicas, whose state comes in parts."""
+        """Make workers homes or mirrors of replicas, whose state comes in parts."""
         give = cluster_state.give
         futures = [self._submit(w, give, step, mirrored, found) for w, found in parts.items()]
         self._contact.gather(futures, homes, what)
@@ -317,10 +317,10 @@ class ReplicaGroup:
     def _parts(
         self, worker: str, devices: Sequence[int], held: Mapping[str, Held], step: int
     ) -> dict[int, list[Any]]:
-        """Tasks that give a worker the state of replicas; what they have in common comes once.
+        """Tasks that give a worker the state of replicas; variables equal on all come once.
 
         Raises:
-            StateLostError: nobody has some of it.
+            StateLostError: no worker has a part of the state.
         """
         if not self.filled:
             return {device: [] for device in devices}
@@ -339,22 +339,22 @@ class ReplicaGroup:
         return {device: [*part, common] for device, part in own.items()}
 
     def _kept_after(self, step: int) -> Mapping[int, list[Any]] | None:
-        """The client's copy of all replicas after a step, if it has one."""
+        """The client's copy of all replicas after a step; None if it has none."""
         return self._kept.parts if self._kept is not None and self._kept.step == step else None
 
     def _distance(self, home: str, worker: str) -> int:
-        """Who gives a worker something that several have: itself, if it can."""
+        """How far state is from a worker: 0 on itself, 1 on a worker that it reaches, else 2."""
         return 0 if home == worker else 1 if self._contact.reachability.between(home, worker) else 2
 
     def _part(self, home: str, worker: str, step: int, device: int, *args: Any) -> Any:
-        """A task that gives state of a replica; what it gives, if the worker does not reach it."""
+        """A task that gives state of a replica; its result if the worker cannot reach its home."""
         part = self._submit(home, cluster_state.take, step, device, *args)
         if self._distance(home, worker) < 2:
             return part
         return self._contact.gather([part], {home: (device,)}, "to move replicas")[0]
 
     def _own_part(self, device: int, worker: str, held: Mapping[str, Held], step: int) -> list[Any]:
-        """What gives a worker the state that only one replica has; nothing if there is none."""
+        """The tasks that give a worker a replica's own state; empty if it has none."""
         if not self.own[device]:
             return []
         for mirrored in (False, True):

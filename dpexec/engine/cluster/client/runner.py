@@ -1,10 +1,10 @@
-"""The plan on a ``distributed.Client``: state lives on the workers, steps are sent to them.
+"""Runs plans on a ``distributed.Client``: state lives on the workers, steps are sent to them.
 
-Every worker builds the same graph and plan from the program, which is sent once. Steps are
-one dask graph (:mod:`.task_runner`), or orders to a gang (:mod:`.gang_runner`). Between workers
-travel only gradients, broadcast values and fetches, and what is mirrored. The user's tensors are
-filled from the workers when somebody reads them. When workers are lost, their replicas move, and
-what was not complete is done again (:mod:`.recovery`).
+The program is sent once; every worker builds the same graph and plan from it. Steps are one dask
+graph (:mod:`.task_runner`), or orders to a gang (:mod:`.gang_runner`). Only gradients, broadcast
+values, fetches and mirrored state travel. The user's tensors are filled from the workers when they
+are read. When workers are lost, their replicas move, and incomplete steps are made again
+(:mod:`.recovery`).
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ class ClusterRunner:
     """Runs the plans of an engine on the workers of a cluster.
 
     Args:
-        contact: how the cluster is talked to.
+        contact: talks to the cluster.
         spec: how program and plans are compiled.
-        strategy: how steps are run, and what is done in case workers are lost.
+        strategy: how steps are run, and what happens when workers are lost.
         replicas: the persistable variables, as the user sees them.
         label: the program whose runs are counted.
-        observers: who looks at steps.
-        coming: knows batches of later runs; None: nothing does.
+        observers: the observers of steps.
+        coming: knows batches of later runs; None: nothing is known of them.
 
     Attributes:
-        fetched: what the latest step gave, per device.
+        fetched: the fetched values of the latest step, per device.
 
     Raises:
         ClusterError: the cluster has no workers, or the client is closed.
@@ -84,11 +84,11 @@ class ClusterRunner:
     ) -> None:
         self._contact, self.client = contact, contact.client
         self._runs, self._observers = replicas.scope.runs_of(label), observers
-        self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
+        self._contact.workers()  # fails fast without a scheduler; installing a plugin would wait
         self.token = begin_run(contact, self.client, contact.limit, spec.places)  # readers hold it
         try:
             self.group = ReplicaGroup(contact, self.token, spec, strategy.recovery == "mirror")
-        except BaseException:  # which holds the contact as long as somebody looks at it
+        except BaseException:  # its traceback keeps the contact alive, so the run would not end
             end_run(weakref.ref(self.client), self.token)
             raise
         runner = GangRunner if spec.collectives == "gang" else TaskRunner
@@ -110,7 +110,7 @@ class ClusterRunner:
         return self.group.homes.address
 
     def _recording(self, binding: Binding) -> ClusterRecording:
-        """What takes what workers record of a binding's steps."""
+        """Takes the notes of workers about a binding's steps."""
         if binding not in self._recordings:
             self._recordings[binding] = ClusterRecording(binding)
         return self._recordings[binding]
@@ -123,15 +123,15 @@ class ClusterRunner:
         self._contact.reach(forget, self.token, homes=homes, what="to free replicas")
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
-        """Let what lies on other workers go to those that make the next steps; while they work.
+        """Send rows of coming batches to the workers that will be fed them, while these work.
 
         Args:
-            batches: what devices will be fed.
+            batches: the feeds of later steps.
         """
         self._runner.ahead(batches)
 
     def _started(self, steps: Sequence[BoundBatch], shards_of: ShardsOf) -> OpenRun | None:
-        """A run whose order is on its way; None if the run must be waited for."""
+        """Order the steps of a run; None if the run must be waited for."""
         bindings, recovery = [binding for binding, _ in steps], self._recovery
         plain = not self._observers.recorders and may_come_later(bindings[-1])
         if not plain or recovery.lost or any(feeds.persistable for _, feeds in steps):
@@ -151,7 +151,7 @@ class ClusterRunner:
             numbers = recovery.begin(len(wanted))
             finish = self._runner.start(wanted, numbers[0])
             if finish is None:
-                return None  # who waits lets replicas move
+                return None  # the run that waits lets replicas move
             self._open = run = OpenRun(wanted, numbers, news, counter, finish, self.settle)
             recovery.settle = self.settle
             if counter is not None:
@@ -166,7 +166,7 @@ class ClusterRunner:
             self._recovery.regroup({})
 
     def settle(self) -> None:
-        """Take the outcome of the run that was started, if there is one.
+        """Wait for the run that was only ordered, if there is one, and take its outcome.
 
         Raises:
             EnforceNotMet: an operator failed in it; steps before count.
@@ -181,7 +181,7 @@ class ClusterRunner:
                     raise run.late
 
     def _take(self) -> None:
-        """Note what became of the run that was started, if there is one."""
+        """Note the outcome of the run that was only ordered, if there is one."""
         run = self._open
         if run is None or run.is_settled:
             return
@@ -199,19 +199,19 @@ class ClusterRunner:
     def run(
         self, steps: Sequence[BoundBatch], shards_of: ShardsOf, merged: bool, wait: bool = True
     ) -> list[Any]:
-        """Make the steps of a run together; one after another while somebody records them.
+        """Make the steps of a run together; one after another while they are recorded.
 
-        Workers have the order of one run at a time, so the outcome of the run before comes first.
+        Workers have the order of one run at a time, so this waits for the run before.
 
         Args:
-            steps: what runs, and what the devices are fed.
-            shards_of: gives every device's part of a step, so many after the next one.
+            steps: the bindings to run, and their feeds.
+            shards_of: gives every device's part of the step that comes so many after the next one.
             merged: how to return fetches, see :func:`collect`.
-            wait: else steps are only ordered, where that can be: what fails in them is raised by
-                the next run, or by who reads something.
+            wait: if False, steps are only ordered where that is possible. The next run, or the
+                next read of a result, raises their errors.
 
         Returns:
-            The fetches of the last step, maybe to come :class:`Later`.
+            The fetches of the last step, which may be :class:`Later`.
 
         Raises:
             ClusterError: workers were lost that cannot be replaced.
@@ -239,7 +239,7 @@ class ClusterRunner:
         merged: bool,
         recorders: Sequence[Keeper],
     ) -> list[Any]:
-        """Make some steps together, and tell who counts them."""
+        """Make some steps together, and tell the counter of them."""
         counter = self._observers.counter
         if counter is None:
             return self._recorded(steps, shards_of, merged, recorders)
@@ -258,7 +258,7 @@ class ClusterRunner:
         merged: bool,
         recorders: Sequence[Keeper],
     ) -> list[Any]:
-        """Make some steps together; those that were completed count, also if one fails."""
+        """Make some steps together; completed ones count even if a later one fails."""
         recording = self._recording(steps[0][0]) if recorders else None
         if recording is not None:
             recording.begin()
@@ -282,10 +282,10 @@ class ClusterRunner:
         recording: ClusterRecording | None,
         begun: OpenRun | None = None,
     ) -> tuple[StepOutcome, int]:
-        """Make some steps, whatever workers are lost; how many were completed.
+        """Make some steps, even if workers are lost; returns their outcome, and how many are done.
 
-        They may have been begun. They may have ended early: by an operator's error, an interrupt,
-        or a ``ClusterError``.
+        They may have been ordered before. An operator's error, an interrupt or a ``ClusterError``
+        may end them early.
         """
         done, recovery = 0, self._recovery
         if begun is None:
@@ -296,7 +296,7 @@ class ClusterRunner:
         def rest() -> StepOutcome:
             nonlocal done
             done += recovery.made_before_failure()
-            if begun is None:  # else what the user wrote since is for later steps
+            if begun is None:  # variables that were set after an order are for later steps
                 self._get_ready(bindings, fed)
             while True:
                 end = done + self._runner.together(bindings[done:])
@@ -323,14 +323,14 @@ class ClusterRunner:
         return made, done
 
     def _finished(self, begun: OpenRun) -> tuple[StepOutcome, WorkerLostError | None]:
-        """What became of steps that were begun, or who was lost in them."""
+        """The outcome of ordered steps, or the error if workers were lost in them."""
         try:
             return self._noted(begun.finish(), begun.numbers, begun.news), None
         except WorkerLostError as lost:
             return StepOutcome(0, []), lost
 
     def _noted(self, made: StepOutcome, numbers: range, news: News) -> StepOutcome:
-        """Note how far steps have come.
+        """Note how many steps are complete.
 
         Raises:
             WorkerLostError: members are gone or silent.
@@ -357,7 +357,7 @@ class ClusterRunner:
     ) -> StepOutcome:
         """Make steps by one graph, or by the members of a gang."""
         news = self._told.news([binding for binding, _ in steps])
-        if recording is not None or not self._runner.tells:  # who records asks about the binding
+        if recording is not None or not self._runner.tells:  # recording asks workers about it
             news = self._told.tell(news)
         wanted = []
         for (binding, feeds), key, parts in zip(steps, news.keys, shards, strict=True):
@@ -378,10 +378,10 @@ class ClusterRunner:
     # ---- what comes before a step, and around it
 
     def _get_ready(self, bindings: Iterable[Binding], fed: Collection[str]) -> None:
-        """Let replicas move to workers that have joined, and take what the user wrote.
+        """Let replicas move to workers that have joined, and send variables that the user set.
 
         Args:
-            bindings: what will run.
+            bindings: the bindings that will run.
             fed: names of persistable variables that will be fed.
         """
         recovery = self._recovery

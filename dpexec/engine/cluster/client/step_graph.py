@@ -1,9 +1,9 @@
 """The dask graph of a step: its jobs, pinned to the workers of their replicas.
 
-What only one replica has goes on to the worker that mirrors it. In a graph of several steps, a
-replica begins one when it has stored what the one before made, and its worker the mirrors that it
-keeps; where that is not enough, when all have. With nothing else to wait for, it does so in the
-task that stores.
+A replica's own state also goes to the worker that mirrors it. In a graph of several steps, a
+replica begins a step when it has stored the results of the step before, and its worker has stored
+the mirrors that it keeps; for some plans, only when all replicas have done so. If there is nothing
+else to wait for, the task that stores goes on with the next step.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _Ended(NamedTuple):
     Args:
         key: of the task.
         name: of the job.
-        jobs: what the task runs.
-        refs: what it waits for.
+        jobs: the jobs that the task runs.
+        refs: the tasks that it waits for.
     """
 
     key: _Key
@@ -50,20 +50,20 @@ class StepGraph:
     """The tasks of a step.
 
     Args:
-        plan: what runs.
-        jobs: which tasks it consists of.
-        key: what the workers know its binding by.
+        plan: the plan that runs.
+        jobs: its jobs.
+        key: the name of its binding on the workers.
         step: the step.
         homes: the workers of the devices.
-        own: per device, names of what is mirrored.
-        before: the step before, if it is made in the same graph.
-        last: whether what is fetched is wanted.
+        own: per device, names of mirrored variables.
+        before: the step before, if it is in the same dask graph.
+        last: whether the fetched values are wanted.
 
     Attributes:
-        tasks: by their keys.
-        where: the worker of each.
-        ends: the last task of each device.
-        mirrors: the tasks that mirror, by device.
+        tasks: the tasks by their keys.
+        where: the worker of each task.
+        ends: the key of each device's last task.
+        mirrors: the keys of the tasks that mirror, by device.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class StepGraph:
         """Add the tasks.
 
         Args:
-            feeds: what the devices are fed.
-            persistable: names of what is fed that also sets a variable.
+            feeds: the feed of each device.
+            persistable: names of feeds that also set a persistable variable.
             shards: every device's part of the run.
             recorded: whether to note when tasks run.
         """
@@ -117,7 +117,7 @@ class StepGraph:
         return self
 
     def _add_job(self, job: Job, work: Work, refs: list[TaskRef]) -> None:
-        """Add a job as a task, or to the one with which its replica ended the step before."""
+        """Add a job as a task of its own, or to the task in which its replica ended a step."""
         name, jobs = job.name, [JobOf(self._step, self._key, work)]
         if job.feeds and self._before is not None:
             if self._goes_on(job, refs):
@@ -132,7 +132,7 @@ class StepGraph:
             self._ended[job.device] = _Ended(self._keys[-1], job.name, jobs, refs)
 
     def _goes_on(self, job: Job, blocks: Sequence[TaskRef]) -> bool:
-        """Whether a replica has nothing to wait for but itself before it begins the step."""
+        """Whether a replica waits only for itself before it begins the step."""
         assert self._before is not None
         alone = len(self._homes.workers[self._homes.address[job.device]]) == 1
         free = self._flows and not self._before.mirrors and not blocks
@@ -144,16 +144,15 @@ class StepGraph:
         return self._jobs.flows and self._before._jobs.flows
 
     def take_end(self, device: int) -> _Ended:
-        """Take the last job of a replica out of this step, to run it with the next one's first."""
+        """Take a replica's last task out of the graph; its jobs join those of the next step."""
         ended = self._ended[device]
         del self.tasks[ended.key], self.where[ended.key]
         return ended
 
     def _stored(self, device: int) -> list[TaskRef]:
-        """What says that enough of the step before is stored for a replica to begin this one.
+        """The tasks that a replica waits for before it begins this step: those that store.
 
-        A mirror also says so for its replica. None of these tasks has a result that is worth
-        mentioning.
+        A mirror's task comes after its replica's, so it stands for both. Their results are tiny.
         """
         assert self._before is not None
         mirrors, ends = self._before.mirrors, self._before.ends
@@ -171,7 +170,7 @@ class StepGraph:
         return key
 
     def _storing(self, job: Job, fed: Sequence[str]) -> Storing | None:
-        """What the last job of a replica stores."""
+        """What the last job of a replica stores; None for other jobs."""
         if job.stores is None:
             return None
         plan, device = self._plan, job.device
@@ -184,11 +183,11 @@ class StepGraph:
         return self._homes.buddy(device) is not None and bool(self._own[device])
 
     def _end(self, device: int) -> None:
-        """What comes after the last job of a replica.
+        """Add the tasks after the last job of a replica.
 
-        If something is mirrored, the mirror takes its result, and another task what is fetched:
-        dask's scheduler fails when a task is cancelled that others wait for whose results nobody
-        wants.
+        If state is mirrored, the mirror takes the job's result, and another task the fetched
+        values. Dask's scheduler fails if a wanted task is cancelled while tasks that nobody wants
+        wait for it.
         """
         worker, buddy = self._homes.address[device], self._homes.buddy(device)
         stored = self.ends[device] = self._ended[device].key

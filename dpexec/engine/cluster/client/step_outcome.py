@@ -1,4 +1,4 @@
-"""Steps that are made together on a cluster: what is wanted, and what became of it."""
+"""Steps that are made together on a cluster: the request, and the outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["BoundBatch", "StepOutcome", "StepRequest", "count_made"]
 
 BoundBatch: TypeAlias = "tuple[Binding, Feeds]"
-"""What runs in a step, and what the devices are fed."""
+"""The binding of a step, and the feeds of its devices."""
 
 
 @dataclass(slots=True)
@@ -27,10 +27,10 @@ class StepRequest:
     """A step that is to be made.
 
     Args:
-        binding: what runs.
-        key: what the workers know it by.
-        feeds: what the devices are fed.
-        shards: their parts of it.
+        binding: the binding that runs.
+        key: the name of the binding on the workers.
+        feeds: the feeds of the devices.
+        shards: the devices' parts of the run.
     """
 
     binding: Binding
@@ -41,14 +41,14 @@ class StepRequest:
 
 @dataclass
 class StepOutcome:
-    """Steps that were made, and what the last of them gave.
+    """The outcome of some steps.
 
     Args:
         done: how many steps all replicas completed.
-        fetched: what is fetched of the last one, per device.
-        noted: what was recorded, per device.
-        bytes_sent: by all members of a gang, through sockets.
-        error: why it ended early.
+        fetched: the fetched values of the last step, per device.
+        noted: the notes of recorded steps, per device.
+        bytes_sent: bytes that all members of a gang sent through sockets.
+        error: why the steps ended early; None: they did not.
         missing: what is wrong with workers that did not answer, by address.
     """
 
@@ -61,20 +61,20 @@ class StepOutcome:
 
     @property
     def lost(self) -> bool:
-        """Whether it ended early because members are gone or silent."""
+        """Whether the steps ended early because workers are gone or silent."""
         return isinstance(self.error, GangError | StaleTaskError)
 
 
 def count_made(
     counter: Counter, steps: Sequence[BoundBatch], done: int, results: Sequence[Any] | None
 ) -> None:
-    """Tell a counter, who knows that the first step began, of steps that workers made together.
+    """Tell a counter of steps that workers made together; it was told that the first one began.
 
     Args:
-        counter: who.
-        steps: what was to run, on what.
-        done: how many steps are complete.
-        results: what the last one gave; None: a step failed.
+        counter: the counter.
+        steps: the steps that were requested.
+        done: how many of them are complete.
+        results: the fetches of the last step; None: a step failed.
     """
     if results is not None and len(steps) == done == 1:
         counter.end(steps[0][1].samples, results)

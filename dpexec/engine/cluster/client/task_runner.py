@@ -1,7 +1,7 @@
-"""The client's side of mode tasks: steps as one dask graph, which dask's scheduler leads through.
+"""The client's side of mode tasks: several steps as one dask graph, which dask's scheduler runs.
 
-Dask's own latency is paid once for a graph. All that workers need for a step is known before it,
-so that they go from one step to the next without the client.
+Dask's latency is paid once for a graph. Everything that workers need for the steps is sent with it,
+so they go from one step to the next without the client.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ __all__ = ["TaskRunner"]
 
 _STEPS = 20
 _TASKS = 2000
-"""Of one graph at most: scheduler and client hold all of it at once."""
+"""The most steps and tasks of one graph: scheduler and client hold all of it at once."""
 
 
 class TaskRunner:
     """Runs steps as dask graphs.
 
     Args:
-        contact: how workers are talked to.
+        contact: talks to the workers.
         group: the replicas.
-        coming: is not asked: batches travel with the graph that is fed them.
+        coming: not used: batches travel with the graph of their steps.
     """
 
     tells = False
-    """Workers know all bindings before its graphs come."""
+    """Whether graphs also tell of new bindings: no, workers are told before."""
 
     is_open = False
     """Whether steps can be ordered without waiting for them."""
@@ -62,22 +62,22 @@ class TaskRunner:
 
     @staticmethod
     def together(bindings: Sequence[Binding]) -> int:
-        """How many of some steps go into one graph."""
+        """How many of some steps one graph takes."""
         sizes = [len(binding.plan.tasks) for binding in bindings[:_STEPS]]
         return max(1, min(len(sizes), _TASKS // max(sizes)))
 
     def part(self) -> None:
-        """Nothing is left on workers between graphs."""
+        """Nothing to do: nothing stays on workers between graphs."""
 
     def start(self, steps: Sequence[StepRequest], first: int) -> Callable[[], StepOutcome] | None:
-        """Graphs are always waited for."""
+        """None: graphs are always waited for."""
         return None
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
-        """Let rows for later steps go to the workers that make them.
+        """Send rows of later steps to the workers that make these.
 
         Args:
-            batches: what devices will be fed; rows go as long as theirs exist.
+            batches: the feeds of later steps; rows are sent as long as these objects exist.
         """
         fed_to(self._contact, self._sent(batches), True, self._group.epoch)
 
@@ -87,10 +87,10 @@ class TaskRunner:
         """Make some steps.
 
         Args:
-            steps: which.
-            first: number of the first.
+            steps: the steps.
+            first: number of the first step.
             recorded: whether to note when tasks run.
-            news: of bindings; the workers know them.
+            news: not used: workers have been told.
 
         Raises:
             ClusterError: workers or the scheduler are lost.
@@ -115,13 +115,13 @@ class TaskRunner:
         futures, what = self._send(graphs), f"to make step {first}"
         holders = frozenset[str]().union(*(part.holders for part in fed))
         returned = self._contact.gather(futures, group.homes.workers, what, holders)
-        ended = returned[: len(graphs[-1].ends)]  # mirrors have nothing to tell
+        ended = returned[: len(graphs[-1].ends)]  # the results of mirrors are not needed
         return StepOutcome(
             len(graphs), [fetched for fetched, _ in ended], [noted for _, noted in ended]
         )
 
     def _sent(self, batches: Sequence[Feeds]) -> list[tuple[str, Mapping[str, Any]]]:
-        """Which worker gets what for each replica, step after step."""
+        """The worker and the feed of each replica, step after step."""
         address = self._group.homes.address
         return [pair for feeds in batches for pair in zip(address, feeds.values, strict=True)]
 
@@ -135,13 +135,13 @@ class TaskRunner:
         return self._jobs[plan]
 
     def _link(self) -> Link:
-        """What is between the workers while replicas keep their homes."""
+        """The speed of the links; measured again when replicas move."""
         if self._between is None:
             self._between = link_between(self._contact, self._homes)
         return self._between
 
     def _send(self, graphs: Sequence[StepGraph]) -> list[Any]:
-        """Let dask run the graphs of all steps as one; returns the ends of the last."""
+        """Let dask run the graphs of all steps as one; returns futures of the last step's ends."""
         tasks = Packed((key, task) for graph in graphs for key, task in graph.tasks.items())
         where = Packed((key, home) for graph in graphs for key, home in graph.where.items())
         last = graphs[-1]

@@ -1,7 +1,7 @@
-"""The least that workers do in a step, and what waits for what.
+"""Units: the smallest pieces of work of a step on a cluster, and the waits among them.
 
-Units are tasks of the plan or parts of them, and follow from it and the homes of its replicas. Jobs
-are made of them, see :mod:`.jobs`.
+Units are tasks of the plan or parts of them. They follow from the plan and the homes of its
+replicas. Jobs are made of them, see :mod:`.jobs`.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from dpexec.engine.compile.plans.plan import Plan
 __all__ = ["Unit", "home_of", "units_of"]
 
 _Taken = tuple[Value, Value]
-"""What a value is where it comes from, and in the place of what it is put."""
+"""A value on the worker that it comes from, and the value under which it is stored."""
 
 
 @dataclass(eq=False)
 class Unit:
-    """The least that a job can do: an action, or what is done around the actions.
+    """The smallest piece of work: an action, or the begin or end of a step for a replica.
 
     Args:
-        label: what people read.
-        device: for which replica.
-        worker: where.
-        action: the action, if it is one; what it takes is added to it later.
-        feeds: whether it takes what the replica is fed.
-        stores: whether it stores what the step computed.
+        label: the name that people read.
+        device: the replica that it works for.
+        worker: the worker on which it runs.
+        action: the action; None for begin and end. The values that it takes are added later.
+        feeds: whether it takes the replica's feed.
+        stores: whether it stores the results of the step.
         overwrites: whether it overwrites variables.
-        is_collective: whether values of several replicas meet here.
-        makes: values of the plan that are complete with it.
-        takes: what it waits for, with the values that travel from there.
-        before: all that is sure to have ended when it begins.
-        depth: the number of units on the longest way to it.
+        is_collective: whether it combines values of several replicas.
+        makes: values of the plan that are complete after it.
+        takes: the units that it waits for, with the values that it gets from them.
+        before: all units that have certainly ended when it begins.
+        depth: the number of units on the longest path to it.
     """
 
     label: str
@@ -64,7 +64,7 @@ class Unit:
     depth: int = 0
 
     def take(self, maker: Unit, value: Value) -> None:
-        """Wait for a value, which need not travel if it is made on the same worker."""
+        """Wait for a value; it does not travel if it is made on the same worker."""
         values = self.takes.setdefault(maker, [])
         if maker.worker != self.worker:
             values.append((value, value))
@@ -75,7 +75,7 @@ class Unit:
             self.takes.setdefault(maker, [])
 
     def settle(self) -> None:
-        """All that it takes is known: leave out what follows from the rest."""
+        """Drop waits that follow from others; called when all its waits are known."""
         self.before = set().union(*(unit.before for unit in self.takes))
         self.takes = {u: v for u, v in self.takes.items() if v or u not in self.before}
         self.before |= self.takes.keys()
@@ -83,7 +83,7 @@ class Unit:
 
 
 def home_of(plan: Plan, number: int) -> int:
-    """The device on whose worker a task runs: an all-reduce on that of the first source."""
+    """The device on whose worker a task runs; for a collective, that of its first source."""
     task = plan.tasks[number]
     return task.nodes[0].inputs[0].device if task.device is None else task.device
 
@@ -92,9 +92,9 @@ def units_of(plan: Plan, homes: HomeTable, link: Callable[[], Link]) -> list[Uni
     """The units of a step, in a topological order.
 
     Args:
-        plan: what runs.
+        plan: the plan that runs.
         homes: the workers of its replicas.
-        link: tells what is between them; called if it matters.
+        link: gives the speed of the links between workers; called only if it matters.
     """
     return _Units(plan, homes, link).all()
 
@@ -110,7 +110,7 @@ class _Units:
         ]
         self._units: list[Unit] = []
         self._ends: list[dict[str, Unit]] = []
-        """What ends each task, by worker; it is the same unit for all, but for divided sums."""
+        """By task and worker, the unit that ends the task; only divided sums have several."""
         for task in plan.tasks:
             self._add(task, way_of(plan, task, homes, home_of(plan, task.id), link))
 
@@ -136,7 +136,7 @@ class _Units:
         self._ends.append(ends)
 
     def _maker(self, number: int, device: int) -> Unit:
-        """What ends a task for a replica."""
+        """The unit that ends a task for a replica."""
         return self._ends[number][self._homes.address[device]]
 
     def _whole(self, task: Task) -> Unit:
@@ -151,7 +151,7 @@ class _Units:
         return unit
 
     def _along(self, task: Task, way: Along) -> list[Unit]:
-        """The parts of a sum: each adder adds values that lie on its worker to what comes to it."""
+        """The parts of a sum: each adder adds the values on its worker to the sum that comes."""
         units: list[Unit] = []
         first = way.adders[0].adds[0]
         for adder in way.adders:
@@ -175,7 +175,7 @@ class _Units:
         return units
 
     def _shares(self, task: Task, way: Divided) -> tuple[list[Unit], dict[str, Unit]]:
-        """The units of a divided sum, and those of them that end it, by worker."""
+        """The units of a divided sum, and by worker the unit that ends it."""
         cuts = [
             unit
             for worker, devices in self._homes.workers.items()
@@ -189,9 +189,9 @@ class _Units:
         return [*cuts, *adds, *ends.values()], ends
 
     def _cuts(self, task: Task, way: Divided, worker: str, devices: tuple[int, ...]) -> list[Unit]:
-        """What a worker cuts out for others, one after another.
+        """The units that cut shares for other workers, one after another.
 
-        The first one goes with the task that makes the gradients, if it is one.
+        The first one joins the job that makes the gradients, if one job makes them.
         """
         units: list[Unit] = []
         for share, adder in enumerate(way.devices):
@@ -205,7 +205,7 @@ class _Units:
         return units
 
     def _adds(self, task: Task, way: Divided, share: int, cuts: Sequence[Unit]) -> Unit:
-        """What adds up a share."""
+        """The unit that adds up a share."""
         device = way.devices[share]
         worker = self._homes.address[device]
         action = AddShare(task.id, share, len(way.devices), self._homes.workers[worker])
@@ -213,7 +213,7 @@ class _Units:
         for cut in cuts:
             assert isinstance(cut.action, CutShare)
             if cut.worker == worker:
-                unit.wait(cut)  # and so for what makes the gradients here
+                unit.wait(cut)  # and by that for the gradients on this worker
             elif cut.action.share == share:
                 for name in way.names:
                     for source in cut.action.devices:
@@ -224,7 +224,7 @@ class _Units:
     def _joins(
         self, task: Task, way: Divided, devices: tuple[int, ...], adds: Sequence[Unit]
     ) -> Unit:
-        """What joins the shares of the sums on a worker."""
+        """The unit that joins the shares of the sums on a worker."""
         worker = self._homes.address[devices[0]]
         action = JoinShares(task.id, len(adds), devices)
         unit = Unit(f"all_gather_dev{devices[0]}", devices[0], worker, action)
@@ -235,7 +235,7 @@ class _Units:
         return unit
 
     def _end(self, feed: Unit) -> Unit:
-        """The end of a step for a replica: it waits for all that was done for it, and there."""
+        """The end of a step for a replica: it waits for all units that work or compute for it."""
         plan, device = self._plan, feed.device
         stored = written_on(plan, device)
         end = Unit(f"commit_dev{device}", device, feed.worker, stores=True, takes={feed: []})
@@ -252,10 +252,10 @@ class _Units:
 
 
 def _reads(plan: Plan) -> list[list[tuple[int, Value]]]:
-    """Which value of which other task each task reads.
+    """For each task, the tasks whose values it reads, with these values.
 
-    A task takes just what its nodes read from the task that made that version: an older version
-    must never replace a newer one, which would happen where several replicas live on one worker.
+    A task takes each value from the task that made the version that it reads. Otherwise an older
+    version could replace a newer one, if several replicas live on one worker.
     """
     makers = {var: task.id for task in plan.tasks for node in task.nodes for var in node.outputs}
     return [

@@ -1,6 +1,6 @@
-"""Persistable variables of a run on a cluster: sent to workers, and back when somebody reads them.
+"""Persistable variables of a run on a cluster: sent to workers, and fetched when they are read.
 
-State lives on the workers. The user's tensors know where their values are, and bring them when
+State lives on the workers. The user's tensors know where their values are, and fetch them when
 they are read.
 """
 
@@ -42,30 +42,30 @@ class Variables:
 
     Args:
         group: the replicas.
-        recovery: reads again what was lost in between.
-        replicas: the variables here.
+        recovery: reads again if workers are lost meanwhile.
+        replicas: the user's variables in this process.
     """
 
     def __init__(self, group: ReplicaGroup, recovery: Recovery, replicas: Replicas) -> None:
         self._group, self._recovery, self._replicas = group, recovery, replicas
-        self._generation = -1  # of what the workers have taken last
-        self._versions: dict[str, int] = {}  # of what the workers have
-        self._sources: dict[str, int] = {}  # whose values of a variable the user sees
+        self._generation = -1  # of the variables that were sent to workers last
+        self._versions: dict[str, int] = {}  # of the values on the workers
+        self._sources: dict[str, int] = {}  # the device whose value of a variable the user sees
         self._lists: dict[str, int] = {}  # likewise, of arrays and rank tables that runs wrote
-        self._deferred: dict[str, Stored] = {}  # by the latest run
-        self._deferred_to: list[ScopeVariable] = []  # the variables that hold them
-        self._deferred_by: Any = None  # what ran, and when; None: it is to be done again
+        self._deferred: dict[str, Stored] = {}  # tensors that the latest run left to be fetched
+        self._deferred_to: list[ScopeVariable] = []  # the variables that hold these tensors
+        self._deferred_by: Any = None  # the run that did so; None: the next run must do it again
 
     @property
     def taken(self) -> bool:
-        """Whether the workers have what the user wrote."""
+        """Whether the workers have all variables that the user set."""
         return self._generation == self._replicas.generation
 
     def take(self, plans: Iterable[Plan]) -> None:
-        """Send what the user wrote to those that use it.
+        """Send variables that the user set to the workers that use them.
 
         Args:
-            plans: what reads it.
+            plans: the plans that read them.
         """
         for plan in plans:
             self._push(plan)
@@ -73,14 +73,14 @@ class Variables:
         self._generation, self._group.filled = self._replicas.generation, True
 
     def forget(self) -> None:
-        """The workers have lost everything."""
+        """Note that the workers have lost all values."""
         self._versions.clear()
 
     def _push(self, plan: Plan) -> None:
-        """Send variables that the user wrote to the workers of devices that use them, and mirrors.
+        """Send variables that the user set to the workers of devices that use them, and to mirrors.
 
-        All that a worker takes is one task: what its replicas have in common is one array there.
-        Of others, replicas may have values of their own, which they keep.
+        A worker takes all values in one task, so that equal values of its replicas are one array.
+        Variables that were not set stay as they are; replicas may have different values of them.
         """
         group, replicas = self._group, self._replicas
         written = {
@@ -107,12 +107,12 @@ class Variables:
         self._versions.update(written)
 
     def values(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """What every device has of variables that nobody wrote since; equal values travel once.
+        """Every device's values of variables that the user has not set since; equal ones come once.
 
         The user's variables are filled, as if they had been read.
 
         Args:
-            names: of the variables.
+            names: names of the variables.
 
         Raises:
             ClusterError: the values are lost.
@@ -149,10 +149,10 @@ class Variables:
         return self._group.call(function, calls, "to read variables")
 
     def defer(self, steps: Iterable[BoundBatch]) -> None:
-        """Let the user's variables come from the workers when they are read.
+        """Let the user's variables be fetched from the workers when they are read.
 
         Args:
-            steps: what ran, and what that was fed.
+            steps: the steps that ran.
         """
         for binding, fed in dict.fromkeys([(b, feeds.persistable) for b, feeds in steps]):
             self._defer_of(binding, fed)
@@ -181,7 +181,7 @@ class Variables:
         for name in self._deferred:
             made = {d: found[name] for d, found in enumerate(binding.specs) if name in found}
             self._replicas.keep_specs(name, made)
-        tells = {*kinds.values()} <= {VarType.LOD_TENSOR}  # all that change them, others do not
+        tells = {*kinds.values()} <= {VarType.LOD_TENSOR}  # only these count changes in ``moves``
         home = binding.opened or binding
         alike = not any(
             found[name].is_open for found in home.specs for name in kinds if name in found
@@ -189,8 +189,8 @@ class Variables:
         self._deferred_by = (home, fed, tensors.moves) if tells and alike else None
 
     def _deferred_one(self, var: ScopeVariable, name: str, device: int, kind: VarType) -> Stored:
-        """What a variable of the user holds, which is yet to come."""
-        # without what knows the scope, or tensor and scope would hold each other
+        """The tensor of a user's variable, whose value is still to be fetched."""
+        # the source must not know the scope, or tensor and scope would keep each other alive
         source = functools.partial(_pull, self._group, self._recovery, device, name)
         held_as = SelectedRows if kind == VarType.SELECTED_ROWS else LoDTensor
         var.value = var.value if isinstance(var.value, held_as) else None
@@ -199,7 +199,7 @@ class Variables:
         return held
 
     def bring_lists(self) -> None:
-        """Bring the arrays of tensors and the rank tables that steps wrote: users hold lists.
+        """Fetch arrays of tensors and rank tables that steps wrote: lists cannot be deferred.
 
         Raises:
             ClusterError: they are lost.
@@ -217,7 +217,7 @@ class Variables:
 
 
 def _kind(binding: Binding, device: int, name: str) -> VarType:
-    """What a variable holds after a run."""
+    """The type of a variable's value after a run."""
     spec = binding.specs[device].get(name)
     declared = binding.plan.graph.program.global_block().vars[name]
     return declared.type if spec is None else spec.kind

@@ -1,4 +1,4 @@
-"""What workers have of the replicas of a run, when an epoch has ended."""
+"""The state of replicas that workers have when an epoch has ended."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["common_step", "having"]
 
 
 def common_step(held: Mapping[str, Held], complete: int, allowed: Sequence[int]) -> int:
-    """The last step that all replicas have made which are left: a complete or an allowed one.
+    """The last step that all remaining replicas have made: the complete one, or an allowed one.
 
-    Of replicas that are not left, their mirrors say what they have made. Workers that were silent
-    for some time may have states that are older than that.
+    For lost replicas, their mirrors count. States older than the complete step do not count: they
+    are on workers that were silent for some time.
     """
     there = {device for found in held.values() for device in found.stores}
     made = [max(steps) for found in held.values() for steps in found.stores.values()]
