@@ -1,1 +1,1 @@
-"""What workers of a cluster do, and the state that they hold."""
+"""The work of a cluster's workers, and the state that they hold."""

@@ -1,9 +1,9 @@
-"""The actions of a job, as workers do them: a task of the plan, or a share of a sum.
+"""The actions of a job on workers: a task of the plan, or a part of a divided sum.
 
-A sum that is divided (:mod:`dpexec.engine.cluster.client.adding`) goes through three kinds of
-actions. Workers cut a share out of the gradients of their replicas for each of those that add up;
-these add up their share of all replicas, in the order of the replicas, so that every element has
-the bits that it has in an undivided sum; and every worker joins the shares of the sum.
+A divided sum (:mod:`dpexec.engine.cluster.client.adding`) takes three kinds of actions. Workers cut
+shares out of the gradients of their replicas, one for each worker that adds up. These add up their
+share of all replicas, in the order of the replicas, so every element has the same bits as in an
+undivided sum. Then every worker joins the shares of the sum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Action", "AddShare", "CutShare", "JoinShares", "RunTask", "Takes", "share_name"]
 
 Takes = tuple[tuple[int, Value, Value], ...]
-"""Values of other jobs: of which of those that it waits for, which one, and in whose place."""
+"""Values of other jobs: position of the job among those it waits for; the value there; the value
+under which it is stored here."""
 
 
 class RunTask(NamedTuple):
@@ -34,8 +35,9 @@ class RunTask(NamedTuple):
 
     Args:
         number: of the task.
-        leaves: values that it does not add up, as what it takes has them, or others add them.
-        takes: what comes from other workers before it runs.
+        leaves: values that it does not add up, as they are in a value that it takes, or as other
+            workers add them.
+        takes: values that come from other workers before it runs.
     """
 
     number: int
@@ -52,14 +54,14 @@ class RunTask(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """What is done with a share.
+    """An action on a share of the elements.
 
     Args:
         number: of the task whose sums are divided.
-        share: which of the shares.
-        shares: how many there are.
+        share: number of the share.
+        shares: how many shares there are.
         devices: the replicas at home on this worker.
-        takes: what comes from other workers: shares of the others, where they are added up.
+        takes: shares that come from other workers to be added up here.
     """
 
     number: int
@@ -69,7 +71,7 @@ class _Share(NamedTuple):
     takes: Takes = ()
 
     def of(self, envs: Sequence[Env], device: int, name: str) -> Any:
-        """The share of a value of a replica at home here: a view, in one row."""
+        """The share of a value of this worker's replica: a flat view."""
         value = envs[device][name]
         first, end = (value.size * share // self.shares for share in (self.share, self.share + 1))
         return value.reshape(-1)[first:end]
@@ -81,10 +83,10 @@ class CutShare(_Share):
     def run(
         self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
     ) -> None:
-        """Cut them out; they are views.
+        """Cut the shares out, as views.
 
         Raises:
-            StaleTaskError: that was done already.
+            StaleTaskError: this was done already.
         """
         replicas.once((self.number, "cut", self.share))
         for _, found in _sums(replicas.binding(key).plan, self.number):
@@ -99,10 +101,10 @@ class AddShare(_Share):
     def run(
         self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
     ) -> None:
-        """Add them up, in the order of the replicas.
+        """Add the shares up, in the order of the replicas.
 
         Raises:
-            StaleTaskError: that was done already.
+            StaleTaskError: this was done already.
         """
         replicas.once((self.number, "add", self.share))
         began, ends, xp = time.perf_counter_ns(), {}, array_module(replicas.place)
@@ -116,19 +118,19 @@ class AddShare(_Share):
             recording.correct(self.number, began, list(ends.values()), get_ident())
 
     def _value(self, envs: Sequence[Env], device: int, name: str) -> Any:
-        """The share of the gradient of a replica, which lies here, or was taken."""
+        """The share of a replica's gradient, which lies on this worker or came from another."""
         if device in self.devices:
             return self.of(envs, device, name)
         return envs[device].pop(share_name(name, self.share))
 
 
 class JoinShares(NamedTuple):
-    """The sums, put together.
+    """Joins the shares of sums.
 
     Args:
         number: of the task whose sums were divided.
         shares: how many shares there are.
-        devices: the replicas at home on this worker, who get the sums.
+        devices: the replicas at home on this worker, which get the sums.
         takes: the shares of the sums.
     """
 
@@ -140,10 +142,10 @@ class JoinShares(NamedTuple):
     def run(
         self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
     ) -> None:
-        """Join them.
+        """Join the shares.
 
         Raises:
-            StaleTaskError: that was done already.
+            StaleTaskError: this was done already.
         """
         replicas.once((self.number, "join"))
         xp = array_module(replicas.place)
@@ -159,17 +161,17 @@ Action = RunTask | CutShare | AddShare | JoinShares
 
 
 def share_name(name: str, share: int) -> str:
-    """What a share of a value is called.
+    """The name of a share of a value.
 
     Args:
         name: of the value.
-        share: which of the shares.
+        share: number of the share.
     """
     return f"{name}[{share}]"
 
 
 def _sums(plan: Plan, number: int) -> Iterator[tuple[OpNode, NodeSum]]:
-    """What a collective task adds up, and which of its nodes does it."""
+    """The sums of a collective task, each with its node."""
     for node in plan.tasks[number].nodes:
         for found in sums_of(node, plan.missing):
             yield node, found

@@ -13,12 +13,12 @@ __all__ = ["WorkerBinding"]
 
 
 class WorkerBinding:
-    """What the client bound, with code for the batches of a worker.
+    """A binding of the client, with code for the batches of a worker.
 
-    Its code is made at once: in a step, others would wait for it.
+    Its code is made at once: if it were made in a step, other workers would wait for it.
 
     Args:
-        binding: with the client's specs.
+        binding: the binding, with the client's specs.
 
     Raises:
         RuntimeError: this worker makes code with other libraries than the client.
@@ -43,11 +43,12 @@ class WorkerBinding:
 
         Args:
             rows: the numbers of rows on every device; (): none are left open.
-            by_task: whether its tasks run one by one: whole steps of code need none of their steps.
+            by_task: whether its tasks run one by one. If so, their steps are made at once; whole
+                steps of code do not need them.
         """
         if not rows:
             return self.binding
-        with self._lock:  # the tasks of several replicas ask at the same time
+        with self._lock:  # tasks of several replicas call this at the same time
             found = self._sizes.used(rows)
             if found is None:
                 found = self._sizes[rows] = self._closed(rows)
@@ -58,5 +59,5 @@ class WorkerBinding:
     def _closed(self, rows: tuple[Counts, ...]) -> Binding:
         try:
             return self.binding.closed(rows)
-        except NeedsNumber:  # a primitive of this processor needs more memory than the client's
+        except NeedsNumber:  # primitives of this processor may need more memory than the client's
             return self.binding.alone(rows)

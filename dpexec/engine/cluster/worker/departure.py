@@ -1,7 +1,7 @@
-"""A worker that dask closes hands on what it has: whoever mirrors it may be closed with it.
+"""A worker that dask closes hands on its state: the worker that mirrors it may be closed, too.
 
-That is what adaptive clusters do, and whoever makes a cluster smaller: they close several workers
-at once, and the client only sees that these have left.
+When an adaptive cluster or a user makes a cluster smaller, several workers are closed at once, and
+the client only sees that they have left.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ from dpexec.engine.cluster.worker.worker import WorkerReplicas, release, replica
 __all__ = ["hold_until_closed"]
 
 _NAME = "dpexec"  # among the extensions of a worker
-_PATIENCE = 3.0  # seconds in which a run has to be handed on
-_ANSWER = 1.0  # seconds in which another worker has to answer
-_LOOK = 0.05  # seconds between looks at whether the worker is to be closed
-_POLL = 0.002  # seconds
-_NEVER = -1  # number of an epoch in which no task comes
+_PATIENCE = 3.0  # seconds to hand on the state of a run
+_ANSWER = 1.0  # seconds for another worker to answer
+_LOOK = 0.05  # seconds between looks at whether dask is closing the worker
+_POLL = 0.002  # seconds between looks at whether tasks have ended
+_NEVER = -1  # number of an epoch that no task has
 
 
 def hold_until_closed(worker: Any) -> None:
-    """Let a worker of dask hand on, and then forget, what it holds of runs when it is closed."""
+    """Let a dask worker hand on and then forget its state of runs when it is closed."""
     if _NAME not in worker.extensions:
         worker.extensions[_NAME] = holdings = _Holdings(worker)
         worker.loop.add_callback(holdings.watch)
 
 
 class _Holdings:
-    """What a worker holds of runs: it ends with the worker, whose process may be the client's.
+    """An extension of a dask worker that frees its state of runs when the worker is closed.
+
+    The process may go on: it may be the client's.
 
     Args:
-        worker: of dask, which closes its extensions when it is closed.
+        worker: the dask worker, which closes its extensions when it is closed.
     """
 
     def __init__(self, worker: Any) -> None:
@@ -50,9 +52,9 @@ class _Holdings:
         self._leaving = asyncio.Lock()
 
     def watch(self) -> None:
-        """Look whether the worker is to be closed: dask may wait for long before it closes it."""
+        """Notice early that dask closes the worker: it may wait long before it calls `close`."""
         look = PeriodicCallback(self._look, _LOOK * 1000)
-        self._worker.periodic_callbacks[_NAME] = look  # dask stops it
+        self._worker.periodic_callbacks[_NAME] = look  # dask stops it with the worker
         look.start()
 
     async def _look(self) -> None:
@@ -60,7 +62,7 @@ class _Holdings:
             await self.close()
 
     async def close(self) -> None:
-        """Called by dask."""
+        """Called by dask when it closes the worker."""
         async with self._leaving:
             while runs := runs_at(self._worker.address):
                 await self._leave(runs[0], replicas_at(runs[0], self._worker.address))
@@ -74,7 +76,7 @@ class _Holdings:
         release(token, self._worker)
 
     async def _hand_on(self, token: str, replicas: WorkerReplicas) -> None:
-        """Give what only some have to the first of the other workers that stays."""
+        """Give own state of replicas to the first other worker that is not being closed."""
         while replicas.running:
             await asyncio.sleep(_POLL)
         names = own_names(replicas.graph)
@@ -84,7 +86,7 @@ class _Holdings:
         known = await self._worker.scheduler.ncores() if found else {}  # replicas may be moving
         for peer in dict.fromkeys((*replicas.peers, *known)) if found else ():
             if peer != self._worker.address and peer in known:
-                with contextlib.suppress(OSError):  # or its limit is over
+                with contextlib.suppress(OSError):  # lost, or it did not answer in time
                     async with asyncio.timeout(_ANSWER):
                         answer = await self._worker.rpc(peer).run(**message, wait=True)
                         if answer["status"] == "OK" and answer["result"]:
@@ -92,7 +94,10 @@ class _Holdings:
 
 
 def _take_over(token: str, found: Mapping[int, Versions], dask_worker: Any) -> bool:
-    """Mirror replicas of a worker that is closed; False: this one is, too, or has left the run."""
+    """Mirror replicas of a worker that is being closed; False if this one cannot do so.
+
+    It cannot if it is being closed, too, or takes no part in the run.
+    """
     if dask_worker.status != Status.running:
         return False
     try:

@@ -1,8 +1,8 @@
-"""What a dask task hands out to tasks of other workers, and how that travels.
+"""The values that a dask task gives to tasks of other workers, and how they travel.
 
-Between workers whose protocol is UCX, memory of GPUs goes from GPU to GPU: dask sends what has a
-serializer of its family ``cuda`` as it lies there, in order with the null stream, on which workers
-enqueue everything. Over other protocols values go through the host.
+Between workers with the protocol UCX, memory of GPUs goes from GPU to GPU. Dask sends objects that
+have a serializer of its family ``cuda`` without a copy to the host, in order with the null stream,
+on which workers enqueue everything. Over other protocols values go through the host.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
 __all__ = ["Exports", "exported", "how_exchanged"]
 
 _HOST = CPUPlace()
-_ON_GPUS = ("cuda",)  # dask's serializers of what lies there
+_ON_GPUS = ("cuda",)  # dask's family of serializers for memory of GPUs
 
 
 class Exports(dict[Value, Any]):
-    """What a task hands out.
+    """The values that a task gives to others.
 
-    As a class of its own it is pickled as a whole, so that a sum that goes to several replicas
-    travels once; of a plain dict dask sends every value by itself.
+    It is a class of its own so that dask pickles it as a whole: a sum that goes to several replicas
+    then travels once. Dask would send every value of a plain dict by itself.
     """
 
 
 @sizeof.register(Exports)
 def _size_of(exports: Exports) -> int:
-    """The bytes of what a task hands out, as dask counts them, and traces."""
+    """The bytes of a task's values, which dask and traces show; shared arrays count once."""
     return sum(map(sizeof, {id(value): value for value in exports.values()}.values()))
 
 
 def exported(values: Mapping[Value, Any], place: Place, address: str) -> Exports:
-    """Values for others, where they can travel from.
+    """Values for other workers: on the GPU if they can travel from there, else on the host.
 
     Args:
-        values: of variables.
-        place: where they are.
-        address: of the worker, which begins with its protocol.
+        values: values of variables.
+        place: the device where they are.
+        address: address of the worker, which begins with its protocol.
     """
     return Exports(values if _stays_on_gpu(place, address) else values_on(_HOST, values))
 
 
 def how_exchanged(place: Place, addresses: Iterable[str]) -> str:
-    """What users are told of how values get from GPU to GPU; nothing on processors.
+    """The sentence for users about how values get from GPU to GPU; empty for replicas on CPUs.
 
     Args:
-        place: of the replicas.
-        addresses: of their workers.
+        place: the place of the replicas.
+        addresses: addresses of their workers.
     """
     if not isinstance(place, CUDAPlace):
         return ""
@@ -66,15 +66,15 @@ def how_exchanged(place: Place, addresses: Iterable[str]) -> str:
 
 
 def _stays_on_gpu(place: Place, address: str) -> bool:
-    """Whether values travel as they lie on a GPU; the protocol is called ucx or ucxx."""
+    """Whether values travel from GPU to GPU; the protocol is called ucx or ucxx."""
     return isinstance(place, CUDAPlace) and address.startswith("ucx")
 
 
-# ---- as frames, in which arrays of GPUs remain such
+# ---- as frames, in which arrays of GPUs stay on the GPU
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves arrays of GPUs out, and numbers them."""
+    """Replaces arrays of GPUs by numbers, and collects them."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -91,7 +91,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts them in again."""
+    """Replaces the numbers by the arrays of GPUs again."""
 
     def __init__(self, file: io.BytesIO, arrays: Sequence[Any]) -> None:
         super().__init__(file)
@@ -103,10 +103,10 @@ class _Unpickler(pickle.Unpickler):
 
 @cuda_serialize.register(Exports)
 def _to_frames(exports: Exports) -> tuple[dict[str, Any], list[Any]]:
-    """A header, and frames of which those of GPUs are arrays.
+    """A header, and the frames of arrays on GPUs.
 
     Raises:
-        NotImplementedError: nothing lies on a GPU; dask goes on with its next serializer.
+        NotImplementedError: no value is on a GPU; dask then tries its next serializer.
     """
     file = io.BytesIO()
     pickler = _Pickler(file)

@@ -1,8 +1,8 @@
-"""A gang on its workers: a member makes steps, with the collectives inside.
+"""A gang on its workers: its members make steps, and exchange values inside of steps.
 
 Every member runs the tasks of the plan that belong to its replicas, in the order of the plan, and
-takes part in all collectives. Nothing is overwritten before all members have done what can fail
-in a step: a failed step leaves the state of all of them as it was before it.
+takes part in all collectives. No member overwrites anything before all have done what can fail in a
+step. So a failed step leaves the state of all members as it was.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Seat:
     """A member on its worker, between orders.
 
     Args:
-        door: where the others come in.
-        threads: how many of the worker may work.
-        groups: tells dask's scheduler what steps consist of.
+        door: the door at which the others connect.
+        threads: how many threads of the worker may work.
+        groups: tells dask's scheduler which tasks steps consist of.
 
     Attributes:
         group: the connected gang; None before it has met.
-        line: to the client; None if it does not come in.
-        batches: what came ahead of the steps that are fed it, by number.
-        forms: of steps that may be made again, by number.
-        outcomes: the way of outcomes to the client.
-        binding: number of what ran last.
-        residing: is held by the task that takes orders from the line.
+        line: the line to the client; None if the client does not connect.
+        batches: batches that came before the steps that use them, by number.
+        forms: remembered forms of steps, by number.
+        outcomes: encodes outcomes for the client.
+        binding: number of the binding that ran last.
+        residing: held by the task that takes orders from the line.
         has_left: whether the line is to be closed, by that task if there is one.
     """
 
@@ -69,10 +69,10 @@ class Seat:
         self._busy = threading.Lock()
 
     def meet(self, part: Part) -> None:
-        """Connect with the other members, and with the client if it comes in.
+        """Connect to the other members, and to the client if it takes part.
 
         Raises:
-            GangError: somebody did not come.
+            GangError: a member did not come.
         """
         self._begin_work(part)
         try:
@@ -89,7 +89,7 @@ class Seat:
         return self._channels
 
     def _join(self, part: Part, replicas: WorkerReplicas) -> tuple[Group, GangSteps]:
-        """The connected gang, and what makes its steps here."""
+        """The connected gang, and the object that makes this member's steps."""
         if self.group is None or self._steps is None:
             group = Group(part.members, part.rank, self._meet(part), part.limit)
             if replicas.spec.native and group.on_one_host:  # then all members have numba
@@ -103,12 +103,12 @@ class Seat:
         return self.group, self._steps
 
     def _begin_work(self, part: Part) -> None:
-        """Be the only one who works with the gang, who releases it."""
+        """Take the lock on the gang; the caller releases it."""
         if not self._busy.acquire(timeout=part.limit):
             raise GangError(f"{part.me.name} still makes steps of another run")
 
     def stop(self) -> None:
-        """Leave the gang; what makes steps ends with an error."""
+        """Leave the gang; a step that is being made ends with an error."""
         if self._busy.acquire(blocking=False):
             try:
                 self.leave()
@@ -124,7 +124,7 @@ class Seat:
         """Take no more orders."""
         self.has_left = True
         if self.line is not None:
-            self.line.interrupt()  # which wakes the task that waits for it
+            self.line.interrupt()  # wakes the task that waits for orders
             if self.residing.acquire(blocking=False):
                 try:
                     self.line.close()
@@ -146,7 +146,7 @@ class Seat:
         self._steps = None
 
     def forget(self, batches: Collection[int]) -> None:
-        """Forget batches that came ahead, by number."""
+        """Forget batches that no later step uses, by number."""
         for number in batches:
             self.batches.pop(number, None)
 
@@ -185,13 +185,13 @@ _seats: dict[tuple[str, str], Seat] = {}
 def open_door(
     token: str, secret: bytes, homes: Mapping[str, Sequence[int]], dask_worker: Any
 ) -> Member:
-    """Let a worker wait for the other members of a new gang.
+    """Open the door of a worker for the other members of a new gang.
 
     Args:
         token: names the run.
         secret: of the run.
         homes: the devices of every worker.
-        dask_worker: of this process.
+        dask_worker: the dask worker of this process.
     """
     leave(token, dask_worker)
     seat = _seats[token, dask_worker.address] = Seat(
@@ -204,17 +204,17 @@ def open_door(
 
 
 def leave(token: str, dask_worker: Any) -> None:
-    """Close what a worker has open for a run."""
+    """Let a worker leave the gang of a run, if it takes part in one."""
     seat = _seats.pop((token, dask_worker.address), None)
     if seat is not None:
         seat.stop()
 
 
 def seat_of(part: Part) -> Seat:
-    """Where this worker, whose task calls it, takes part in a gang.
+    """The seat of this worker in a gang; called in a task of the worker.
 
     Raises:
-        StaleTaskError: it does not any more.
+        StaleTaskError: the worker takes no part in the gang any more.
     """
     seat = _seats.get((part.epoch.token, get_worker().address))
     if seat is None:
@@ -230,7 +230,7 @@ def run_gang(part: Part, order: Order) -> Outcome:
 
     Args:
         part: the member's part in the gang.
-        order: what to do.
+        order: the order.
     """
     seat = seat_of(part)
     secede()

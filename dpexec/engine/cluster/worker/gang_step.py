@@ -1,4 +1,4 @@
-"""The steps of a gang, as one of its members makes them: the parts of its step runner."""
+"""The steps of one member of a gang: the parts of its step runner."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class GangSteps:
     """Makes the steps of a member.
 
     Args:
-        replicas: of the worker.
+        replicas: the replicas of the worker.
         group: the gang, as this member sees it.
-        mirrored: names of what goes to the member that mirrors it, per device.
-        threads: how many may work.
-        groups: tells dask's scheduler what steps consist of.
+        mirrored: per device, names of the variables that are sent to the member that mirrors it.
+        threads: how many threads may work.
+        groups: tells dask's scheduler which tasks steps consist of.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GangSteps:
         return WholeCode(self._store, self._fetch, helping, threads, self._exchange)
 
     def _fetch(self, plan: Plan, envs: Sequence[Env], merged: bool) -> list[Any]:
-        """What a step of code fetches, as the launch does it for tasks."""
+        """The fetches of a step of code, copied as the launch does it for tasks."""
         launch = self._replicas.launch
         return launch.fetch(plan, envs, merged, None) if self._order.fetches else []
 
@@ -80,11 +80,11 @@ class GangSteps:
         """Make a step of the replicas of this member.
 
         Args:
-            step: what is made.
+            step: the step.
             last: whether its fetches are wanted.
 
         Returns:
-            The fetches by device and name, and what was recorded.
+            The fetches by device and name, and the notes if the step is recorded.
         """
         bound = self._bind(step)
         watching = self._groups.begin(step.number, step.binding, bound.binding)
@@ -98,8 +98,8 @@ class GangSteps:
         noting = _Noting(bound) if step.recorded else None
         runner = self._by_task if step.recorded else self._runner
         recorders = watching if noting is None else (noting, *watching)
-        self._exchange.shards = shards = step.shards  # by device, of this member's ones
-        given: Any = step  # it has the fields of Feeds that a store looks at
+        self._exchange.shards = shards = step.shards  # of this member's devices, by device
+        given: Any = step  # it has the fields of Feeds that a store reads
         found: Any = shards
         try:
             fetched = runner.step(bound.binding, given, lambda: found, True, recorders)
@@ -110,7 +110,7 @@ class GangSteps:
         return {device: fetched[device] for device in self._mine if last}, noted
 
     def _bind(self, step: GangStep) -> BoundPlan:
-        """What runs in a step."""
+        """The bound plan of a step."""
         replicas, number = self._replicas, step.binding
         base = replicas.numbered(number, step.rows)
         if number not in self._bound:
@@ -121,16 +121,16 @@ class GangSteps:
         return self._bound[number]
 
     def close(self) -> None:
-        """Let helping threads end."""
+        """End the helping threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
 
 class _SideBySide:
-    """The order of tasks on a member: its replicas at the same time, between collectives of all.
+    """The order of tasks on a member: its replicas run at the same time, between collectives.
 
     Args:
-        pool: threads that help.
+        pool: helping threads; None: there are none.
 
     Attributes:
         bound: the plan that runs.
@@ -160,14 +160,14 @@ class _SideBySide:
 
 
 class _GangExchange:
-    """Values meet in the plan's collectives, whose calls know the gang.
+    """The exchange with other members, which the calls of the plan's collectives make.
 
     Args:
-        replicas: of the worker.
+        replicas: the replicas of the worker.
 
     Attributes:
         bound: the plan that runs.
-        shards: parts of the run of the devices here.
+        shards: this member's devices' parts of the run.
     """
 
     def __init__(self, replicas: WorkerReplicas) -> None:
@@ -176,40 +176,40 @@ class _GangExchange:
         self.shards: Any = {}
 
     def step(self) -> AbstractContextManager[None]:
-        """Around a step comes nothing: who fails in one leaves the gang."""
+        """An empty context: a member whose step fails leaves the gang elsewhere."""
         return _NOTHING
 
     @property
     def sums(self) -> PlanSums | None:
-        """What adds up values of all members; None: there is only this one."""
+        """The sums over all members; None if there is only this one."""
         return self.bound.sums
 
     def extent(self, samples: Sequence[int]) -> Any:
-        """What numbers of a step depend on, see :meth:`CodeExchange.extent`."""
+        """A key of the parts of the batch here, see :meth:`CodeExchange.extent`."""
         return tuple(map(_EXTENT, self.shards.values()))
 
     def barrier(self) -> None:
         """Wait for all members.
 
-        Only then has every member made the step before. Until then, one that is a step behind
-        needs others to know the values of the step before that.
+        After it, every member has made the step before. Until then, a member may be a step behind,
+        and all must be able to go back to the step that it has made.
         """
         if self.bound.sums is not None:
             self.bound.sums.sums.wait_for_all()
 
     def mirror(self, made: Callable[[int, str], Any]) -> None:
-        """Give the member that mirrors them what only replicas of this one have."""
+        """Send own state of this member's replicas to the members that mirror it."""
         self.bound.mirroring.exchange(self.bound.step, made, self._replicas.mirrors)
 
 
 class _Noting:
-    """Takes what a recorded step has noted on this worker.
+    """Takes the notes of a recorded step on this worker.
 
     Args:
-        bound: the plan.
+        bound: the plan that runs.
 
     Attributes:
-        noted: that; None: the step is not over, or not recorded.
+        noted: the notes; None until the step is over.
     """
 
     def __init__(self, bound: BoundPlan) -> None:
@@ -221,5 +221,5 @@ class _Noting:
         self.noted = noted_on_worker(self._bound.binding.recording)
 
     def follow(self, notes: OpenNotes) -> Steps:
-        """See :meth:`Keeper.follow`: only whole steps of code note like that."""
+        """See :meth:`Keeper.follow`: only whole steps of code are followed."""
         raise RuntimeError("recorded steps of a gang run task by task")

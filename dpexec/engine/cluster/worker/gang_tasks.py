@@ -1,4 +1,4 @@
-"""What a member of a gang runs: its tasks of a plan, and all collectives."""
+"""The tasks that a member of a gang runs: those of its replicas, and all collectives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["BoundPlan", "KnownSums"]
 
 
 class KnownSums:
-    """What adds up values of all members; plans that add up the same share it.
+    """The sums over all members; plans with equal sums share them.
 
     Args:
         group: the gang.
@@ -41,8 +41,8 @@ class KnownSums:
         """The sums of some buckets; all members ask for them at the same time.
 
         Args:
-            buckets: what is added up.
-            rows: of sparse sums, how many rows they have at most, by name.
+            buckets: the sums.
+            rows: the most rows of sparse sums, by name.
 
         Raises:
             GangError: a member does not answer.
@@ -58,11 +58,11 @@ class KnownSums:
 
 
 class _OnGpu:
-    """The call that stands for the nodes of a collective task on GPUs.
+    """The call that replaces the nodes of a collective task on GPUs.
 
     Args:
-        bucket: what it adds up.
-        reducer: does it.
+        bucket: the sums.
+        reducer: adds them up.
         bound: the plan that it belongs to.
     """
 
@@ -72,14 +72,14 @@ class _OnGpu:
     def __call__(self, envs: Sequence[Env]) -> None:
         self._reducer.run(envs, Tag(self._bound.turn, self._bucket.number, self._bucket.text))
         if self._bound.recorded:
-            self._bound.finish()  # so that it ends when its sums are there
+            self._bound.finish()  # a recorded task ends when its sums are there
 
 
 class _InStep:
-    """Adds up a bucket with those of the same step, see :class:`Reducer`.
+    """Adds up a bucket by the sums of its step, see :class:`Reducer`.
 
     Args:
-        sums: of the step.
+        sums: the sums of the step.
         number: of the bucket.
     """
 
@@ -92,23 +92,23 @@ class _InStep:
 
 
 class BoundPlan:
-    """What a member runs for batches of some shapes.
+    """A plan as a member runs it, for batches of certain shapes.
 
     Args:
         base: the plan with its specs and code.
         group: the gang, as this member sees it.
-        known: the sums of other plans.
-        mirrored: names of what is mirrored, per device.
-        fed: names of what is fed that also sets a variable.
+        known: the sums of all plans.
+        mirrored: names of mirrored variables, per device.
+        fed: names of feeds that also set a persistable variable.
 
     Attributes:
         step: number of the step that is made.
         recorded: whether it notes when tasks run.
-        sums: what adds up values of all members; None: there is only this one.
-        before: the tasks that it takes part in until variables may be overwritten; in parts,
-            after each of which all collectives must have come to their end.
-        after: those that come then.
-        mirroring: what members keep for each other.
+        sums: the sums over all members; None if there is only this one.
+        before: the tasks of this member before variables may be overwritten, in parts. After each
+            part it waits for the collectives that GPUs still work on.
+        after: the tasks after these, likewise.
+        mirroring: exchanges mirrored state with other members.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ class BoundPlan:
         self.mirroring = Mirroring(group, plan, mirrored, fed)
 
     def resize(self, base: Binding) -> None:
-        """Run what was bound for other numbers of rows, which collectives do not depend on.
+        """Run the plan for other numbers of rows; its collectives do not depend on them.
 
         Args:
-            base: the plan with its specs and code.
+            base: the plan with its specs and code for these numbers.
         """
         if base is not self._base:
             self._base, self.binding = base, base.calling(self._calls)
@@ -164,10 +164,10 @@ class BoundPlan:
         return calls
 
     def _parts(self, tasks: Sequence[Task]) -> list[list[Phase]]:
-        """What this member does of some tasks; all members divide them at the same ones."""
+        """This member's tasks among some tasks, in parts; all members divide them alike."""
         nccl = self.group.nccl is not None
         parts: list[list[Task]] = [[]]
-        begun: set[int] = set()  # collectives that a GPU may still be at
+        begun: set[int] = set()  # collectives that a GPU may still work on
         for task in tasks:
             if not begun.isdisjoint(task.after):
                 parts.append([])
@@ -182,10 +182,10 @@ class BoundPlan:
 
     @property
     def turn(self) -> int:
-        """What members call the step among themselves: their words are 0 before the first one."""
+        """The number of the step in messages and words; it is above 0, with which words begin."""
         return self.step + 1
 
     def finish(self) -> None:
-        """Wait for collectives that GPUs may still be at."""
+        """Wait for collectives that GPUs may still work on."""
         if self.group.nccl is not None:
             self.group.nccl.finish(self.turn)

@@ -1,8 +1,9 @@
 """Replicas on GPUs of workers: a worker's replicas use the first GPU that it sees.
 
-dask-cuda starts a worker per GPU, and lets each of them see its own one first. Everything is
-enqueued on the null stream, so the tasks of a worker come in order whichever of its threads they
-are on. State stays on the GPU; what workers exchange goes through the host.
+dask-cuda starts a worker per GPU, and lets each worker see its own GPU first. Everything is
+enqueued on the null stream, so the tasks of a worker run in order, whichever thread enqueues them.
+State stays on the GPU. Workers exchange values by NCCL (:mod:`dpexec.engine.exchange.nccl`), by UCX
+(:mod:`.exports`), or through the host.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ __all__ = ["WorkerLaunch", "require_gpu"]
 
 
 def require_gpu(spec: Compilation, worker: str) -> None:
-    """Refuse a worker that cannot be the home of the replicas of a run.
+    """Refuse a worker that cannot be a home of the replicas of a run.
 
     Args:
         spec: how program and plans are compiled.
-        worker: the address of this one.
+        worker: the address of this worker.
 
     Raises:
-        RuntimeError: they are on GPUs, but there is none here; or it cannot round products as
-            asked.
+        RuntimeError: replicas are on GPUs, but this worker has none; or its GPU cannot round
+            products as asked.
     """
     place = spec.places[0]
     if not isinstance(place, CUDAPlace):
         return
     try:
-        place = CUDAPlace(place.device_id)  # which looks whether there is such a GPU here
+        place = CUDAPlace(place.device_id)  # raises if there is no such GPU here
         if spec.planning.rounding:
             require_capability(place, spec.planning.rounding)
     except RuntimeError as error:
@@ -58,8 +59,8 @@ def require_gpu(spec: Compilation, worker: str) -> None:
 class WorkerLaunch:
     """Runs tasks on a worker: with CUDA graphs on its GPU, if the plan allows them.
 
-    Parameters are elsewhere after every step, as there are two versions of them. So graphs work on
-    copies of all that they read.
+    Parameters lie in another array after every step, as there are two versions of them. So graphs
+    work on copies of all values that they read.
 
     Args:
         place: the device of the worker's replicas.
@@ -70,19 +71,20 @@ class WorkerLaunch:
         self._captured = CapturedTasks(moving=True)
 
     def step(self, recording: Recording | None) -> AbstractContextManager[None]:
-        """Around a step, see :meth:`Launch.step`: what tasks enqueue, they wait for."""
+        """An empty context, see :meth:`Launch.step`: tasks wait for what they enqueue."""
         return contextlib.nullcontext()
 
     def feed(self, plan: Plan, device: int, values: dict[str, Any]) -> dict[str, Any]:
-        """What a replica is fed, on the device."""
+        """The feed of a replica, on its device."""
         return values_on(self._place, values)
 
     def run(
         self, binding: Binding, number: int, envs: Sequence[Env], recording: Recording | None
     ) -> None:
-        """Run a task; nothing is overwritten before all that can fail has come to its end.
+        """Run a task, see :meth:`Launch.run`.
 
-        See :meth:`Launch.run`. In a recorded step the host waits for each operator on a GPU.
+        Checks of operators on a GPU are awaited before updates, and at the end of the task. In a
+        recorded step the host waits for each operator.
         """
         if recording is None:
             self._run(binding, number, envs)
@@ -122,7 +124,7 @@ class WorkerLaunch:
     def fetch(
         self, plan: Plan, envs: Sequence[Env], merged: bool, recording: Recording | None
     ) -> list[Any]:
-        """What is fetched, per device and by name: the client puts it together."""
+        """The fetches, per device and by name; the client merges them."""
         names, found = plan.fetch, []
         for env in envs:  # loops, as every step comes through here
             own: dict[str, Any] = {}

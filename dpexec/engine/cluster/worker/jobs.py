@@ -1,6 +1,7 @@
-"""The jobs of a step, as workers run them.
+"""The jobs of a step on workers.
 
-A job is a dask task, see :mod:`dpexec.engine.cluster.client.jobs`: what it does is sent with it.
+A job is a dask task, see :mod:`dpexec.engine.cluster.client.jobs`. The description of its work is
+sent with it.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Storing(NamedTuple):
     """What the last job of a replica stores, and returns.
 
     Args:
-        takes: what comes from other workers before it stores.
-        fed: names of what was fed that also sets a variable.
+        takes: values that come from other workers before it stores.
+        fed: names of feeds that also set a persistable variable.
         own: names of variables that are mirrored.
-        fetches: whether it returns what is fetched, not what is mirrored.
+        fetches: whether it returns the fetched values; if not, it returns the mirrored ones.
     """
 
     takes: Takes
@@ -42,14 +43,14 @@ class Storing(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a job does.
+    """The work of a job.
 
     Args:
         device: the replica that it works for.
-        feeding: what the replica is fed, if it begins the step.
+        feeding: the replica's feed, if the job begins the step of the replica.
         actions: the tasks of the plan that are run, and shares of sums.
-        gives: values that others need.
-        storing: what is stored, if it ends the step of the replica.
+        gives: values that jobs on other workers need.
+        storing: what is stored, if the job ends the step of the replica.
     """
 
     device: int
@@ -65,12 +66,12 @@ _Result = Exports | dict[str, Any] | tuple[dict[str, Any], Noted | None]
 
 
 class JobOf(NamedTuple):
-    """A job, as the task that runs it names it.
+    """A job of a certain step.
 
     Args:
         step: the step.
-        key: the binding.
-        work: what is done.
+        key: the name of its binding.
+        work: the work of the job.
     """
 
     step: StepOf
@@ -79,14 +80,14 @@ class JobOf(NamedTuple):
 
 
 def run_jobs(jobs: Sequence[JobOf], *after: Any) -> _Result:
-    """A dask task: the job that ends a step for a replica may be followed by that of the next step.
+    """A dask task that runs jobs; a replica's last job of a step may go on with the next step.
 
     Args:
-        jobs: what is done.
-        after: what the first of them waits for.
+        jobs: the jobs.
+        after: results of the tasks that the first job waits for.
 
     Returns:
-        The result of the last one.
+        The result of the last job.
     """
     *before, last = jobs
     try:
@@ -97,21 +98,21 @@ def run_jobs(jobs: Sequence[JobOf], *after: Any) -> _Result:
     except BaseException as error:
         told = copy_to_send(error)
         if (type(told), type(told.__cause__)) == (type(error), type(error.__cause__)):
-            raise  # as it is: dask sends it with the frames it came through
-    raise told  # here it has no context, which could not travel either
+            raise  # it can be sent as it is, with its traceback
+    raise told  # outside of the handler, so that the original is not attached as its context
 
 
 def _run(job: JobOf, after: Sequence[Any]) -> _Result:
     """Run a job.
 
     Args:
-        job: what is done.
-        after: results of the jobs that it waits for; the first job of a replica waits for none
-            but the blocks that it is fed.
+        job: the job.
+        after: results of the jobs that it waits for; for the first job of a replica, the blocks
+            that it is fed.
 
     Returns:
-        The values that others need; of a job that stores, what is mirrored, or what is fetched
-        and was noted.
+        The values that others need. A job that stores returns mirrored values, or the fetched
+        values and the notes.
     """
     step, key, work = job
     device, feeding, actions, gives, storing = work
@@ -147,9 +148,9 @@ def _take(
 def fetch(
     step: StepOf, key: BindingKey, device: int, *after: Any
 ) -> tuple[dict[str, Any], Noted | None]:
-    """What a replica fetches, and what was noted if the step is recorded.
+    """The fetched values of a replica, and the notes if the step is recorded.
 
-    It is a task of its own where the result of the last job of the replica goes to its mirror.
+    It is a task of its own if the last job of the replica returns values for its mirror.
     """
     with at_work(step.epoch) as replicas:
         return _fetched(replicas, replicas.binding(key).plan, step, device)

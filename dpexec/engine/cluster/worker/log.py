@@ -1,4 +1,4 @@
-"""What dask's workers need not log: operators' errors, which are raised in the user's program."""
+"""Filters for the logs of dask's workers: errors that the user's program raises are left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpexec.engine.cluster.worker.jobs import run_jobs
 __all__ = ["RESIDENT", "leave_out_told_errors"]
 
 RESIDENT = "gang-"
-"""What the tags of tasks begin with that stay on their workers."""
+"""The prefix of the tags of tasks that stay on their workers."""
 
 _TOLD = re.compile(
     rf"Compute Failed\n.*\b{run_jobs.__name__}\(.*"
@@ -29,9 +29,10 @@ def _is_no_resident(record: logging.LogRecord) -> bool:
 
 
 def leave_out_told_errors() -> None:
-    """Let this worker not log errors of steps that the client raises, or deals with.
+    """Let this worker not log errors of steps that the client raises or handles.
 
-    Nor what is usual: that a task still stays there when the worker closes.
+    Tasks that are cancelled when the worker closes are not logged either: that is usual for tasks
+    that stay.
     """
     logging.getLogger("distributed.worker").addFilter(_is_worth_logging)
     logging.getLogger("distributed.worker.state_machine").addFilter(_is_no_resident)

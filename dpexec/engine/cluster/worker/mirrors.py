@@ -1,7 +1,8 @@
-"""What members of a gang keep for each other: state that only one replica has.
+"""Mirrors: copies of own state of replicas that members of a gang keep for each other.
 
-Every member sends what a step made of it to the member that mirrors the replica, after the updates
-and before anybody stores them: state and mirror of a replica always are of the same steps.
+Every member sends the new values of a step to the member that mirrors the replica, after the
+updates and before any member stores them. So state and mirror of a replica are always of the same
+steps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dpexec.engine.exchange.wire import Tag
 
 __all__ = ["Mirroring"]
 
-_NUMBER = (1 << 32) + 1  # behind those of collectives and of the barrier
+_NUMBER = (1 << 32) + 1  # greater than the numbers of collectives and of the barrier
 
 _Item = tuple[str, int]
 """A variable of a device."""
@@ -31,9 +32,9 @@ class Mirroring:
 
     Args:
         group: the gang.
-        plan: the plan.
-        mirrored: names of what is mirrored, per device.
-        fed: names of what is fed that also sets a variable.
+        plan: the plan that runs.
+        mirrored: names of mirrored variables, per device.
+        fed: names of feeds that also set a persistable variable.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Mirroring:
         self._to: dict[int, list[_Item]] = {}
         self._from: set[int] = set()
         self.kept: list[int] = []
-        """The devices whose mirrors are here."""
+        """The devices that this member mirrors."""
         homes = HomeTable([group.members[group.home[d]].worker for d in range(len(mirrored))])
         ranks = {member.worker: rank for rank, member in enumerate(group.members)}
         written = {*plan.commits, *plan.overwritten}
@@ -65,12 +66,12 @@ class Mirroring:
     def exchange(
         self, step: int, made: Callable[[int, str], Any], mirrors: Mapping[int, Versions]
     ) -> None:
-        """Send what a step made here to the mirrors, and store what is mirrored here.
+        """Send the step's new values to their mirrors, and store those that come for mirrors here.
 
         Args:
-            step: its number.
-            made: gives what it made of a variable of a device; None: it left it as it was.
-            mirrors: those that are here, by device.
+            step: number of the step.
+            made: gives the new value of a variable of a device; None: the step left it as it was.
+            mirrors: the mirrors of this member, by device.
 
         Raises:
             GangError: a member failed, is gone, or does not answer.
@@ -91,7 +92,7 @@ class Mirroring:
 
 
 def _packed(made: Callable[[int, str], Any], items: Sequence[_Item]) -> Message:
-    """What a step made of some variables; it may have left some as they were."""
+    """The message with the new values of some variables; unchanged ones are left out."""
     found = {(name, device): made(device, name) for name, device in items}
     known = {item: value for item, value in found.items() if value is not None}
     return Message(values=values_on(CPUPlace(), known))

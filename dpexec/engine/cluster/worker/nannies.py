@@ -1,4 +1,4 @@
-"""Processes of workers that have a nanny, which asks them to end, and kills them if it must."""
+"""Processes of workers with a nanny, which asks them to end, and kills them after a while."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["end_at_once", "leave_interrupts_to_nanny"]
 
 
 def leave_interrupts_to_nanny(worker: Any) -> None:
-    """Let Ctrl-C not end a worker, and with it the state of its replicas.
+    """Make a worker ignore Ctrl-C, which would end it and lose the state of its replicas.
 
-    In a terminal or a notebook it reaches the processes of a ``LocalCluster``, too, but is meant
-    for the one that trains.
+    In a terminal or a notebook, Ctrl-C also reaches the processes of a ``LocalCluster``, but it is
+    meant for the process that trains.
 
     Args:
-        worker: that of this process.
+        worker: the dask worker of this process.
     """
     worker.loop.add_callback(signal.signal, signal.SIGINT, signal.SIG_IGN)  # on the main thread
 
 
 @functools.cache
 def end_at_once() -> None:
-    """Let this process end without a last search for garbage.
+    """Let this process end without a last garbage collection.
 
-    It looks several times at all that numba, dask and dpexec consist of, which takes half a second
-    of a processor. On a busy machine that is longer than a nanny waits until it kills the process.
+    That visits all objects of numba, dask and dpexec several times, which takes half a second of
+    processor time. On a busy machine a nanny would kill the process before it has ended.
     """
     atexit.register(gc.freeze)

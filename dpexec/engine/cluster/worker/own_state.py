@@ -1,8 +1,8 @@
-"""Which persistable variables a replica does not have in common with all others.
+"""Own state: persistable variables that differ from replica to replica.
 
 Parameters that every replica updates from the same summed gradients are equal everywhere, and any
-replica can give them to one that was lost. What is left are the moments of an optimizer that only
-the owner of a parameter runs, statistics of a replica's own samples, and the like.
+replica can give them to a replica that was lost. Own state is the rest: moments of an optimizer
+that only the owner of a parameter runs, statistics of a replica's own samples, and the like.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["own_names"]
 def own_names(graph: SSAGraph) -> list[frozenset[str]]:
     """The persistable variables of each device that no other replica could give it.
 
-    A variable is in common if every replica has it, and computes it from nothing but gradients
-    summed over all of them, values broadcast to all, and other variables in common. A few that
-    are equal for other reasons are taken for a replica's own, which is never wrong.
+    A variable is common if every replica has it, and computes it only from gradients summed over
+    all replicas, values broadcast to all, and other common variables. Variables that are equal for
+    other reasons count as own state, which costs a little but is never wrong.
 
     Args:
         graph: the graph of the replicas.
@@ -48,7 +48,7 @@ def own_names(graph: SSAGraph) -> list[frozenset[str]]:
 
 
 def _equal_values(graph: SSAGraph, common: set[str]) -> set[VarNode]:
-    """The values that are equal on all replicas, if those of some variables are at the start."""
+    """The values that are equal on all replicas, if some variables are equal at the start."""
     equal = {var for var in graph.vars if var.writer is None and var.name in common}
     for node in graph.ops:
         if node.does.copies:
@@ -59,7 +59,7 @@ def _equal_values(graph: SSAGraph, common: set[str]) -> set[VarNode]:
 
 
 def _is_function(node: OpNode, equal: set[VarNode]) -> bool:
-    """Whether a node makes the same of the same values on every replica."""
+    """Whether a node has equal inputs on all replicas, and computes equal results of them."""
     if not node.does.computes or node.op is None:
         return False
     for op in node.op.with_inner():

@@ -1,9 +1,8 @@
-"""What the workers of a cluster recorded of a step, on the clock of the client.
+"""Recorded steps of a cluster: the notes of workers, on the clock of the client.
 
-A worker notes what a process notes that runs a step by itself
-(:mod:`dpexec.engine.compile.bindings.recording`), and returns it with the fetches. What the
-numbers mean is
-asked once per binding.
+A worker notes the same as a process that runs a step alone
+(:mod:`dpexec.engine.compile.bindings.recording`), and returns its notes with the fetches. The
+client asks once per binding what the numbers mean.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _NANO = 1e-9
 
 
 def noted_on_worker(recording: Recording) -> Noted:
-    """What this worker has noted of the step that it records.
+    """The notes of this worker about the step that it records.
 
     Args:
-        recording: of the worker's binding.
+        recording: the recording of the worker's binding.
     """
     from distributed import get_worker
 
@@ -51,9 +50,9 @@ def noted_on_worker(recording: Recording) -> Noted:
 
 
 def _transfers(worker: Any, began: float) -> Iterator[Around]:
-    """What a worker received since some time.
+    """The transfers that a worker received since a time.
 
-    It notes that on the clock of dask's scheduler.
+    Dask notes their times on the clock of its scheduler, from which they are converted.
     """
     ahead = time.perf_counter() - time.time() - worker.scheduler_delay
     for entry in list(worker.transfer_incoming_log):
@@ -67,14 +66,14 @@ def _transfers(worker: Any, began: float) -> Iterator[Around]:
 
 
 class ClusterRecording:
-    """Takes what workers recorded of the steps of a binding.
+    """Takes the notes of workers about the steps of a binding.
 
     Args:
         binding: the plan with its specs.
 
     Attributes:
         began: when the step began, in nanoseconds.
-        layout: of what workers note; None before :meth:`connect`.
+        layout: the meaning of the notes; None before :meth:`connect`.
         behind: seconds to add to each worker's clock.
     """
 
@@ -87,20 +86,20 @@ class ClusterRecording:
 
     @property
     def ended(self) -> list[int]:
-        """Tasks that ended are not known before the step is over."""
+        """Empty: which tasks have ended is not known before the step is over."""
         return []
 
     def begin(self) -> None:
-        """A step begins."""
+        """Called when a step begins."""
         self.began = time.perf_counter_ns()
 
     def connect(self, contact: Contact, homes: Homes, marks: Callable[[], Any]) -> None:
-        """Learn what the workers note and how their clocks differ, if they are not known yet.
+        """Ask workers about the meaning of their notes and about their clocks, if not done yet.
 
         Args:
-            contact: how workers are talked to.
+            contact: talks to the workers.
             homes: the workers.
-            marks: what a worker calls to tell what it notes.
+            marks: a function that gives, on a worker, what it notes.
 
         Raises:
             ClusterError: workers or scheduler do not answer.
@@ -114,22 +113,22 @@ class ClusterRecording:
     def take(
         self, sent: int, homes: Sequence[int], addresses: Sequence[str], noted: Sequence[Noted]
     ) -> None:
-        """Take what came back with the fetches.
+        """Take the notes that came with the fetches.
 
         Args:
             sent: when the step had been sent to the workers.
-            homes: the device at whose worker each task ran.
-            addresses: of the worker of each device.
-            noted: what it noted until the device was done.
+            homes: the device on whose worker each task ran.
+            addresses: the address of each device's worker.
+            noted: for each device, the notes of its worker until the device was done.
         """
         end = time.perf_counter_ns(), threading.get_ident()
         self._noted = sent, homes, addresses, noted, *end
 
     def end(self, recorders: Sequence[Keeper]) -> None:
-        """The step is over.
+        """Called when the step is over.
 
         Args:
-            recorders: are to keep what it noted.
+            recorders: keep the notes.
         """
         assert self.layout is not None
         notes = _ClusterNotes(self, self.layout, [self.began], *self._noted)
@@ -137,7 +136,7 @@ class ClusterRecording:
             recorder.keep(notes)
 
     def lives(self) -> list[Life]:
-        """The values of a step that take memory, as far as their shapes say."""
+        """The values of a step that take memory, as far as it follows from shapes."""
         return self._lives
 
     @functools.cached_property
@@ -148,16 +147,16 @@ class ClusterRecording:
 
 @dataclass(eq=False, slots=True)
 class _ClusterNotes:
-    """What a step noted.
+    """The notes of a step.
 
     Args:
-        recording: of its binding.
-        layout: of what workers noted.
+        recording: the recording of its binding.
+        layout: the meaning of the notes.
         began: when the step began, in a list.
         sent: when it had been sent to the workers.
-        homes: the device at whose worker each task ran.
-        addresses: of the worker of each device.
-        found: what it noted until the device was done.
+        homes: the device on whose worker each task ran.
+        addresses: the address of each device's worker.
+        found: for each device, the notes of its worker until the device was done.
         end: when the step ended.
         ident: the thread that waited for it.
     """
@@ -184,12 +183,12 @@ class _ClusterNotes:
         return self.layout.size
 
     def record(self, row: int) -> _ClusterRecord:
-        """What the step recorded; it is the only one."""
+        """What the step recorded; ``row`` is 0, as there is one step."""
         parts = [self._part(device) for device in range(len(self.addresses))]
         return _ClusterRecord(parts, (self.began[0], self.sent, self.end, self.ident))
 
     def tasks_ran(self, row: int) -> Iterator[tuple[Task, float, float]]:
-        """When tasks ran, see :meth:`Notes.tasks_ran`; on the clock of the client."""
+        """When tasks ran, on the clock of the client, see :meth:`Notes.tasks_ran`."""
         tasks = self.binding.plan.tasks
         for device, worker in enumerate(self.found):
             shift = self.recording.behind[self.addresses[device]] / _NANO
@@ -198,7 +197,7 @@ class _ClusterNotes:
                     yield task, ran[0] + shift, ran[1] + shift
 
     def _part(self, device: int) -> StepRecord:
-        """What the worker of a device did for it."""
+        """The record of the tasks that a device's worker ran for it."""
         worker, address = self.found[device], self.addresses[device]
         here = zip(worker.ran, self.homes, strict=True)
         ran = [at if home == device else None for at, home in here]
@@ -211,11 +210,11 @@ class _ClusterNotes:
 
 @dataclass(slots=True)
 class _ClusterRecord:
-    """What all workers recorded of a step.
+    """The record of a step on all workers.
 
     Args:
-        parts: what each of them did.
-        times: when the step began, was sent, and ended, and the thread.
+        parts: the record of each device.
+        times: when the step began, was sent, and ended; and the thread that waited.
     """
 
     parts: list[StepRecord]
@@ -235,7 +234,7 @@ class _ClusterRecord:
         yield ("Fetch", "fetch", None, "Fetch", min(done, end), end, ident, {}, None)
 
     def allocations(self) -> Iterator[Allocation]:
-        """The memory that was taken and given back."""
+        """The allocations and releases of memory."""
         for part in self.parts:
             yield from part.allocations()
 
@@ -243,8 +242,8 @@ class _ClusterRecord:
 def _differences(contact: Contact, workers: Homes) -> dict[str, float]:
     """Seconds to add to each worker's clock to get the client's.
 
-    The answer of a worker tells that its clock was read between question and answer, so each try
-    narrows the difference. Clocks that may be one clock, as on one machine, are taken as one.
+    A worker's clock was read between the question and the answer, so each try narrows the
+    difference. If the difference may be 0, as on one machine, it is taken as 0.
     """
     low = dict.fromkeys(workers, -float("inf"))
     high = dict.fromkeys(workers, float("inf"))

@@ -1,8 +1,8 @@
-"""The task of a member that stays: it takes orders from the client over a direct line.
+"""The long task of a gang's member, which takes orders from the client over a direct line.
 
-Dask places it, shows it and watches over its worker; steps do not go through dask's scheduler. It
-ends when nobody has wanted a step for a moment, so that an idle cluster is idle for dask, too, and
-now and then in between, so that dask's pages show what ran; the client sends another one then.
+Dask places the task, shows it, and watches its worker; steps do not go through dask's scheduler.
+The task ends when no order came for a second, so that an idle cluster is idle for dask, too. It
+also ends every ten seconds, so that dask's pages show what ran. The client then sends another task.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from dpexec.engine.threads.kernel_threads import one_kernel_thread
 __all__ = ["reside"]
 
 _IDLE = 1.0  # seconds without an order after which the task ends
-_SOON = 0.02  # seconds without an order after which libraries may have their own threads again
-_STAY = 10.0  # seconds after which it ends with the next order
-_LARGE = 1 << 17  # bytes of messages that the system does not keep until a step is over
-_LOOK = 0.02  # seconds between looks whether a step is over
+_SOON = 0.02  # seconds without an order after which libraries may use their own threads again
+_STAY = 10.0  # seconds after which the task ends with the next order
+_LARGE = 1 << 17  # bytes of messages that do not fit into the buffers of a socket
+_LOOK = 0.02  # seconds between looks at whether a step is over
 _SAMPLE = 0.1  # seconds between looks of dask's profiler
 
 _sampled: weakref.WeakKeyDictionary[Worker, _Sampled] = weakref.WeakKeyDictionary()
@@ -39,19 +39,19 @@ _lock = threading.Lock()
 
 
 def reside(part: Part) -> str:
-    """Take orders from the client, first of all those that came while nobody resided.
+    """Take orders from the client, first those that came while no such task ran.
 
-    It leaves the worker's pool of threads, so that others' tasks run.
+    The task leaves the worker's pool of threads, so that other tasks can run.
 
     Args:
         part: the member's part in the gang.
 
     Returns:
-        Why it did not come to meet the others, or lost the client; empty for none of these.
+        Why it did not meet the others, or lost the client; empty if neither happened.
     """
     seat = seat_of(part)
     secede()
-    if not seat.residing.acquire(timeout=part.limit):  # by the one before, which ends
+    if not seat.residing.acquire(timeout=part.limit):  # the task before it may still be ending
         return f"{part.me.name} still takes orders in another task"
     try:
         seat.meet(part)
@@ -59,7 +59,7 @@ def reside(part: Part) -> str:
             with _sampled_less():
                 _serve(seat, seat.line, part)
         return ""
-    except GangError as error:  # the client knows, or is gone
+    except GangError as error:  # the client knows of it, or is gone
         seat.stop()
         return str(error)
     except BaseException as error:
@@ -81,7 +81,7 @@ def _say_why(seat: Seat, part: Part, error: BaseException) -> None:
 
 
 class _Sampled(NamedTuple):
-    """How often dask's profiler would look at a worker, and how many members reside there."""
+    """Dask's own interval of the profiler in milliseconds, and how many members reside here."""
 
     usual: float
     members: int
@@ -89,10 +89,10 @@ class _Sampled(NamedTuple):
 
 @contextlib.contextmanager
 def _sampled_less() -> Iterator[None]:
-    """Let dask's profiler look at the worker ten times a second, not a hundred times.
+    """Let dask's profiler look at the worker ten times a second instead of a hundred times.
 
-    Each look takes a quarter of a millisecond of a core. Members wait for each other, so that a
-    step of two took 4% longer.
+    Each look takes a quarter of a millisecond of a core. As members wait for each other, a step of
+    two members took 4% longer.
     """
     worker = get_worker()
     sampler = worker.periodic_callbacks.get("profile")
@@ -115,10 +115,10 @@ def _sampled_less() -> Iterator[None]:
 
 
 class _Reading:
-    """Takes what comes on a line while steps are made, in a thread of its own.
+    """A thread that receives messages on a line while steps are made.
 
     Args:
-        line: that.
+        line: the line to the client.
     """
 
     def __init__(self, line: Line) -> None:
@@ -128,7 +128,7 @@ class _Reading:
 
     @contextlib.contextmanager
     def meanwhile(self) -> Iterator[None]:
-        """Nobody else may use the line in here."""
+        """A block in which the thread receives; nobody else may use the line in it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, name="dpexec-ahead", daemon=True)
             self._thread.start()
@@ -157,7 +157,7 @@ class _Reading:
 
 
 def _serve(seat: Seat, line: Line, part: Part) -> None:
-    """Take orders until nobody has one; what comes meanwhile, too, if much comes.
+    """Take orders until none comes for a while; large messages are received during steps, too.
 
     Raises:
         GangError: the client is gone.
@@ -165,7 +165,7 @@ def _serve(seat: Seat, line: Line, part: Part) -> None:
     until = time.monotonic() + _STAY
     reading = _Reading(line)
     with contextlib.closing(reading), contextlib.ExitStack() as limit:
-        limit.enter_context(one_kernel_thread())  # for all steps that follow each other
+        limit.enter_context(one_kernel_thread())  # once for steps that follow each other
         while not seat.has_left:
             data, outcome = line.take(_SOON), None
             if data is None:
@@ -188,7 +188,7 @@ def _serve(seat: Seat, line: Line, part: Part) -> None:
 
 
 def _whole(seat: Seat, told: Order) -> Order:
-    """An order with all that its steps are fed."""
+    """An order with all feeds of its steps."""
     order = told.with_batches(seat.batches).with_blocks(get_worker().data)
     seat.forget(told.over)
     if told.form:
@@ -200,7 +200,7 @@ def _whole(seat: Seat, told: Order) -> Order:
 
 
 def _outcome(seat: Seat, part: Part, data: memoryview) -> Outcome | None:
-    """What becomes of an order; an error is the client's to raise. None: it is no order."""
+    """Obey an order; its outcome may be an error for the client. None: the message was no order."""
     try:
         order: Order | RepeatedOrder
         form, kind = kind_of(data)

@@ -1,4 +1,4 @@
-"""Replicas of one worker at the same time, as far as the worker has threads."""
+"""Runs replicas of one worker at the same time, as far as the worker has threads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dpexec.engine.compile.plans.partition import Task
 __all__ = ["Phase", "helpers", "phases", "side_by_side"]
 
 Phase = list[list[int]]
-"""Lists of tasks, by their numbers; the lists may be worked through at the same time."""
+"""Lists of numbers of tasks; the lists may run at the same time."""
 
 
 def phases(tasks: Iterable[Task]) -> list[Phase]:
-    """What comes one after another: a collective, or what devices do between two of them.
+    """Divide tasks into phases: a collective, or the tasks of devices between two collectives.
 
     Args:
-        tasks: in a topological order; those of different devices meet in collectives alone.
+        tasks: in a topological order; different devices depend on each other only by collectives.
     """
     found: list[dict[int | None, list[int]]] = []
     for task in tasks:
@@ -29,14 +29,14 @@ def phases(tasks: Iterable[Task]) -> list[Phase]:
 
 
 def helpers(lists: int, threads: int) -> ThreadPoolExecutor | None:
-    """What helps a thread that works through lists of tasks.
+    """Threads that help a thread with lists of tasks.
 
     Args:
-        lists: how many there are at the same time.
-        threads: how many may work, the helped one included.
+        lists: how many lists there are at the same time.
+        threads: how many threads may work, the helped one included.
 
     Returns:
-        Threads; None if there is nothing to help with.
+        The helping threads; None if they would have nothing to do.
     """
     number = min(lists, threads) - 1
     return ThreadPoolExecutor(number, thread_name_prefix="dpexec-gang") if number > 0 else None
@@ -45,15 +45,15 @@ def helpers(lists: int, threads: int) -> ThreadPoolExecutor | None:
 def side_by_side(
     run: Callable[[Sequence[int]], None], phase: Phase, pool: ThreadPoolExecutor | None
 ) -> None:
-    """Work through a phase; all of it has ended when this returns or raises.
+    """Run a phase; all of it has ended when this returns or raises.
 
     Args:
-        run: works through one list.
+        run: runs one list.
         phase: the lists.
-        pool: threads that help.
+        pool: helping threads; None: there are none.
 
     Raises:
-        BaseException: what the first list that failed raised.
+        BaseException: the error of the first list that failed.
     """
     if pool is None or len(phase) == 1:
         for numbers in phase:

@@ -1,7 +1,7 @@
-"""State of replicas on their workers: how it comes, is read, is mirrored and moves.
+"""State of replicas on their workers: how it is set, read, mirrored and moved.
 
-The functions are called on workers. Those with a parameter ``dask_worker`` are called beside the
-tasks, the others are tasks.
+The functions run on workers. Those with a parameter ``dask_worker`` run on the event loop, the
+others are tasks.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ __all__ = [
     "values",
 ]
 
-_POLL = 0.002  # seconds
-_PATIENCE = 0.5  # seconds; so long an answer may wait for tasks to end
+_POLL = 0.002  # seconds between looks at whether tasks have ended
+_PATIENCE = 0.5  # seconds that an answer may wait for tasks to end
 
 
 class Held(NamedTuple):
-    """What a worker has: of which replicas, and after which steps.
+    """The state that a worker has.
 
     Args:
-        stores: replicas that live there.
-        mirrors: replicas that live elsewhere.
+        stores: by replica that lives there, the steps whose state is known.
+        mirrors: the same for replicas that it mirrors.
         running: how many tasks of earlier epochs have not ended yet.
     """
 
@@ -62,16 +62,16 @@ class Held(NamedTuple):
 
 
 def setup(epoch: Epoch, step: int, spec: Compilation, peers: Sequence[str]) -> None:
-    """Make room for replicas of a runner; they are here when their state is.
+    """Prepare a worker for replicas of a run, whose state comes later.
 
     Args:
-        epoch: the time that begins.
-        step: the last one that is complete.
+        epoch: the epoch that begins.
+        step: number of the last complete step.
         spec: how program and plans are compiled.
         peers: addresses of all workers with replicas.
 
     Raises:
-        RuntimeError: replicas are on GPUs, and the worker has none that can take them.
+        RuntimeError: replicas are on GPUs, and the worker has no suitable one.
     """
     leave_out_told_errors()
     worker = get_worker()
@@ -84,12 +84,12 @@ def setup(epoch: Epoch, step: int, spec: Compilation, peers: Sequence[str]) -> N
 
 
 async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
-    """Refuse tasks of earlier epochs, and wait for those that run; a gang ends.
+    """Refuse tasks of earlier epochs, end the gang, and wait for tasks that still run.
 
-    It does not wait long: a worker that takes its time for a task is not to seem silent.
+    It does not wait long, so that a worker with a long task does not seem to be lost.
 
     Returns:
-        What the worker has; None if it has nothing of the runner.
+        The state that the worker has; None if it has none of the run.
     """
     try:
         replicas = replicas_at(epoch.token, dask_worker.address)
@@ -100,7 +100,7 @@ async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
     until = time.monotonic() + _PATIENCE
     while replicas.running and time.monotonic() < until:
         await asyncio.sleep(_POLL)
-    running = replicas.running  # before the steps, which the last of them may still change
+    running = replicas.running  # read before the steps, which running tasks may still change
     stores, mirrors = (
         {device: versions.steps for device, versions in known.items()}
         for known in (replicas.stores, replicas.mirrors)
@@ -115,14 +115,14 @@ def settle(
     mirrored: Mapping[str, Collection[int]],
     dask_worker: Any,
 ) -> None:
-    """Let all replicas stand at a step, and forget those that have moved.
+    """Let all replicas go back to a step, and forget those that have moved.
 
     Args:
-        epoch: the time that begins.
-        step: the step.
+        epoch: the epoch that begins.
+        step: number of the step.
         stored: the replicas that live on each worker.
         mirrored: the replicas that each worker mirrors.
-        dask_worker: of this process.
+        dask_worker: the dask worker of this process.
     """
     address = dask_worker.address
     if not stored.get(address):
@@ -155,15 +155,16 @@ def take(
 ) -> dict[str, Any]:
     """State of a replica, for its new home or its mirror.
 
-    On the host it is not copied: no step runs, and so writes to it, before it is where it is to be.
+    Values on the host are not copied: no step runs before they have arrived, so nothing writes to
+    them.
 
     Args:
-        epoch: the time that begins.
-        step: after which step.
+        epoch: the epoch that begins.
+        step: the step after which the state is wanted.
         device: the replica.
-        mirrored: whether the worker mirrors it; else it lives there.
-        names: what is wanted; None for all.
-        but: what is not wanted.
+        mirrored: whether the worker mirrors the replica; if not, it is its home.
+        names: names of the wanted variables; None: all.
+        but: names of variables that are not wanted.
     """
     with at_work(epoch) as replicas:
         known = (replicas.mirrors if mirrored else replicas.stores)[device].at(step)
@@ -174,16 +175,15 @@ def take(
 def give(
     epoch: Epoch, step: int, mirrored: bool, parts: Mapping[int, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Let a worker be the home or the mirror of replicas.
+    """Make a worker the home or the mirror of replicas.
 
-    What one of them has in common with another, or with one that lives there already, it has there
-    once.
+    An array that several replicas of the worker have in common is stored once.
 
     Args:
-        epoch: the time that begins.
-        step: the step that the replicas stand at.
-        mirrored: whether the worker mirrors them; else they live there.
-        parts: the state of each, in parts.
+        epoch: the epoch that begins.
+        step: the step whose state the replicas have.
+        mirrored: whether the worker mirrors them; if not, it becomes their home.
+        parts: the state of each replica, in parts.
     """
     arrays = StepArrays()
     with at_work(epoch) as replicas:
@@ -202,7 +202,7 @@ def give(
 
 
 def mirror(step: StepOf, device: int, made: Mapping[str, Any]) -> None:
-    """Keep what a step made of what only one replica has."""
+    """Store a step's new own state of a replica that this worker mirrors."""
     with at_work(step.epoch) as replicas:
         versions = replicas.mirrors[device]
         versions.stand_at(step.base)
@@ -213,13 +213,13 @@ def mirror(step: StepOf, device: int, made: Mapping[str, Any]) -> None:
 
 
 def store(epoch: Epoch, step: int, mirrored: bool, values: Mapping[int, Mapping[str, Any]]) -> None:
-    """Set persistable variables of devices; what is one array for several of them stays so.
+    """Set persistable variables of devices; an array that several of them share stays shared.
 
     Args:
-        epoch: the present one.
-        step: the last one that is complete.
-        mirrored: whether the worker mirrors the devices; else they live there.
-        values: by device and name.
+        epoch: the present epoch.
+        step: number of the last complete step.
+        mirrored: whether the worker mirrors the devices; if not, it is their home.
+        values: the values by device and name.
     """
     arrays = StepArrays()
     with at_work(epoch) as replicas:
@@ -232,12 +232,12 @@ def store(epoch: Epoch, step: int, mirrored: bool, values: Mapping[int, Mapping[
 
 
 def _new_versions(replicas: WorkerReplicas, step: int, mirrored: bool) -> Versions:
-    """Room for the state of a replica: on its device, or on the host if it is a mirror."""
+    """Empty versions for a replica: on its device, or on the host for a mirror."""
     return Versions(step, place=None if mirrored else replicas.place)
 
 
 def values(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, Any]:
-    """Persistable variables of a device, after a step; those that have no value are left out."""
+    """Persistable variables of a device after a step; variables without a value are left out."""
     with at_work(epoch) as replicas:
         versions = replicas.stores[device]
         known = versions.at(step)
@@ -247,17 +247,17 @@ def values(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[s
 
 
 def _require_same(versions: Versions, step: int, known: Mapping[str, Any]) -> None:
-    """After values were read, look whether a step has overwritten them meanwhile.
+    """Check, after values were read, that no step has overwritten them meanwhile.
 
     Raises:
-        StaleTaskError: it may have.
+        StaleTaskError: a step may have overwritten them.
     """
     if versions.at(step) is not known:
         raise StaleTaskError(f"a step overwrote the values after step {step} while they were read")
 
 
 def digests(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, bytes]:
-    """What tells whether variables of a device differ from those of another."""
+    """Digests of a device's variables, by which they are compared with those of other devices."""
     with at_work(epoch) as replicas:
         versions = replicas.stores[device]
         known = versions.at(step)

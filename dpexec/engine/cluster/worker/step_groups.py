@@ -1,13 +1,13 @@
-"""What the steps of a gang consist of, for dask's pages.
+"""The tasks of a gang's steps, for dask's pages.
 
-These steps do not go through dask's scheduler. So a member measures when the tasks of some of its
-steps ran, and tells that, twice a second at most, by an event of its dask worker; the scheduler's
-plugin shows it (:mod:`dpexec.dashboard.groups`). A *group* is what dask groups tasks by: the name
-of a task, such as ``forward_backward_dev0``.
+These steps do not go through dask's scheduler. So a member measures the tasks of some of its steps,
+and tells the times by an event of its dask worker, at most twice a second. A plugin of the
+scheduler shows them (:mod:`dpexec.dashboard.groups`). A *group* is, as in dask, all tasks of one
+name, such as ``forward_backward_dev0``.
 
-Nothing is measured more often than every tenth of a second, nor in more than a hundredth of the
-time. Which steps are measured follows from their count, so that members which go at the same pace
-measure the same ones.
+At most one step in a tenth of a second is measured, and measuring takes at most a hundredth of the
+time. Which steps are measured depends on their count, so that members with the same pace measure
+the same steps.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 __all__ = ["TAG", "TOPIC", "StepGroups", "tell_all"]
 
 TOPIC = "dpexec-groups"
-"""Of the events by which members tell."""
+"""The topic of the members' events."""
 
 TAG = 8
-"""How much of a run's token events and keys of tasks begin with."""
+"""How many characters of a run's token events and keys of tasks begin with."""
 
-_EVERY = 0.1  # seconds between steps that are measured, at least
-_SHARE = 0.01  # of the time: what measuring may take
-_TELL = 0.5  # seconds between events, at least
-_SPANS = 100  # of a step: the longest ones are told
+_EVERY = 0.1  # least seconds between steps that are measured
+_SHARE = 0.01  # the part of the time that measuring may take
+_TELL = 0.5  # least seconds between events
+_SPANS = 100  # how many tasks of a step are told: the longest ones
 _TEXT = 200  # characters of an error
-_COSTS = 7  # of the latest steps, in seconds of a processor
+_COSTS = 7  # of how many latest steps the processor time is kept
 _NANO = 1e-9
 
 
@@ -54,12 +54,12 @@ class _Pace:
     """How often steps of a binding are measured.
 
     Args:
-        steps: how many were made.
+        steps: how many steps were made.
         every: one in so many is measured; a power of 2.
-        at: when the latest one was.
+        at: when the latest one was measured.
         told: how many steps were told.
-        usual: seconds and runs of the latest step that was measured, by task's name; those that
-            follow are taken to be alike.
+        usual: by name of a task, its seconds and runs in the latest measured step. Later steps are
+            assumed to take the same.
     """
 
     steps: int = 0
@@ -74,11 +74,11 @@ class _Pace:
         return self.steps % self.every == 0
 
     def adapt(self, now: float, wanted: float) -> None:
-        """The next step is measured; find out how many are not, then.
+        """Called when a step is measured: adapt how many steps are not measured after it.
 
         Args:
-            now: in seconds.
-            wanted: seconds between two that are measured.
+            now: the time in seconds.
+            wanted: wanted seconds between two measured steps.
         """
         gone = now - self.at
         if gone < wanted:
@@ -88,11 +88,11 @@ class _Pace:
         self.at = now
 
     def tell(self, until: int, sums: dict[str, list[float]]) -> int:
-        """Add up what the steps consist of that were not told yet; returns how many they are.
+        """Add the tasks of steps that were not told yet; returns the number of these steps.
 
         Args:
-            until: number of the first one that is not to be told.
-            sums: seconds and runs, by task's name.
+            until: number of the first step that is not to be told yet.
+            sums: seconds and runs, by name of the task.
         """
         more, self.told = until - self.told, until
         for name, (seconds, runs) in self.usual.items() if more else ():
@@ -106,12 +106,12 @@ class _Measured(NamedTuple):
     """A step that was measured.
 
     Args:
-        pace: of its binding.
+        pace: the pace of its binding.
         before: how many steps of the binding came before it.
-        every: one in so many was measured then.
-        step: its number.
-        notes: where it noted what.
-        row: which of the steps there it is.
+        every: one in so many steps was measured then.
+        step: number of the step.
+        notes: the notes that it wrote to.
+        row: position of the step in these notes.
     """
 
     pace: _Pace
@@ -122,7 +122,7 @@ class _Measured(NamedTuple):
     row: int
 
     def read(self, clock: float) -> Iterator[list[Any]]:
-        """Its tasks, the longest ones: key, device, step, one in how many, start and end.
+        """Its longest tasks: key, device, step, ``every``, start and end.
 
         Args:
             clock: seconds to add to its times.
@@ -145,12 +145,12 @@ class _Measured(NamedTuple):
 
 
 class StepGroups:
-    """What the steps of a member consist of.
+    """Measures the tasks of a member's steps.
 
     Args:
-        worker: that of dask.
+        worker: the dask worker.
         token: of the run.
-        members: how many the gang has.
+        members: number of members of the gang.
     """
 
     def __init__(self, worker: Any, token: str, members: int) -> None:
@@ -166,22 +166,22 @@ class StepGroups:
         self._began = self._ended = 0.0
         self._spent = 0.0
         self._costs = deque[float](maxlen=_COSTS), deque[float](maxlen=_COSTS)
-        self._read = 0.0  # seconds of a processor, for what a step has noted
+        self._read = 0.0  # processor seconds to read the notes of a step
         self._awaited = self._measures = False
         _all.add(self)
 
     # ---- on the thread that makes steps
 
     def begin(self, step: int, number: int, binding: Binding) -> tuple[Keeper, ...]:
-        """A step begins.
+        """Called when a step begins.
 
         Args:
-            step: its number.
-            number: what the binding is called, for all numbers of rows.
-            binding: what runs.
+            step: number of the step.
+            number: number of the binding, for all numbers of rows.
+            binding: the binding that runs.
 
         Returns:
-            For whom it is to be recorded.
+            This object if the step is to be recorded for it; else nothing.
         """
         self._step, self._began = step, time.perf_counter()
         if not self._awaited:
@@ -199,8 +199,8 @@ class StepGroups:
             return ()
         usual, measured = (median_low(found) if found else 0.0 for found in self._costs)
         pace.adapt(self._began, max(_EVERY, (max(measured - usual, 0.0) + self._read) / _SHARE))
-        _ = binding.recording  # made once for each binding: now, not between tasks
-        return (self,)  # another one each time: code asks again where it is to note something
+        _ = binding.recording  # made once per binding: here, and not between tasks
+        return (self,)  # a new tuple each time makes a step of code ask again for its notes
 
     def keep(self, notes: Notes) -> None:
         """See :meth:`Keeper.keep`."""
@@ -212,7 +212,7 @@ class StepGroups:
         return self._following
 
     def end(self) -> None:
-        """The step that began is over."""
+        """Called when the step is over."""
         followed, self._following = self._following, None
         if followed is not None and followed.stop > followed.first:
             self._kept = followed.notes, followed.first
@@ -225,11 +225,11 @@ class StepGroups:
         self._ended = time.perf_counter()
 
     def fail(self, error: BaseException, name: str) -> None:
-        """The step that began has failed.
+        """Called when the step has failed.
 
         Args:
-            error: why.
-            name: what groups the member's own tasks on dask's pages.
+            error: the reason.
+            name: the name of the member's own tasks on dask's pages.
         """
         self._kept = self._following = None
         if self._began > self._ended:
@@ -247,15 +247,15 @@ class StepGroups:
         told = self.take()
         if told is not None:
             self.worker.log_event(TOPIC, told)
-        if self._began > self._ended and not self._awaited:  # somebody wants to know how long
+        if self._began > self._ended and not self._awaited:  # a step still runs: tell how long
             self._awaited = True
             self._tell_later()
 
     def take(self) -> dict[str, Any] | None:
-        """What is new since the last call; None if nothing is.
+        """The news since the last call; None if there are none.
 
-        Times are those of the scheduler's clock, in seconds. Seconds and runs of groups are those
-        of all steps, as far as the measured ones tell.
+        Times are on the scheduler's clock, in seconds. Seconds and runs of groups are estimates for
+        all steps, from the measured ones.
         """
         before, count = time.thread_time(), len(self._measured)
         clock = wall_time() - time.perf_counter() + self.worker.scheduler_delay
@@ -294,10 +294,10 @@ _all: WeakSet[StepGroups] = WeakSet()
 
 
 def tell_all(dask_worker: Any) -> None:
-    """Let members on a worker tell all that they have not told yet; called on workers.
+    """Let the members on a worker tell all their news now; runs on workers.
 
     Args:
-        dask_worker: of this process.
+        dask_worker: the dask worker of this process.
     """
     for groups in list(_all):
         told = groups.take() if groups.worker is dask_worker else None

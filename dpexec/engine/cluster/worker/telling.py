@@ -1,4 +1,4 @@
-"""Errors on their way from workers to the client, whose classes may not be able to travel."""
+"""Errors of workers for the client; some cannot be pickled."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ __all__ = ["copy_to_send"]
 
 
 def copy_to_send(error: BaseException) -> BaseException:
-    """A copy without the frames it came through, which would keep what they hold alive.
+    """A copy of an error without its traceback, which would keep the values of frames alive.
 
-    Of an error that cannot travel, it is what it says; an operator's error goes without the cause
-    that cannot. What ends a process must not end a worker.
+    An error that cannot be pickled is replaced by a ``RuntimeError`` with its text. An operator's
+    error loses its cause if that cannot be pickled. ``SystemExit`` becomes an error, as it must not
+    end a worker.
 
     Args:
-        error: what was raised on this worker.
+        error: an error that was raised on this worker.
     """
     if isinstance(error, SystemExit):
         return EnforceNotMet(f"a function of the program ended its process: SystemExit: {error}")
     try:
         copy: BaseException = pickle.loads(pickle.dumps(error))
-    except Exception:  # pickle runs the code of any class, which raises what it likes
+    except Exception:  # pickle runs code of the error's class, which may raise anything
         if isinstance(error, EnforceNotMet):
             return EnforceNotMet(str(error))
         return RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The state of the replicas of a worker as the store of a step: two versions of every variable."""
+"""The store of steps on a worker: two versions of every variable of its replicas."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _is_writeable = operator.attrgetter("flags.writeable")
 
 
 class VersionStore:
-    """Where the variables of some replicas lie, for one step, and then for the next one.
+    """The variables of some replicas, for one step after another.
 
-    A step begins with the values of the step before. Updates work on copies, which are made late:
-    a replica gives up its oldest version for them, which others may need until all have begun the
-    step. Or updates wait for the next step, and nothing is copied.
+    A step begins with the values of the step before. Updates work on copies. These are made as late
+    as possible, in the memory of the replica's oldest version, to which others may have to go back
+    until all have begun the step. Or updates wait for the next step, and nothing is copied.
 
     Args:
-        replicas: their values, by device.
+        replicas: the versions of each replica, by device.
         number: of the step.
-        mirrored: names of what is mirrored elsewhere, per device; None: updates never wait.
+        mirrored: names of mirrored variables, per device; None: updates never wait.
 
     Attributes:
-        replicas: as given.
-        copies: updates of code overwrite copies, too, see :class:`CodeStore`.
+        replicas: the versions of each replica.
+        copies: True: updates of code overwrite copies, too, see :class:`CodeStore`.
     """
 
     copies = True
@@ -54,7 +54,7 @@ class VersionStore:
         self.go_on(number)
 
     def go_on(self, number: int) -> None:
-        """Another step begins.
+        """Called when another step begins.
 
         Args:
             number: of the step.
@@ -69,7 +69,7 @@ class VersionStore:
         return [*self.replicas]
 
     def begin(self, plan: Plan, feeds: Any, shards: Any, launch: Launch) -> list[Env]:
-        """The values with which a step begins, see :meth:`Store.begin`; others have empty envs."""
+        """The values at the begin of a step, see :meth:`Store.begin`; other envs are empty."""
         envs = [Env() for _ in plan.reads]
         for device in self.replicas:
             values = feeds.values[device]
@@ -79,10 +79,10 @@ class VersionStore:
         return envs
 
     def envs(self, plan: Plan) -> list[Env]:
-        """The same before anything was fed.
+        """The values at the begin of a step, without feeds.
 
         Args:
-            plan: what runs.
+            plan: the plan that runs.
         """
         envs = [Env() for _ in plan.reads]
         for device in self.replicas:
@@ -99,32 +99,32 @@ class VersionStore:
             self.overwrite_on(plan, device, envs[device])
 
     def overwrite_on(self, plan: Plan, device: int, env: Env) -> None:
-        """The same for one replica; once in a step.
+        """:meth:`overwrite` for one replica; further calls in a step do nothing.
 
         Args:
-            plan: what runs.
+            plan: the plan that runs.
             device: the replica.
             env: its values.
         """
-        with self._lock:  # tasks that update other variables begin at the same time
+        with self._lock:  # several tasks with updates may begin at the same time
             if device not in self._overwritten:
                 names = [name for where, name in plan.overwritten if where == device]
                 env.update(self.replicas[device].scratch(names, self._arrays))
                 self._overwritten.add(device)
 
     def commit(self, plan: Plan, feeds: Any, envs: Sequence[Env], launch: Launch) -> None:
-        """Make what a step has computed the latest version, see :meth:`Store.commit`."""
+        """Make the results of a step the latest version, see :meth:`Store.commit`."""
         for device in self.replicas:
             self.commit_on(plan, device, envs[device], feeds.persistable)
 
     def commit_on(self, plan: Plan, device: int, env: Env, fed: Iterable[str]) -> None:
-        """The same for one replica.
+        """:meth:`commit` for one replica.
 
         Args:
-            plan: what ran.
+            plan: the plan that ran.
             device: the replica.
             env: its values.
-            fed: names of what was fed that also sets a variable.
+            fed: names of feeds that also set a persistable variable.
         """
         names = sorted(written_on(plan, device).union(fed))
         made = {name: env[name] for name in names if name in env}
@@ -133,14 +133,14 @@ class VersionStore:
     def updates_wait(self, plan: Plan) -> bool:
         """Whether updates of a plan wait for the next step, see :meth:`CodeStore.updates_wait`.
 
-        A mirror needs at once what it mirrors.
+        Updates of mirrored variables do not wait: their mirrors need the new values at once.
         """
         if self._mirrored is None or not plan.updates_may_wait:
             return False
         return all(name not in self._mirrored[device] for device, name in plan.overwritten)
 
     def settle(self) -> None:
-        """Make the updates of the last step that wait: nobody goes back to the one before."""
+        """Make waiting updates of the last step: no replica can go back any more."""
         for versions in self.replicas.values():
             versions.settle()
 
@@ -151,10 +151,10 @@ class VersionStore:
     def commit_late(
         self, made: Mapping[int, Mapping[str, Any]], update: Callable[[], None]
     ) -> None:
-        """Make a step of code the latest version, whose updates wait.
+        """Make a step of code, whose updates wait, the latest version.
 
         Args:
-            made: what else it has computed, by device and name.
+            made: its results besides updates, by device and name.
             update: makes the updates.
         """
         late = LateUpdates(update, list(self.replicas.values()))
@@ -163,13 +163,13 @@ class VersionStore:
             versions.late = late
 
     def take_over(self, made: Mapping[int, Mapping[str, Any]], rooms: Mapping[int, Any]) -> None:
-        """Make what code has computed the latest version.
+        """Make the results of a step of code the latest version.
 
         Args:
-            made: the values, by device and name.
-            rooms: those that lie in an array of :meth:`Versions.rooms`.
+            made: its results besides updates, by device and name.
+            rooms: updated variables, which lie in arrays of :meth:`Versions.rooms`.
         """
-        if len(self.replicas) == 1:  # nobody has any of them in common with it
+        if len(self.replicas) == 1:  # there is no other replica to share arrays with
             ((device, versions),) = self.replicas.items()
             placed = rooms[device]
             found = {n: v for n, v in made[device].items() if v is not placed.get(n)}
@@ -185,15 +185,15 @@ class VersionStore:
 class _CodeVariables:
     """The variables of a step of code, see :class:`CodeVariables`.
 
-    Code copies what it is to update, when nobody needs the step before any more, to where that
-    lies, and updates it there. Values after the last step remain in any case. As two arrays of a
-    variable take turns, every second step finds all of them where they were. Where updates wait,
-    nothing is copied, and each step does.
+    When no replica can go back to the step before the last one, code copies the variables that it
+    updates into the arrays of that step, and updates the copies. The values after the last step
+    remain. As two arrays of a variable take turns, the addresses of every second step are the same.
+    If updates wait, nothing is copied, and the addresses of all steps are the same.
 
     Args:
-        store: where they lie.
-        plan: what runs.
-        stored: what it takes from there.
+        store: where the variables lie.
+        plan: the plan that runs.
+        stored: the variables that code reads or overwrites.
     """
 
     def __init__(self, store: VersionStore, plan: Plan, stored: Sequence[Outside]) -> None:
@@ -209,16 +209,16 @@ class _CodeVariables:
         self._names = {device: [*dict.fromkeys(found)] for device, found in names}
         self._commits = [(d, name) for d, name in plan.commits if d in self._copied]
         self._rooms: dict[int, dict[str, Any]] = {}
-        self._changed: dict[int, list[str]] = {}  # by updates that wait, where it lies
+        self._changed: dict[int, list[str]] = {}  # variables that waiting updates overwrite
         for device, name in plan.overwritten if store.updates_wait(plan) else ():
             if device in self._copied:
                 self._changed.setdefault(device, []).append(name)
-        self._made: dict[int, int] = {}  # the latest change of every device that was made here
+        self._made: dict[int, int] = {}  # by device, the latest change that was made here
         self.follows = False
         self._turns: deque[_Turn] = deque(maxlen=2)
 
     def bring(self, words: memoryview) -> list[Any] | None:
-        """Say where they lie, see :meth:`CodeVariables.bring`."""
+        """Write the addresses of the variables, see :meth:`CodeVariables.bring`."""
         replicas, older = self._store.replicas, {}
         arrays: list[Any] = []
         for device, names in self._names.items():  # loops, as every step comes through here
@@ -231,7 +231,7 @@ class _CodeVariables:
             if turn.is_of(arrays):
                 if self._copies:
                     self._turns.remove(turn)
-                    self._turns.append(turn)  # the other one comes next, most likely
+                    self._turns.append(turn)  # the other turn most likely comes next
                     self.follows = self._made == {d: r.change for d, r in replicas.items()}
                 self._rooms = {
                     d: dict(zip(names, older[d], strict=True)) if names else {}
@@ -272,12 +272,12 @@ class _CodeVariables:
         return self._rooms[device].get(name)
 
     def commit(self, made: Callable[[int, str], Any]) -> None:
-        """Make what a run made the latest version."""
+        """Make the results of a run the latest version."""
         self._store.take_over(self._made_of(made), self._rooms)
         self._made = {device: found.change for device, found in self._store.replicas.items()}
 
     def _made_of(self, made: Callable[[int, str], Any]) -> dict[int, dict[str, Any]]:
-        """What a run made beside updates, by device and name."""
+        """The results of a run besides updates, by device and name."""
         found: dict[int, dict[str, Any]] = {device: {} for device in self._copied}
         for device, name in self._commits:
             value = made(device, name)
@@ -288,28 +288,28 @@ class _CodeVariables:
     def commit_before_updates(
         self, made: Callable[[int, str], Any], update: Callable[[], None]
     ) -> None:
-        """Make a run the latest version whose updates wait until the next one begins."""
+        """Make a run, whose updates wait until the next one begins, the latest version."""
         self._store.commit_late(self._made_of(made), update)
 
     def keep_originals(self) -> None:
-        """Copy what the run will overwrite where it lies."""
+        """Copy the variables that the run will overwrite in place."""
         replicas = self._store.replicas
         self._rooms |= {d: replicas[d].keep_originals(names) for d, names in self._changed.items()}
 
     def give_up(self) -> None:
-        """The values before the last step have been overwritten; those after it are the latest."""
+        """Forget the older version: the failed run has overwritten it."""
         for versions in self._store.replicas.values():
             versions.forget_before()
 
 
 class _Turn:
-    """Where the variables of a step of code lie in every second step.
+    """The addresses of the variables of a step of code, which are the same in every second step.
 
     Args:
-        arrays: the latest values, and those of the step before of what is copied.
-        rooms: by device, those that are overwritten.
-        stored: what the code takes.
-        held: its arrays.
+        arrays: the latest values; for copied variables, also those of the step before.
+        rooms: by device, the arrays that are overwritten.
+        stored: the variables that code reads or overwrites.
+        held: the array of each.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class _Turn:
         stored: Sequence[Outside],
         held: Sequence[Any],
     ) -> None:
-        self._gone: list[Any] = []  # those whose arrays are no more
+        self._gone: list[Any] = []  # references whose arrays are gone
         # code keeps no values between runs
         self._refs = [weakref.ref(array, self._gone.append) for array in arrays]
         self._rooms = [weakref.ref(room) for found in rooms.values() for room in found]
@@ -328,24 +328,24 @@ class _Turn:
         self._positions, self._addresses = np.array(where, np.int64).reshape(-1, 2).T.copy()
 
     def is_of(self, arrays: Sequence[Any]) -> bool:
-        """Whether these are the arrays, and nobody else refers to those that are overwritten."""
+        """Whether it was made for these arrays, and those to overwrite are not shared."""
         same = not self._gone and all(map(operator.is_, map(operator.call, self._refs), arrays))
         return same and all(map(_is_writeable, map(operator.call, self._rooms)))
 
     def write(self, words: memoryview) -> None:
-        """Tell the code where they lie."""
+        """Write the addresses into the words of the code."""
         np.asarray(words)[self._positions] = self._addresses
 
 
 def own_arrays(
     fed: Mapping[str, Any], given: Mapping[str, Any], persistable: Collection[str]
 ) -> dict[str, Any]:
-    """What a replica is fed, with copies of what sets variables, and so may be overwritten.
+    """The feed of a replica, with copies of values that set variables and so may be overwritten.
 
     Args:
         fed: the values, on the replica's device.
-        given: the same as they came: read-only perhaps, or the user's own arrays.
-        persistable: names of what sets a variable.
+        given: the values as they came: they may be read-only, or the user's own arrays.
+        persistable: names of feeds that set a persistable variable.
     """
     return {
         name: np.array(value) if name in persistable and value is given[name] else value

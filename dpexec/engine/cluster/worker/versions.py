@@ -1,12 +1,11 @@
-"""The state of a replica on a worker: as the last step left it, and as the step before did.
+"""The state of a replica on a worker in two versions: after the last step, and the one before.
 
 When a worker is lost in the middle of a step, some replicas have made that step and others have
-not; the older version lets all of them stand at the same one again. It costs memory, but no more
-copies than one: the arrays of the two versions take turns. It costs neither where the updates of
-the last step wait (:class:`LateUpdates`). What replicas of one worker have in common lies there
-once, in an array that all of them refer to.
+not. The older version lets all of them go back to the same step. It costs memory and one copy of
+each updated variable, as the arrays of the two versions take turns. It costs neither if the updates
+of the last step wait (:class:`LateUpdates`). Replicas of one worker share arrays of equal values.
 
-On GPUs arrays take no turns: what is freed goes to CuPy's pool, which gives it to the next copy.
+On GPUs arrays take no turns: freed memory goes to CuPy's pool, which reuses it for the next copy.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _changes = itertools.count(1)
 
 
 class StaleTaskError(RuntimeError):
-    """A task is of another time than the state that it was to work on."""
+    """A task belongs to another step or epoch than the state that it was to work on."""
 
 
 class _Stored(NamedTuple):
-    """A value, and the array that it is stored in for a replica."""
+    """A value, the array that it is stored in, and the replica that it was stored for first."""
 
     value: Any
     array: Any
@@ -42,11 +41,11 @@ class _Stored(NamedTuple):
 
 
 class StepArrays:
-    """The arrays in which replicas of one worker store what a step made.
+    """The arrays in which replicas of one worker store the results of a step.
 
-    What is one array for several replicas while the step runs, as what is broadcast, is stored in
-    one for all of them. Such an array is never written again: it is read-only from then on, and
-    goes when all replicas have let go of it.
+    If a value is one array for several replicas while the step runs, such as a broadcast one, it is
+    stored in one array for all of them. That array is read-only from then on, and is freed when no
+    replica refers to it.
     """
 
     def __init__(self) -> None:
@@ -54,12 +53,12 @@ class StepArrays:
         self._lock = threading.Lock()  # tasks of several replicas store at the same time
 
     def lend(self, owner: Versions, name: str, array: Any) -> None:
-        """Let a step compute a variable in the array in which it will be stored."""
+        """Note that a step computes a variable in the array that will store it."""
         self._stored[name, id(array)] = _Stored(array, array, owner)
 
     def store(self, owner: Versions, name: str, value: Any) -> Any:
-        """The array of a value of a replica, which nobody else writes."""
-        key = name, id(value)  # the value is held below, so that no other one gets its id
+        """The array in which a replica stores a value; nothing else writes to it."""
+        key = name, id(value)  # the value is kept alive below, so that its id stays its own
         with self._lock:
             if key not in self._stored:
                 self._stored[key] = _Stored(value, owner.copied(name, value), owner)
@@ -70,26 +69,26 @@ class StepArrays:
 
 
 class LateUpdates:
-    """Updates of the last step, which wait until nobody can go back to the step before.
+    """Updates of the last step, which wait until no replica can go back to the step before.
 
-    Until then the values of the step before lie where those of the last one will be.
+    Until they are made, their variables still have the values of the step before.
 
     Args:
-        make: makes them.
-        replicas: whose variables they overwrite.
+        make: makes the updates.
+        replicas: the replicas whose variables they overwrite.
     """
 
     def __init__(self, make: Callable[[], None], replicas: Collection[Versions]) -> None:
         self._make: Callable[[], None] | None = make
         self._replicas: Collection[Versions] = replicas
         self._made = False
-        self._lock = threading.RLock()  # others may want to read what they make
+        self._lock = threading.RLock()  # other threads may read the updated variables
 
     def make(self) -> None:
-        """Make them, once.
+        """Make the updates, if that was not done.
 
         Raises:
-            StaleTaskError: a replica went back to the step before, or they failed.
+            StaleTaskError: a replica went back to the step before, or the updates failed.
         """
         with self._lock:
             if self._made:
@@ -98,28 +97,28 @@ class LateUpdates:
             if make is None:
                 raise StaleTaskError("updates were left, as a replica went back, or they failed")
             for versions in self._replicas:
-                versions.forget_before()  # first: who copies it looks again when that is done
+                versions.forget_before()  # first, so that threads that read it notice the change
             make()
             replicas, self._replicas, self._made = self._replicas, (), True
             for versions in replicas:
                 versions.late = None
 
     def leave(self) -> None:
-        """Never make them."""
+        """Drop the updates: they are never made."""
         with self._lock:
             self._make, self._replicas = None, ()
 
 
 class Versions:
-    """Values after the last step, and after the one before.
+    """Values after the last step, and after the step before.
 
     Args:
         step: number of the step that made the values.
-        values: by name; they are not copied.
+        values: the values by name; they are not copied.
         place: the device that copies are made on; None: the host.
 
     Attributes:
-        change: number of the step that was stored last, among all that this process stored.
+        change: a number that is new for every commit in this process.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class Versions:
         self._before: tuple[int, Values] | None = None
         self.change = 0
         self.late: LateUpdates | None = None
-        self._spare: Values = {}  # arrays that are free, by the variable that they were of
+        self._spare: Values = {}  # free arrays, by the variable that they belonged to
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -139,14 +138,14 @@ class Versions:
 
     @property
     def before(self) -> Values:
-        """The values of the step before the last; none if they are not known any more."""
+        """The values after the step before the last; empty if they are not known any more."""
         return {} if self._before is None else self._before[1]
 
     def at(self, step: int) -> Values:
         """The values after a step.
 
         Raises:
-            StaleTaskError: they are not known (any more).
+            StaleTaskError: these values are not known, or not any more.
         """
         if step == self.step:
             self.settle()
@@ -156,7 +155,7 @@ class Versions:
         raise StaleTaskError(f"state is that after step {self.step}, not after step {step}")
 
     def part(self, names: Collection[str]) -> Versions:
-        """The values of some variables, on the host."""
+        """Both versions of some variables, on the host."""
         before = [] if self._before is None else [self._before]
         if self.late is not None and self._before is not None:
             step, values = self._before
@@ -174,7 +173,7 @@ class Versions:
         """Go back to the values after a step, if they are not the latest.
 
         Raises:
-            StaleTaskError: they are not known (any more).
+            StaleTaskError: these values are not known, or not any more.
         """
         if step != self.step:
             values = self.at(step)
@@ -183,17 +182,17 @@ class Versions:
             self.step, self.values, self._before, self.late = step, values, None, None
 
     def settle(self) -> None:
-        """Make the updates that wait: nobody goes back to the step before."""
+        """Make waiting updates: no replica can go back any more."""
         late = self.late
         if late is not None:
             late.make()
 
     def set(self, values: Mapping[str, Any], arrays: StepArrays) -> None:
-        """Replace values by copies of what comes from outside; there is no way back from that.
+        """Replace values by copies of new ones; the step before is forgotten.
 
         Args:
-            values: by name.
-            arrays: of all replicas that take values at the same time.
+            values: the new values by name.
+            arrays: shared by all replicas that take values at the same time.
         """
         self.settle()
         copies = {name: arrays.store(self, name, value) for name, value in values.items()}
@@ -202,12 +201,11 @@ class Versions:
     def scratch(self, names: Iterable[str], arrays: StepArrays) -> Values:
         """Copies of values that a step may overwrite.
 
-        They lie where the values of the step before lay, which must not be needed any more: they
-        are forgotten.
+        They use the arrays of the step before, which is forgotten: it must not be needed any more.
 
         Args:
-            names: of variables; those that have no value are left out.
-            arrays: in which the step will be stored.
+            names: names of the variables; those without a value are left out.
+            arrays: the arrays in which the step will be stored.
         """
         self.forget_before()
         copies = {
@@ -218,10 +216,10 @@ class Versions:
         return copies
 
     def keep_originals(self, names: Iterable[str]) -> Values:
-        """Copy values, as a step overwrites the arrays in which they lie; returns these.
+        """Keep copies of values, as a step overwrites their arrays; returns these arrays.
 
         Args:
-            names: of variables; those that have no dense value on the host are left out.
+            names: names of the variables; those without a dense value on the host are left out.
         """
         found = {name: self.values.get(name) for name in names}
         arrays = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
@@ -230,13 +228,13 @@ class Versions:
         return arrays
 
     def own(self, names: Iterable[str]) -> bool:
-        """Let arrays be nobody else's, by copies of those that others refer to.
+        """Replace arrays that other replicas share by copies.
 
         Args:
-            names: of variables.
+            names: names of the variables.
 
         Returns:
-            Whether there were some.
+            Whether any array was shared.
         """
         found = {name: self.values.get(name) for name in names}
         shared = {
@@ -247,12 +245,12 @@ class Versions:
         return bool(shared)
 
     def rooms(self, names: Iterable[str]) -> Values:
-        """Arrays for what a step makes of values, once nobody needs those of the step before.
+        """Arrays for the new values of a step, to be used when the step before is not needed.
 
-        They are what :meth:`scratch` would give, with other numbers in them.
+        They are the arrays that :meth:`scratch` would return, without copied values in them.
 
         Args:
-            names: of variables; those that have no dense value on the host are left out.
+            names: names of the variables; those without a dense value on the host are left out.
         """
         before = self.before
         found: Values = {}
@@ -273,22 +271,22 @@ class Versions:
         """Make a step's values the latest ones.
 
         Args:
-            step: its number.
-            found: what it computed; what :meth:`scratch` gave is taken over, the rest is copied.
-            arrays: in which the step is stored.
-            placed: what it computed in arrays that nobody else has, see :meth:`rooms`.
+            step: number of the step.
+            found: its results. Arrays of :meth:`scratch` are taken over, others are copied.
+            arrays: the arrays in which the step is stored.
+            placed: results in arrays of its own, see :meth:`rooms`.
         """
         if found:
-            self.forget_before()  # what is copied may lie there
+            self.forget_before()  # its arrays may take the copies
         made = {name: arrays.store(self, name, value) for name, value in found.items()}
         self._before, self.change = (self.step, self.values), next(_changes)
         self.step, self.values, self._spare = step, {**self.values, **placed, **made}, {}
 
     def copied(self, name: str, value: Any) -> Any:
-        """A copy of a value, in an array that became free if one fits."""
+        """A copy of a value, in a free array if one fits."""
         if isinstance(self._place, CUDAPlace):
             return with_arrays(value, functools.partial(copy_on, self._place))
-        if not hasattr(value, "__array__"):  # rows, arrays of tensors: several arrays, of any size
+        if not hasattr(value, "__array__"):  # sparse rows and arrays of tensors have several arrays
             return with_arrays(value, np.array)
         value = np.asarray(value)
         old = self._spare.pop(name, None)
@@ -298,7 +296,7 @@ class Versions:
         return copy
 
     def forget_before(self) -> None:
-        """Forget the step before the last; its arrays become free unless others refer to them."""
+        """Forget the step before the last; its arrays become free unless they are shared."""
         if self._before is None:
             return
         (_, before), self._before = self._before, None
@@ -314,5 +312,5 @@ def _is_like(array: Any, value: np.ndarray[Any, Any]) -> bool:
 
 
 def _is_private(array: Any) -> bool:
-    """Whether nobody else refers to an array of the host."""
+    """Whether an array is on the host, and not shared: shared ones are read-only."""
     return isinstance(array, np.ndarray) and array.flags.writeable

@@ -1,8 +1,8 @@
-"""What a worker of a cluster does: it holds replicas, and runs the tasks that come for them.
+"""A worker of a cluster: it holds replicas, and runs the tasks that come for them.
 
-The functions are called on workers, with the epoch of the runner whose replicas they mean
+The functions run on workers. They get the epoch of the run whose replicas they work on
 (:class:`dpexec.engine.cluster.client.runner.ClusterRunner`). When the homes of replicas change,
-another epoch begins, and what still comes of the one before is refused.
+another epoch begins, and tasks of earlier epochs are refused.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class WorkerReplicas:
     """State of the replicas that live on one worker.
 
     Args:
-        epoch: the time that it is made for.
+        epoch: the present epoch.
         spec: how program and plans are compiled.
         peers: addresses of all workers with replicas.
 
     Attributes:
         place: the device of the replicas.
         stores: the persistable variables of the replicas.
-        mirrors: of replicas on other workers, what nobody else has.
-        launch: what runs tasks.
+        mirrors: own state of replicas on other workers.
+        launch: runs tasks.
         running: how many tasks run now.
     """
 
@@ -72,11 +72,11 @@ class WorkerReplicas:
         self._lock = threading.Lock()
 
     def bind(self, new: Sequence[NewBinding], kept: Collection[int]) -> None:
-        """Bind plans to the shapes of batches, and forget what the client does not keep.
+        """Bind plans to the shapes of batches, and forget bindings that the client does not keep.
 
         Args:
-            new: what is bound.
-            kept: numbers of all bindings that the client keeps, these among them.
+            new: the new bindings.
+            kept: numbers of all bindings that the client keeps, the new ones among them.
         """
         with self._lock:
             for number in self._bindings.keys() - set(kept):
@@ -93,14 +93,14 @@ class WorkerReplicas:
                 del self._plans[plan_key]
 
     def binding(self, key: BindingKey) -> Binding:
-        """What was bound for a key."""
+        """The binding of a key, with the steps of its tasks."""
         return self._bindings[key.number].of(key.rows, by_task=True)
 
     def numbered(self, number: int, rows: tuple[Counts, ...]) -> Binding:
-        """What was bound, without the name of the plan.
+        """The binding of a number, without the steps of its tasks.
 
         Args:
-            number: what it is called.
+            number: of the binding.
             rows: the numbers of rows of every device's batch, if it leaves them open.
         """
         return self._bindings[number].of(rows)
@@ -114,7 +114,7 @@ class WorkerReplicas:
         """Let a task work on the replicas.
 
         Raises:
-            StaleTaskError: it is of another epoch.
+            StaleTaskError: the task is of another epoch.
         """
         self.begin_work(epoch)
         try:
@@ -123,7 +123,7 @@ class WorkerReplicas:
             self.end_work()
 
     def begin_work(self, epoch: Epoch) -> None:
-        """A task begins to work, see :meth:`working`."""
+        """Called when a task begins to work, see :meth:`working`."""
         with self._lock:
             if epoch != self.epoch:
                 raise StaleTaskError(
@@ -132,15 +132,15 @@ class WorkerReplicas:
             self.running += 1
 
     def end_work(self) -> None:
-        """A task has ended that began to work."""
+        """Called when such a task has ended."""
         with self._lock:
             self.running -= 1
 
     def envs(self, plan: Plan, step: StepOf) -> list[Env]:
-        """The envs of a step, made at its first task on this worker.
+        """The envs of a step, made by its first task on this worker.
 
         Raises:
-            StaleTaskError: the step is over; a task of it must not run any more.
+            StaleTaskError: a later step has begun, so tasks of this one must not run any more.
         """
         with self._lock:
             if step.number < self._step:
@@ -157,9 +157,9 @@ class WorkerReplicas:
         """Give a replica its samples and its shard.
 
         Args:
-            env: its values.
-            feeding: what it takes.
-            blocks: of which the rest of it is rows.
+            env: the values of the replica.
+            feeding: its feed.
+            blocks: blocks of which parts of the feed are rows.
         """
         env.shard = feeding.shard
         variables = self.graph.program.global_block().vars
@@ -190,7 +190,7 @@ class WorkerReplicas:
             self.launch.run(binding, number, envs, recording)
 
     def commit(self, plan: Plan, device: int, env: Env, fed: Sequence[str]) -> None:
-        """Store what the present step computed."""
+        """Store the results of the present step."""
         self._store.commit_on(plan, device, env, fed)
 
     def record(self, key: BindingKey, step: int) -> None:
@@ -202,14 +202,14 @@ class WorkerReplicas:
                 self._recording.begin_tasks()
 
     def recording(self, step: int) -> Recording | None:
-        """What notes when the tasks of a step run; None if nobody wants to know."""
+        """The recording of a step; None if it is not recorded."""
         return self._recording if step == self._recorded else None
 
     def once(self, task: Hashable) -> None:
-        """Refuse to do anything in the current step twice: updates would be applied twice.
+        """Refuse to do work of the current step twice: updates would be applied twice.
 
         Args:
-            task: number of the task, or what else is done.
+            task: number of the task, or another key of the work.
 
         Raises:
             StaleTaskError: it was done already.
@@ -224,10 +224,10 @@ _workers: dict[tuple[str, str], WorkerReplicas] = {}
 
 
 def replicas_at(token: str, address: str) -> WorkerReplicas:
-    """The replicas of a runner on the worker of an address, which lives in this process.
+    """The replicas of a run on the worker of an address, which is in this process.
 
     Raises:
-        StaleTaskError: there are none.
+        StaleTaskError: the worker has none.
     """
     if (token, address) not in _workers:
         raise StaleTaskError(f"worker {address} has no replicas of run {token}")
@@ -235,13 +235,13 @@ def replicas_at(token: str, address: str) -> WorkerReplicas:
 
 
 def runs_at(address: str) -> list[str]:
-    """The tokens of the runners that have replicas on the worker of an address."""
+    """The tokens of the runs that have replicas on the worker of an address."""
     return [token for token, where in list(_workers) if where == address]
 
 
 @contextlib.contextmanager
 def at_work(epoch: Epoch) -> Iterator[WorkerReplicas]:
-    """The replicas of a runner on this worker, for a task.
+    """The replicas of a run on this worker, for a task.
 
     Raises:
         StaleTaskError: the task is of another epoch.
@@ -252,19 +252,19 @@ def at_work(epoch: Epoch) -> Iterator[WorkerReplicas]:
 
 
 def keep(replicas: WorkerReplicas, address: str) -> None:
-    """Make room for the replicas of a runner on a worker."""
+    """Keep the replicas of a run on a worker."""
     _workers[replicas.epoch.token, address] = replicas
 
 
 def release(token: str, dask_worker: Any) -> None:
-    """Forget the replicas of a runner."""
+    """Forget the replicas of a run."""
     replicas = _workers.pop((token, dask_worker.address), None)
     for versions in () if replicas is None else replicas.stores.values():
-        versions.late = None  # which refers to the code, and that to all versions
+        versions.late = None  # it refers to code, which refers to all versions
 
 
 def marks(token: str, key: BindingKey, dask_worker: Any) -> Marks:
-    """What the notes of a recorded step of a binding mean."""
+    """The meaning of the notes of a recorded step."""
     return replicas_at(token, dask_worker.address).binding(key).recording.marks
 
 
@@ -272,22 +272,21 @@ def marks(token: str, key: BindingKey, dask_worker: Any) -> Marks:
 
 
 def bind(epoch: Epoch, step: int, new: Sequence[NewBinding], kept: Collection[int]) -> None:
-    """Bind plans of a runner to the shapes of batches, see :meth:`WorkerReplicas.bind`."""
+    """Bind plans of a run to the shapes of batches, see :meth:`WorkerReplicas.bind`."""
     with at_work(epoch) as replicas:
         replicas.bind(new, kept)
 
 
 def rehearse(epoch: Epoch, step: int, spec: Compilation, new: Sequence[NewBinding]) -> None:
-    """Load what a worker needs to make steps, before replicas move to it; nothing of it is kept.
+    """Load what a worker needs to make steps, before replicas move to it; the objects are dropped.
 
-    Programs and kernels are then known to the process. Who waits for replicas that have moved waits
-    for their state alone.
+    The process then knows programs and kernels, so that moved replicas only wait for their state.
 
     Args:
-        epoch: when that begins.
-        step: the last one that is complete.
+        epoch: the present epoch.
+        step: number of the last complete step.
         spec: how program and plans are compiled.
         new: bindings that are likely to come.
     """
-    if not isinstance(spec.places[0], CUDAPlace):  # whose memory others may need
+    if not isinstance(spec.places[0], CUDAPlace):  # it would take memory of a GPU
         WorkerReplicas(epoch, spec).bind(new, [told.number for told in new])
