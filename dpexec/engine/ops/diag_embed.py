@@ -73,6 +73,15 @@ def _infer_trace(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
         Sample({"Input": r.normal((3, 4))}, {"offset": 1}),
         Sample({"Input": r.normal((2, 3, 4))}, {"offset": -1, "dim1": 0, "dim2": 2}),
         Sample({"Input": r.normal((2, 3, 3, 2))}, {"dim1": 2, "dim2": 1}),
+        Sample(
+            {"Input": r.normal((2, 3, 3, 2))},
+            {"offset": -1, "dim1": 2, "dim2": 1},
+            deviates=dict.fromkeys(
+                ("Out", "Input@GRAD"),
+                "takes offset as if dim1 came before dim2; dpexec counts from dim1 to dim2, as "
+                "NumPy does",
+            ),
+        ),
         Sample({"Input": r.normal((2, 3))}, {"offset": 5}),
         Sample({"Input": np.array([[1, 2], [3, 4]])}, expected={"Out": np.array([5])}),
     ],

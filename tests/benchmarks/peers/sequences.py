@@ -67,7 +67,7 @@ def loss(fluid, spec):
     level = 0 if "steps" in spec else 1
     x = fluid.data("x", [None, spec.get("steps", 1)], "int64", lod_level=level)
     look_up = fluid.embedding if "steps" in spec else layers.embedding
-    texts = _NETS[spec["net"]](fluid, spec, look_up(x, [spec["words"], spec["width"]]))
+    texts = NETS[spec["net"]](fluid, spec, look_up(x, [spec["words"], spec["width"]]))
     found = layers.fc(texts, 2, act="softmax")
     label = fluid.data("y", [None, 1], "int64")
     return layers.mean(layers.cross_entropy(found, label))
@@ -170,7 +170,7 @@ def _small_joined(fluid, spec, words):
     return layers.sequence_pool(layers.row_conv(layers.sequence_concat([rows, means]), 2), "sum")
 
 
-_NETS = {
+NETS = {
     "bag of words": _bag,
     "sequence_conv_pool": _conv,
     "dynamic_lstm": _lstm,

@@ -11,6 +11,7 @@ import importlib
 import os
 import platform
 
+import families
 import harness
 import loops
 import numpy as np
@@ -200,15 +201,16 @@ def executor_of(program, loss_name):
     return executor
 
 
-def texts():
-    """The module that has the net, of those on texts."""
-    return loops if request.spec["net"] in loops.NETS else sequences
+def fluid_program():
+    """The module that has the net as a fluid program; None for those that all peers train."""
+    modules = sequences, loops, families
+    return next((module for module in modules if request.spec["net"] in module.NETS), None)
 
 
 def data_and_parameters():
     """Batches, and the initial values of parameters that no seed gives."""
-    if "lengths" in request.spec:
-        return texts().batches(fluid, request.spec), {}
+    if fluid_program():
+        return fluid_program().batches(fluid, request.spec), {}
     data = workloads.batches(request.spec)
     for batch in data:
         if batch["y"].ndim == 1:
@@ -218,8 +220,8 @@ def data_and_parameters():
 
 def loss_of(batch, initial):
     """The mean loss of a batch."""
-    if "lengths" in request.spec:
-        return texts().loss(fluid, request.spec)
+    if fluid_program():
+        return fluid_program().loss(fluid, request.spec)
     layers = Layers({name: array.shape for name, array in initial.items()})
     return workloads.loss(layers, request.spec, declare(batch))
 
