@@ -90,8 +90,11 @@ def _nodes(schedule: Schedule, piece: Slice) -> tuple[int, ...]:
     """The operators that the time of a slice belongs to."""
     if not piece.is_leaf_work:
         return ()
+    nodes = schedule.nodes_of(piece)
+    if nodes:
+        return nodes
     around = schedule.node_of(piece)
-    return schedule.nodes_of(piece) or (() if around is None else (around,))
+    return () if around is None else (around,)
 
 
 def _replay(schedule: Schedule, position: dict[int, int]) -> ReplayData:

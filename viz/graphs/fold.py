@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from dpexec.viz.graphs.groups import KINDS, Group
 from dpexec.viz.graphs.model import Box, Diagram, Link, with_notes
@@ -178,13 +179,14 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
         label, detail = types[0], group.label
     sizes = [box.bytes for box in boxes]
     size = None if None in sizes else sum(each or 0 for each in sizes)
+    title = f"{group.kind} {group.label}: {counted(len(boxes), 'operator')}"
     made = Box(
         number,
         f"{label} ×{len(boxes)}",
         f"{detail}, {bytes_text(size)}" if size else detail,
         first.role,
         first.device,
-        "\n".join([f"{group.kind} {group.label}: {counted(len(boxes), 'operator')}", *common]),
+        partial("\n".join, [title, *common]),
         tuple(node for box in boxes for node in box.nodes),
         tuple(sorted({device for box in boxes for device in box.reaches})),
         first.task,
@@ -197,5 +199,5 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
 def _alone(box: Box, devices: tuple[int, ...]) -> Box:
     """The box, saying which of the devices of its lane it is for."""
     where = f"device {', '.join(map(str, devices))} only"
-    tooltip, detail = f"{box.tooltip}\n{where}", f"{where}: {box.detail}"
-    return replace(box, detail=detail, tooltip=tooltip, only=devices)
+    detail = f"{where}: {box.detail}"
+    return replace(box, detail=detail, about=lambda: f"{box.tooltip}\n{where}", only=devices)

@@ -134,16 +134,20 @@ def history(compilation: Compilation) -> tuple[list[Member], list[Stage]]:
     operators = Operators(compilation.program)
     recorder.operators("program", "The operators as they were written.", operators)
     for rewrite in compilation.rewrites:
-        rewrite.rewrite(operators)
-        recorder.operators(rewrite.name, _sentence(rewrite), operators)
+        if rewrite.rewrite(operators):
+            recorder.operators(rewrite.name, _sentence(rewrite), operators)
+        else:
+            recorder.same(rewrite.name, _sentence(rewrite))
     count = len(compilation.places)
     graph = build_ssa_graph(compilation.program, compilation.places, compilation.options, operators)
     where = "one device" if count == 1 else f"{count} devices"
     text = f"Every operator once per device, on {where}; collectives bring gradients together."
     recorder.graph(REPLICATION, text, graph)
     for step in compilation.passes:
-        step.apply(graph)
-        recorder.graph(step.name, _sentence(step), graph)
+        if step.apply(graph):
+            recorder.graph(step.name, _sentence(step), graph)
+        else:
+            recorder.same(step.name, _sentence(step))
     return recorder.members, recorder.stages
 
 
@@ -173,6 +177,11 @@ class _Recorder:
             writer.update(dict.fromkeys(op.writes, numbers[op]))
         edges = {numbers[op]: _operator_edges(op) for op in ops}
         self._stage(name, sentence, edges, links)
+
+    def same(self, name: str, sentence: str) -> None:
+        """Record a pass that changed nothing."""
+        before = self.stages[-1]
+        self.stages.append(Stage(name, sentence, before.nodes, before.links))
 
     def graph(self, name: str, sentence: str, graph: SSAGraph) -> None:
         """Record the replicated graph: what device 0 runs of the program keeps its number."""

@@ -6,8 +6,9 @@ that folding, layout and the writers of SVG and DOT know one form only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from dpexec.viz.pages.load import FileError, GraphData
@@ -30,7 +31,7 @@ class Box:
         detail: Second line, what it produces; "" for none.
         role: One of those that `style.ROLE_NAMES` names.
         device: The lane; None for a collective, which crosses the lanes.
-        tooltip: Everything there is to say, a line each.
+        about: Returns everything there is to say, a line each; few boxes are asked for it.
         nodes: The operators that it stands for, as positions in the graph file.
         reaches: The devices that a collective writes to.
         task: Key of the task of a plan that it belongs to.
@@ -43,12 +44,17 @@ class Box:
     detail: str
     role: str
     device: int | None
-    tooltip: str
+    about: Callable[[], str] = field(compare=False, repr=False)
     nodes: tuple[int, ...]
     reaches: tuple[int, ...] = ()
     task: str | None = None
     bytes: int | None = 0
     only: tuple[int, ...] = ()
+
+    @property
+    def tooltip(self) -> str:
+        """Everything there is to say, a line each."""
+        return self.about()
 
     @property
     def count(self) -> int:
@@ -269,12 +275,16 @@ def _box(node: Mapping[str, Any], values: Sequence[Value]) -> Box:
         detail,
         node["role"],
         None if collective else node["device"],
-        "\n".join(_facts(node, inputs, outputs)),
+        partial(_text, node, inputs, outputs),
         (node["id"],),
         reaches,
         node.get("task"),
         size if collective else 0,
     )
+
+
+def _text(node: Mapping[str, Any], inputs: Sequence[Value], outputs: Sequence[Value]) -> str:
+    return "\n".join(_facts(node, inputs, outputs))
 
 
 def _facts(

@@ -8,16 +8,15 @@ needs is there and its thread has done what came before; how long it takes after
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from dpexec.viz.measured.runs import StepRuns, runs_of
 from dpexec.viz.measured.schedule import COMMUNICATION, DATA, TOLERANCE, Schedule, Slice, Step
 from dpexec.viz.measured.shares import PathPart
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(NamedTuple):
     """Time in which a thread did one thing.
 
     Args:

@@ -9,9 +9,9 @@ that was needed was there. Work that is not on the path has slack.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from dpexec.viz.measured.activities import Activities, Activity, activities_of, part_at
 from dpexec.viz.measured.replay import Replay
@@ -24,8 +24,7 @@ Reason = Literal["data", "straggler", "thread", "order", "begin"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """An activity of the path, and why it began when it did.
 
     Args:
@@ -115,7 +114,7 @@ class CriticalPath:
             "seconds": self.seconds,
             "unhindered": self.unhindered,
             "parts": self.parts,
-            "links": [asdict(link) for link in self.links],
+            "links": [link._asdict() for link in self.links],
             "nodes": list(self.nodes),
             "slack": {str(index): value for index, value in self.slack.items()},
         }

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dpexec.viz.measured.graph_facts import GraphFacts
 
@@ -48,8 +48,7 @@ class Track:
         return "all devices" if self.device is None else f"device {self.device}"
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """An event in its place.
 
     Args:
@@ -119,6 +118,8 @@ class Schedule:
         self._all_count = chosen is not None
         self.tracks, self.slices = _place(_chosen(trace, chosen))
         self._made: dict[tuple[str, int], Any] = {}
+        self._nodes: dict[int, tuple[int, ...]] = {}  # by slice, as views ask for them
+        self._found_roles: dict[int, str] = {}
 
     @classmethod
     def of(cls, source: Trace | Schedule, steps: Iterable[int] | None = None) -> Schedule:
@@ -224,6 +225,11 @@ class Schedule:
 
         Machine code names the first one; the others follow it in its task.
         """
+        if piece.id not in self._nodes:
+            self._nodes[piece.id] = self._members(piece)
+        return self._nodes[piece.id]
+
+    def _members(self, piece: Slice) -> tuple[int, ...]:
         node, parts = piece.event.node, piece.event.args.get("parts") or ()
         if node is None:
             return ()
@@ -247,6 +253,11 @@ class Schedule:
 
     def role_of(self, piece: Slice) -> str:
         """The role of what a slice does; of a task, the one that most of its parts have."""
+        if piece.id not in self._found_roles:
+            self._found_roles[piece.id] = self._role(piece)
+        return self._found_roles[piece.id]
+
+    def _role(self, piece: Slice) -> str:
         event = piece.event
         if event.kind in COMMUNICATION:
             return "collective"

@@ -5,7 +5,6 @@ A mean is moved by the one slice in a thousand during which the operating system
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,5 +24,12 @@ class Typical:
     @classmethod
     def of(cls, values: Sequence[float]) -> Typical:
         """Return the median of some values, one at least, and their spread."""
-        middle = statistics.median(values)
-        return cls(middle, statistics.median(abs(value - middle) for value in values))
+        middle = _median(values)
+        return cls(middle, _median([abs(value - middle) for value in values]))
+
+
+def _median(values: Sequence[float]) -> float:
+    """As `statistics.median`, which takes three times as long for the few values of a step."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

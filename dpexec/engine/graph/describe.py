@@ -169,6 +169,7 @@ class _Variables:
         self.block = graph.program.global_block()
         self.specs = specs
         self.known: dict[tuple[str, int], dict[str, Any]] = {}
+        self.found: dict[tuple[int, str, int], Spec | None] = {}
         self.costs_of: dict[int, tuple[dict[str, Spec | None], dict[str, int | None]]] = {}
 
     def of(self, var: VarNode) -> dict[str, Any]:
@@ -187,19 +188,25 @@ class _Variables:
             return {"flops": None, "bytes": None}
 
         names = {*op.input_arg_names, *op.output_arg_names}
-        specs = {
-            name: self._spec(op.block._find_var_recursive(name), name, device) for name in names
-        }
+        specs = {name: self._known(op, name, device) for name in names}
         known = self.costs_of.get(id(op))  # of another device, which usually has the same shapes
         if known is None or known[0] != specs:
             found = {"flops": flops_of(op, specs.get), "bytes": bytes_of(op, specs.get)}
             known = self.costs_of[id(op)] = (specs, found)
         return known[1]
 
+    def _known(self, op: Operator, name: str, device: int) -> Spec | None:
+        """Of what an operator reads or writes."""
+        place = (id(op.block), name, device)
+        if place not in self.found:
+            declared = op.block._find_var_recursive(name)
+            self.found[place] = self._spec(declared, name, device)
+        return self.found[place]
+
     def _spec(self, declared: Variable | None, name: str, device: int) -> Spec | None:
-        spec = None if declared is None else declared.spec
-        known = self.specs is not None and device < len(self.specs)
-        return self.specs[device].get(name, spec) if self.specs and known else spec
+        batch = self.specs[device] if self.specs and device < len(self.specs) else {}
+        spec = batch.get(name)
+        return declared.spec if spec is None and declared is not None else spec
 
     def _facts(self, var: VarNode) -> dict[str, Any]:
         declared = self.block.vars.get(var.name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dpexec.engine.trace.events import Allocation, Event, Trace
+from dpexec.engine.trace.events import Allocation, Event, Trace, tick
 
 __all__ = ["EVENTS_KEPT", "Notes", "OpenNotes", "Recorded", "Recorder", "Row", "Steps"]
 
@@ -26,7 +26,7 @@ class Recorded(Protocol):
         """The events."""
 
     def allocations(self) -> Iterable[Allocation]:
-        """The allocations and releases of memory."""
+        """The allocations and releases of memory, at times in whole nanoseconds."""
 
 
 class Notes(Protocol):
@@ -218,11 +218,7 @@ class Recorder:
         """
         kept, dropped = self._kept()
         steps = [(notes.binding, notes.record(row)) for notes, row in kept]
-        memory = [
-            Allocation(_tick(it.time), it.device, it.name, it.bytes, it.kind)
-            for _, recorded in steps
-            for it in recorded.allocations()
-        ]
+        memory = [one for _, recorded in steps for one in recorded.allocations()]
         memory.sort(key=lambda item: item.time)
         facts = {**meta, "steps": dropped + len(steps)}
         if dropped:
@@ -259,11 +255,6 @@ def _events(
     for step, (name, kind, device, key, start, stop, ident, args, node), is_known in rows:
         thread = threads.setdefault(ident, len(threads))
         key, number = (key, node) if is_known else (key + other, None)
-        times = _tick(start), _tick(stop)
+        times = tick(start), tick(stop)
         events.append(Event(name, kind, device, key, *times, thread, args, number, step))
     return tuple(events)
-
-
-def _tick(seconds: float) -> float:
-    """A time in whole nanoseconds, the resolution of clocks and files."""
-    return round(seconds, 9)

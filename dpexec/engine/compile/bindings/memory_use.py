@@ -114,13 +114,18 @@ def lives(
     sharing: dict[int, list[Life]] = {}
     nodes = (node for task in plan.tasks for node in task.nodes)
     order = {node: number for number, node in enumerate(nodes)}
+    updated, kept = set(plan.overwritten), set(plan.commits)  # lists as long as the parameters
     for task, bound in zip(plan.tasks, steps, strict=True):
         places = _places(bound)
-        made = ((node, var) for node in task.nodes for var in node.outputs if _takes(var, plan))
-        for node, var in made:
+        outputs = ((node, var) for node in task.nodes for var in node.outputs)
+        for node, var in outputs:
+            place = var.device, var.name
+            if var.kind != "var" or place in updated or var in plan.missing:
+                continue
+            stays = place in kept or var.name in plan.fetch
             for address, nbytes in places.get(var.name) or [(0, _size(var, specs, measured))]:
                 if nbytes:
-                    found.append(_life(var, node, nbytes, plan, order))
+                    found.append(_life(var, node, nbytes, stays, order))
                 if nbytes and address:
                     sharing.setdefault(address, []).append(found[-1])
     for lives_there in sharing.values():
@@ -150,14 +155,10 @@ def _size(var: VarNode, specs: Sequence[Mapping[str, Spec]], measured: Measured)
     return 0 if spec is None else spec.nbytes or 0
 
 
-def _takes(var: VarNode, plan: Plan) -> bool:
-    updated = (var.device, var.name) in plan.overwritten
-    return var.kind == "var" and not updated and var not in plan.missing
-
-
-def _life(var: VarNode, node: OpNode, nbytes: int, plan: Plan, order: Mapping[OpNode, int]) -> Life:
-    kept = var.name in plan.fetch or (var.device, var.name) in plan.commits
-    last = [] if kept else [reader for reader in var.readers if reader in order] or [node]
+def _life(
+    var: VarNode, node: OpNode, nbytes: int, stays: bool, order: Mapping[OpNode, int]
+) -> Life:
+    last = [] if stays else [reader for reader in var.readers if reader in order] or [node]
     return Life(var.name, var.device, _kind(var.name), nbytes, node, last)
 
 

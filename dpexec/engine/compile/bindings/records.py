@@ -21,7 +21,7 @@ from dpexec.engine.graph.parts import parts_of
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels import stamps
-from dpexec.engine.trace.events import Allocation, Kind
+from dpexec.engine.trace.events import Allocation, Kind, tick
 from dpexec.engine.trace.recorder import Row
 
 __all__ = [
@@ -272,7 +272,7 @@ class StepRecord:
             end = max((times[node][1] for node in life.last if node in times), default=last)
             if life.heir in times:
                 end = times[life.heir][0]
-            begin, end = self._seconds(begin, end)
+            begin, end = map(tick, self._seconds(begin, end))
             yield Allocation(begin, life.device, life.name, life.bytes, life.kind)
             yield Allocation(end, life.device, life.name, -life.bytes, life.kind)
 
