@@ -29,7 +29,7 @@ def available() -> bool:
 
 
 def libraries() -> dict[str, str]:
-    """What code is made with: packages and their versions; nothing where none is made."""
+    """The libraries that make machine code, by name with version; empty if kernels are not used."""
     if not available():
         return {}
     from dpexec.engine.kernels import onednn
@@ -44,24 +44,24 @@ def _version(package: str) -> str:
 
 
 def load() -> None:
-    """Load what makes machine code; called before modules are imported that need it.
+    """Import numba with Ctrl-C deferred; called before modules that need it are imported.
 
-    If an import of numba is broken off, no later one succeeds.
+    If an import of numba is interrupted, no later import of it succeeds.
     """
     with Uninterrupted():
         importlib.import_module("dpexec.engine.kernels.machine")
 
 
 def require(wanted: Mapping[str, str]) -> None:
-    """Refuse to go on in a process that cannot compute, to the last bit, what others compute.
+    """Refuse to go on in a process whose results would differ from others' in their last bits.
 
-    Where it can, what makes machine code is loaded.
+    If it can go on, numba is loaded.
 
     Args:
         wanted: the libraries of the process that sent the program.
 
     Raises:
-        RuntimeError: here are others.
+        RuntimeError: this process has other libraries.
     """
     found = libraries()
     if found != wanted:

@@ -9,8 +9,8 @@ from dpexec.engine.kernels.generate import Pointwise, single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.shapes import clear
 
-# operator type, attributes, forward, what the gradient reads besides dy, and gradient, in terms of
-# x, y = forward(x), dy and attributes
+# Operator type, attributes, forward, the value that the gradient reads besides dy (x or y), and
+# gradient. Expressions use x, y = forward(x), dy and the attributes.
 
 _ONE_OPERAND: Sequence[tuple[str, str, str, str, str]] = (
     ("relu", "", "max(x, zero)", "y", "dy if y > zero else zero"),
@@ -80,7 +80,7 @@ for _row in _ONE_OPERAND:
     _one_operand(*_row)
 
 
-# ---- selu: of the product of its constants only the rounded one may be added
+# ---- selu: its gradient adds the product of both constants, which is rounded once
 
 _SELU = Pointwise(
     "selu", "x", "scale * (x if x > zero else alpha * expm1(min(x, zero)))", "alpha scale"
@@ -110,7 +110,7 @@ def selu_grad(
 
 _INNER = "F(1.5957691216057308) * x * (one + F(0.044715) * x * x)"
 _ABOUT = f"sigmoid({_INNER})"
-_STEEP = "min(max(x, F(-40)), F(40))"  # beyond that it is flat
+_STEEP = "min(max(x, F(-40)), F(40))"  # beyond these bounds the curve is flat
 _SLOPE = f"against({_INNER}) * F(1.5957691216057308) * (one + F(0.134145) * {_STEEP} * {_STEEP})"
 _GELU = (
     Pointwise("gelu", "x", "x * normal(x)"),

@@ -24,7 +24,7 @@ def _pointer(builder: Any, address: Any) -> Any:
 
 @intrinsic
 def load(typing_context: Any, address: Any) -> Any:
-    """Read a word that others write."""
+    """Read a word that other threads or processes write."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(_pointer(builder, args[0]), "seq_cst", 8, typ=ir.IntType(64))
@@ -34,7 +34,7 @@ def load(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def store(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a word that others read."""
+    """Write a word that other threads or processes read."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store_atomic(args[1], _pointer(builder, args[0]), "seq_cst", 8)
@@ -45,7 +45,7 @@ def store(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def increase(typing_context: Any, address: Any, value: Any) -> Any:
-    """Add to a word that others change, too."""
+    """Add to a word that other threads change, too."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "seq_cst")
@@ -55,7 +55,7 @@ def increase(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def take(typing_context: Any, address: Any) -> Any:
-    """Make a word that is 0 a 1; returns what it was."""
+    """Set a word to 1 if it is 0; returns its value before."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = ir.IntType(64)
@@ -81,29 +81,29 @@ def pause(typing_context: Any) -> Any:
 
 @entry("int64(int64)")
 def read(address: int) -> int:
-    """Read a word that others write, from Python."""
+    """Read a word that other threads or processes write, from Python."""
     return load(address)
 
 
 @entry("int64(int64, int64)")
 def write(address: int, value: int) -> int:
-    """Write a word that others read, from Python; returns the value."""
+    """Write a word that other threads or processes read, from Python; returns the value."""
     store(address, value)
     return value
 
 
 @entry("boolean(int64, int64, int64, int64)")
 def reached(words: int, number: int, turn: int, patience: int) -> bool:
-    """Wait until words of other processes have come as far as they must.
+    """Wait until words of other processes have reached a number.
 
-    All of them are read once more when the last one has come: so none of them was taken back while
-    others were waited for.
+    All words are read once more after the last one has reached it, so that none was taken back
+    during the wait for others.
 
     Args:
-        words: where their addresses lie.
-        number: how many they are.
-        turn: what each must be at least.
-        patience: how many turns to wait at most.
+        words: address of the addresses of the words.
+        number: how many words there are.
+        turn: the number that each word must reach.
+        patience: the most turns of spinning.
     """
     there = idle = 0
     while there < 2 * number and idle < patience:

@@ -30,7 +30,7 @@ def _repeat(tile: Any, channels: int, n: int) -> None:
 
 @inline
 def _fold(tile: Any, channels: int, n: int) -> None:
-    """Add up the pixels of a tile in its first one."""
+    """Add all pixels of a tile to its first pixel."""
     for start in range(channels, n, channels):
         for c in range(channels):
             tile[c] += tile[start + c]
@@ -43,8 +43,8 @@ def _statistics(
 ) -> int:  # fmt: skip
     """Mean and variance of every channel.
 
-    The variance is that around the mean of the first tile: in one pass, without the rounding
-    errors that squares of large means bring.
+    The variance is computed around the mean of the first tile. So one pass is enough, without the
+    rounding errors that squares of large means would cause.
 
     Arguments: elements, channels, elements of a tile, x, mean, variance, three tiles.
     """
@@ -81,8 +81,8 @@ def _moving(
 ) -> int:  # fmt: skip
     """The moving statistics, and the inverse standard deviation.
 
-    Arguments: channels, mean and variance before, used mean, used variance, afterwards used mean
-    and inverse deviation, moving mean and variance, momentum, epsilon.
+    Arguments: channels; moving mean and variance before; mean and variance of this batch; results:
+    saved mean, inverse deviation, moving mean, moving variance; momentum, epsilon.
     """
     for c in range(channels):
         center, spread = used_mean[c], used_variance[c]
@@ -98,7 +98,7 @@ def _scaled(
     total: Count, channels: Count, tile: Count, x: Floats, scale: Floats, bias: Floats,
     mean: Floats, inverse: Floats, y: Floats, factors: Floats, terms: Floats, relu: Count,
 ) -> int:  # fmt: skip
-    """Every element times a factor, plus a term of its channel; negative ones may become zero.
+    """Every element times a factor, plus a term of its channel; then a relu, if one is fused.
 
     Arguments: elements, channels, elements of a tile, x, scale, bias, mean, inverse deviation, y,
     two tiles, 1 for a relu or 0.
@@ -118,7 +118,7 @@ def _scaled(
 
 @inline
 def _passed(dy: Any, y: Any, i: int, relu: Any) -> Any:
-    """The gradient of an element, which a relu passes on where its result is positive."""
+    """The gradient of an element behind a fused relu: 0 where the relu's result is not positive."""
     return dy[i] if not relu or y[i] > _ZERO else _ZERO
 
 
@@ -161,8 +161,8 @@ def _gradient(
     """The gradient of x.
 
     Arguments: elements, channels, elements of a tile, x, dy, scale, mean, inverse deviation,
-    d_scale, d_bias, dx, 1 or, where the statistics do not depend on x, 0, four tiles, 1 for a relu
-    or 0, its result.
+    d_scale, d_bias, dx, 1 if the statistics depend on x or 0, four tiles, 1 for a relu or 0, its
+    result.
     """
     for c in range(channels):
         factor = scale[c] * inverse[c]

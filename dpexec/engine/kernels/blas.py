@@ -77,11 +77,11 @@ def gemm(
     n: Count, k: Count, alpha: Number, a: Count, a_width: Count, a_stride: Count, b: Count,
     b_width: Count, b_stride: Count, beta: Number, c: Count, c_width: Count, c_stride: Count,
 ) -> int:  # fmt: skip
-    """``c = alpha * a @ b + beta * c``, several times with given strides between the matrices.
+    """``c = alpha * a @ b + beta * c`` for several matrices, with given strides between them.
 
-    Arguments: address of sgemm, first and last time, whether a and b are transposed, m, n, k,
-    alpha, a, its row length, its stride, b, its row length, its stride, beta, c, its row length,
-    its stride.
+    Arguments: address of sgemm, numbers of the first matrix and of the one after the last, whether
+    a and b are transposed, m, n, k, alpha, a, its row length, its stride, b, its row length, its
+    stride, beta, c, its row length, its stride.
     """
     for batch in range(first, last):
         sgemm(

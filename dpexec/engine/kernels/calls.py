@@ -32,10 +32,10 @@ def run_call(call: Call) -> None:
     """Call a kernel without the GIL.
 
     Args:
-        call: the kernel, and what it gets.
+        call: the kernel and its arguments.
 
     Raises:
-        RuntimeError: it fails.
+        RuntimeError: the kernel refuses the values.
         TypeError: it takes another number of arguments.
     """
     kernel, arguments = call
@@ -47,7 +47,7 @@ def run_call(call: Call) -> None:
 
 
 def multiplies() -> bool:
-    """Whether there is a library whose products machine code can call."""
+    """Whether machine code can call matrix products of a library here."""
     return onednn.available() or sgemm_address() != 0
 
 
@@ -77,7 +77,7 @@ def product(
 
 
 def transposed_product(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """``a.T @ b``; rows may be longer in memory than they are.
+    """``a.T @ b``; there may be gaps between the rows.
 
     Args:
         a: ``(k, m)``.
@@ -94,10 +94,10 @@ def transposed_product(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.n
 
 
 def with_arguments(**own: Any) -> Callable[[str], Callable[..., Any]]:
-    """What makes the declared kernel of an operator one with arguments that call machine code.
+    """A per-operator implementation: the declared kernel with arguments that call machine code.
 
     Args:
-        own: the arguments.
+        own: these arguments, by name.
     """
 
     def made(type: str) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ def add(n: Count, out: Floats, a: Floats, b: Floats) -> int:
 
 
 COMBINE = {SUM: add}
-"""By what becomes of two float32 arrays: the kernel, with the arguments of :func:`add`."""
+"""By reduction, the kernel that combines two float32 arrays, with the arguments of :func:`add`."""
 
 
 @kernel
@@ -37,10 +37,10 @@ def join(
     before: Count, width: Count, room: Count, rows: Integers, value: Floats, held: Integers,
     out_rows: Integers, out: Floats, total: Integers,
 ) -> int:  # fmt: skip
-    """Put the rows of a device behind those of others.
+    """Append the rows of a device to those of the devices before it.
 
-    Arguments: 0 for the first device, elements of a row, how many rows there is room for, row
-    numbers, values, how many, and the same of the result.
+    Arguments: 0 for the first device; elements of a row; the most rows of the result; row numbers,
+    values, and number of rows of the device; the same of the result.
     """
     n = held[0]
     start = total[0] if before else 0
@@ -67,9 +67,9 @@ def copy(n: Count, out: Octets, x: Octets) -> int:
 
 @kernel
 def post(word: Count, number: Count) -> int:
-    """Tell other processes that what comes before has been done in this step.
+    """Tell other processes that this process has come to a certain point of the step.
 
-    Arguments: the word that they wait for, the number of the step.
+    Arguments: the word that they wait for, address of the number of the step.
     """
     store(word, load(number))
     return 0
@@ -80,11 +80,12 @@ def place(
     devices: Count, mine: Count, width: Count, room: Count, rows: Integers, value: Floats,
     out_rows: Integers, out: Floats, total: Integers, held: Rest,
 ) -> int:  # fmt: skip
-    """Put the rows of a device where they belong among those of the devices of all processes.
+    """Put the rows of a device into a sum, at their place among the rows of all processes.
 
-    Arguments: how many devices there are, which of them this is (-1: none of them), elements of a
-    row, how many rows there is room for, row numbers, values, row numbers and values of the result,
-    how many rows that has (a result), and for every device where it says how many rows it has.
+    Arguments: number of devices; position of this device among them (-1: none); elements of a row;
+    the most rows of the result; row numbers and values of the device; row numbers and values of the
+    result; its number of rows, which is written; and for every device the address of its number of
+    rows.
     """
     start = end = n = 0
     for device in range(devices):

@@ -38,12 +38,12 @@ __all__ = ["KEEP", "apart", "callback", "called", "entry", "inline"]
 
 
 class _Library(JITCodeLibrary):
-    """Machine code that counts no references, whose removal numba prepares by passes of its own."""
+    """Machine code without reference counting, so numba's passes that prune it are left out."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
         for function in ll_module.functions:
-            if not function.is_declaration:  # of which there are more
+            if not function.is_declaration:  # most functions are only declared
                 manager, builder = self._codegen._function_pass_manager()
                 manager.run(function, builder)
 
@@ -66,7 +66,7 @@ class _Apart(_Compiler):
         return super().define_pipelines()
 
 
-# Of functions that only machine code calls. Numba would make, of each, two more for other callers.
+# For functions that only machine code calls: numba would add two wrappers for other callers.
 called = functools.partial(
     numba.njit,
     error_model="numpy",
@@ -75,8 +75,8 @@ called = functools.partial(
     pipeline_class=_Compiler,
 )
 
-# LLVM puts what is called in its place. Numba would do so, too (inline="always"), but before types
-# are found, so that each caller pays for the whole body once more: compiling takes twice as long.
+# LLVM inlines these functions. Numba could do it (inline="always"), but before type inference, so
+# that every caller's types are inferred with the whole body: compiling takes twice as long.
 inline = called(forceinline=True)
 
 # Pointers among the arguments point to different arrays.
@@ -84,12 +84,12 @@ apart = called(pipeline_class=_Apart)
 
 
 _Loads = Sequence[tuple[str, Any, int]]
-"""For every argument a name, an intrinsic that reads it, and what this gets beside an address."""
+"""For every argument, its name, the intrinsic that reads it, and the number that this takes."""
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Unpack(FunctionPass):
-    """What reads the arguments of a function takes the place of its arguments."""
+    """Replaces the arguments of a function by code that reads them from an array of words."""
 
     _name = "unpack"
 
@@ -139,7 +139,7 @@ def _can_keep() -> bool:
 
 
 KEEP = _can_keep()
-"""Whether machine code is kept on disk; else every process compiles what it uses."""
+"""Whether machine code is kept on disk; if not, every process compiles the kernels that it uses."""
 
 
 @functools.cache
@@ -162,13 +162,13 @@ def _stamp(function: Any) -> int:
 
 
 _PASSES = 2
-"""Another number for every other choice of passes: code that others made may have other bits."""
-_PATIENCE = 10.0  # seconds: who compiles may have been stopped
+"""To be increased when the compiler's passes change, as the results may then have other bits."""
+_PATIENCE = 10.0  # seconds to wait for another process that compiles: it may have been stopped
 
 
 @contextlib.contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Processes that come to the same place do so one after another."""
+    """A block that only one process at a time may be in, for each place."""
     deadline = time.monotonic() + _PATIENCE
     with place.open("w") as file:
         while time.monotonic() < deadline:
@@ -226,9 +226,9 @@ def callback(
     Args:
         function: the function.
         signature: its types, as numba writes them.
-        loads: how its arguments are read from an address, the only argument of what is compiled;
-            else it is compiled as it is.
-        keep: whether it is taken from disk, and kept there.
+        loads: how its arguments are read from the address that is then the only argument of the
+            compiled function; None: it is compiled as it is.
+        keep: whether it is loaded from disk, and stored there.
 
     Returns:
         An object with its ``address``, which must live as long as it is called.
@@ -243,7 +243,7 @@ def callback(
 def _compile(
     made: Any, function: Any, loads: _Loads = (), *signature: str, keep: bool = KEEP
 ) -> None:
-    """Compile what numba has made of a function, or load it from where it is kept."""
+    """Compile a function that numba has wrapped, or load its code from disk."""
     with Uninterrupted(), contextlib.ExitStack() as turn:
         if keep and Path(function.__code__.co_filename).is_file():  # a notebook's cell is no file
             made._cache = _Kept(function, turn, loads)

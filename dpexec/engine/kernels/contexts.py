@@ -29,10 +29,10 @@ def _contexts(
     sequences: Count, width: Count, start: Count, length: Count, offsets: Integers, x: Floats,
     out: Floats,
 ) -> None:  # fmt: skip
-    """For every row those around it.
+    """For every row, the rows around it.
 
-    Arguments: sequences, width of rows, how many rows off contexts begin, their length, offsets,
-    rows, contexts.
+    Arguments: sequences, width of rows, first row of a context relative to its own row, rows of a
+    context, offsets, rows, contexts.
     """
     for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
@@ -55,8 +55,8 @@ def _contexts_grad(
 ) -> None:  # fmt: skip
     """The gradient of rows: the sum over the contexts that they are in.
 
-    Arguments: sequences, width of rows, how many rows off contexts begin, their length, offsets,
-    gradient of the contexts, gradient of the rows.
+    Arguments: sequences, width of rows, first row of a context relative to its own row, rows of a
+    context, offsets, gradient of the contexts, gradient of the rows.
     """
     for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
@@ -113,7 +113,7 @@ def contexts_of(
         lod: their offsets.
         start: the first row of a context, counted from its own row.
         length: rows of a context.
-        out: gets the contexts; None: memory for them is made, if they are not x itself.
+        out: takes the contexts; None: new memory, or that of x if contexts equal x.
     """
     rows, width = x.shape
     if out is None and (start, length) == (0, 1):
@@ -143,7 +143,7 @@ def sequence_conv_grad(
     dx: Value | None, d_padding: Value | None, d_weight: Value | None,
     *, contextLength: int, contextStart: int, paddingTrainable: bool,
 ) -> Any:  # fmt: skip
-    """Those of the product; what belongs to one row is added up."""
+    """The gradients of the product; a row's gradient is the sum over the contexts that it is in."""
     if paddingTrainable or not single(x, weight, d_out):
         return False
     (rows, width), (k, n) = x.shape, weight.shape
@@ -165,9 +165,9 @@ def _ahead(
     sequences: Count, width: Count, steps: Count, offsets: Integers, x: Floats, weight: Floats,
     out: Floats,
 ) -> int:  # fmt: skip
-    """The weighted sums of rows and of those to come of their sequences.
+    """The weighted sums of each row and the rows after it in its sequence.
 
-    Arguments: sequences, width of rows, how many there are in a sum, offsets, rows, weights, sums.
+    Arguments: sequences, width of rows, rows of a sum, offsets, rows, weights, sums.
     """
     for sequence in range(sequences):
         end = offsets[sequence + 1]
@@ -189,8 +189,8 @@ def _ahead_of_rows(
 ) -> int:  # fmt: skip
     """The gradient of the rows of such sums.
 
-    Arguments: sequences, width of rows, how many there are in a sum, offsets, gradient of sums,
-    weights, gradient of rows.
+    Arguments: sequences, width of rows, rows of a sum, offsets, gradient of sums, weights,
+    gradient of rows.
     """
     for sequence in range(sequences):
         first = offsets[sequence]
@@ -212,8 +212,8 @@ def _ahead_of_weights(
 ) -> int:  # fmt: skip
     """The gradient of the weights of such sums.
 
-    Arguments: sequences, width of rows, how many there are in a sum, offsets, rows, gradient of
-    sums, gradient of weights.
+    Arguments: sequences, width of rows, rows of a sum, offsets, rows, gradient of sums, gradient of
+    weights.
     """
     for j in range(steps * width):
         d_weight[j] = _ZERO
@@ -255,7 +255,7 @@ def row_conv_grad(
 
 
 CONTEXTS = Contexts(_of_rows, _gradient)
-"""As :data:`dpexec.engine.ops._contexts.ON_ARRAYS`, which does what there are no kernels for."""
+"""Like :data:`dpexec.engine.ops._contexts.ON_ARRAYS`, which is used where there are no kernels."""
 
 implementation(
     "sequence_conv", "sequence_conv_grad", "fusion_seqconv_eltadd_relu",

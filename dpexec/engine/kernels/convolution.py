@@ -31,7 +31,7 @@ from dpexec.engine.ops.conv2d_transpose import window_of
 _VECTOR = 16
 """Channels that oneDNN computes at once."""
 _WASTE = 16
-"""How many times the work that is needed makes the library's first choice the slower one."""
+"""The library's preferred method is left out if it does so many times the work that is needed."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Convolution:
         batch: number of images.
         channels: of the images.
         filters: channels of the result.
-        window: the rest.
+        window: sizes, strides and padding of the window.
     """
 
     batch: int
@@ -57,7 +57,7 @@ class Convolution:
         return Convolution(image.shape[0], channels, weight.shape[0], window)
 
     def at(self, rows: Counts) -> Convolution:
-        """The same for some rows of a batch."""
+        """The convolution for certain numbers of rows."""
         return replace(self, batch=at(self.batch, rows))
 
     @property
@@ -81,9 +81,9 @@ class Convolution:
     def wastes(self) -> bool:
         """Whether the gradient of the images is faster as a product with a matrix of windows.
 
-        oneDNN goes over all pixels of the images, with as many channels as a vector holds, though
-        few of them may belong to a window: 15 ms instead of 0.5 for sentences of 60 words of width
-        64 as images with one channel, under 64 filters of 3 x 64.
+        oneDNN goes over all pixels of the images, with as many channels as a vector holds, even if
+        few of them are needed. For sentences of 60 words of width 64 as images with one channel,
+        and 64 filters of 3 x 64, it takes 15 ms instead of 0.5.
         """
         visited = math.prod(self.window.size) * max(self.channels, _VECTOR)
         needed = math.prod(self.window.output) * self.channels
@@ -95,7 +95,7 @@ class Convolution:
 
 @functools.lru_cache(limit_of("convolutions"))
 def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | None] | None:
-    """A convolution and what brings the filters into its layout, or out of it; None: it cannot."""
+    """A convolution, and the reorder of its filters; None if the library cannot compute it."""
     rank = len(made.image)
     order = (0, *range(2, rank), 1)
     window = made.window
@@ -169,7 +169,7 @@ _SLOTS = {
 
 
 def _laid(code: Code, images: Value, data_format: str) -> Value:
-    """Images with their channels last in memory, which those of NHWC are as they are."""
+    """Images with their channels last in memory; NHWC images are so already."""
     return code.laid(images, not has_channels_last(data_format))
 
 
@@ -178,7 +178,7 @@ def _mark(images: Value, data_format: str) -> None:
 
 
 def _takes(made: Convolution, values: Sequence[Value], *ways: str) -> bool:
-    """Whether there is code for these ways through a convolution."""
+    """Whether there is code for a convolution's passes: forward, or gradients."""
     if made.window.crops or any(v.dtype != "float32" or not v.size for v in values):
         return False
     if not onednn.available():
@@ -193,7 +193,7 @@ def _between(like: Value) -> Value:
 
 
 def _activated(code: Code, type: str, *inputs: Value, out: Value | None = None) -> Value:
-    """What the relu that a convolution took over computes."""
+    """The result of the relu, or its gradient, that is fused into a convolution."""
     made = out or _between(inputs[0])
     lower = find(type, "code")
     assert lower is not None
@@ -223,7 +223,7 @@ def conv2d(
     fuse_residual_connection: bool,
     **attrs: Any,
 ) -> Any:
-    """One call, after one for the filters; the operator itself computes what is fused into it."""
+    """One call, after one for the filters; forms with fused activations are left to NumPy."""
     out = others[-1]
     assert out is not None
     window = Window.of(image.shape, weight.shape[2:], data_format=data_format, **attrs)
@@ -272,7 +272,7 @@ def conv2d_grad(
         _emit(code, "backward_weights", made, image, d_weight, d_out)
 
 
-# ---- transposed: what is an image there is the result of a convolution here
+# ---- transposed: its image is the result of a convolution
 
 
 def _transposed(image: Value, weight: Value, window: Window) -> Convolution:

@@ -21,21 +21,22 @@ from dpexec.engine.kernels.machine import (
 __all__ = ["BLOCK", "in_blocks", "of_rows"]
 
 BLOCK = 128
-"""Numbers of an array that are copied and updated at a time. Large arrays begin at like places of
-pages, so blocks of several soon push each other out of the cache: Adam on 2,000,000 numbers takes
-2.2 ms with this, 2.7 ms with 512, and 3.0 ms when everything is copied before (1.2 ms in place)."""
+"""How many numbers of an array are copied and updated at a time.
+
+Large arrays begin at the same place in a page, so larger blocks of several arrays push each other
+out of the cache. Adam on 2,000,000 numbers takes 2.2 ms with this, 2.7 ms with 512, and 3.0 ms with
+copies before (1.2 ms in place)."""
 
 
 @kernel
 def in_blocks(
     address: Count, arguments: Count, block: Count, arrays: Count, copies: Count, more: Rest
 ) -> int:
-    """Call a kernel that works number by number on blocks of its arrays, which are copied first.
+    """Call a kernel that works element by element on blocks of its arrays, which are copied first.
 
-    Arguments: address of the kernel, and of its arguments, of which the first one says how many
-    numbers there are; numbers of a block; how many arguments are arrays of so many float32 numbers,
-    and how many of these are copies; which ones are arrays; of each copy, which one it is, and what
-    it is a copy of.
+    Arguments: address of the kernel; address of its arguments, the first of which is the number of
+    elements; elements of a block; number of float32 arrays among the arguments; number of copies
+    among these; positions of the arrays; for each copy, its position and its original.
     """
     words = own_words(arguments)
     n, status = words[0], 0
@@ -63,11 +64,12 @@ def of_rows(
 ) -> int:  # fmt: skip
     """Call a kernel that changes some rows of tables, which are copied first.
 
-    Arguments: address of the kernel, and of its arguments; rows of the tables, and numbers of a
-    row; a record; which arguments are the row numbers and how many there are; how many tables there
-    are; of each, which argument it is, and what it is a copy of. The record has whether copies
-    differ from their originals in the rows that the call before changed, and in nothing else; how
-    many these are; and their numbers.
+    Arguments: address of the kernel; address of its arguments; rows of a table; elements of a row;
+        a record; positions of the arguments "row numbers" and "number of rows"; number of tables;
+        for each table, its position and its original.
+
+    The record has: 1 if copies differ from their originals only in the rows that the call before
+    changed; the number of these rows; their numbers.
     """
     known, n = record[0], record[1]
     for i in range(copies):

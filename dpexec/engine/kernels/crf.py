@@ -25,7 +25,7 @@ _ZERO = np.float32(0)
 
 @kernel
 def _same(n: Count, mine: Integers, theirs: Integers) -> int:
-    """Refuse other offsets. Arguments: how many, offsets, offsets."""
+    """Refuse offsets that differ. Arguments: how many, offsets, offsets."""
     for i in range(n):
         if mine[i] != theirs[i]:
             return 1
@@ -34,7 +34,7 @@ def _same(n: Count, mine: Integers, theirs: Integers) -> int:
 
 @kernel
 def _there_are(rows: Count, right: Integers, tags: Count) -> int:
-    """Refuse tags that there are not. Arguments: how many rows, their tags, number of tags."""
+    """Refuse tags out of range. Arguments: number of rows, their tags, number of tags."""
     for row in range(rows):
         if right[row] < 0 or right[row] >= tags:
             return 1
@@ -43,7 +43,7 @@ def _there_are(rows: Count, right: Integers, tags: Count) -> int:
 
 @inline
 def _relative(chain: Any, tags: int, out: Any) -> None:
-    """Weights of which the largest of begins, of ends and of pairs are 1."""
+    """Weights, scaled so that the largest start, end and pair weights are 1."""
     for part in range(3):
         start, n = part * tags, tags if part < 2 else tags * tags
         top = largest(chain, start, n)
@@ -53,7 +53,7 @@ def _relative(chain: Any, tags: int, out: Any) -> None:
 
 @kernel
 def _weights(tags: Count, chain: Floats, out: Floats) -> int:
-    """The weights of tags after each other. Arguments: number of tags, scores, result."""
+    """The weights of transitions. Arguments: number of tags, scores, result."""
     _relative(chain, tags, out)
     return 0
 
@@ -69,7 +69,7 @@ def _product(x: Any, start: int, y: Any, first: int, n: int) -> Any:
 
 @inline
 def _onward(x: Any, start: int, weights: Any, tags: int, out: Any) -> None:
-    """What a row makes likely at the next step."""
+    """A row of tag weights times the weights of transitions."""
     for j in range(tags):
         out[j] = _ZERO
     for i in range(tags):
@@ -79,7 +79,7 @@ def _onward(x: Any, start: int, weights: Any, tags: int, out: Any) -> None:
 
 @inline
 def _score(chain: Any, tags: int, right: Any, row: int, first: int) -> Any:
-    """The score of a tag after the one before it, or at the begin."""
+    """The score of the transition to a tag, or of the start at the first row."""
     return chain[(0 if row == first else 2 + right[row - 1]) * tags + right[row]]
 
 
@@ -88,11 +88,11 @@ def _likelihood(
     sequences: Count, tags: Count, offsets: Integers, x: Floats, chain: Floats, right: Integers,
     alpha: Floats, exps: Floats, weights: Floats, costs: Floats, made: Floats, relative: Floats,
 ) -> int:  # fmt: skip
-    """The negative logarithms of how likely tags are.
+    """The negative log-likelihoods of tag sequences.
 
-    Arguments: sequences, tags, offsets, scores, scores of tags after each other, the right tags;
-    how likely tags are at each step, exponentials of both scores, results; memory for a
-    row, and for weights.
+    Arguments: sequences, tags, offsets, emission scores, transition scores, the right tags;
+        results: forward probabilities at each row, exponentials of both scores, costs; memory for a
+        row, and for weights.
     """
     for i in range((tags + 2) * tags):
         weights[i] = exp(chain[i])
@@ -130,11 +130,10 @@ def _likelihood_grad(
     sequences: Count, tags: Count, offsets: Integers, right: Integers, alpha: Floats, exps: Floats,
     weights: Floats, flow: Floats, beta: Floats, dx: Floats,
 ) -> int:  # fmt: skip
-    """The gradient of the scores.
+    """The gradient of the emission scores.
 
-    Arguments: sequences, tags, offsets, the right tags; how likely tags are at each step,
-    exponentials of both scores, gradient of the results; how likely what follows a step is, by
-    its tag, gradient of the scores.
+    Arguments: sequences, tags, offsets, the right tags, forward probabilities, exponentials of both
+    scores, gradient of the costs; results: backward probabilities, gradient of the scores.
     """
     for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
@@ -149,7 +148,7 @@ def _likelihood_grad(
                 total = add_up(beta, r, tags)
                 for i in range(tags):
                     beta[r + i] /= total
-            for j in range(tags):  # for the row before this one
+            for j in range(tags):  # weights that the row before this one reads
                 dx[r + j] = exps[r + j] * beta[r + j]
         for row in range(first, end):
             r = row * tags
@@ -166,9 +165,10 @@ def _chain_grad(
     sequences: Count, tags: Count, offsets: Integers, right: Integers, alpha: Floats, exps: Floats,
     weights: Floats, flow: Floats, beta: Floats, dx: Floats, out: Floats, here: Floats,
 ) -> int:  # fmt: skip
-    """The gradient of the scores of tags after each other.
+    """The gradient of the transition scores.
 
-    Arguments: as for that of the scores, which is known by now; the result.
+    Arguments: as for that of the emission scores, which is known by now; the result; memory for a
+    row.
     """
     for i in range((tags + 2) * tags):
         out[i] = _ZERO
@@ -239,7 +239,7 @@ def linear_chain_crf_grad(
     label_lod: Value | None, length: Value | None, alpha: Value, exps: Value, weights: Value,
     d_costs: Value, dx: Value | None, d_transition: Value | None,
 ) -> Any:  # fmt: skip
-    """Two passes over the rows, and one for what tags score after each other."""
+    """Two passes over the rows, and one for the transition scores."""
     found = lod or label_lod
     if found is None or not _is_code(emission, transition, label, length) or not single(d_costs):
         return False
@@ -264,8 +264,8 @@ def _likeliest(
 ) -> int:  # fmt: skip
     """The likeliest tags (Viterbi, 1967).
 
-    Arguments: sequences, tags, offsets, scores, scores of tags after each other; the best score
-    up to each step by its tag, the tag before that; the result.
+    Arguments: sequences, tags, offsets, emission scores, transition scores; the best score up to
+    each row by its tag, and the tag before it; the result.
     """
     for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
@@ -290,7 +290,7 @@ def _likeliest(
 
 @kernel
 def _compare(rows: Count, right: Integers, out: Integers) -> int:
-    """Whether tags are right. Arguments: how many, right ones, those that become ones or zeros."""
+    """1 where a tag is right, else 0. Arguments: rows, right tags, tags, which are overwritten."""
     for row in range(rows):
         out[row] = 1 if out[row] == right[row] else 0
     return 0

@@ -29,10 +29,10 @@ __all__ = ["add", "copy", "play"]
 def play(piece: Count, varying: Integers, moving: Rest) -> int:
     """Run a piece of code.
 
-    Arguments: the address of its description, words that are other ones for other shapes, and then
-    those that are other ones every time. The description: how many words the latter are, their
-    positions, the words, rows of the table, the table, how many words the former are, their
-    positions.
+    Arguments: the address of its description; the words that depend on shapes; then the words that
+    differ in every call. The description has: number of the words that differ in every call, their
+    positions; all words; number of rows of the table, the table; number of the words that depend on
+    shapes, their positions.
     """
     positions, words, table = integers(piece, 1), integers(piece, 2), integers(piece, 4)
     for i in range(count(piece, 0)):
@@ -48,7 +48,7 @@ def play(piece: Count, varying: Integers, moving: Rest) -> int:
 
 @kernel
 def copy(n: Count, to: Count, source: Count) -> int:
-    """Copy an array of float32. Arguments: how many numbers, where to, where from."""
+    """Copy an array of float32. Arguments: number of elements, target, source."""
     out, x = floats(to, FIELD), floats(source, FIELD)
     for i in range(n):
         out[i] = x[i]
@@ -59,7 +59,8 @@ def copy(n: Count, to: Count, source: Count) -> int:
 def add(pairs: Count, more: Rest) -> int:
     """Add arrays of float32 to others, with the bits of NumPy, which keeps denormal numbers.
 
-    Arguments: how many pairs; for each, how many numbers, what is added to, what is added.
+    Arguments: number of pairs; for each pair, number of elements, the array that is added to, the
+    array that is added.
     """
     before = set_float_mode(np.int32(USUAL))
     for pair in range(0, 3 * pairs, 3):

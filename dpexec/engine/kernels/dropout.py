@@ -25,7 +25,7 @@ _ZERO = np.float32(0)
 
 @inline
 def word(position: Any, state: Any) -> Any:
-    """What a stream draws at a position."""
+    """The random number of a stream at a position."""
     word = position * _GOLDEN + state
     word = (word ^ (word >> _S30)) * _MIX_1
     word = (word ^ (word >> _S27)) * _MIX_2

@@ -63,7 +63,7 @@ class _Two:
         apply.broadcast(self.code, out, self.x, self.y, laid, self.shape, reuse)
 
     def times(self, apply: Pointwise, grad: Value, number: int, result: Value | None) -> Value:
-        """``apply(grad, x or y)``, in the place of a result that has its size."""
+        """``apply(grad, operand)`` for operand 0 or 1; may use the memory of ``result``."""
         out = result if result is not None and result.size == grad.size else None
         found = out or self.code.scratch(*grad.shape)
         found.channels_last = grad.channels_last
@@ -78,7 +78,7 @@ class _Two:
         return found
 
     def give(self, number: int, grad: Value, result: Value, factor: float = 1.0) -> None:
-        """Sum over what was repeated of operand 0 or 1, times a factor."""
+        """The gradient of operand 0 or 1: the sum over its repetitions, times a factor."""
         if result.size < grad.size:
             kept = [a == b for a, b in zip(self.shapes[number], self.shape, strict=True)]
             TOTAL.emit(self.code, grad, result, self.shape, kept, factor)
@@ -113,8 +113,8 @@ def _summed_last(
 ) -> bool:
     """Whether channels of a gradient should be last in memory.
 
-    Sums go in the order of memory. So what is summed lies as shapes say it should, however it came:
-    that depends on how tasks are cut.
+    Sums are computed in the order of memory. So the layout of their operands follows from shapes
+    alone, and not from the layout in which they come, which depends on how tasks are divided.
     """
     for value, result in zip((x, y), results, strict=True):
         if grad.has_planes and result is not None and result.size < grad.size:

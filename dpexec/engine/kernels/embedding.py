@@ -24,10 +24,10 @@ _LINE = 16  # elements
 
 @inline
 def fetch_ahead(table: Any, ids: Any, i: int, n: int, width: int) -> None:
-    """Let the row of a table come that will be needed after some others.
+    """Prefetch the row of a table that will be needed some rows later.
 
-    Rows lie anywhere in tables that do not fit into the cache: waiting for each in turn takes
-    most of the time (6656 rows of 16 elements: 80 us, with this 16 us).
+    Rows of tables that do not fit into the cache lie anywhere in memory. Waiting for one after
+    another takes most of the time: 6656 rows of 16 elements take 80 us, with this 16 us.
     """
     if i + _AHEAD < n:
         for j in range(0, width, _LINE):
@@ -96,7 +96,7 @@ def _scatter(
 def added_rows(
     xp: Any, rows: np.ndarray[Any, Any], values: np.ndarray[Any, Any], shape: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """What :func:`dpexec.engine.ops._rows.added_rows` computes, in one pass over the rows."""
+    """:func:`dpexec.engine.ops._rows.added_rows` in one pass over the rows."""
     known = rows.dtype == np.int64 and values.dtype == np.float32 and values.flags.c_contiguous
     if not known or len(shape) != 2:
         found: np.ndarray[Any, Any] = on_arrays.added_rows(xp, rows, values, shape)

@@ -26,7 +26,7 @@ Shape = Sequence[int]
 
 @functools.cache
 def _expression(text: str, operands: str, factors: str) -> Pointwise:
-    """The expression with names of its own for operands and factors."""
+    """An expression as a kernel, whose name is a hash of its text."""
     name = hashlib.sha1(f"{text} {operands} {factors}".encode()).hexdigest()[:12]
     own = {word: f"{word}_" for word in f"{operands} {factors}".split()}
     words = (" ".join(own[word] for word in side.split()) for side in (operands, factors))
@@ -38,7 +38,7 @@ class Sheet:
 
     Args:
         code: takes the calls.
-        shape: what expressions run over unless they say something else.
+        shape: the shape of expressions that give none.
     """
 
     def __init__(self, code: Code, shape: Shape) -> None:
@@ -56,11 +56,11 @@ class Sheet:
         """Compute an expression at every element.
 
         Args:
-            text: in terms of operands and factors.
-            out: where the result goes; None makes memory for it.
+            text: the expression, in terms of operands and factors.
+            out: takes the result; None: new memory.
             shape: of the result.
-            factors: numbers.
-            operands: values; with a shape where they are repeated to that of the result.
+            factors: numbers by name.
+            operands: values by name; with a shape if they are broadcast to that of the result.
         """
         shape = self.shape if shape is None else tuple(shape)
         out = out or self.group.scratch(*shape)
@@ -72,7 +72,7 @@ class Sheet:
         return out
 
     def total(self, x: Value, axes: Sequence[int], out: Value | None = None, f: float = 1) -> Value:
-        """Add up the elements along some dimensions; the result has 1 there."""
+        """Add up the elements along some dimensions, whose size is 1 in the result."""
         left = self.left(axes)
         out = out or self.group.scratch(*left)
         kept = [axis not in axes for axis in range(len(self.shape))]
@@ -80,11 +80,11 @@ class Sheet:
         return out
 
     def left(self, axes: Sequence[int]) -> tuple[int, ...]:
-        """The shape without some dimensions, which are 1 then."""
+        """The shape with 1 in place of some dimensions."""
         return tuple(1 if axis in axes else size for axis, size in enumerate(self.shape))
 
     def done(self, *outputs: Value | None) -> bool:
-        """Emit it all; False if that is not possible."""
+        """Emit the kernels; False if that is not possible."""
         return self.group.finish([value for value in outputs if value is not None])
 
 
@@ -315,7 +315,7 @@ def squared_l2_norm_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
 
 
 def planes(x: Value, last: bool = False) -> tuple[int, int, int]:
-    """Batch, channels and what is behind them."""
+    """Sizes of an image: batch, channels, and the product of the dimensions after them."""
     if last:
         return math.prod(x.shape[:-1]), x.shape[-1], 1
     return x.shape[0], x.shape[1], math.prod(x.shape[2:])
@@ -336,7 +336,7 @@ def prelu_grad(
     code: Code, x: Value, alpha: Value, d_out: Value, dx: Value | None, d_alpha: Value | None,
     *, mode: str,
 ) -> Any:  # fmt: skip
-    """One pass, and the sums over what has the same slope."""
+    """One pass, and the sums over elements with the same slope."""
     if not single(x, alpha, d_out):
         return False
     sheet, shape = _slopes(code, x, mode)
@@ -349,7 +349,7 @@ def prelu_grad(
 
 
 def _slopes(code: Code, x: Value, mode: str) -> tuple[Sheet, tuple[int, ...]]:
-    """The sheet for ``prelu``, and how its slopes lie in it."""
+    """The sheet for ``prelu``, and the shape of its slopes in it."""
     shape = (1, 1, x.size) if mode == "all" or len(x.shape) < 2 else planes(x)
     sheet = Sheet(code, shape)
     return sheet, sheet.left({"all": [0, 1, 2], "channel": [0, 2], "element": [0]}[mode])

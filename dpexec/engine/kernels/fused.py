@@ -41,7 +41,7 @@ def part(code: Code, type: str, inputs: list[Any], outputs: list[Any], **attrs: 
 
 
 def between(like: Value) -> Value:
-    """What the first of two operators computes for the second."""
+    """Memory for the result of the first of two operators, which the second reads."""
     return Value(like.shape, like.dtype, Buffer(like.nbytes))
 
 
@@ -85,7 +85,7 @@ def fused_elemwise_activation_grad(
     functor_list: Sequence[str],
     axis: int,
 ) -> Any:
-    """One pass: the gradient of the activation, and its sum over what was repeated."""
+    """One pass: the gradient of the activation, and its sum over broadcast dimensions."""
     activation, last = (name.removesuffix("_grad") for name in functor_list)
     if last != "elementwise_add" or activation == "scale" or out.dtype != "float32":
         return False
@@ -102,7 +102,7 @@ def fused_elemwise_activation_grad(
 
 @lowering("fused_batch_norm_act", layout="own", attrs=batch_norm.attrs)
 def fused_batch_norm_act(code: Code, *values: Value | None, **attrs: Any) -> Any:
-    """The calls of the normalization, which does the activation as well."""
+    """The calls of the normalization, which also compute the activation."""
     *inputs, y, mean_out, variance_out, saved_mean, saved_inverse, _ = values
     if y is None or y.dtype != "float32":
         return False
@@ -124,7 +124,7 @@ def fused_batch_norm_act_grad(
     *outputs: Value | None,
     **attrs: Any,
 ) -> Any:
-    """The calls of the normalization's gradient, which goes through that of the activation."""
+    """The calls of the normalization's gradient, which also compute that of the activation."""
     if y.dtype != "float32":
         return False
     inputs = [x, scale, bias, mean, inverse, None, None, d_y]

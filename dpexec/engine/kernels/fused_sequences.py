@@ -24,7 +24,7 @@ def _all_steps(
     code: Code, x: Value, lod: Value, h0: Value | None, c0: Value | None, weight: Value,
     bias: Value, made: Sequence[Value | None], attrs: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """The steps of an ``lstm`` whose input has been multiplied."""
+    """The steps of an ``lstm`` whose input has been multiplied by its weight."""
     rows, size = x.shape[0], weight.shape[0]
     states = [given or code.scratch(rows, size) for given in made]
     kept = code.scratch(rows, 4 * size), code.scratch(rows, size)
@@ -49,7 +49,7 @@ def fused_embedding_fc_lstm(
     code: Code, ids: Value, lod: Value, table: Value, weight: Value, bias: Value,
     h0: Value | None, c0: Value | None, *outputs: Value | None, **attrs: Any,
 ) -> Any:  # fmt: skip
-    """One row of the table for each id, then the steps; of the bias only the peepholes count."""
+    """One row of the table for each id, then the steps; only the peepholes of the bias are used."""
     taken = code.scratch(ids.shape[0], table.shape[1])
     if not is_code(taken, (table, h0, c0, weight, bias)):
         return False
@@ -110,7 +110,7 @@ def _every_row(rows: Count, offsets: Integers) -> int:
 
 @kernel
 def _shows_and_clicks(rows: Count, width: Count, x: Floats, out: Floats) -> int:
-    """The first two columns as logs, the second less the first; the rest as it is.
+    """The log of the first column, the log of the second minus the first log, the other columns.
 
     Arguments: rows, their width, numbers, result.
     """
@@ -179,5 +179,5 @@ def fusion_seqpool_cvm_concat(
     code: Code, parts: list[Value], lods: list[Value], counts: Value, out: Value,
     made: Offsets | None, *, pooltype: str,
 ) -> Any:  # fmt: skip
-    """The same, with a pass over every pool."""
+    """The calls of every pool, a pass over each, and one copy of each."""
     return _pools(code, parts, lods, counts, out, made, pooltype)

@@ -59,13 +59,13 @@ _NAMES = {
 
 
 def compiled(name: str, source: str, apart: bool = False, each: str = "") -> Kernel:
-    """A kernel from its source, a function ``name``; the name must be its alone.
+    """A kernel from its source, a function ``name``; each name must be unique.
 
     Args:
         name: of the kernel.
         source: of a function as :class:`~dpexec.engine.kernels.machine.Kernel` takes it.
-        apart: pointers among its arguments point to different arrays, and it returns nothing.
-        each: names of arrays of which it takes one number after another.
+        apart: its pointer arguments never alias, and it returns nothing.
+        each: names of arrays that it reads element by element.
     """
     names: dict[str, Any] = {**_NAMES, "__name__": __name__}
     exec(compile(source, __file__, "exec"), names)
@@ -73,7 +73,7 @@ def compiled(name: str, source: str, apart: bool = False, each: str = "") -> Ker
 
 
 def single(*values: Value | None) -> bool:
-    """Whether all that are there hold float32 numbers."""
+    """Whether all values hold float32 numbers; None does not count."""
     return all(value is None or value.dtype == "float32" for value in values)
 
 
@@ -82,7 +82,7 @@ def _indented(lines: str, by: int) -> str:
 
 
 class Recorder(Code):
-    """Code that takes expressions as they are: several may become one kernel."""
+    """Code that records expressions, several of which may become one kernel."""
 
     def each(
         self,
@@ -93,14 +93,14 @@ class Recorder(Code):
         shapes: Sequence[Sequence[int]] = (),
         shape: Sequence[int] = (),
     ) -> None:
-        """Take an expression at every element.
+        """Record an expression at every element.
 
         Args:
             apply: the expression.
             out: the result.
             operands: the operands.
             factors: the numbers.
-            shapes: of the operands as they lie in memory; none if they have as many elements as
+            shapes: of the operands as they lie in memory; empty if they have as many elements as
                 the result.
             shape: of the result, as it lies in memory.
         """
@@ -110,7 +110,7 @@ class Recorder(Code):
         self, apply: Reduction, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
         factor: float,
     ) -> None:  # fmt: skip
-        """Take a reduction, as :meth:`Reduction.emit` does."""
+        """Record a reduction, see :meth:`Reduction.emit`."""
         raise NotImplementedError
 
 
@@ -139,7 +139,7 @@ class Pointwise:
         factors: Sequence[float] = (),
         reuse: bool = False,
     ) -> None:
-        """Call it for operands that have as many elements as the result.
+        """Emit a call for operands that have as many elements as the result.
 
         Args:
             code: takes the call.
@@ -164,7 +164,7 @@ class Pointwise:
         code.emit(self.flat(0), first.size, first, *values)
 
     def flat(self, onto: int) -> Kernel:
-        """The kernel for arrays of one size; ``onto`` the operand with that number if not -1."""
+        """The kernel for arrays of one size; it overwrites operand ``onto``, if that is not -1."""
         name = f"{self.name}_{onto}" if onto >= 0 else self.name
         arrays = [f"a_{operand}" for operand in self.operands]
         target = arrays[onto] if onto >= 0 else "out"
@@ -194,14 +194,14 @@ class Pointwise:
         shape: Sequence[int],
         reuse: bool = False,
     ) -> None:
-        """Call it for two operands that are repeated to the shape of the result.
+        """Emit a call for two operands that are broadcast to the shape of the result.
 
         Args:
             code: takes the call.
             out: the result.
             x: the first operand.
             y: the second operand.
-            shapes: of both as they lie in memory, with all dimensions.
+            shapes: shapes of both operands as they lie in memory, with all dimensions.
             shape: of the result, as it lies in memory; :func:`regular` with both.
             reuse: the result may take the memory of an operand that nobody reads later.
         """
@@ -220,7 +220,7 @@ class Pointwise:
         code.emit(self.strided(onto), *ones, *sizes, x, *places[0], y, *places[1], *target)
 
     def strided(self, onto: bool) -> Kernel:
-        """The kernel for two operands with strides; over the first one if ``onto``."""
+        """The kernel for two operands with strides; it overwrites the first one if ``onto``."""
         name = f"{self.name}_strided" + "_0" * onto
         x, y = self.operands
         target = f"a_{x}" if onto else "out"
@@ -270,9 +270,9 @@ class Reduction:
 
     Args:
         name: of the kernel.
-        start: expression of what the combination begins with.
+        start: expression for the initial total.
         combined: expression of ``total`` and ``value``.
-        row: expression for ``n`` elements of ``x`` from ``at`` on; none makes a loop of it.
+        row: expression for ``n`` elements of ``x`` from ``at`` on; empty: a loop is generated.
     """
 
     def __init__(self, name: str, start: str, combined: str, row: str = "") -> None:
@@ -286,14 +286,14 @@ class Reduction:
 
         Args:
             code: takes the call.
-            x: what is combined.
-            out: the result, in the order of the dimensions that are kept.
+            x: the elements.
+            out: the result, in the order of the kept dimensions.
             shape: of ``x``.
             kept: for every dimension, whether it is kept.
-            factor: of the result.
+            factor: factor of the result.
 
         Returns:
-            False if kept and other dimensions alternate too often.
+            False if kept and reduced dimensions alternate too often.
         """
         found = groups(shape, kept)
         if len(found) > 4:
@@ -312,17 +312,17 @@ class Reduction:
 
     @functools.cached_property
     def rows(self) -> Kernel:
-        """Combines what lies together. Arguments: see the source."""
+        """The kernel that combines contiguous elements. Arguments: see the source."""
         return self._compiled(f"{self.name}_rows", _ROWS)
 
     @functools.cached_property
     def columns(self) -> Kernel:
-        """Combines rows with each other. Arguments: see the source."""
+        """The kernel that combines rows with each other. Arguments: see the source."""
         return self._compiled(f"{self.name}_columns", _COLUMNS)
 
     @property
     def of_row(self) -> str:
-        """The source of a function that combines what lies together, ``<name>_of(x, at, n)``."""
+        """The source of ``<name>_of(x, at, n)``, which combines contiguous elements."""
         source = _ROW_AT_ONCE if self.row else _ROW
         return source.format(name=self.name, start=self.start, combined=self.combined, row=self.row)
 

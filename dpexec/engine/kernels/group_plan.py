@@ -31,14 +31,14 @@ class Node:
     """An expression of a group.
 
     Args:
-        apply: what is computed.
+        apply: the expression or reduction.
         out: the result.
         sources: the operands: expressions of the group, or values from outside.
-        steps: of each operand, how far its elements are apart along the dimensions of ``shape``.
-        shape: what the loops run over.
+        steps: for each operand, its strides along the dimensions of ``shape``.
+        shape: the dimensions that the loops run over.
         factors: numbers.
-        kept: of a reduction, which dimensions stay.
-        stored: the result is needed in memory.
+        kept: for a reduction, which dimensions are kept.
+        stored: whether the result is needed in memory.
     """
 
     apply: Pointwise | Reduction
@@ -52,12 +52,12 @@ class Node:
 
     @property
     def size(self) -> int:
-        """How often the loops run."""
+        """How many elements the loops visit."""
         return math.prod(self.shape)
 
     @property
     def out_steps(self) -> list[int]:
-        """How far the elements of the result are apart along the dimensions of ``shape``."""
+        """The strides of the result along the dimensions of ``shape``."""
         if self.kept is None:
             return strides(self.shape)
         left = [size if keep else 1 for size, keep in zip(self.shape, self.kept, strict=True)]
@@ -70,11 +70,11 @@ class Plan:
 
     Args:
         nodes: the expressions, in order.
-        sizes: of the loops, the innermost last.
-        places: of each expression, how far the elements of its result are apart.
-        loads: of each operand from outside, by node and position, how far they are apart.
-        level: number of the phase in which an expression is computed.
-        sums: reductions that go on from row to row, so that nobody here can read them.
+        sizes: sizes of the loops, the innermost last.
+        places: for each expression, the strides of its result.
+        loads: for each operand from outside, by node and position, its strides.
+        level: for each expression, the number of the phase in which it is computed.
+        sums: reductions over several rows, which expressions of this kernel cannot read.
     """
 
     nodes: Sequence[Node]
@@ -85,17 +85,17 @@ class Plan:
     sums: set[Node] = field(default_factory=set)
 
     def in_row(self, node: Node) -> bool:
-        """Whether it is computed at every element of a row."""
+        """Whether an expression is computed at every element of a row."""
         return node.kept is None and self.places[node][-1] != 0
 
     def of_row(self, node: Node) -> bool:
-        """Whether it combines a row."""
+        """Whether an expression combines the elements of a row."""
         return node.kept is not None and self.places[node][-1] == 0
 
     def done_with(self, node: Node) -> int:
         """The first phase whose loop over the row may overwrite an expression's operands.
 
-        A loop reads an element before it writes there, but rows are combined after the loop.
+        A loop reads an element before it writes to it, but rows are combined after the loop.
         """
         return self.level[node] + (node in self.sums and self.of_row(node))
 
@@ -148,7 +148,7 @@ def _set_levels(made: Plan) -> None:
 
 
 def _common(total: int, shapes: Iterable[Sequence[int]]) -> list[int]:
-    """Dimensions into which all shapes of one size can be cut."""
+    """Dimensions into which all shapes of one size can be divided."""
     if total < 2:
         raise _Misfit
     inner = {math.prod(shape[axis:]) for shape in shapes for axis in range(1, len(shape))}
@@ -186,14 +186,14 @@ def _read(made: Plan, own: Collection[Node], node: Node, number: int, place: Ste
 
 
 def _place_full(made: Plan, own: Collection[Node], node: Node, dims: Sequence[int]) -> None:
-    """Place an expression of the largest size, and what it reads."""
+    """Place an expression of the largest size, and its operands."""
     for number, steps in enumerate(node.steps):
         _read(made, own, node, number, _cut(steps, node.shape, dims))
     _put(made, node, _cut(node.out_steps, node.shape, dims))
 
 
 def _place_small(made: Plan, own: Collection[Node], node: Node, rank: int) -> bool:
-    """Place a smaller expression where its result is read, or an operand is; if that is known."""
+    """Place a smaller expression like its reader or like an operand; False if neither is placed."""
     sizes = [s.out.size if isinstance(s, Node) else s.size for s in node.sources]
     if node.kept is not None or any(size not in (1, node.size) for size in sizes):
         raise _Misfit
@@ -203,7 +203,7 @@ def _place_small(made: Plan, own: Collection[Node], node: Node, rank: int) -> bo
     if not known and node.size > 1:
         return False
     place = known[0] if node.size > 1 else once
-    if place[-1]:  # something else in every element of a row, but the same in every row
+    if place[-1]:  # it differs within a row, but is the same in every row
         raise _Misfit
     for number, size in enumerate(sizes):
         _read(made, own, node, number, place if size == node.size else once)
@@ -212,7 +212,7 @@ def _place_small(made: Plan, own: Collection[Node], node: Node, rank: int) -> bo
 
 
 def _merge(made: Plan, dims: Sequence[int]) -> None:
-    """Take dimensions together that all values cross alike."""
+    """Merge neighbouring dimensions whose strides match in all values."""
     known = dict.fromkeys([tuple(strides(dims)), *made.places.values(), *made.loads.values()])
     made.sizes, steps = merged(dims, *known)
     found = {before: tuple(after) for before, after in zip(known, steps, strict=True)}
@@ -224,7 +224,7 @@ def _merge(made: Plan, dims: Sequence[int]) -> None:
 
 
 def _check_order(made: Plan, node: Node, kept: Sequence[bool]) -> None:
-    """See that a reduction adds up in the order in which it would do so by itself."""
+    """Check that a reduction adds up in the same order as it would alone."""
     place = made.places[node]
     if any(not step for step in place[:-1]):
         made.sums.add(node)

@@ -20,7 +20,7 @@ _kernels: dict[str, Kernel] = {}
 
 
 def emit(code: Code, plan: Plan, stored: Collection[Node]) -> None:
-    """Call a plan's kernel, which is compiled unless there was one with the same source.
+    """Emit a call of a plan's kernel, which is compiled unless one with the same source exists.
 
     Args:
         code: takes the call.
@@ -36,7 +36,7 @@ def emit(code: Code, plan: Plan, stored: Collection[Node]) -> None:
 
 
 class _Writer:
-    """Writes the source, and collects what stands for what.
+    """Writes the source, and collects the names of values in it.
 
     Args:
         code: gives memory for rows.
@@ -49,7 +49,7 @@ class _Writer:
         self.arrays: dict[Hashable, tuple[str, Value]] = {}
         self.starts: dict[tuple[str, Steps], str] = {}
         self.factors: list[float] = []
-        self.computed: dict[Node, str] = {}  # names of numbers that are at hand
+        self.computed: dict[Node, str] = {}  # names of variables with results of expressions
         self.loaded: dict[tuple[Hashable, Steps], str] = {}
         self.numbers = itertools.count()
         self.rows: dict[Node, tuple[str, str]] = {}  # array and start of a row
@@ -102,13 +102,13 @@ class _Writer:
     # ---- a row
 
     def _phase(self, level: int) -> None:
-        """What is computed once, then a loop over the row, then reductions of the row."""
+        """A phase: expressions computed once, a loop over the row, then reductions of the row."""
         plan = self.plan
         inner: list[str] = []
         stores: list[str] = []
         for node in (node for node in plan.nodes if plan.level[node] == level):
             if plan.of_row(node):
-                continue  # a row must be complete before
+                continue  # it combines a row, which must be complete before
             if node in plan.sums:
                 self._add(node, inner, stores)
             elif plan.in_row(node):
@@ -124,12 +124,12 @@ class _Writer:
         for node in plan.nodes:
             if plan.of_row(node) and plan.level[node] == level + (node not in plan.sums):
                 self._combine(node)
-        # what differs within a row is loaded again by the next phase
+        # the next phase loads values that differ within a row again
         self.computed = {n: name for n, name in self.computed.items() if not plan.in_row(n)}
         self.loaded = {key: name for key, name in self.loaded.items() if not key[1][-1]}
 
     def _place(self, node: Node) -> str:
-        """Where the result of an expression goes, as an element of an array."""
+        """The element of an array that takes the result of an expression, as source."""
         array = self._array(node.out)
         steps = self.plan.places[node]
         return f"{array}[{self._start(array, steps)}{' + d' if steps[-1] else ''}]"
@@ -146,7 +146,7 @@ class _Writer:
         lines.append(f"{name} = {text}")
 
     def _operand(self, node: Node, number: int, lines: list[str]) -> str:
-        """A name for an operand at the present element, which is loaded if it is not at hand."""
+        """The name of an operand's present element, which is loaded if that was not done."""
         source = node.sources[number]
         if isinstance(source, Node) and source in self.plan.places:
             if source not in self.computed:
@@ -168,7 +168,7 @@ class _Writer:
         return self.loaded[key]
 
     def _keep(self, node: Node, stores: list[str]) -> None:
-        """Store an element where it is needed: as a result, or for later phases."""
+        """Store an element that is a result, or that later phases read."""
         plan = self.plan
         if node in self.stored:
             array = self._array(node.out)
@@ -252,7 +252,7 @@ def _lines(lines: list[str], by: int) -> str:
 
 
 def substituted(expression: str, names: Mapping[str, str]) -> str:
-    """An expression with other words for some of its words."""
+    """An expression with some of its words replaced."""
     if not names:
         return expression
     pattern = r"\b(" + "|".join(map(re.escape, names)) + r")\b"

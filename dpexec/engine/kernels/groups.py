@@ -31,10 +31,11 @@ __all__ = ["Group", "lower_part"]
 
 Call = tuple[Kernel, Sequence[Argument]]
 _MOST = 64
-"""Expressions of one kernel: compilers take longer and longer."""
+"""The most expressions of one kernel: compile times grow faster than their number."""
 _MOST_FUNCTIONS = 2
-"""Exponentials and the like of one kernel: the constants of more of them do not fit into
-registers (five gates of an LSTM: 1.05 times the time of single kernels; two by two: 0.94)."""
+"""The most functions such as ``exp`` in one kernel: the constants of more of them do not fit into
+registers. Five gates of an LSTM in one kernel take 1.05 times as long as single kernels, two by two
+0.94 times."""
 _FUNCTION = re.compile(
     r"\b(against|bell|exp|exp_bounded|expm1|log|log1p|log1p_of_any|normal|sigmoid|steepness"
     r"|tanh|tanh_shrink)\("
@@ -42,10 +43,10 @@ _FUNCTION = re.compile(
 
 
 class Group(Recorder):
-    """Notes the expressions and calls of a group.
+    """Records the expressions and calls of a group.
 
     Args:
-        code: takes the calls in the end.
+        code: takes the calls when the group is finished.
     """
 
     def __init__(self, code: Code) -> None:
@@ -56,7 +57,7 @@ class Group(Recorder):
         self.made: dict[Hashable, Node] = {}
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
-        """Note a call of a kernel; what it reads lies in memory, and what it writes too."""
+        """Record a call of a kernel; its operands and results must be in memory."""
         for argument in arguments:
             if isinstance(argument, Value):
                 self._make(argument)
@@ -74,7 +75,7 @@ class Group(Recorder):
         shapes: Sequence[Sequence[int]] = (),
         shape: Sequence[int] = (),
     ) -> None:
-        """Note an expression at every element."""
+        """Record an expression at every element."""
         shape = tuple(shape or (out.size,))
         steps = [strides(laid, shape) for laid in shapes or [shape] * len(operands)]
         sources = [self._source(value) for value in operands]
@@ -84,7 +85,7 @@ class Group(Recorder):
         self, apply: Reduction, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
         factor: float,
     ) -> None:  # fmt: skip
-        """Note a reduction."""
+        """Record a reduction."""
         steps = [strides(shape)]
         self._note(
             Node(apply, out, [self._source(x)], steps, tuple(shape), (real(factor),), tuple(kept))
@@ -99,10 +100,10 @@ class Group(Recorder):
         self.made[where(node.out)] = node
 
     def finish(self, outputs: Sequence[Value]) -> bool:
-        """Emit all of it.
+        """Emit the kernels and calls.
 
         Args:
-            outputs: what is needed in memory.
+            outputs: the values that are needed in memory.
 
         Returns:
             False if there is no kernel for some expression; nothing is emitted then.
@@ -145,9 +146,9 @@ class Group(Recorder):
         return found
 
     def _overwrite(self, made: Plan, stored: set[Node], outputs: Sequence[Value]) -> None:
-        """Let results take the memory of operands that nobody reads later."""
+        """Let results take the memory of operands that are not read later."""
         if len(self.items) != len(made.nodes):
-            return  # somebody else may hold such a result
+            return  # such results may be referred to elsewhere
         last: dict[Hashable, int] = {}
         values: dict[Hashable, Value] = {}
         held = {where(value) for value in outputs}  # a result may be an operand itself
@@ -236,13 +237,13 @@ def _new(spec: Spec) -> Value:
 def lower_part(
     group: Group, part: GroupOp, specs: dict[int, Spec], values: dict[int, Value]
 ) -> bool:
-    """Note the expressions of a part; False if it has no lowering, or that declines.
+    """Record the expressions of a part; False if it has no lowering, or its lowering declines.
 
     Args:
-        group: takes them.
+        group: takes the expressions.
         part: the operator.
-        specs: of the group's values, by number; gets those of its results.
-        values: by number; likewise.
+        specs: specs of the group's values, by number; gets those of the results.
+        values: the group's values, by number; gets the results.
     """
     lower = find(part.type, "code")
     if lower is None:
@@ -263,7 +264,7 @@ def fusion_group(
     code: Code, inputs: list[Value], outs: list[Value | None], *, parts: Sequence[str],
     results: Sequence[int],
 ) -> Any:  # fmt: skip
-    """The expressions of all parts, put together."""
+    """The expressions of all parts in as few kernels as possible."""
     group = Group(code)
     values = dict(enumerate(inputs))
     values.update((n, out) for n, out in zip(results, outs, strict=True) if out is not None)

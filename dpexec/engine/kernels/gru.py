@@ -36,10 +36,10 @@ def _forward_gates(
     rows: Count, size: Count, update: Floats, reset: Floats, sums: Floats, before: Floats,
     seen: Floats,
 ) -> None:  # fmt: skip
-    """The gates of a step, and what the candidate sees of the states.
+    """The gates of a step, and the states times the reset gate, which the candidate reads.
 
-    Arguments: sequences, size, update and reset gates, what the step before adds to them, states
-    before, what is seen of them.
+    Arguments: sequences, size, update and reset gates, the product of the states before that is
+    added to them, states before, reset states.
     """
     for row in range(rows):
         g, two, s = row * 3 * size, row * 2 * size, row * size
@@ -57,8 +57,8 @@ def _forward_states(
 ) -> None:  # fmt: skip
     """The candidate of a step, and the next states.
 
-    Arguments: sequences, size, whether the update gate says what is kept, update gates,
-    candidates, what is added to these, states before, states.
+    Arguments: sequences, size, whether the update gate is the share of the state that is kept,
+    update gates, candidates, the product that is added to these, states before, states.
     """
     for row in range(rows):
         g, s = row * 3 * size, row * size
@@ -77,9 +77,10 @@ def _backward_states(
 ) -> None:  # fmt: skip
     """The gradient of candidates and update gates of a step.
 
-    Arguments: sequences, size, whether the update gate says what is kept, gates, states before,
-    gradient of the states, two parts that later steps add to it, of which the second is
-    overwritten with that of the states before, gradients of update gates and of candidates.
+    Arguments: sequences, size, whether the update gate is the share of the state that is kept,
+    gates, states before, gradient of the states, two parts that later steps add to it (the second
+    is overwritten with the gradient of the states before), gradients of update gates and
+    candidates.
     """
     for row in range(rows):
         g, s = row * 3 * size, row * size
@@ -100,8 +101,8 @@ def backward_gates(
 ) -> None:  # fmt: skip
     """The gradient of the reset gates of a step.
 
-    Arguments: sequences, size, gates, states before, gradient of what was seen of them, of the
-    gates, and of the states before, to which is added.
+    Arguments: sequences, size, gates, states before, gradient of the reset states, gradient of the
+    gates, gradient of the states before, which is added to.
     """
     for row in range(rows):
         g, s = row * 3 * size, row * size
@@ -112,7 +113,7 @@ def backward_gates(
 
 
 def _takes(unit: GruCell, gates: _Array) -> bool:
-    """Whether the kernels compute what is asked for."""
+    """Whether the kernels can compute such a unit."""
     usual = (unit.gate, unit.candidate) == ("sigmoid", "tanh")
     return usual and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
 
@@ -229,7 +230,7 @@ def gru(
     gates: Value, seen: Value, states: Value, hidden: Value,
     *, activation: str, gate_activation: str, is_reverse: bool, origin_mode: bool,
 ) -> Any:  # fmt: skip
-    """Input in the order of the steps, all steps, and their states in that of the sequences."""
+    """Gather the input in the order of steps, run all steps, scatter the states to sequences."""
     if not is_code(x, (h0, weight, bias), gate_activation, activation):
         return False
     (rows, _), size, sequences = x.shape, weight.shape[0], lod.shape[0] - 1
@@ -251,7 +252,7 @@ def gru_grad(
     dx: Value | None, d_h0: Value | None, d_weight: Value | None, d_bias: Value | None,
     *, activation: str, gate_activation: str, is_reverse: bool, origin_mode: bool,
 ) -> Any:  # fmt: skip
-    """The steps in the opposite order; products for the weight at once for all of them."""
+    """The steps in the opposite order; then one product for the weight over all steps."""
     if not is_code(x, (h0, weight, bias, d_hidden), gate_activation, activation):
         return False
     rows, size = x.shape[0], weight.shape[0]
@@ -276,7 +277,7 @@ def gru_grad(
 
 
 LOOPS = Loops(_forward, _backward, transposed_product)
-"""As :data:`dpexec.engine.ops._gru.ON_ARRAYS`, which does what there are no kernels for."""
+"""Like :data:`dpexec.engine.ops._gru.ON_ARRAYS`, which is used where there are no kernels."""
 
 implementation(
     "gru", "gru_grad", "fusion_gru", backend="host", per_operator=True

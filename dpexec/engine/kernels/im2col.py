@@ -24,16 +24,16 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 _MATRIX = 1 << 18
 """Elements of the matrix, about."""
 
-# Numbers of a convolution, in the order of their table: channels, height and width of an image,
-# filters, height and width of the result, of the kernel, strides, dilations, what is added above
-# and to the left.
+# Numbers of a convolution, in the order of their table: channels, height and width of an image;
+# filters; height and width of the result, and of the kernel; strides; dilations; padding above and
+# to the left.
 
 
 @inline
 def _parts(numbers: Any, column: int) -> tuple[int, int]:
-    """How many parts a row of a window is copied in, and how many pixels each has.
+    """The number of parts in which a row of a window is copied, and the pixels of each.
 
-    One, if its pixels are neighbours inside the image; else pixel by pixel.
+    It is one part if all its pixels are neighbours inside the image, else one for each pixel.
     """
     left = column * numbers[9] - numbers[13]
     whole = numbers[11] == 1 and left >= 0 and left + numbers[7] <= numbers[2]
@@ -66,7 +66,7 @@ def _unfold(numbers: Any, x: Any, image: int, matrix: Any, at: int) -> int:
 def _fold(numbers: Any, dx: Any, image: int, matrix: Any, at: int) -> int:
     """Add rows of the matrix to the windows of an image; returns where the next ones begin.
 
-    Pixel by pixel: longer sums would wait for what the window before has just written.
+    It adds pixel by pixel: longer sums would wait for writes of the window before.
     """
     channels, height, width = numbers[0], numbers[1], numbers[2]
     for row in range(numbers[4]):
@@ -172,7 +172,7 @@ def emit(
     weight: Value,
     out: Value,
 ) -> None:
-    """Call what is needed for a convolution, or for a gradient of it.
+    """Emit the calls for a convolution, or for a gradient of it.
 
     Args:
         code: takes the calls.

@@ -43,7 +43,7 @@ def affine_channel_grad(
 def _standardized(
     sheet: Sheet, x: Value, axes: list[int], epsilon: float, mean: Value | None = None
 ) -> tuple[Value, Value, Value]:
-    """What is above the mean, the variance, and one over the standard deviation."""
+    """The difference from the mean, the variance, and the inverse standard deviation."""
     row = sheet.left(axes)
     share = 1.0
     for axis in axes:
@@ -60,7 +60,7 @@ def instance_norm(
     code: Code, x: Value, scale: Value | None, bias: Value | None, y: Value, mean: Value | None,
     inverse: Value | None, *, epsilon: float,
 ) -> Any:  # fmt: skip
-    """A plane after another."""
+    """One plane after another."""
     if not single(x, scale, bias) or (scale is None) != (bias is None):
         return False
     sheet = Sheet(code, planes(x))
@@ -81,7 +81,7 @@ def instance_norm_grad(
     code: Code, x: Value, scale: Value | None, mean: Value, inverse: Value, d_y: Value,
     dx: Value | None, d_scale: Value | None, d_bias: Value | None, *, epsilon: float,
 ) -> Any:  # fmt: skip
-    """A plane after another, and the sums over a channel."""
+    """One plane after another, and the sums over a channel."""
     if not single(x, scale, d_y):
         return False
     sheet = Sheet(code, planes(x))
@@ -108,7 +108,7 @@ def group_norm(
     code: Code, x: Value, scale: Value | None, bias: Value | None, y: Value, mean: Value | None,
     variance: Value | None, *, groups: int, epsilon: float, data_layout: str,
 ) -> Any:  # fmt: skip
-    """A group of channels after another."""
+    """One group of channels after another."""
     ragged = x.shape[1] % groups if data_layout == "NCHW" else 1
     if ragged or scale is None or bias is None or not single(x, scale, bias):
         return False
