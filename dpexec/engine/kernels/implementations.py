@@ -50,7 +50,7 @@ class _Called:
     per_operator: bool
 
     def kernel(self, type: str) -> Kernel | None:
-        """That of one operator; None if it cannot be used here."""
+        """The kernel of one operator type; None if it cannot be used in this process."""
         if self.where is not None and not self.where():
             return None
         made: Kernel = self.function(type) if self.per_operator else self.function
@@ -113,7 +113,7 @@ def claim(
 
 
 def _place(function: Kernel) -> str:
-    known = getattr(function, "func", function)  # of a partial one
+    known = getattr(function, "func", function)  # the function in a functools.partial
     return f"{known.__module__}.{known.__qualname__}"
 
 
@@ -136,21 +136,21 @@ def _load(package: str) -> None:
     """Import all modules of a package that were not imported yet."""
     if package not in _WITHOUT_NUMBA:
         kernels.load()
-    with Uninterrupted():  # an import that is repeated would register twice
+    with Uninterrupted():  # repeating an interrupted import would register twice
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             if not module.ispkg:
                 importlib.import_module(f"{package}.{module.name}")
 
 
 def kernel_of(type: str, general: Kernel, backend: Literal["host", "gpu"]) -> Kernel:
-    """What computes one operator of a program; it is called as ``general`` is.
+    """The kernel for one operator of a program; it is called like ``general``.
 
-    It must always get the same attributes.
+    All its calls must have the same attributes.
 
     Args:
-        type: of the operator.
+        type: type of the operator.
         general: its kernel for all arrays.
-        backend: where it runs.
+        backend: the backend that it runs on.
     """
     found = find(type, backend)
     special = None if found is None else found.kernel(type)
@@ -165,5 +165,5 @@ def kernel_of(type: str, general: Kernel, backend: Literal["host", "gpu"]) -> Ke
 
 
 def backends_of(type: str) -> list[str]:
-    """Where an operator has implementations of its own in this process, sorted as above."""
+    """The backends on which an operator has implementations in this process, sorted as above."""
     return [b for b in _PACKAGES if find(type, b) or find(type, b, sparse=True)]

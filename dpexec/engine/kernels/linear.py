@@ -41,7 +41,7 @@ def scale_loss_grad(code: Code, out: Value) -> Any:
 
 @lowering("sum", layout="pointwise")
 def add_up(code: Code, parts: list[Value], out: Value) -> Any:
-    """The first two, then one after another."""
+    """The first two values, then one after another."""
     if not single(*parts):
         return False
     if len(parts) == 1:

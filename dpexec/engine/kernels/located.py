@@ -17,17 +17,17 @@ from dpexec.engine.kernels.machine import Count, Integers, Rest, integers, kerne
 __all__ = ["FIELD", "OF_ADDRESS", "address", "locate", "word_at"]
 
 FIELD = object.__basicsize__ // 8
-"""The word of an array's object that has its address."""
+"""Position of the address of the data in an array's object, in words."""
 
 OF_ADDRESS = 8 * FIELD
-"""Where in an array's object its address is, in bytes."""
+"""The same position in bytes."""
 
 word_at = ctypes.c_ssize_t.from_address
 """The word at an address."""
 
 
 def address(array: np.ndarray[Any, Any]) -> int:
-    """Where an array begins.
+    """The address of an array's data.
 
     Args:
         array: the array; it must live as long as the address is used.
@@ -37,10 +37,10 @@ def address(array: np.ndarray[Any, Any]) -> int:
 
 @kernel
 def locate(n: Count, words: Integers, pairs: Integers, arrays: Rest) -> int:
-    """Write the addresses of arrays where other kernels expect them.
+    """Write the addresses of arrays into the arguments of other kernels.
 
-    Arguments: how many words to write, the words, pairs of (position of a word, number of an
-    array), and then the identities of the arrays.
+    Arguments: how many words to write; the words; pairs of (position of a word, number of an
+    array); then the identities of the arrays.
     """
     for pair in range(0, 2 * n, 2):
         words[pairs[pair]] = integers(arrays, pairs[pair + 1])[FIELD]

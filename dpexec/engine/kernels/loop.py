@@ -24,14 +24,15 @@ _Array = np.ndarray[Any, Any]
 
 
 def unknowns(fixed: int, moving: int) -> tuple[list[_Array], list[_Array]]:
-    """What a run will know, to make the arguments of a loop from.
+    """Symbols for the numbers that are known at run time, of which arguments of a loop are made.
 
     Args:
         fixed: how many numbers are the same in all steps.
-        moving: how many each step has its own of.
+        moving: how many numbers differ from step to step.
 
     Returns:
-        Both kinds, as linear functions of all of them; the first coefficient is the constant.
+        Both kinds, as vectors of coefficients of all numbers; the first coefficient is the constant
+        term.
     """
     _, *known = np.eye(1 + fixed + moving, dtype=np.int64)
     return known[:fixed], known[fixed:]
@@ -41,9 +42,9 @@ def place(array: _Array, row: _Array, width: int, column: int = 0) -> _Array:
     """Address of an element of a float32 matrix.
 
     Args:
-        array: where the matrix begins.
+        array: address of the matrix.
         row: number of the row.
-        width: of rows.
+        width: elements of a row.
         column: number of the column.
     """
     return further(array + 4 * width * row, column)
@@ -53,7 +54,7 @@ def further(array: _Array, elements: int) -> _Array:
     """Address of an element of a float32 array.
 
     Args:
-        array: where it begins.
+        array: address of the array.
         elements: number of the element.
     """
     found = array.copy()
@@ -69,12 +70,13 @@ def _repeat(
 ) -> int:  # fmt: skip
     """Call kernels step after step.
 
-    Arguments: where the number of steps is, whether the last one comes first; how many calls a step
-    has, how many of them the first one leaves out, (kernel, position of its arguments) of each; how
-    many words the arguments are, coefficients of what is the same in all steps; how many words
-    change from step to step, for each its number, what it follows and how often it counts that;
-    numbers to follow, of how many steps there may be; memory for the words and the table; how many
-    numbers are the same in all steps, and these.
+    Arguments: address of the number of steps; whether the last step comes first; number of calls of
+    a step; how many of them the first step leaves out; (kernel, position of its arguments) of each
+    call; number of words of all arguments; their coefficients of numbers that are the same in all
+    steps; number of terms that change from step to step; for each, the position of the word, the
+    number that it depends on, and its coefficient; these numbers for every step; the most steps
+    there may be; memory for the words and the table; how many numbers are the same in all steps;
+    these numbers.
     """
     steps = steps_there[0]
     for i in range(n):
@@ -101,8 +103,8 @@ class Loop:
     """Calls of kernels for every step.
 
     Args:
-        calls: of a step; arguments are integers, or functions of what a run knows.
-        fixed: how many of the numbers that a run knows are the same in all steps.
+        calls: the calls of a step; arguments are integers, or vectors of :func:`unknowns`.
+        fixed: how many of the numbers known at run time are the same in all steps.
     """
 
     def __init__(self, calls: Sequence[Call], fixed: int) -> None:
@@ -132,16 +134,16 @@ class Loop:
         backwards: bool = False,
         behind: Sequence[Value] = (),
     ) -> None:
-        """Let code make the calls.
+        """Emit a call of the whole loop.
 
         Args:
-            code: takes them.
+            code: takes the call.
             fixed: numbers that are the same in all steps; a value stands for its address.
-            moving: int64 ``(1,)``, how many steps there are; and a row for each of the other
-                numbers, and maybe for more, with what it is in every step.
+            moving: int64 ``(1,)``, the number of steps; and a matrix with a row for each number
+                that differs from step to step (more rows are ignored), and a column for each step.
             left_out: how many calls of the first step are not made.
             backwards: whether the last step comes first.
-            behind: whose addresses the numbers of steps are.
+            behind: values whose addresses are among the numbers of steps.
         """
         words = code.scratch(self._room, dtype=np.int64)
         parts = [Constant(part) for part in (self._table, self._fixed, self._changes)]
@@ -156,16 +158,16 @@ class Loop:
         left_out: int = 0,
         backwards: bool = False,
     ) -> None:
-        """Make the calls.
+        """Run the loop now.
 
         Args:
             fixed: numbers that are the same in all steps.
-            moving: for each of the others its number in every step.
+            moving: for each other number, its values in all steps.
             left_out: how many calls of the first step are not made.
             backwards: whether the last step comes first.
 
         Raises:
-            RuntimeError: a kernel fails.
+            RuntimeError: a kernel refuses its values.
         """
         followed, words = np.array(moving, np.int64), np.empty(self._room, np.int64)
         steps = np.array(followed.shape[1:])
@@ -181,7 +183,7 @@ class Loop:
         left_out: int,
         backwards: bool,
     ) -> Call:
-        """The call of all calls; what is in memory is given as it lies there."""
+        """The call of :func:`_repeat` for the loop."""
         (table, coefficients, changes), (steps, followed, room, words) = parts, places
         calls = len(self._table), left_out, table, self._fixed.shape[1], coefficients
         changing = len(self._changes), changes, followed, room, words

@@ -13,7 +13,7 @@ from dpexec.engine.kernels.math import log
 from dpexec.engine.kernels.softmax import add_up, dot
 
 _ZERO = np.float32(0)
-_FEW = 64  # guesses that are found by insertion
+_FEW = 64  # the most elements of top_k that are found by insertion
 _HUGE = np.float32(1e20)
 
 
@@ -149,12 +149,12 @@ def sigmoid_cross_entropy_with_logits_grad(
     _YES_OR_NO_GRAD.emit(code, dx, x, label, d_out, factors=[ignore_index], reuse=True)
 
 
-# ---- how good the guesses are
+# ---- how good predictions are
 
 
 @kernel
 def _top_k(rows: Count, n: Count, k: Count, x: Floats, best: Floats, indices: Integers) -> int:
-    """The largest of each row by insertion; of equal ones the first."""
+    """The ``k`` largest elements of each row by insertion; among equal ones, the first."""
     for i in range(rows):
         found = 0
         for j in range(n):
@@ -205,14 +205,14 @@ def accuracy(
     code: Code, out: Value, indices: Value, label: Value, share: Value, correct: Value | None,
     total: Value | None,
 ) -> Any:  # fmt: skip
-    """One look at every guess."""
+    """One look at every prediction."""
     if not single(out) or any(value.dtype != "int64" for value in (indices, label)):
         return False
     counts = [value or code.scratch(1, dtype=np.int32) for value in (correct, total)]
     code.emit(_accuracy, *indices.shape, indices, label, share, *counts)
 
 
-# ---- order
+# ---- ranking
 
 _MARGIN = Pointwise("margin", "a b label", "max(margin - label * (a - b), zero)", "margin")
 _POSITIVE = Pointwise("positive", "x", "one if x > zero else zero")

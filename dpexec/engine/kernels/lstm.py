@@ -52,8 +52,8 @@ def {name}(
 """
 """A step.
 
-Arguments: sequences, cells, the four gates, what the step before adds to them, cells before,
-peepholes, cells, their activations, outputs.
+Arguments: sequences, size, the four gates, the product of the state before that is added to them,
+cells before, peepholes; results: cells, their activations, outputs.
 """
 
 _BACKWARD = """\
@@ -80,8 +80,9 @@ def {name}(
 """
 """The gradient of a step.
 
-Arguments: sequences, cells, gates, cells before, activations of cells, peepholes, gradient of the
-results, what later steps add to it, gradient of the cells, gradients of the four gates.
+Arguments: sequences, size, gates, cells before, activations of cells, peepholes, gradient of the
+outputs, the gradient from later steps that is added to it, gradient of the cells, gradients of the
+four gates.
 """
 
 _PROJECT = """\
@@ -90,9 +91,9 @@ def {name}(rows: Count, width: Count, result: Floats):
         y = result[i]
         result[i] = {shown}
 """
-"""Activate what a step's outputs were projected to.
+"""Apply the activation of projections to a step's projected outputs.
 
-Arguments: sequences, numbers of each, what is overwritten.
+Arguments: sequences, width of projections, projections, which are overwritten.
 """
 
 _PROJECT_BACK = """\
@@ -101,10 +102,10 @@ def {name}(rows: Count, width: Count, result: Floats, sums: Floats, d_result: Fl
         y = result[i]
         d_result[i] = (d_result[i] + sums[i]) * {shown}
 """
-"""The gradient of what a step's outputs are projected to, before its activation.
+"""The gradient of a step's projected outputs before their activation.
 
-Arguments: as for the projection; what later steps add to the gradient of the results, that
-gradient, which is overwritten.
+Arguments: as for the projection; the gradient from later steps that is added; the gradient of the
+projections, which is overwritten.
 """
 
 Kinds = tuple[str, str, str]
@@ -152,7 +153,7 @@ def _projection(forward: bool, kind: str) -> Kernel:
 
 
 def _takes(unit: LstmCell, gates: _Array, projection: Projection | None) -> bool:
-    """Whether the kernels compute what is asked for."""
+    """Whether the kernels can compute such a memory."""
     bounds = unit.clip + (0 if projection is None else projection.clip)
     return bounds == 0 and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
 
@@ -167,7 +168,7 @@ def _quarters(gates: _Array, row: _Array, size: int) -> list[_Array]:
 
 
 def _previous(first: _Array, states: _Array, starts: _Array) -> _Array:
-    """Address of the states before each step."""
+    """Address of the states before each step, as a vector of coefficients."""
     found = np.empty(len(starts), np.int64)
     found[0] = address(first)
     found[1:] = address(states) + states.strides[0] * starts[:-1]
@@ -176,14 +177,14 @@ def _previous(first: _Array, states: _Array, starts: _Array) -> _Array:
 
 @functools.lru_cache(limit_of("loops of recurrent kernels"))
 def forward_loop(size: int, width: int, projects: str | None, kinds: Kinds, first: int = 0) -> Loop:
-    """The steps of a memory, for :func:`_all_steps`.
+    """The steps of an LSTM, for :func:`_all_steps`.
 
     Args:
         size: number of cells.
-        width: of results.
-        projects: activation of projections; None: results are outputs.
+        width: width of the results.
+        projects: activation of projections; None: there are none, results are the outputs.
         kinds: activations.
-        first: where peepholes begin in their array.
+        first: position of the peepholes in their array.
     """
     arrays, (counts, starts, results, before) = unknowns(9, 4)
     gates, weight, bias, sums, projection, result, *made = arrays
@@ -211,7 +212,7 @@ def forward_loop(size: int, width: int, projects: str | None, kinds: Kinds, firs
 def _form(
     unit: LstmCell, size: int, projection: Projection | None
 ) -> tuple[int, int, str | None, Kinds]:
-    """What a loop depends on."""
+    """The properties of an LSTM on which its loops depend."""
     kinds = unit.gate, unit.state, unit.candidate
     if projection is None:
         return size, size, None, kinds
@@ -252,7 +253,7 @@ def _all_steps(
 def backward_loop(
     size: int, width: int, projects: str | None, kinds: Kinds, first: int = 0
 ) -> Loop:
-    """The steps back of a memory, for :func:`_all_steps_back`; arguments as for the steps."""
+    """The steps back of an LSTM, for :func:`_all_steps_back`; arguments as for the steps."""
     arrays, (counts, starts, before) = unknowns(12, 3)
     gates, active, d_results, weight, bias, sums, d_cell, d_gates, *projected = arrays
     peepholes = further(bias, first)
@@ -309,7 +310,7 @@ def _all_steps_back(
 
 
 LOOPS = Loops(_all_steps, _all_steps_back, transposed_product)
-"""As :data:`dpexec.engine.ops._lstm.ON_ARRAYS`, which does what there are no kernels for."""
+"""Like :data:`dpexec.engine.ops._lstm.ON_ARRAYS`, which is used where there are no kernels."""
 
 implementation(
     "lstm", "lstm_grad", "lstmp", "lstmp_grad", "fusion_lstm", "fused_embedding_fc_lstm",

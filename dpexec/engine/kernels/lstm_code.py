@@ -32,8 +32,8 @@ def peephole_grad(
 ) -> int:  # fmt: skip
     """The gradient of peepholes.
 
-    Arguments: rows, size, cells before, cells, gradient of the gates, that of the bias, whose end
-    is overwritten.
+    Arguments: rows, size, cells before, cells, gradient of the gates, gradient of the bias, whose
+    last part, for the peepholes, is overwritten.
     """
     for j in range(4 * size, 7 * size):
         out[j] = _ZERO
@@ -48,11 +48,11 @@ def peephole_grad(
 
 @functools.lru_cache(limit_of("loops of recurrent kernels"))
 def state_loop(size: int, width: int) -> Loop:
-    """The gradient of results before the first step, in one step.
+    """The gradient of the initial results, in one step.
 
     Args:
         size: number of cells.
-        width: of results.
+        width: width of the results.
     """
     arrays, (counts,) = unknowns(3, 1)
     d_gates, weight, d_first = arrays
@@ -66,7 +66,7 @@ def is_code(x: Value, others: Sequence[Value | None]) -> bool:
 
 
 def bias_end(code: Code, bias: Value, size: int, use_peepholes: bool) -> tuple[Value, int]:
-    """Peepholes, and where they begin in their array."""
+    """The array with the peepholes, and their position in it."""
     if use_peepholes:
         return bias, 4 * size
     nothing = code.scratch(3 * size)
@@ -81,7 +81,7 @@ def lstm(
     *, use_peepholes: bool, is_reverse: bool, gate_activation: str, cell_activation: str,
     candidate_activation: str,
 ) -> Any:  # fmt: skip
-    """Input in the order of the steps, all steps, and their results in that of the sequences."""
+    """Gather the input in the order of steps, run all steps, scatter the results to sequences."""
     kinds = gate_activation, cell_activation, candidate_activation
     if not is_code(x, (h0, c0, weight, bias)):
         return False
@@ -109,7 +109,7 @@ def lstm_grad(
     *, use_peepholes: bool, is_reverse: bool, gate_activation: str, cell_activation: str,
     candidate_activation: str,
 ) -> Any:  # fmt: skip
-    """The steps in the opposite order; products for the weight at once for all of them."""
+    """The steps in the opposite order; then one product for the weight over all steps."""
     kinds = gate_activation, cell_activation, candidate_activation
     if not is_code(x, (h0, c0, weight, bias, d_hidden)):
         return False

@@ -24,7 +24,7 @@ def lstmp(
     hidden: Value, *, use_peepholes: bool, is_reverse: bool, cell_clip: float, proj_clip: float,
     gate_activation: str, cell_activation: str, candidate_activation: str, proj_activation: str,
 ) -> Any:  # fmt: skip
-    """Input in the order of the steps, all steps, and their results in that of the sequences."""
+    """Gather the input in the order of steps, run all steps, scatter the results to sequences."""
     kinds = gate_activation, cell_activation, candidate_activation
     projects = projection_kind(proj_activation, cell_activation)
     if cell_clip or proj_clip or not is_code(x, (h0, c0, weight, proj_weight, bias)):
@@ -53,7 +53,7 @@ def lstmp_grad(
     *, use_peepholes: bool, is_reverse: bool, cell_clip: float, proj_clip: float,
     gate_activation: str, cell_activation: str, candidate_activation: str, proj_activation: str,
 ) -> Any:  # fmt: skip
-    """The steps in the opposite order; products for the weights at once for all of them."""
+    """The steps in the opposite order; then one product for each weight over all steps."""
     kinds = gate_activation, cell_activation, candidate_activation
     projects = projection_kind(proj_activation, cell_activation)
     others = h0, c0, weight, proj_weight, bias, d_projection
@@ -94,7 +94,7 @@ def _state_grads(
     code: Code, walk: Walk, d_gates: Value, turned: Value, d_cell: Value, d_h0: Value | None,
     d_c0: Value | None,
 ) -> None:  # fmt: skip
-    """The gradients of what is before the first step."""
+    """The gradients of the initial states."""
     if d_h0 is not None:
         d_first = code.scratch(*d_h0.shape)
         loop = state_loop(d_cell.shape[1], turned.shape[1])

@@ -147,7 +147,7 @@ def as_word(typing_context: Any, pointer: Any) -> Any:
 
 @intrinsic
 def _rest(typing_context: Any, arguments: Any, offset: Any) -> Any:
-    """``_rest(arguments, offset)``: the address of what lies so many bytes behind."""
+    """``_rest(arguments, offset)``: the address ``offset`` bytes later."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.add(*args)
@@ -178,7 +178,7 @@ _C_TYPES = {
 _WORD = 8
 
 at_address: dict[int, Kernel] = {}
-"""Kernels that were compiled, by where their machine code is; it is never freed."""
+"""Compiled kernels by the address of their machine code, which is never freed."""
 
 
 class Kernel:
@@ -241,7 +241,7 @@ class Kernel:
         return f"{self.function.__name__}({', '.join(typed)}) -> int64"
 
     def position(self, name: str) -> int:
-        """Which of the arguments has a name."""
+        """The position of an argument."""
         return [*self._kinds].index(name)
 
     def check(self, arguments: Sequence[Any]) -> None:
@@ -273,20 +273,20 @@ class Kernel:
 
     @functools.cached_property
     def inspected(self) -> tuple[str, str]:
-        """Its LLVM IR and its assembly, compiled once more: code from disk does not tell them."""
+        """Its LLVM IR and its assembly, of a new compilation: code from disk does not have them."""
         function = self._called() if self.apart else self.function
         library = callback(function, "int64(int64)", self._loads(), keep=False)._library
         return library.get_llvm_str(), library.get_asm_str()
 
     def _loads(self) -> list[tuple[str, Any, int]]:
-        """What reads each argument, and with which number."""
+        """For each argument, its name, the intrinsic that reads it, and the number for that."""
         kinds = enumerate(self._kinds.values())
         return [(kind, _LOADERS[kind], at * _WORD if kind == "rest" else at) for at, kind in kinds]
 
     def _called(self) -> Callable[..., int]:
-        """What calls the function, as only arguments of functions can point to different arrays.
+        """A function that calls the kernel's, since only arguments of functions can be ``noalias``.
 
-        It has the place and the name of the kernel, as which it is kept on disk.
+        It has the file and the name of the kernel, so that its code is cached as the kernel's.
         """
         function = self.function
         names = {"body": apart(function), "__name__": function.__module__}
@@ -312,14 +312,14 @@ def kernel(function: Any = None, **about: Any) -> Any:
 
     Args:
         function: its arguments have the types above; it returns a status, 0 if all is well.
-        about: what is known of it, see :class:`Kernel`.
+        about: its properties, see :class:`Kernel`.
     """
     return Kernel(function) if function else functools.partial(Kernel, **about)
 
 
 @intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """``prefetch(array, i)``: let element ``i`` come from memory while other work goes on."""
+    """``prefetch(array, i)``: begin to load element ``i`` from memory while other work goes on."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -359,8 +359,8 @@ def own_words(typing_context: Any, arguments: Any) -> Any:
 def shifted(address: Count, shifts: Count, more: Rest) -> int:
     """Call a kernel on parts of arrays: with some of its arguments increased.
 
-    Arguments: address of the kernel, how many are increased, for each its number and by how much;
-    the arguments of that kernel.
+    Arguments: address of the kernel; how many arguments are increased; for each, its position and
+    the increase; then the arguments of that kernel.
     """
     inner = more + 16 * shifts
     words = own_words(inner)

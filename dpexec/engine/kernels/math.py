@@ -39,8 +39,8 @@ __all__ = [
     "tanh_shrink",
 ]
 
-# Sums and largest elements in as many lanes as the processor has: their order depends on it, but
-# not on anything else.
+# Sums and largest elements are computed in as many lanes as the processor has: their order depends
+# on the processor only.
 lanes = called(fastmath={"reassoc", "nsz", "nnan"})
 
 
@@ -96,18 +96,18 @@ def _rest(x: Any, n: Any) -> Any:
 @inline
 def exp(x: Any) -> Any:
     """The exponential."""
-    x = _LARGEST if x > _LARGEST else x  # what is not a number stays so
+    x = _LARGEST if x > _LARGEST else x  # NaN stays NaN
     x = _SMALLEST if x < _SMALLEST else x
     n = np.floor(x * _LOG2E + _HALF)
     y = _rest(x, n) + _ONE
-    part = np.int32(n) >> np.int32(1)  # the power itself may be beyond the range of numbers
+    part = np.int32(n) >> np.int32(1)  # 2**n itself may be out of range
     return y * _scale(part) * _scale(np.int32(n) - part)
 
 
 @inline
 def exp_bounded(x: Any) -> Any:
-    """The exponential from -87.3 to 88.37; beyond them it stays as it is there: a fifth faster."""
-    x = _UPPER if x > _UPPER else x  # what is not a number stays so
+    """The exponential from -87.3 to 88.37, constant beyond these: a fifth faster than ``exp``."""
+    x = _UPPER if x > _UPPER else x  # NaN stays NaN
     x = _LOWER if x < _LOWER else x
     n = np.floor(x * _LOG2E + _HALF)
     return (_rest(x, n) + _ONE) * _scale(n)
@@ -115,8 +115,8 @@ def exp_bounded(x: Any) -> Any:
 
 @inline
 def expm1(x: Any) -> Any:
-    """``exp(x) - 1`` for ``x`` up to 88.37; beyond it stays as it is there."""
-    x = _UPPER if x > _UPPER else x  # what is not a number stays so
+    """``exp(x) - 1`` for ``x`` up to 88.37, constant beyond it."""
+    x = _UPPER if x > _UPPER else x  # NaN stays NaN
     x = _LOWER if x < _LOWER else x
     n = np.floor(x * _LOG2E + _HALF)
     power = _scale(n)
@@ -125,13 +125,13 @@ def expm1(x: Any) -> Any:
 
 @inline
 def _in_order(bits: Any) -> Any:
-    """Integers that are ordered as the numbers are whose bits they get; its own inverse."""
+    """The bits of a float as an integer that is ordered like the float; its own inverse."""
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
 @called()
 def largest(x: Any, start: int, n: int) -> Any:
-    """The largest of ``n`` numbers: as integers, of which compilers compare many at once."""
+    """The largest of ``n`` numbers, compared as integers, which compilers vectorize."""
     found = _in_order(_as_bits(x[start]))
     for j in range(1, n):
         found = max(found, _in_order(_as_bits(x[start + j])))
@@ -149,7 +149,7 @@ def smallest(x: Any, start: int, n: int) -> Any:
 
 @inline
 def log(x: Any) -> Any:
-    """The natural logarithm of a positive number, infinity included; -inf for 0, nan for less."""
+    """The natural logarithm; -inf for 0, NaN for negative numbers, infinity for infinity."""
     bits = _as_bits(max(x, _TINIEST))
     e = np.float32(np.int32((bits >> np.int32(23)) - np.int32(126)))
     m = _as_float(np.int32((bits & np.int32(0x007FFFFF)) | np.int32(0x3F000000)))
@@ -178,14 +178,14 @@ def log1p(x: Any) -> Any:
 
 @inline
 def log1p_of_any(x: Any) -> Any:
-    """``log(1 + x)``; -inf for -1, nan for less."""
+    """``log(1 + x)``; -inf for -1, NaN for smaller numbers."""
     near = log1p(min(max(x, -_QUARTER), _ONE))
     return near if x >= -_QUARTER and x <= _ONE else log(_ONE + x)
 
 
 @inline
 def bell(x: Any) -> Any:
-    """``exp(-x * x / 2)``: a rounded square would count up to 87 times."""
+    """``exp(-x * x / 2)`` with an exact square: its rounding error would grow up to 87 times."""
     a = abs(x)
     a = _FAR if a > _FAR else a
     high = _as_float(np.int32(_as_bits(a) & np.int32(-4096)))  # its square is exact
@@ -213,7 +213,7 @@ def sigmoid(x: Any) -> Any:
 
 @inline
 def against(x: Any) -> Any:
-    """``1 - sigmoid(x)``, also where that is nearly 0; beside ``sigmoid(x)`` it costs nothing."""
+    """``1 - sigmoid(x)``, accurate also near 0; it is free if ``sigmoid(x)`` is computed, too."""
     y = exp_bounded(-x) * sigmoid(x)
     y = _ZERO if x > -_LOWER else y
     return _ONE if x < _LOWER else y
@@ -221,7 +221,7 @@ def against(x: Any) -> Any:
 
 @inline
 def gate(x: Any) -> Any:
-    """``sigmoid``, whose argument stays where gates of memories over sequences saturate."""
+    """``sigmoid`` with a bounded argument: beyond the bounds gates are saturated anyway."""
     return sigmoid(_SHUT if x < _SHUT else (_OPEN if x > _OPEN else x))
 
 
@@ -237,14 +237,14 @@ def tanh(x: Any) -> Any:
 
 @inline
 def steepness(x: Any) -> Any:
-    """The derivative of the hyperbolic tangent, also where that is nearly 1."""
+    """The derivative of the hyperbolic tangent, accurate also where the tangent is nearly 1."""
     e = exp(-_TWO * abs(x))
     return _FOUR * e / ((_ONE + e) * (_ONE + e))
 
 
 @inline
 def slope(x: Any) -> Any:
-    """The derivative of the hyperbolic tangent; beside ``tanh(x)`` it costs nothing."""
+    """The derivative of the hyperbolic tangent; it is free if ``tanh(x)`` is computed, too."""
     a = abs(x)
     rest = _TWO / (exp_bounded(a + a) + _ONE)
     return rest * (_TWO - rest)
@@ -252,7 +252,7 @@ def slope(x: Any) -> Any:
 
 @inline
 def tanh_shrink(x: Any) -> Any:
-    """``x - tanh(x)``; near 0 by the series of ``x * cosh(x) - sinh(x)``, whose terms add up."""
+    """``x - tanh(x)``; near 0 by the series of ``x * cosh(x) - sinh(x)``, which cancels nothing."""
     z = x * x
     y = ((((S4 * z + S3) * z + S2) * z + S1) * z + S0) * z * x
     e = exp_bounded(abs(x))

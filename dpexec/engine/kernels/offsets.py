@@ -34,8 +34,8 @@ _KINDS = {"float32": "Floats", "int64": "Integers"}
 _pieces = {dtype: compiled(f"pieces_{k}", _PIECES.format(kind=k)) for dtype, k in _KINDS.items()}
 """Move the rows of sequences.
 
-Arguments: sequences, width of rows, offsets that tell their lengths, their first rows here and
-there, rows, results.
+Arguments: sequences, width of rows, offsets with their lengths, their first rows in the source and
+in the result, rows, result.
 """
 
 
@@ -49,7 +49,7 @@ def _evenly(sequences: Count, length: Count, out: Integers) -> int:
 
 @kernel
 def _sum(n: Count, offsets: Integers, out: Integers) -> int:
-    """Add offsets to others. Arguments: how many, offsets, sums."""
+    """Add offsets to sums. Arguments: how many, offsets, sums."""
     for i in range(n):
         out[i] += offsets[i]
     return 0
@@ -57,7 +57,7 @@ def _sum(n: Count, offsets: Integers, out: Integers) -> int:
 
 @kernel
 def _pass(sequences: Count, offsets: Integers, starts: Integers) -> int:
-    """Move first rows behind sequences. Arguments: sequences, their offsets, first rows."""
+    """Move first rows on by the lengths of sequences. Arguments: sequences, offsets, first rows."""
     for sequence in range(sequences):
         starts[sequence] += offsets[sequence + 1] - offsets[sequence]
     return 0
@@ -65,7 +65,7 @@ def _pass(sequences: Count, offsets: Integers, starts: Integers) -> int:
 
 @kernel
 def _scale(n: Count, offsets: Integers, width: Count, new: Count, out: Integers) -> int:
-    """Offsets of the same numbers in rows of another width; refuses what does not fill them.
+    """Offsets of the same elements in rows of another width; refuses rows that would not be full.
 
     Arguments: how many, offsets, width of rows, their new width, result.
     """
@@ -77,17 +77,17 @@ def _scale(n: Count, offsets: Integers, width: Count, new: Count, out: Integers)
     return 0
 
 
-# ---- sequences behind sequences
+# ---- concatenation of sequences
 
 
 def _laid(code: Code, parts: list[Value], lods: list[Value], total: Value) -> list[Value]:
-    """Where the sequences of every part begin when all are laid together.
+    """The first rows of every part's sequences in the concatenation.
 
     Args:
         code: takes the calls.
-        parts: rows.
-        lods: their offsets.
-        total: gets the offsets of all.
+        parts: the rows of every part.
+        lods: the offsets of every part.
+        total: takes the offsets of the concatenation.
     """
     n, starts = lods[0].shape[0] - 1, []
     for number, (x, lod) in enumerate(zip(parts, lods, strict=True)):
@@ -158,10 +158,11 @@ def _windows(
     images: Count, channels: Count, height: Count, width: Count, kh: Count, kw: Count, oh: Count,
     ow: Count, sy: Count, sx: Count, up: Count, left: Count, x: Floats, rows: Floats, adds: Count,
 ) -> int:  # fmt: skip
-    """Windows over images as rows, or the sums of what windows say of pixels.
+    """Copy windows over images to rows, or add rows to the windows of images.
 
-    Arguments: images, channels, height and width of images, of windows, how many windows, strides,
-    what is added above and to the left; images; rows; whether to add rows to the images.
+    Arguments: number of images, channels, height and width of images, height and width of windows,
+    number of windows down and along, strides, padding above and to the left; images; rows; whether
+    to add rows to the images.
     """
     at = 0
     for image in range(images):
@@ -185,7 +186,7 @@ def _windows(
 def _window_sizes(
     x: Value, kernels: Sequence[int], strides: Sequence[int], paddings: Sequence[int]
 ) -> tuple[list[Any], int]:
-    """The numbers that ``_windows`` gets, and how many windows an image has."""
+    """The arguments of ``_windows``, and the number of windows of an image."""
     down, across = window_counts(x.shape[2:], kernels, paddings, strides)
     return [*x.shape, *kernels, down, across, *strides, *paddings[:2]], down * across
 
@@ -195,7 +196,7 @@ def im2sequence(
     code: Code, x: Value, sizes: Value | None, out: Value, made: Offsets,
     *, kernels: Sequence[int], strides: Sequence[int], paddings: Sequence[int],
 ) -> Any:  # fmt: skip
-    """One pass, if images are as large as they look."""
+    """One pass, if all images have the size of the tensor."""
     if sizes is not None or not single(x):
         return False
     numbers, windows = _window_sizes(x, kernels, strides, paddings)

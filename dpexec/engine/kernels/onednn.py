@@ -93,8 +93,8 @@ class Handle:
     """An object of the library, destroyed with this one. ``int()`` is its address.
 
     Args:
-        kind: of object, as in the names of the library's functions.
-        address: where it is.
+        kind: kind of the object, as in the names of the library's functions.
+        address: address of the object.
     """
 
     def __init__(self, kind: str, address: int) -> None:
@@ -107,7 +107,7 @@ class Handle:
 
 
 def _create(function: str, *arguments: Any, kind: str = "") -> Handle | None:
-    """Call a function that creates something; None: the library cannot."""
+    """Call a function that creates an object; None if the library cannot create it."""
     made = ctypes.c_void_p()
     status = _function(function)(ctypes.byref(made), *map(_passed, arguments))
     if status or not made.value:
@@ -130,13 +130,13 @@ def _engine() -> Handle:
 
 @functools.cache
 def stream() -> Handle:
-    """Where primitives are executed, one after another."""
+    """The stream in which primitives are executed, one after another."""
     return _certain(_create("dnnl_stream_create", _engine(), _IN_ORDER))
 
 
 @functools.cache
 def _attributes(factor: float = 1.0) -> Handle:
-    """Temporary memory is that of the caller; the result is multiplied by a factor."""
+    """Attributes: the caller provides temporary memory; the result is multiplied by a factor."""
     made = _certain(_create("dnnl_primitive_attr_create"))
     _function("dnnl_primitive_attr_set_scratchpad_mode")(_passed(made), _USER_MEMORY)
     if factor != 1.0:
@@ -171,7 +171,7 @@ def described(
 
     Args:
         shape: dimensions as oneDNN counts them: batch or filters, channels, height, width.
-        order: the dimensions from the slowest to the fastest; None: as the library likes it.
+        order: the dimensions from the slowest to the fastest; None: the library chooses.
         number: ``HALF``; else float32.
     """
     return _described(tuple(shape), None if order is None else tuple(order), number)
@@ -201,7 +201,7 @@ class Layout:
     """How an argument of a primitive lies in memory.
 
     Args:
-        description: of the library; borrowed from its primitive.
+        description: the library's descriptor, which belongs to its primitive.
     """
 
     def __init__(self, description: Any, owner: Any) -> None:
@@ -210,20 +210,20 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Size, with what the layout pads."""
+        """Size in bytes, with padding."""
         function = _function("dnnl_memory_desc_get_size")
         function.restype = ctypes.c_size_t
         return int(function(self.description))
 
     def is_like(self, other: Layout | Handle) -> bool:
-        """Whether arrays of both lie in the same way."""
+        """Whether two layouts are equal."""
         equal = _function("dnnl_memory_desc_equal")
         description = other.description if isinstance(other, Layout) else _passed(other)
         return bool(equal(self.description, description))
 
 
 class Primitive:
-    """Something that the library computes, for fixed shapes and layouts.
+    """A computation of the library for fixed shapes and layouts.
 
     Args:
         description: a primitive descriptor.
@@ -236,7 +236,7 @@ class Primitive:
         self.primitive = _certain(made)
 
     def layout(self, argument: int) -> Layout:
-        """How it wants an argument."""
+        """The layout that it needs for an argument."""
         query = _function("dnnl_primitive_desc_query_md")
         query.restype = ctypes.c_void_p
         found = query(_passed(self.description), _OF_ARGUMENT, argument)
@@ -253,7 +253,7 @@ class Primitive:
         return _certain(_create("dnnl_memory_create", description, _engine(), None))
 
 
-# ---- what is computed
+# ---- computations
 
 
 def convolution(
@@ -266,7 +266,7 @@ def convolution(
     pads: Sequence[tuple[int, int]],
     method: str = "",
 ) -> Primitive | None:
-    """A convolution, or a gradient of it; None if the library has none like this.
+    """A convolution, or a gradient of it; None if the library cannot compute it.
 
     Args:
         what: ``forward``, ``backward_data`` or ``backward_weights``.
@@ -276,9 +276,9 @@ def convolution(
         out: layout of the result, or of its gradient.
         strides: steps of the window.
         dilations: distances between the elements of a filter.
-        pads: what is added before and after, for each axis.
-        method: a word in the name of the library's way to do it; empty: the one that it prefers,
-            also if it has no such way.
+        pads: padding before and after, for each axis.
+        method: a word in the name of the library's method. If it is empty, or no method has it, the
+            library's preferred method is used.
     """
     geometry = (
         tuple(strides),
@@ -309,7 +309,7 @@ def convolution(
 
 
 def _by(description: Handle | None, method: str) -> Handle | None:
-    """A way to compute something whose name has a word in it; None: there is none."""
+    """The descriptor of a method whose name contains a word; None: there is none."""
     name = ctypes.c_char_p()
     while description is not None:
         _function("dnnl_primitive_desc_query")(_passed(description), _NAME, 0, ctypes.byref(name))
@@ -334,8 +334,8 @@ def product(
         a: layout of the left matrix.
         b: layout of the right matrix.
         out: layout of the result.
-        bias: layout of what is added.
-        factor: of all that.
+        bias: layout of the bias that is added.
+        factor: factor of the result, bias included.
     """
     with _one_thread():
         made = _create(
@@ -348,24 +348,24 @@ def product(
 
 @functools.cache
 def sgemm_address() -> int:
-    """Address of a product of two float32 matrices for which nothing has to be made before."""
+    """Address of the library's ``sgemm``, which needs no primitive."""
     return _address("dnnl_sgemm")
 
 
 @functools.cache
 def thread_functions() -> tuple[int, int]:
-    """Addresses of what asks for and sets the number of the library's threads."""
+    """Addresses of the functions that get and set the number of the library's threads."""
     return _address("omp_get_max_threads"), _address("omp_set_num_threads")
 
 
 @functools.cache
 def execute_functions() -> tuple[int, int]:
-    """Addresses of what sets where an array lies, and of what executes a primitive."""
+    """Addresses of the functions that set the address of an array and execute a primitive."""
     return _address("dnnl_memory_set_data_handle"), _address("dnnl_primitive_execute")
 
 
 def lacks_halves() -> str:
-    """What is missing for products of halves; empty if nothing is."""
+    """The reason why products of halves are not possible; empty if they are."""
     if not available():
         return f"oneDNN is not installed (pip install {_PACKAGE})"
     if _function("dnnl_get_effective_cpu_isa")() & _HALVES_IN_HARDWARE != _HALVES_IN_HARDWARE:
@@ -374,7 +374,7 @@ def lacks_halves() -> str:
 
 
 def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
-    """Bring an array from one layout into another: arguments SRC and DST."""
+    """Convert an array from one layout to another: arguments SRC and DST."""
     ends = [item.description if isinstance(item, Layout) else item for item in (source, target)]
     with _one_thread():
         made = _create(

@@ -36,7 +36,7 @@ _SQUARE = 16
 
 @intrinsic
 def _c(typing_context: Any, address: Any, *arguments: Any) -> Any:
-    """Call the function in C at an address with words; it returns an ``int``."""
+    """Call the C function at an address with words as arguments; it returns an ``int``."""
     signature = types.int64(types.int64, types.StarArgTuple(arguments))
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -138,7 +138,7 @@ def product(
 
 @inline
 def turned(rows: int, columns: int, a: Any, out: Any, first: int) -> None:
-    """``out = a.T`` in squares that the processor keeps at hand, from an element of both on."""
+    """``out = a.T``, in squares that fit into the cache; both begin at element ``first``."""
     for top in range(0, rows, _SQUARE):
         for left in range(0, columns, _SQUARE):
             for i in range(top, min(top + _SQUARE, rows)):
@@ -159,13 +159,13 @@ def emit(
     primitive: Callable[[Counts], onednn.Primitive],
     rows: Rows | None = None,
 ) -> None:
-    """Call a primitive on arrays, which must lie as it wants them.
+    """Emit a call of a primitive on arrays, which must have the layouts that it needs.
 
     Args:
         code: takes the call.
-        arguments: the arrays.
-        primitive: gives it for the rows of a batch.
-        rows: of the batch, if the primitive depends on them.
+        arguments: the arrays, by number of the argument.
+        primitive: gives the primitive for the numbers of rows of a batch.
+        rows: the open numbers of rows, if the primitive depends on them.
     """
     examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else ((),))]
     room = max(example.scratch for example in examples)

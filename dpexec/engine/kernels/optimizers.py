@@ -35,7 +35,7 @@ def _adam(
 
 @kernel
 def advance(power1: Floats, power2: Floats, b1: Number, b2: Number) -> int:
-    """The powers of both factors of Adam, for the next step."""
+    """The powers of Adam's beta1 and beta2 for the next step."""
     power1[0] *= b1
     power2[0] *= b2
     return 0
@@ -85,7 +85,7 @@ def sgd(code: Code, param: Value, rate: Value, grad: Value, out: Value) -> Any:
 # ---- updates that are written as statements
 
 UPDATES: dict[str, tuple[list[str], Callable[[dict[str, Any]], Sequence[Update]]]] = {}
-"""By type of the operator, the names of its inputs, and what gives its updates for attributes."""
+"""By operator type, the names of its inputs, and a function from attributes to updates."""
 
 
 class Update:
@@ -93,11 +93,11 @@ class Update:
 
     Args:
         name: of the kernel.
-        arrays: what it has an element of in each turn; those in capitals are written.
-        scalars: arrays of one element.
-        factors: numbers.
-        before: statements in front of the loop; ``a_<name>`` is an array, ``n`` the size.
-        each: statements for an element, in terms of names in small letters.
+        arrays: names of the arrays; those in capitals are written.
+        scalars: names of arrays of one element.
+        factors: names of numbers.
+        before: statements before the loop; ``a_<name>`` is an array, ``n`` the size.
+        each: statements for an element, which use all names in small letters.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Update:
         self.kernel: Kernel = compiled(name, "\n".join([*lines, ""]), each=each)
 
     def emit(self, code: Code, size: int, given: Mapping[str, Any]) -> None:
-        """Call it with arrays and numbers by name."""
+        """Emit a call with arrays and numbers by name."""
         arrays = [given[name] for name in self.pointers]
         code.emit(self.kernel, size, *arrays, *(float(given[name]) for name in self.factors))
 
@@ -132,10 +132,10 @@ def _update(
 
     Args:
         type: of the operator.
-        slots: its inputs in order, by the names that the kernels have for them.
-        attributes: the operator's.
-        stages: gives, for the attributes, the kernels to call one after another; none declines.
-            ``work`` is memory of the size of the parameter for all of them.
+        slots: its inputs in order, by their names in kernels.
+        attributes: names of its attributes.
+        stages: gives, for the attributes, the kernels to call one after another; an empty sequence
+            declines. ``work`` is memory of the size of the parameter for all of them.
     """
     names = slots.split()
     UPDATES[type] = names, stages
@@ -272,11 +272,11 @@ def _accumulate(
     n: Count, param: Floats, sum_1: Floats, sum_2: Floats, sum_3: Floats, added: Integers,
     before: Integers, updates: Integers, longest: Count, share: Doubles, least: Count, most: Count,
 ) -> int:  # fmt: skip
-    """Add a parameter to running sums, which move on when they are full.
+    """Add a parameter to running sums; a full sum is added to the next one and begins anew.
 
-    Arguments: size, parameter, three sums, numbers of additions, of those before, and of updates,
-    after how many updates the first sum moves on, window as a share of these, its least and its
-    largest size.
+    Arguments: size, parameter, three sums, number of additions, number of additions before, number
+    of updates, number of updates after which the first sum is full, window as a share of the
+    updates, its least and its largest size.
     """
     updates[0] += 1
     added[0] += 1

@@ -19,10 +19,10 @@ def _pad(
     n: Count, steps: Count, width: Count, offsets: Integers, x: Floats, out: Floats, many: Count,
     padding: Floats,
 ) -> int:  # fmt: skip
-    """Sequences with as many rows each; refuses longer ones.
+    """Pad sequences to the same number of rows; refuses longer ones.
 
-    Arguments: sequences, rows that each gets, width of rows, offsets, rows, result, how many
-    numbers it is padded with in turn, and these.
+    Arguments: sequences, rows that each gets, width of rows, offsets, rows, result, number of
+    padding values (1 or the width of rows), the values.
     """
     for sequence in range(n):
         first, size = offsets[sequence] * width, (offsets[sequence + 1] - offsets[sequence]) * width
@@ -38,9 +38,9 @@ def _pad(
 
 @kernel
 def _unpad(n: Count, steps: Count, width: Count, offsets: Integers, x: Floats, out: Floats) -> int:
-    """Sequences without what follows them; refuses longer ones than there are rows.
+    """Remove the padding of sequences; refuses lengths greater than the padded ones.
 
-    Arguments: sequences, rows that each has, width of rows, offsets, rows, result.
+    Arguments: sequences, padded rows of each, width of rows, offsets, rows, result.
     """
     for sequence in range(n):
         first, size = offsets[sequence] * width, (offsets[sequence + 1] - offsets[sequence]) * width
@@ -54,7 +54,7 @@ def _unpad(n: Count, steps: Count, width: Count, offsets: Integers, x: Floats, o
 
 @kernel
 def _lengths(sequences: Count, offsets: Integers, out: Integers) -> int:
-    """How many rows sequences have. Arguments: sequences, offsets, result."""
+    """The lengths of sequences. Arguments: sequences, offsets, result."""
     for sequence in range(sequences):
         out[sequence] = offsets[sequence + 1] - offsets[sequence]
     return 0
@@ -62,7 +62,7 @@ def _lengths(sequences: Count, offsets: Integers, out: Integers) -> int:
 
 @kernel
 def _reverse(sequences: Count, width: Count, offsets: Integers, x: Floats, out: Floats) -> int:
-    """Sequences backwards. Arguments: sequences, width of rows, offsets, rows, result."""
+    """Reverse sequences. Arguments: sequences, width of rows, offsets, rows, result."""
     for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         for row in range(first, end):
@@ -82,7 +82,7 @@ def _sizes(padded: Value) -> tuple[int, int, int]:
 def sequence_pad(
     code: Code, x: Value, lod: Value, padding: Value, out: Value, length: Value | None
 ) -> Any:
-    """One pass, if it is known how many rows sequences get."""
+    """One pass, if the padded length is known."""
     if not single(x, padding):
         return False
     sizes = _sizes(out)
@@ -105,7 +105,7 @@ def sequence_unpad(
     code: Code, rows: Value | None, lod: Value | None, x: Value, length: Value, out: Value,
     made: Offsets | None,
 ) -> Any:  # fmt: skip
-    """One pass, if lengths are fed, or those of other sequences."""
+    """One pass, if the number of rows is known, from fed lengths or from other sequences."""
     if lod is None or made is not None or not single(x):
         return False
     code.emit(in_bounds, x.shape[0], lod, out.shape[0])

@@ -14,9 +14,8 @@ from dpexec.engine.ops._windows import channels_of, has_channels_last, size_of
 
 _ZERO = np.float32(0)
 
-# Arguments of all kernels: images, channels, height and width of x, height and width of the
-# result, a table for each axis with two numbers for every window (where it begins and ends), x,
-# the result ...
+# First arguments of all kernels: images, channels, height and width of x, height and width of the
+# result, a table for each axis with begin and end of every window. Docstrings have the others.
 
 
 @kernel
@@ -49,7 +48,10 @@ def _largest_gradient(
     down: Integers, along: Integers, x: Floats, out: Floats, d_out: Floats, dx: Floats,
     rest: Floats,
 ) -> int:  # fmt: skip
-    """To the first of the largest elements. Further arguments: x, out, d_out, dx, a pixel."""
+    """The gradient, which goes to the first largest element of every window.
+
+    Further arguments: x, out, d_out, dx, memory for a pixel.
+    """
     for i in range(images * height * width * channels):
         dx[i] = _ZERO
     place = 0
@@ -98,7 +100,7 @@ def _largest_of_four_gradient(
 ) -> int:  # fmt: skip
     """As ``_largest_gradient``, for windows of two by two pixels that do not overlap.
 
-    All are read before the first is written: else no vector instructions are used.
+    All elements are read before the first is written: otherwise the loop is not vectorized.
     """
     if height != 2 * rows or width != 2 * columns:
         for i in range(images * height * width * channels):
@@ -129,7 +131,7 @@ def _mean(
     images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
     down: Integers, along: Integers, x: Floats, out: Floats, shares: Floats,
 ) -> int:  # fmt: skip
-    """The mean of every window. Further arguments: x, out, one over the elements of windows."""
+    """The mean of every window. Further arguments: x, out, 1 / (elements of each window)."""
     place = 0
     for image in range(images):
         for row in range(rows):
@@ -155,7 +157,7 @@ def _mean_gradient(
     images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
     down: Integers, along: Integers, dx: Floats, d_out: Floats, shares: Floats,
 ) -> int:  # fmt: skip
-    """To all elements alike. Further arguments: dx, d_out, one over the elements of windows."""
+    """The gradient, shared by all elements. Further arguments: dx, d_out, 1 / (elements)."""
     for i in range(images * height * width * channels):
         dx[i] = _ZERO
     place = 0
@@ -202,7 +204,7 @@ def _sizes(x: Value, pooling: Pooling, data_format: str) -> list[Any]:
 
 
 def _pooling(x: Value, data_format: str, windows: Mapping[str, Any]) -> Pooling | None:
-    """The windows, if the kernels can have them."""
+    """The windows, if the kernels support them."""
     if x.dtype != "float32" or not x.size or len(x.shape) != 4:
         return None
     found = Pooling.of(size_of(x.shape, data_format), **windows)

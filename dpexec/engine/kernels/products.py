@@ -22,10 +22,10 @@ AVX2 kernels on this processor:
 | (256x400).T . 256x1   |       16 |             3 |     25 | as a row: 3      |               |
 
 A primitive (matmul) takes 0.15 to 0.8 ms to create, for each batch size; sgemm needs none. So sgemm
-is used unless it is slower: for long products, where primitives pay, and for products with a large
-transposed right operand, which sgemm copies to transpose it (64x2000 . (256x2000).T: 391 us, matmul
-290). If the rows are long, the left operand is far smaller: then it is transposed instead, and so
-is the result, in about 300 us.
+is used unless it is slower. It is slower for long products, where primitives pay, and for products
+with a large transposed right operand, which sgemm copies to transpose it (64x2000 . (256x2000).T:
+391 us, matmul 290). If rows are long and the left operand is far smaller, the left operand and the
+result are transposed instead, in about 300 us.
 
 Packing weights at every step does not pay. Halves are bfloat16 operands of products that are summed
 in float32; every operand is rounded once, however many products read it.
@@ -51,7 +51,7 @@ __all__ = ["matrix_product"]
 
 @dataclass(frozen=True, eq=False)
 class _Product:
-    """A product of matrices, see :func:`matrix_product` for what there is to say of one."""
+    """A product of matrices; :func:`matrix_product` describes the fields."""
 
     a: Value
     b: Value
@@ -63,7 +63,7 @@ class _Product:
     apart: tuple[bool, bool, bool]
 
     def turned(self, out: Value) -> _Product:
-        """The same operands so that the result comes transposed, which is ``b.T @ a.T``."""
+        """The product ``b.T @ a.T``, which is the transposed result."""
         m, n, k = self.sizes
         flips = not self.flips[1], not self.flips[0]
         apart = self.apart[1], self.apart[0], self.apart[2]
@@ -92,11 +92,11 @@ def matrix_product(
         flips: whether a and b are transposed.
         alpha: factor of the product.
         times: number of matrices in each array.
-        apart: whether a, b and out hold a matrix for every time; else there is one in the array,
-            and in the result all products are added up.
+        apart: for a, b and out, whether each product has its own matrix. If not, an operand is the
+            same matrix for all products, and a result is the sum of all products.
 
     Returns:
-        Whether it was possible, which it always is without a bias.
+        Whether it was possible; without a bias it always is.
     """
     some = all(size > 0 for size in (*sizes, times))
     library = onednn.available() and some and (times == 1 or apart[2])
@@ -131,8 +131,8 @@ def _primitive(product: _Product, number: int, biased: bool, count: Counts) -> o
     Args:
         product: what it computes.
         number: type of the numbers of its operands.
-        biased: whether it adds a row to all rows.
-        count: the rows of the batch, if sizes depend on them.
+        biased: whether a bias is added to every row.
+        count: the numbers of rows of the batch, if sizes depend on them.
     """
     m, n, k = product.sizes
 
@@ -155,7 +155,7 @@ def _primitive(product: _Product, number: int, biased: bool, count: Counts) -> o
 
 
 def _without_primitive(code: Code, product: _Product) -> bool:
-    """Multiply by the library's sgemm where that is faster; False: it is not."""
+    """Multiply by the library's sgemm; False if a primitive is faster."""
     m, n, k = product.sizes
     flipped = product.flips[1]
     if _needs_no_primitive(m, n, k, flipped):
@@ -182,18 +182,18 @@ def _by_sgemm(code: Code, product: _Product) -> None:
 
 _FEW, _MORE, _MANY = 2**22, 2**24, 2**26
 _IN_CACHE = 2**18
-"""Elements of a matrix that is copied in no time."""
+"""Elements of a matrix whose copy takes hardly any time, as it fits into the cache."""
 
 
 def _needs_no_primitive(m: int, n: int, k: int, flipped: bool) -> bool:
-    """Whether sgemm is as fast: else, or for long products, making a primitive pays."""
+    """Whether sgemm is as fast as a primitive, or the product too short to pay for making one."""
     if not flipped:
         return n == 1 or m * n * k <= _MANY
     return n == 1 or m * n * k <= (_MORE if n * k <= _IN_CACHE else _FEW)
 
 
 def _has_long_rows(m: int, n: int, k: int) -> bool:
-    """Whether turning left operand and result pays, rather than the right operand."""
+    """Whether transposing the left operand and the result is faster than the right operand."""
     return m <= n and k >= 4 * n and m * n * k <= _MANY
 
 

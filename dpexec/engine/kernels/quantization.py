@@ -35,7 +35,7 @@ def _moving(
     here: Floats, accum: Floats, state: Floats, rate: Number, out_scale: Floats, out_state: Floats,
     out_accum: Floats,
 ) -> int:  # fmt: skip
-    """The mean of scales goes on."""
+    """Update the moving average of scales."""
     weight = rate * state[0] + _ONE
     total = rate * accum[0] + here[0]
     out_scale[0], out_state[0], out_accum[0] = total / weight, weight, total
@@ -46,7 +46,7 @@ def _moving(
 def _levels(
     rows: Count, n: Count, x: Floats, scale: Floats, out: Floats, largest: Number, back: Count,
 ) -> int:  # fmt: skip
-    """The levels of rows with a scale each, times that of their largest level or not."""
+    """The levels of rows, each with its own scale; converted back to numbers if ``back``."""
     for i in range(rows):
         bound = scale[i]
         factor = largest * (_ONE / (bound if bound > _TINY else bound + _TINY))
@@ -101,7 +101,7 @@ def fake_channel_wise_quantize_abs_max(
 def _go_on(
     code: Code, x: Value, accum: Value, state: Value, outs: tuple[Value, ...], rate: float
 ) -> None:
-    """The mean of scales with that of ``x``; ``outs``: scale, state and sum."""
+    """Update the moving average of scales with that of ``x``; ``outs``: scale, state and sum."""
     here = code.scratch(1)
     code.emit(_abs_max, 1, x.size, x, here)
     code.emit(_moving, here, accum, state, float(rate), *outs)

@@ -18,14 +18,14 @@ from dpexec.engine.kernels.shapes import clear
 __all__ = ["ONCE", "Walk"]
 
 _ZERO = np.float32(0)
-_NUMBERS = 4  # of a step: sequences, first row, places of two states
+_NUMBERS = 4  # numbers of a step: sequences, first row, addresses of two states
 ONCE = Constant(np.array([1]))
 """For a loop of one step."""
 
 
 @inline
 def _count_running(n: int, offsets: Any, counts: Any) -> int:
-    """How many of the sequences are in each step; returns how many steps there are."""
+    """Count the sequences that are in each step; returns the number of steps."""
     longest = 0
     for i in range(n):
         longest = max(longest, offsets[i + 1] - offsets[i])
@@ -47,15 +47,16 @@ def _order(
 ) -> int:  # fmt: skip
     """The steps of sequences.
 
-    Arguments: sequences, whether steps go from their ends to their begins, how many rows they
-    have, offsets; for every step how many sequences it has, and its first row, the
-    sequences, the longest first, for every row of the steps that of its sequence, number of steps.
+    Arguments: number of sequences; whether steps go from their ends to their begins; number of
+    rows; offsets. Results: for every step, its number of sequences, then for every step, its first
+    row; the sequences, the longest first; for every row in the order of steps, the row of the
+    sequences; number of steps.
     """
     if offsets[n] != room:
         return 1
     longest = _count_running(n, offsets, counts)
     empty = counts[0] if longest else 0
-    for length in range(1, longest + 1):  # where the next sequence of a length goes
+    for length in range(1, longest + 1):  # position of the next sequence of this length
         counts[room + length - 1] = counts[length] if length < longest else 0
     for i in range(n):
         length = offsets[i + 1] - offsets[i]
@@ -80,10 +81,10 @@ def _order(
 def _gather(
     n: Count, width: Count, numbers: Integers, x: Floats, out: Floats, added: Count, more: Floats,
 ) -> int:  # fmt: skip
-    """Rows in another order, to which a row may be added.
+    """Rows in another order; one row may be added to each of them.
 
-    Arguments: rows, width, for every row which one it is, rows, result, whether a row is added,
-    that row.
+    Arguments: number of rows, width, for every row the number of its source, rows, result, whether
+    a row is added, that row.
     """
     for row in range(n):
         i, o = numbers[row] * width, row * width
@@ -98,7 +99,7 @@ def _gather(
 
 @kernel
 def _scatter(n: Count, width: Count, numbers: Integers, x: Floats, out: Floats) -> int:
-    """Rows back in their own order. Arguments: rows, width, which one each is, rows, result."""
+    """The inverse of :func:`_gather`. Arguments: rows, width, numbers of targets, rows, result."""
     for row in range(n):
         i, o = row * width, numbers[row] * width
         for j in range(width):
@@ -110,9 +111,10 @@ def _scatter(n: Count, width: Count, numbers: Integers, x: Floats, out: Floats) 
 def _spread(
     n: Count, width: Count, filled: Integers, order: Integers, x: Floats, out: Floats,
 ) -> int:  # fmt: skip
-    """A row per sequence, the longest first, back in their own order; 0 for empty ones.
+    """Rows of sequences, the longest first, in the order of sequences; 0 for empty sequences.
 
-    Arguments: sequences, width, how many are not empty, the sequences, rows, result.
+    Arguments: sequences, width, number of sequences that are not empty, the sequences, the longest
+    first, rows, result.
     """
     running = filled[0]
     for row in range(n):
@@ -127,10 +129,10 @@ def _before(
     number: Integers, room: Count, counts: Integers, width: Count, x: Floats, first: Floats,
     out: Floats,
 ) -> int:  # fmt: skip
-    """For every row of the steps that of the same sequence in the step before.
+    """For every row of a step, the row of the same sequence in the step before.
 
-    Arguments: number of steps, room for numbers of steps, how many sequences each has and its first
-    row, width, rows, what is before the first step, result.
+    Arguments: number of steps, the most steps, number of sequences and first row of each step,
+    width, rows, initial rows, result.
     """
     for step in range(number[0]):
         o, i = counts[room + step] * width, counts[room + step - 1] * width if step else 0
@@ -144,10 +146,11 @@ def _places_before(
     number: Integers, room: Count, numbers: Integers, which: Count, nbytes: Count, begin: Count,
     all_steps: Count,
 ) -> int:  # fmt: skip
-    """Where the states before each step are.
+    """Write the address of the states before each step.
 
-    Arguments: number of steps, room for numbers of steps, these numbers, which of them the places
-    are, bytes of a row, where the states before the first step are, and those of all steps.
+    Arguments: number of steps, the most steps, the table of the steps' numbers, the row of the
+        table for the addresses, bytes of a state, address of the initial states, address of all
+        steps' states.
     """
     places = room * which
     for step in range(number[0]):
@@ -162,12 +165,12 @@ class Walk:
     Args:
         code: takes the calls.
         lod: offsets of the sequences.
-        rows: how many rows they have.
+        rows: number of rows of all sequences.
         is_reverse: whether steps go from the end of sequences to their begin.
 
     Attributes:
-        moving: how many steps there are; and for each how many sequences it has, its first row, and
-            where some states before it are, see :meth:`follow`.
+        moving: the number of steps; and for each step its number of sequences, its first row, and
+            addresses of states before it, see :meth:`follow`.
         behind: these states.
     """
 
@@ -190,8 +193,8 @@ class Walk:
 
         Args:
             values: the rows.
-            out: the result; None: memory for it is made.
-            more: a row that is added to all.
+            out: the result; None: new memory.
+            more: a row that is added to all rows.
         """
         made = out or self._code.scratch(*values.shape)
         width, added = values.shape[1], (0, 0) if more is None else (1, more)
@@ -203,7 +206,7 @@ class Walk:
         self._code.emit(_scatter, self._rows, values.shape[1], self._of_rows, values, out)
 
     def first(self, states: Value | None, width: int) -> Value:
-        """Initial states, those of the longest sequence first; zeros for none."""
+        """Initial states, that of the longest sequence first; zeros if there are none."""
         made = self._code.scratch(self._sequences, width)
         if states is None:
             clear(self._code, made, 0.0)
@@ -212,16 +215,16 @@ class Walk:
         return made
 
     def spread(self, values: Value, out: Value) -> None:
-        """A row per sequence, the longest first, back in their own order; 0 for empty ones."""
+        """Rows of sequences, the longest first, in the order of sequences; 0 for empty ones."""
         sizes = self._sequences, out.shape[1], self.moving[1], self._order
         self._code.emit(_spread, *sizes, values, out)
 
     def before(self, values: Value, first: Value) -> Value:
-        """For every row of the steps that of the same sequence in the step before.
+        """For every row of a step, the row of the same sequence in the step before.
 
         Args:
             values: rows of the steps.
-            first: what is before the first step.
+            first: the initial rows.
         """
         number, numbers = self.moving
         made = self._code.scratch(*values.shape)
@@ -230,10 +233,10 @@ class Walk:
         return made
 
     def follow(self, *states: tuple[Value, Value]) -> None:
-        """Find out where states are before each step.
+        """Compute the addresses of states before each step.
 
         Args:
-            states: those before the first step, and those of all steps; as many as two.
+            states: up to two pairs of initial states and all steps' states.
         """
         number, numbers = self.moving
         for which, (first, values) in enumerate(states, _NUMBERS - 2):

@@ -25,9 +25,9 @@ def position_{kind}(
         out[i] = out[i] * size + found if axis else found
     return 0
 """
-"""What an axis adds to positions; refuses what lies outside.
+"""Add an axis to positions; refuses indices out of range.
 
-Arguments: how many, their axes, the axis, its size, numbers for all axes, positions.
+Arguments: number of positions, axes of an index, the axis, its size, the indices, positions.
 """
 _PICK = """\
 def pick_{kind}(n: Count, width: Count, places: Integers, x: {kind}, out: {kind}):
@@ -45,7 +45,7 @@ def mask_{kind}_{made}(rows: Count, width: Count, x: {kind}, out: {made}):
             out[i * width + j] = {one} if j < x[i] else {zero}
     return 0
 """
-"""Ones, then zeros. Arguments: rows, their width, how many ones each has, results."""
+"""Ones, then zeros. Arguments: rows, their width, the number of ones in each, results."""
 
 _NUMBERS = {"int64": "Integers", "int32": "Words"}
 _ELEMENTS = {"float32": "Floats", "int64": "Integers"}
@@ -63,9 +63,9 @@ _masks = {
 
 @kernel
 def _put(n: Count, width: Count, places: Integers, x: Floats, out: Floats, adds: Count) -> int:
-    """Rows at their positions, after each other; the last counts, or all are added up.
+    """Write rows to their positions, in order: a later row overwrites an earlier one, or is added.
 
-    Arguments: how many, their width, positions, rows, results, whether to add.
+    Arguments: number of rows, their width, positions, rows, results, whether to add.
     """
     for i in range(n):
         first, given = places[i] * width, i * width
@@ -79,7 +79,7 @@ def _put(n: Count, width: Count, places: Integers, x: Floats, out: Floats, adds:
 
 
 def _places(code: Code, x: Value, index: Value, depth: int) -> Value:
-    """Positions in the array whose first dimensions, as many as an index names, are one."""
+    """Positions of indices, if the dimensions that an index names are merged into one."""
     n = index.size // depth
     places = code.scratch(n, dtype=np.int64)
     for axis in range(depth):
@@ -133,7 +133,7 @@ def gather_nd_grad(code: Code, x: Value, index: Value, d_out: Value, dx: Value) 
 
 @lowering("sequence_mask")
 def sequence_mask(code: Code, x: Value, length: Value | None, out: Value) -> Any:
-    """One pass, if it is known how many elements rows have."""
+    """One pass, if the length of rows is known."""
     mask = _masks.get((x.dtype.name, out.dtype.name))
     if length is not None or mask is None:
         return False

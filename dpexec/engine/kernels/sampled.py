@@ -21,7 +21,7 @@ _SCALE = np.float32(2.0**-64)
 _WORDS = (1 << 64) - 1
 
 # The first arguments of all kernels: rows, columns of labels, columns of noise, classes, and
-# whether small numbers are drawn more often.
+# whether small class numbers are drawn more often. The docstrings list the further ones.
 
 
 @lanes
@@ -35,13 +35,13 @@ def _product(x: Any, start: int, y: Any, begin: int, n: int) -> Any:
 
 @inline
 def _drawn_of(classes: int, falling: int) -> Any:
-    """From how many classes noise is drawn: the last is never drawn with falling odds."""
+    """The number of classes from which noise is drawn: with falling odds, the last never is."""
     return classes - 1 if falling else classes
 
 
 @inline
 def _noise(noises: int, classes: int, falling: int, chosen: int) -> Any:
-    """How much more probable noise is than data."""
+    """The expected number of times that a class is drawn as noise."""
     if falling:
         limit = _drawn_of(classes, falling)
         odds = np.log((chosen + 2.0) / (chosen + 1.0)) / np.log(limit + 1.0)
@@ -54,7 +54,7 @@ def _draw(
     rows: Count, true: Count, noises: Count, classes: Count, falling: Count,
     label: Integers, out: Integers, key: Count, first_sample: Count, samples: Count, share: Count,
 ) -> int:  # fmt: skip
-    """Classes of the labels and drawn ones. More: labels, classes, the stream's numbers."""
+    """Classes of the labels, then drawn ones. Further arguments: labels, classes, the stream."""
     limit, state = _drawn_of(classes, falling), np.uint64(key)
     size = rows * noises
     first = 0 if size % samples else first_sample * (size // samples)
@@ -77,7 +77,7 @@ def _choose(
     rows: Count, true: Count, noises: Count, classes: Count, falling: Count, label: Integers,
     out: Integers, given: Integers,
 ) -> int:  # fmt: skip
-    """Classes of the labels and given ones. More: labels, classes, those that are given."""
+    """Classes of the labels, then given ones. Further arguments: labels, classes, given classes."""
     for i in range(rows):
         at = i * (true + noises)
         for j in range(true):
@@ -95,8 +95,8 @@ def _cost(
 ) -> int:  # fmt: skip
     """The cost of every row.
 
-    More: width, x, weight, whether there is a bias, it, whether samples have weights, they,
-    classes, probabilities, costs.
+    Further arguments: width, x, weight, whether there is a bias, the bias, whether samples have
+    weights, these weights, classes, probabilities, costs.
     """
     columns = true + noises
     for i in range(rows * columns):
@@ -127,10 +127,11 @@ def _cost_grad(
     share: Floats, d_cost: Floats, for_x: Count, dx: Floats, for_weight: Count, d_weight: Floats,
     for_bias: Count, d_bias: Floats,
 ) -> int:  # fmt: skip
-    """The rows of classes that took part, added up in their order.
+    """The gradients: sums over the classes of each row, in their order.
 
-    More: width, x, weight, whether samples have weights, they, classes, probabilities, the
-    gradient of the costs, and for x, weight and bias whether a gradient is wanted, and it.
+    Further arguments: width, x, weight, whether samples have weights, these weights, classes,
+    probabilities, the gradient of the costs; for x, weight and bias, whether a gradient is wanted,
+    and the gradient.
     """
     columns = true + noises
     if for_x:
@@ -164,7 +165,7 @@ def _sizes(label: Value, noises: int, classes: int, sampler: int) -> tuple[Any, 
 
 
 def _maybe(code: Code, value: Value | None) -> tuple[Any, Any]:
-    """Whether there is a value, and it."""
+    """Arguments for an optional value: whether it is there, and the value."""
     return value is not None, code.scratch(1) if value is None else value
 
 
@@ -205,7 +206,7 @@ def nce_grad(
     chosen: Value, importance: Value | None, *others: Value | None, num_total_classes: int,
     num_neg_samples: int, sampler: int,
 ) -> Any:  # fmt: skip
-    """One pass over the classes that took part."""
+    """One pass over the classes of all rows."""
     d_cost, dx, d_weight, d_bias = others[-4:]
     if sampler == CUSTOM or not single(x, weight, importance, d_cost):
         return False

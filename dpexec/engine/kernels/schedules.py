@@ -9,7 +9,7 @@ from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.shapes import clear, known
 
 _FEW = 4096
-"""Elements: NumPy's vectors of powers and of sines are faster than scalars for more."""
+"""The most elements for which scalar code is faster than NumPy's vectorized powers and sines."""
 
 _INCREMENT = """\
 def increment_{kind}(x: {kind}, out: {kind}, step: {step}):

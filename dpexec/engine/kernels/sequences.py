@@ -48,9 +48,9 @@ def _sums(sequences: Count, width: Count, offsets: Integers, x: Floats, out: Flo
 def _maxima(
     sequences: Count, width: Count, offsets: Integers, x: Floats, out: Floats, rows: Words
 ) -> None:
-    """The greatest numbers of every sequence, and the rows that have them.
+    """The maxima of every sequence, and the rows that have them.
 
-    Arguments: sequences, width of rows, offsets, rows, greatest numbers, their rows.
+    Arguments: sequences, width of rows, offsets, rows, maxima, their rows.
     """
     for sequence in range(sequences):
         o, first = sequence * width, offsets[sequence]
@@ -62,7 +62,7 @@ def _maxima(
             i = row * width
             for j in range(width):
                 new, old = x[i + j], out[o + j]
-                greater = (new > old) | ((new != new) & (old == old))  # or the first that is none
+                greater = (new > old) | ((new != new) & (old == old))  # or the first NaN
                 out[o + j] = new if greater else old
                 rows[o + j] = np.int32(row) if greater else rows[o + j]
 
@@ -83,7 +83,7 @@ def copy_offsets(n: Count, offsets: Integers, out: Integers) -> int:
 
 @inline
 def _share(kind: int, length: int) -> Any:
-    """What the sum of a sequence is multiplied with."""
+    """The factor of the sum of a sequence."""
     if kind == _AVERAGE:
         return np.float32(1.0 / length)
     return np.float32(1.0 / math.sqrt(length)) if kind == _SQRT else _ONE
@@ -110,9 +110,9 @@ def _ends(
 def _complete(
     sequences: Count, width: Count, offsets: Integers, out: Floats, kind: Count, filled: Number,
 ) -> int:  # fmt: skip
-    """Make sums what is asked for, and fill in what stands for sequences without rows.
+    """Turn sums into results, and fill in a number for empty sequences.
 
-    Arguments: sequences, width of rows, offsets, results, their kind, what is filled in.
+    Arguments: sequences, width of rows, offsets, results, kind of the pool, the number.
     """
     for sequence in range(sequences):
         length, o = offsets[sequence + 1] - offsets[sequence], sequence * width
@@ -130,7 +130,7 @@ def _complete(
 def _shares(
     sequences: Count, width: Count, offsets: Integers, d_out: Floats, dx: Floats, kind: Count,
 ) -> int:  # fmt: skip
-    """The gradient of rows that were added up.
+    """The gradient of rows for pools that add up.
 
     Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the results.
     """
@@ -148,10 +148,10 @@ def _choices(
     sequences: Count, width: Count, offsets: Integers, d_out: Floats, dx: Floats, kind: Count,
     rows: Words,
 ) -> int:  # fmt: skip
-    """The gradient of rows of which some were chosen.
+    """The gradient of rows for pools that choose rows.
 
-    Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the results,
-    for maxima their rows.
+    Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the pool,
+    rows of the maxima.
     """
     for sequence in range(sequences):
         first, end, i = offsets[sequence], offsets[sequence + 1], sequence * width
@@ -202,7 +202,7 @@ def sequence_pool_grad(
 
 @kernel
 def _softmax(sequences: Count, offsets: Integers, x: Floats, out: Floats) -> int:
-    """Sequences become probabilities. Arguments: sequences, offsets, numbers, result."""
+    """The softmax of every sequence. Arguments: sequences, offsets, numbers, result."""
     for sequence in range(sequences):
         first, n = offsets[sequence], offsets[sequence + 1] - offsets[sequence]
         if n:
@@ -217,7 +217,7 @@ def _softmax(sequences: Count, offsets: Integers, x: Floats, out: Floats) -> int
 
 @kernel
 def _softmax_grad(sequences: Count, offsets: Integers, y: Floats, dy: Floats, dx: Floats) -> int:
-    """Its gradient. Arguments: sequences, offsets, probabilities, their gradient, the result."""
+    """The gradient of the softmax. Arguments: sequences, offsets, results, their gradient, dx."""
     for sequence in range(sequences):
         first, end = offsets[sequence], offsets[sequence + 1]
         total = dot(y, dy, first, end - first)
@@ -247,9 +247,9 @@ def sequence_softmax_grad(
 
 @kernel
 def _repeat(sequences: Count, width: Count, offsets: Integers, x: Floats, out: Floats) -> int:
-    """A row for every row of a sequence.
+    """Repeat a row for every row of a sequence.
 
-    Arguments: sequences, width of rows, offsets, a row of every sequence, results.
+    Arguments: sequences, width of rows, offsets, one row for every sequence, results.
     """
     for sequence in range(sequences):
         first = sequence * width
@@ -324,7 +324,7 @@ def _known(x: _Array) -> bool:
 
 
 def sums(xp: Any, x: _Array, lod: Lod) -> _Array:
-    """What :func:`dpexec.engine.ops._sequences.sequence_sums` computes."""
+    """:func:`dpexec.engine.ops._sequences.sequence_sums` in machine code."""
     if not _known(x):
         made: _Array = on_arrays.sequence_sums(xp, x, lod)
         return made
@@ -334,7 +334,7 @@ def sums(xp: Any, x: _Array, lod: Lod) -> _Array:
 
 
 def maxima(xp: Any, x: _Array, lod: Lod) -> tuple[_Array, _Array]:
-    """What :func:`dpexec.engine.ops._sequences.greatest_rows` computes."""
+    """:func:`dpexec.engine.ops._sequences.greatest_rows` in machine code."""
     if not _known(x):
         made: tuple[_Array, _Array] = on_arrays.greatest_rows(xp, x, lod)
         return made

@@ -75,9 +75,9 @@ def move(
 
     Args:
         code: takes the call.
-        x: where they are.
-        out: where they go.
-        shape: of what is copied.
+        x: the array that has the elements.
+        out: the array that takes them.
+        shape: shape of the copied elements.
         source: number of the first element in x, and its strides.
         target: number of the first element in out, and its strides.
 
@@ -108,7 +108,7 @@ def duplicate(code: Code, x: Value, out: Value) -> bool:
 
 
 def clear(code: Code, out: Value, value: Any = 0) -> None:
-    """Fill an array with one number, or with what a function says when a run begins."""
+    """Fill an array with a number, or with the result of a function that runs call first."""
     if not callable(value):
         value = float(value) if out.dtype.name == "float32" else int(value)
     code.emit(_FILLS[out.dtype.name], out.size, out, value)
@@ -136,7 +136,7 @@ def reshape2_grad(code: Code, x_shape: Value, d_out: Value, dx: Value) -> Any:
 
 @lowering("shrink_rnn_memory_grad")
 def shrink_rnn_memory_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
-    """The same memory; with zeros behind it where sequences have ended."""
+    """The same memory; followed by zeros for sequences that have ended."""
     if d_out.shape == dx.shape:
         return duplicate(code, d_out, dx)
     if not single(d_out):
@@ -170,7 +170,7 @@ def transpose2_grad(
 
 
 def _swapped(code: Code, x: Value, out: Value, groups: int) -> Any:
-    """Channels in so many groups: the first ones of all groups, then the second ones ..."""
+    """Channels in groups: the first ones of all groups, then the second ones, and so on."""
     batch, channels, *size = x.shape
     width = math.prod(size)
     shape, steps = (batch, channels // groups, groups, width), channels * width
@@ -194,7 +194,7 @@ def shuffle_channel_grad(code: Code, d_out: Value, dx: Value, *, group: int) -> 
 
 
 def _gather_parts(code: Code, parts: Sequence[Value | None], whole: Value, axis: int) -> bool:
-    """Copy parts into what they are laid together to along an axis."""
+    """Copy parts into the array that joins them along an axis."""
     for part, source, target in _sections(parts, whole, axis, parts):
         move(code, part, whole, source[0], (0, source[1]), target)
     return True
@@ -207,7 +207,7 @@ def _give_parts(
     axis: int,
     like: Sequence[Value] | None = None,
 ) -> bool:
-    """Copy what is laid together along an axis to its parts; ``like`` has the shapes of all."""
+    """Copy an array to its parts along an axis; ``like`` has the shapes of all parts."""
     for part, source, target in _sections(parts, whole, axis, like or parts):
         move(code, whole, part, source[0], target, (0, source[1]))
     return True
@@ -277,7 +277,7 @@ def stack_grad(code: Code, d_out: Value, grads: list[Value | None], *, axis: int
 def _section(
     x: Value, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int]
 ) -> tuple[list[int], Place]:
-    """The shape of a section, and where it is."""
+    """The shape of a section, and its place in the array."""
     steps, shape, first = strides(x.shape), list(x.shape), 0
     for axis, start, end in zip(axes, starts, ends, strict=True):
         found = range(*slice(start, end).indices(x.shape[axis]))
@@ -348,7 +348,7 @@ _CASTS = {
 
 @lowering("cast")
 def cast(code: Code, x: Value, out: Value) -> Any:
-    """One pass, or nothing where the type stays."""
+    """One pass; none if the type is the same."""
     if x.dtype == out.dtype:
         return duplicate(code, x, out)
     kernel = _CASTS.get((x.dtype.name, out.dtype.name))
@@ -375,7 +375,7 @@ def fill_constant(
 def assign_value(
     code: Code, out: Value, *, fp32_values: Sequence[float], int64_values: Sequence[int]
 ) -> Any:
-    """One copy, of few: many are first values, which nobody needs twice."""
+    """One copy of a few elements; many elements are initial values, which run once."""
     if not known(out) or out.size > _FEW:
         return False
     values = fp32_values if out.dtype.name == "float32" else int64_values

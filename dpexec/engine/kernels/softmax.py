@@ -41,7 +41,7 @@ def dot(x: Any, y: Any, start: int, n: int) -> Any:
 
 @inline
 def _powers_of_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
-    """What a softmax is shares of; ``onto``: ``out`` is ``x``, and the compiler must know."""
+    """The exponentials of a row's softmax; ``onto`` tells the compiler that ``out`` is ``x``."""
     top = largest(x, start, n)
     if onto:
         for j in range(n):
@@ -103,7 +103,7 @@ def _softmax_with_cross_entropy(
         total = others + power
         for j in range(n):
             out[start + j] /= total
-        if power > others:  # -log(p) would be wrong where p is nearly 1
+        if power > others:  # -log(p) would be inaccurate where p is nearly 1
             loss[i] = log1p(others / power)
         else:
             loss[i] = -max(log(out[start + chosen]), -_HUGE)
@@ -134,7 +134,8 @@ def _softmax_with_cross_entropy_grad(
 # ---- softmax as expressions, for groups of operators: the same numbers
 
 _LONG_ROW = 128
-"""Elements: for rows of 64, a kernel of its own and flat loops around it take 0.9 of the time."""
+"""Elements of a row from which on a group takes softmax as expressions: for rows of 64, a separate
+softmax kernel with flat loops around it takes 0.9 of the time."""
 _ABOVE = Pointwise("exp_of_difference", "x y", "exp_bounded(max(x - y, F(-64)))")
 
 
@@ -191,7 +192,7 @@ def softmax_grad(code: Code, out: Value, d_out: Value, dx: Value, *, axis: int) 
 
 
 def hard(values: Value, label: Value, soft: bool, axis: int) -> bool:
-    """Whether labels are numbers of classes, which lie along the last axis."""
+    """Whether labels are class numbers, and classes lie along the last axis."""
     last = axis in (-1, len(values.shape) - 1)
     return single(values) and last and not soft and label.dtype == "int64"
 
@@ -201,7 +202,7 @@ def softmax_with_cross_entropy(
     code: Code, logits: Value, label: Value, out: Value, loss: Value,
     *, soft_label: bool, ignore_index: int, axis: int,
 ) -> Any:  # fmt: skip
-    """Softmax and loss of one row after another, over the logits if nobody reads them later."""
+    """Softmax and loss of one row after another; may overwrite logits that are not read later."""
     if soft_label and single(logits, label) and axis in (-1, len(logits.shape) - 1):
         return _with_shares(code, logits, label, out, loss)
     if not hard(logits, label, soft_label, axis):
@@ -216,7 +217,7 @@ def softmax_with_cross_entropy(
 
 
 def _with_shares(code: Code, logits: Value, label: Value, out: Value, loss: Value) -> bool:
-    """Softmax and loss for labels that are shares of all classes."""
+    """Softmax and loss for soft labels."""
     n = logits.shape[-1]
     sheet = Sheet(code, (logits.size // n, n))
     _softmax_by_expressions(sheet.group, logits, out)
@@ -230,7 +231,7 @@ def softmax_with_cross_entropy_grad(
     code: Code, softmax: Value, label: Value, d_loss: Value, dx: Value,
     *, soft_label: bool, ignore_index: int, axis: int,
 ) -> Any:  # fmt: skip
-    """One pass, over the softmax if nobody reads it later."""
+    """One pass; may overwrite a softmax that is not read later."""
     if soft_label and single(softmax, label, d_loss) and axis in (-1, len(softmax.shape) - 1):
         n = softmax.shape[-1]
         sheet = Sheet(code, (softmax.size // n, n))

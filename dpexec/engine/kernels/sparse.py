@@ -22,7 +22,7 @@ __all__ = ["append", "merged"]
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _BITS = 11
 _BITS_OF_FEW = 8
-_FEW = 2048  # rows: one more pass over them takes less than to go through larger digits
+_FEW = 2048  # rows up to which sorting by small digits in more passes is faster
 
 
 # ---- joined
@@ -33,10 +33,10 @@ def append(
     before: Count, width: Count, rows: Integers, value: Floats, held: Integers, out_rows: Integers,
     out: Floats, total: Integers,
 ) -> int:  # fmt: skip
-    """Put rows behind those that were put there before.
+    """Append rows to a result.
 
-    Arguments: 0 if nothing was, elements of a row, row numbers, values, how many, and the same of
-    the result.
+    Arguments: 0 if the result is empty, elements of a row; row numbers, values and number of rows;
+    the same of the result.
     """
     n = held[0]
     start = total[0] if before else 0
@@ -50,7 +50,7 @@ def append(
 
 @lowering("sum", sparse=True)
 def sum(code: Code, xs: list[Value | Sparse], out: Value | Sparse) -> Any:
-    """The rows of all, one after another, and merged if one comes twice."""
+    """The rows of all inputs, one after another, merged if some come twice."""
     if not isinstance(out, Sparse) or out.dtype != "float32":
         return False
     joined = Sparse.like(out.shape, out.dtype, out.room)
@@ -109,9 +109,10 @@ def _keep_order(
     width: Count, rows: Integers, value: Floats, held: Integers, out_rows: Integers, out: Floats,
     total: Integers,
 ) -> int:  # fmt: skip
-    """Put merged rows into the order in which they came, if no two of them were equal.
+    """Bring merged rows back into their original order, if no two of them were equal.
 
-    Arguments: elements of a row; row numbers, values, how many; and the same of the merged ones.
+    Arguments: elements of a row; row numbers, values and number of rows; the same of the merged
+    ones.
     """
     n = held[0]
     if total[0] == n:
@@ -128,8 +129,8 @@ def merged(code: Code, grad: Sparse, out: Sparse | None = None, keeps: bool = Fa
     Args:
         code: takes the call.
         grad: rows of float32 numbers.
-        out: where they go; scratch memory by default.
-        keeps: whether they keep their order if no two are equal.
+        out: takes the rows; None: scratch memory.
+        keeps: whether rows keep their order if no two are equal.
     """
     shape = (grad.height, *grad.value.shape[1:])
     made = Sparse.like(shape, grad.dtype, grad.room) if out is None else out
@@ -267,7 +268,7 @@ def _single(*values: Value | Sparse) -> bool:
 
 @lowering("sgd", sparse=True)
 def sgd(code: Code, param: Value | Sparse, rate: Value, grad: Sparse, out: Value) -> Any:
-    """The rows of the gradient one after another; not of a table that has some rows itself."""
+    """The rows of the gradient one after another; parameters that are sparse are left to NumPy."""
     if isinstance(param, Sparse) or not _single(param, rate, grad):
         return False
     code.emit(_sgd_rows, grad.height, grad.width, param, rate, *grad.parts)
@@ -308,7 +309,7 @@ def adam(
     epsilon: float,
     lazy_mode: bool,
 ) -> Any:
-    """All rows, for moments fade, or only those of the gradient."""
+    """All rows, since all moments decay; in lazy mode only those of the gradient."""
     tensors = (param, grad, rate, m, v, power1, power2)
     if beta1_tensor is not None or beta2_tensor is not None or not _single(*tensors):
         return False
@@ -330,7 +331,7 @@ def momentum(
     mu: float,
     use_nesterov: bool,
 ) -> Any:
-    """All rows, for velocities last."""
+    """All rows, since rows without a gradient still have a velocity."""
     if not _single(param, grad, velocity, rate):
         return False
     rows, sizes = merged(code, grad), (grad.height, grad.width, bool(use_nesterov))

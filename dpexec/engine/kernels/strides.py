@@ -8,15 +8,15 @@ from collections.abc import Sequence
 __all__ = ["OUTER", "groups", "merged", "regular", "strides"]
 
 OUTER = 3
-"""Loops around the innermost one."""
+"""The number of loops around the innermost one."""
 
 
 def merged(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """The same elements with as few dimensions as possible: at least one.
+    """Merge dimensions as far as possible; at least one is left.
 
     Args:
         shape: the dimensions.
-        strides: for every array, how far its elements are apart along each of them.
+        strides: the strides of every array.
     """
     sizes: list[int] = []
     found: list[list[int]] = [[] for _ in strides]
@@ -40,21 +40,21 @@ def merged(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], li
 
 
 def strides(shape: Sequence[int], like: Sequence[int] = ()) -> list[int]:
-    """How far elements are apart along each dimension; 0 where ``like`` repeats them."""
+    """The strides of an array; 0 along dimensions in which ``like`` broadcasts it."""
     found = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     repeated = [size == 1 and other != 1 for size, other in zip(shape, like or shape, strict=True)]
     return [0 if again else step for step, again in zip(found, repeated, strict=True)]
 
 
 def regular(shapes: Sequence[Sequence[int]], out: Sequence[int]) -> bool:
-    """Whether shapes are repeated to that of the result so simply that there are kernels for it."""
+    """Whether the kernels support the broadcast of these shapes to that of the result."""
     kept = [[a == b for a, b in zip(shape, out, strict=True)] for shape in shapes]
     sizes, _ = merged(out, strides(out), *(strides(shape, out) for shape in shapes))
     return len(sizes) <= OUTER + 1 and all(len(groups(out, k)) <= 4 for k in kept)
 
 
 def groups(shape: Sequence[int], kept: Sequence[bool]) -> list[int]:
-    """Sizes of dimensions that are kept and that are not, in turn, merged."""
+    """Sizes of merged dimensions: kept and reduced ones alternate."""
     found, keeps = [1], True
     for size, keep in zip(shape, kept, strict=True):
         if size == 1:

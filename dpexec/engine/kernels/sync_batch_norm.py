@@ -14,7 +14,7 @@ from dpexec.engine.kernels.math import lanes
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _SMALLEST_PLANE = 4
-"""Elements: where planes are smaller, NumPy's loops over rows are faster."""
+"""Elements of a plane: for smaller planes, NumPy's loops over rows are faster."""
 
 
 @lanes

@@ -21,13 +21,13 @@ __all__ = ["run", "run_timed", "set_float_mode"]
 
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 _DENORMALS_ARE_ZERO = 0x9FC0
-"""The usual mode of x86 (no traps, round to nearest), but results and operands that are denormal
+"""The usual mode of x86 (no traps, round to nearest), except that denormal operands and results
 count as zero: arithmetic on them takes a hundred times longer."""
 
 
 @intrinsic
 def set_float_mode(typing_context: Any, mode: Any) -> Any:
-    """Set how this thread's processor treats denormal numbers; returns how it did (x86 only)."""
+    """Set this thread's floating-point mode; returns the mode before (x86 only)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if not _X86:
@@ -66,7 +66,7 @@ def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
 
 
 _CLOCK = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
-"""What ``time.perf_counter`` reads: on macOS, and elsewhere."""
+"""The clock of ``time.perf_counter``: the first on macOS, the second elsewhere."""
 
 
 @intrinsic
@@ -98,7 +98,7 @@ def _cycles(typing_context: Any) -> Any:
     return types.int64(), generate
 
 
-_ticks = _cycles if _X86 else _clock  # elsewhere programs may not read the counter
+_ticks = _cycles if _X86 else _clock  # other processors may not allow programs to read the counter
 
 
 @entry("int64(int64[:, ::1], int64, int64, int64[::1], int64)")
@@ -113,7 +113,7 @@ def run_timed(
         end: one behind the last row.
         stamps: int64 array, where ``end - first + 3`` numbers are written: the time at the begin in
             nanoseconds, the processor's counter then and after every row, the time at the end.
-        at: where in ``stamps``.
+        at: position of the first number in ``stamps``.
 
     Returns:
         ``end``, or the number of the row whose kernel refused its values.

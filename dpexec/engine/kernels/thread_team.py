@@ -43,12 +43,12 @@ from dpexec.engine.kernels.tables import run, run_timed
 
 __all__ = ["Schedule", "attend", "lead"]
 
-_WAITING, _DONE = 0, 2  # 1: somebody has taken it
-_SCHEDULE, _AT_WORK = 0, 8  # of the board, in bytes
+_WAITING, _DONE = 0, 2  # states of an item; 1: a thread has taken it
+_SCHEDULE, _AT_WORK = 0, 8  # positions of the board's words, in bytes
 _COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE, _WORDS, _TURN, _LACKED = range(10)
-"""Of the header, in words."""
+"""Positions of the header's fields, in words."""
 _TABLE, _ROWS, _FIRST_WAIT, _LAST_WAIT, _THREAD, _AT, _FIRST_WORD, _LAST_WORD = range(8)
-"""Of an item, in words."""
+"""Positions of an item's fields, in words."""
 _FIELDS = 8
 _STOPPED = -1
 
@@ -115,7 +115,7 @@ def _work(header: int, thread: int, patience: int) -> int:
         if number >= 0 and take(states + 8 * number) == _WAITING:
             if _run_item(header, number, thread):
                 store(states + 8 * number, _DONE)
-            else:  # it is not done: nothing that waits for it may start
+            else:  # it is not marked as done, so that no item that waits for it starts
                 store(header + 8 * _REFUSED, number + 1)
             idle = 0
         else:
@@ -211,7 +211,7 @@ class Schedule:
         wanted: list[int] = []
         rows: list[tuple[int, ...]] = []
         self.notes: list[tuple[int, int]] = []
-        """Per item, where in the notes its own begin and end."""
+        """Per item, begin and end of its numbers in the notes."""
         at = 0
         for table, needed, thread in zip(tables, before, threads, strict=True):
             ends = len(waits), len(waits) + len(needed)
@@ -224,7 +224,7 @@ class Schedule:
             self.notes.append((at, end))
             at = end
         self.width = at
-        """How many numbers a run notes."""
+        """The number of numbers that a run notes."""
         self._items = np.array(rows, np.int64).reshape(-1, _FIELDS)
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)
@@ -239,7 +239,7 @@ class Schedule:
         self._words = memoryview(self._header.data)  # written to much faster than an array
         self._tables = list(tables)
         self.address: int = self._header.ctypes.data
-        """Where its header is."""
+        """The address of its header."""
 
     def reset(self) -> None:
         """Make it ready to run; no thread may be working on it."""
@@ -251,7 +251,7 @@ class Schedule:
         self._header[_REFUSED] = 0
 
     def leave_out(self, items: Sequence[int]) -> None:
-        """Let runs leave some items out, as if these were done.
+        """Let runs skip some items, as if they were done.
 
         Args:
             items: their numbers.

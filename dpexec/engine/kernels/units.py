@@ -32,9 +32,11 @@ def _gates(
     rows: Count, size: Count, x: Floats, bias: Floats, sums: Floats, before: Floats, gates: Floats,
     seen: Floats,
 ) -> None:  # fmt: skip
-    """Update and reset gates, and what the candidate sees of the states.
+    """Update and reset gates, and the reset states, which the candidate reads.
 
-    Arguments: rows, size, input, bias, what states add to the gates, states, gates, what is seen.
+    Arguments: rows, size, input, bias, the product of the states that is added to the gates,
+        states;
+    results: gates, reset states.
     """
     for row in range(rows):
         g, two, s = row * 3 * size, row * 2 * size, row * size
@@ -52,8 +54,8 @@ def _states(
 ) -> None:  # fmt: skip
     """Candidates, and the next states.
 
-    Arguments: rows, size, whether the update gate says what is kept, input, bias, what is seen of
-    the states adds to candidates, states, gates, the next states.
+    Arguments: rows, size, whether the update gate is the share of the state that is kept, input,
+    bias, the product of the reset states that is added to candidates, states, gates, next states.
     """
     for row in range(rows):
         g, s = row * 3 * size, row * size
@@ -73,8 +75,8 @@ def _back_states(
 ) -> None:  # fmt: skip
     """The gradient of update gates and candidates.
 
-    Arguments: rows, size, whether the update gate says what is kept, gates, states, gradient of
-    the next ones, of the gates, and of the states.
+    Arguments: rows, size, whether the update gate is the share of the state that is kept, gates,
+    states, gradient of the next states, gradient of the gates, gradient of the states.
     """
     for row in range(rows):
         g, s = row * 3 * size, row * size
@@ -88,12 +90,12 @@ def _back_states(
 
 
 def _multiply(code: Code, made: Call, parts: Mapping[Value, Any] | None = None) -> None:
-    """Call a product.
+    """Emit the call of a product.
 
     Args:
         code: takes the call.
         made: the product.
-        parts: operands that are not used from their begin, with the number of elements before.
+        parts: operands that are not used from their begin, with the number of skipped elements.
     """
     kernel, arguments = made
     places = {id(argument): number for number, argument in enumerate(arguments)}
@@ -105,7 +107,7 @@ def _multiply(code: Code, made: Call, parts: Mapping[Value, Any] | None = None) 
 
 
 def _takes(activation: int, gate_activation: int, *values: Value | None) -> bool:
-    """Whether the kernels compute what is asked for."""
+    """Whether the kernels support these activations and values."""
     return (gate_activation, activation) == _USUAL and single(*values) and multiplies()
 
 
@@ -114,7 +116,7 @@ def gru_unit(
     code: Code, x: Value, before: Value, weight: Value, bias: Value | None, gates: Value,
     seen: Value, state: Value, *, activation: int, gate_activation: int, origin_mode: bool,
 ) -> Any:  # fmt: skip
-    """Two products, each with a pass over what it makes."""
+    """Two products, each with a pass over its result."""
     if not _takes(activation, gate_activation, x, before, weight, bias):
         return False
     (rows, size), shift = before.shape, bias or _zeros(code, x.shape[1])
@@ -139,7 +141,7 @@ def gru_unit_grad(
     d_weight: Value | None, d_bias: Value | None,
     *, activation: int, gate_activation: int, origin_mode: bool,
 ) -> Any:  # fmt: skip
-    """As backwards through the step; then products for the weight, and sums for the bias."""
+    """The step backwards; then products for the weight, and sums for the bias."""
     if not _takes(activation, gate_activation, x, before, weight, bias, d_state):
         return False
     rows, size = before.shape
@@ -173,7 +175,7 @@ def _lstm(
 ) -> None:  # fmt: skip
     """A step.
 
-    Arguments: rows, size, what is added to forget gates, input, cells, next cells, outputs.
+    Arguments: rows, size, bias of forget gates, input, cells, next cells, outputs.
     """
     for row in range(rows):
         g, s = row * 4 * size, row * size
@@ -192,8 +194,8 @@ def _lstm_back(
 ) -> None:  # fmt: skip
     """The gradient of a step.
 
-    Arguments: rows, size, what is added to forget gates, input, cells before, next cells,
-    gradients of next cells, of outputs, of the input, of cells before.
+    Arguments: rows, size, bias of forget gates, input, cells before, next cells, gradients of next
+    cells, of outputs, of the input, of cells before.
     """
     for row in range(rows):
         g, s = row * 4 * size, row * size
@@ -223,7 +225,7 @@ def lstm_unit_grad(
     code: Code, x: Value, before: Value, cell: Value, d_cell: Value, d_hidden: Value,
     dx: Value | None, d_before: Value | None, *, forget_bias: float,
 ) -> Any:  # fmt: skip
-    """One pass, in which gates are computed once more."""
+    """One pass, which computes the gates again."""
     if not single(x, before, d_cell, d_hidden):
         return False
     dx, d_before = dx or code.scratch(*x.shape), d_before or code.scratch(*before.shape)

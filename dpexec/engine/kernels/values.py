@@ -19,10 +19,10 @@ class Buffer:
     """Memory that values lie in.
 
     Args:
-        nbytes: size.
+        nbytes: size in bytes.
         first: number of the first call that uses it.
         last: number of the last call that uses it.
-        lasting: holds a value that is needed outside of the code.
+        lasting: whether it holds a value that is needed outside of the code.
     """
 
     nbytes: int
@@ -49,9 +49,9 @@ class Value:
         dtype: element type.
         buffer: its memory; None for an array that is passed to the run.
         name: the variable's name; ``""`` for scratch memory.
-        channels_last: axis 1 comes last in memory.
-        source: for a copy that is yet to be made, the same value in the other layout.
-        part: for an array of a :class:`Sparse`: which.
+        channels_last: whether axis 1 comes last in memory.
+        source: for a copy that is still to be made, the same value in the other layout.
+        part: for an array of a :class:`Sparse`, the name of its field; else empty.
     """
 
     shape: tuple[int, ...]
@@ -74,12 +74,12 @@ class Value:
 
     @property
     def has_planes(self) -> bool:
-        """Whether it matters if the channels are last."""
+        """Whether channels-last is another order than that of the shape."""
         return len(self.shape) > 2 and self.shape[1] > 1 and math.prod(self.shape[2:]) > 1
 
     @property
     def parts(self) -> tuple[Value, ...]:
-        """All arrays: this one."""
+        """The arrays that it consists of: itself."""
         return (self,)
 
 
@@ -94,9 +94,9 @@ class Sparse:
 
     Args:
         height: rows of the full matrix.
-        rows: row numbers, int64, with room for as many as there can be.
+        rows: row numbers, int64, with room for the most rows that there can be.
         value: the rows, with as much room.
-        count: int64 ``(1,)``, how many there are.
+        count: int64 ``(1,)``, the number of rows.
         name: of the variable; ``""`` for scratch memory.
     """
 
@@ -115,9 +115,9 @@ class Sparse:
         Args:
             shape: of the full matrix.
             dtype: element type.
-            room: how many rows there can be.
+            room: the most rows that there can be.
             name: of the variable.
-            own: it gets buffers; else the run brings the arrays along.
+            own: whether it gets buffers; if not, its arrays are passed to the run.
         """
         rows = Value((room,), np.dtype(np.int64), None, name, part="rows")
         value = Value((room, *shape[1:]), np.dtype(dtype), None, name, part="value")
@@ -135,7 +135,7 @@ class Sparse:
 
     @property
     def buffer(self) -> Buffer | None:
-        """Where one of the arrays lies that it shares with nothing else."""
+        """The buffer of one of its arrays, which it shares with no other value."""
         return self.count.buffer
 
     channels_last = has_planes = False
@@ -147,7 +147,7 @@ class Sparse:
 
     @property
     def room(self) -> int:
-        """How many rows there can be."""
+        """The most rows that there can be."""
         return self.rows.size
 
     @property
@@ -157,7 +157,7 @@ class Sparse:
 
     @property
     def size(self) -> int:
-        """Number of elements that there can be."""
+        """The most elements that there can be."""
         return self.value.size
 
     @property
@@ -167,7 +167,7 @@ class Sparse:
 
 
 class Constant:
-    """Numbers that a kernel reads and nobody changes. ``int()`` is their address.
+    """Numbers that kernels read and that never change. ``int()`` is their address.
 
     Args:
         array: the numbers.

@@ -49,14 +49,15 @@ SUMS = Sums(
     "x[(long long)c * inner]",
     "float v = x[at] - center; first += v; second += v * v;",
 )
-"""Of x: differences to the first element of a channel, and their squares."""
+"""Per channel, the sums of the differences to its first element, and of their squares."""
 GRADIENT_SUMS = _gradient_sums("dp_batch_norm_grad_sums", _SLOPES, "d_y[at]")
-"""Of x, the gradient of y, and the mean: the gradient, and its products with x without mean."""
+"""Per channel, the sums of the gradient of y, and of its products with x minus the mean."""
 RESULT = PerElement("dp_batch_norm", _RESULT, f"y[i] = {_NORMAL};")
-"""Of x, mean, inverse deviation, scale and bias: y."""
+"""Computes y of x, mean, inverse deviation, scale and bias."""
 GRADIENT = _gradient_of_x("dp_batch_norm_grad", _GRADIENT, "d_y[i]")
-"""Of x, the gradient of y, mean, inverse deviation, scale and the gradients of scale and bias:
-that of x. A channel's elements all get a share of the last two; the number says how much."""
+"""Computes the gradient of x, from x, the gradient of y, mean, inverse deviation, scale and the
+gradients of scale and bias. The number is the share that each element of a channel has in the last
+two."""
 
 _RELU_SUMS = _gradient_sums(
     "dp_batch_norm_relu_grad_sums", f"{_SLOPES}, const float* y", "y[at] > 0 ? d_y[at] : 0"

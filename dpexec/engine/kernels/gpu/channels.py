@@ -21,7 +21,7 @@ from dpexec.engine.ops.batch_norm import channel_axis
 __all__ = ["Channels", "PerChannel", "PerElement", "Sums"]
 
 _BLOCKS, _MOST_BLOCKS = 16, 256
-"""Blocks that share a channel; and how many may share some where each element is another's."""
+"""How many blocks share a channel; and at most, if the channels are the last dimension."""
 _TILE = 32
 _LARGEST = 2**31
 
@@ -97,12 +97,12 @@ extern "C" __global__ void {name}(unsigned n, unsigned channels, unsigned inner,
 
 @dataclass(frozen=True)
 class Channels:
-    """How the channels of an array lie.
+    """The layout of the channels of an array.
 
     Args:
-        number: how many there are.
-        count: elements of each.
-        inner: of these, how many lie together.
+        number: number of channels.
+        count: elements of each channel.
+        inner: how many elements of a channel are contiguous.
     """
 
     number: int
@@ -111,7 +111,7 @@ class Channels:
 
     @classmethod
     def of(cls, x: Any, layout: str) -> Channels | None:
-        """Those of an array; None if it is none that kernels take.
+        """The channels of an array; None if the kernels do not support it.
 
         Args:
             x: the array.
@@ -124,7 +124,7 @@ class Channels:
 
     @property
     def shares(self) -> int:
-        """Into how many parts the sum of a channel is divided."""
+        """The number of parts into which the sum of a channel is divided."""
         return min(_MOST_BLOCKS, -(-self.count // 8)) if self.inner == 1 else _BLOCKS
 
 
@@ -134,7 +134,7 @@ class Sums:
     Args:
         name: of the function.
         arrays: its parameters.
-        center: what elements of channel ``c`` are compared with.
+        center: the number that is subtracted from elements of channel ``c``.
         each: adds the element ``at`` to ``first`` and ``second``.
     """
 
@@ -147,8 +147,8 @@ class Sums:
 
         Args:
             xp: ``cupy``.
-            form: how the channels lie.
-            arrays: for the parameters, elements one after another.
+            form: the layout of the channels.
+            arrays: contiguous arrays for the parameters.
 
         Returns:
             The parts of the sums, ``(channels, shares, 2)``.
@@ -170,8 +170,8 @@ class PerChannel:
 
     Args:
         name: of the function.
-        parameters: its own ones.
-        each: what follows for channel ``c`` from ``first`` and ``second``.
+        parameters: its further parameters.
+        each: statements for channel ``c`` that use the sums ``first`` and ``second``.
     """
 
     def __init__(self, name: str, parameters: str, each: str) -> None:
@@ -183,7 +183,7 @@ class PerChannel:
 
         Args:
             xp: ``cupy``.
-            parts: of the sums.
+            parts: the parts of the sums.
             arguments: for the parameters.
         """
         number, shares, _ = parts.shape
@@ -197,8 +197,8 @@ class PerElement:
 
     Args:
         name: of the function.
-        parameters: its own ones.
-        each: what is done with element ``i``, of channel ``c``.
+        parameters: its further parameters.
+        each: statements for element ``i``, of channel ``c``.
     """
 
     def __init__(self, name: str, parameters: str, each: str) -> None:
@@ -210,8 +210,8 @@ class PerElement:
 
         Args:
             xp: ``cupy``.
-            form: how the channels lie.
-            arguments: for the parameters, elements one after another.
+            form: the layout of the channels.
+            arguments: for the parameters; arrays are contiguous.
         """
         n = form.number * form.count
         sizes = [np.uint32(number) for number in (n, form.number, form.inner)]

@@ -32,7 +32,7 @@ __all__ = ["library"]
 _enqueuing = threading.Lock()  # a handle has one stream at a time
 
 _RESULTS = {"float32": ["FLOAT"], "tf32": ["FLOAT"], "bfloat16": ["FLOAT", "BFLOAT16"]}
-"""Types of results that are asked for, by precision: the first for which there is a plan."""
+"""Types of results that are tried in turn, by precision, until there is a plan."""
 
 
 @functools.cache
@@ -56,7 +56,7 @@ def _forward(
     fuse_relu_before_depthwise_conv: bool = False, fuse_activation: str = "",
     fuse_alpha: float = 0.0, fuse_residual_connection: bool = False, **attrs: Any,
 ) -> Any:  # fmt: skip
-    """Takes float32, sizes with a plan, and no fused activation."""
+    """Supports float32, sizes with a plan, and no fused activation."""
     fused = fuse_activation or any(other is not None for other in others)
     if fuse_relu_before_depthwise_conv or fused or image.dtype.kind != "f":
         return None
@@ -74,7 +74,7 @@ def _gradients(
     xp: Any, image: Any, weight: Any, *others: Any, needs: Sequence[bool],
     fuse_relu_before_depthwise_conv: bool = False, **attrs: Any,
 ) -> Any:  # fmt: skip
-    """Takes float32, and sizes with a plan."""
+    """Supports float32, and sizes with a plan."""
     if fuse_relu_before_depthwise_conv or any(other is not None for other in others[:-1]):
         return None
     operands = _operands(xp, image, weight, others[-1])
@@ -93,7 +93,7 @@ def _gradients(
 
 
 def _operands(xp: Any, *arrays: Any) -> Sequence[Any] | None:
-    """What cuDNN gets: arrays as they are, or rounded; None if it is none that it takes."""
+    """The operands for cuDNN, rounded if asked for; None if it does not support them."""
     if any(array.dtype != "float32" or not array.size for array in arrays):
         return None
     if precision_of(xp) == "bfloat16":
@@ -102,7 +102,7 @@ def _operands(xp: Any, *arrays: Any) -> Sequence[Any] | None:
 
 
 def _convolved(xp: Any, kind: str, operands: Sequence[Any], shape: Any, window: Window) -> Any:
-    """Enqueue it on the current stream; None if there is no plan for it."""
+    """Enqueue a convolution on the current stream; None if there is no plan for it."""
     if window.crops:
         return None
     cudnn = library()
@@ -119,7 +119,7 @@ def _convolved(xp: Any, kind: str, operands: Sequence[Any], shape: Any, window: 
         if plan is None:
             return None
         made = xp.empty(shape, np.uint16) if plan.rounds else out
-        # addresses: CuPy has no bfloat16, and lets the null stream wait for arrays it hands on
+        # addresses: CuPy has no bfloat16, and makes the null stream wait for arrays that it passes
         addresses = [array.data.ptr for array in (*operands, made)]
         workspace = xp.empty(max(plan.workspace, 1), np.uint8)
         given = dict(zip(plan.tensors, addresses, strict=True))
@@ -134,30 +134,30 @@ _NAMES = {
     "conv_dgrad": ("loss", "filter", "image"),
     "conv_wgrad": ("image", "loss", "weight"),
 }
-"""What cuDNN calls the operands of each kind; at last, what it makes."""
+"""cuDNN's names of the operands of each kind; the last one is the result."""
 
 
 def _channels_first(array: Any, name: str, window: Window) -> Any:
-    """Images with their channels in front of height and width, wherever they lie."""
+    """A view of images with the channels before height and width, for any memory layout."""
     is_image = name not in ("weight", "filter")
     return array.transpose(0, 3, 1, 2) if is_image and has_channels_last(window.layout) else array
 
 
 @functools.cache
 def _handle(cudnn: Any, device: int) -> Any:
-    """That of a GPU, which is current."""
+    """The handle of a GPU, which must be current."""
     return cudnn.create_handle()
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A graph that is built.
+    """A graph that has been built.
 
     Args:
-        graph: of the library.
-        tensors: its operands, and what it makes.
-        workspace: bytes that it needs besides.
-        rounds: whether it makes numbers of bfloat16.
+        graph: the library's graph.
+        tensors: its operands and its result.
+        workspace: bytes of temporary memory.
+        rounds: whether its result is bfloat16.
     """
 
     graph: Any

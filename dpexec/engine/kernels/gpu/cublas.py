@@ -32,7 +32,7 @@ def library(cupy: Any) -> Any:
     Args:
         cupy: the module.
     """
-    found = ctypes.CDLL(cupy.cuda.cublas.__file__)  # which is linked with it
+    found = ctypes.CDLL(cupy.cuda.cublas.__file__)  # CuPy's module is linked with the library
     found.cublasSetStream_v2.argtypes = [c_void_p, c_void_p]
     found.cublasGemmStridedBatchedEx.argtypes = _PRODUCT
     return found
@@ -43,10 +43,10 @@ def multiply(cupy: Any, *arguments: Any) -> None:
 
     Args:
         cupy: the module.
-        arguments: those of the function behind its handle; addresses are numbers.
+        arguments: the function's arguments after the handle; addresses are numbers.
 
     Raises:
-        RuntimeError: it refused.
+        RuntimeError: the call failed.
     """
     functions, handle = library(cupy), cupy.cuda.get_cublas_handle()
     _call(functions.cublasSetStream_v2, handle, cupy.cuda.get_current_stream().ptr)

@@ -23,7 +23,7 @@ import numpy as np
 __all__ = ["BIAS", "BIAS_GRADIENT", "BIAS_RELU", "Library", "Product", "library", "multiply"]
 
 BIAS, BIAS_RELU, BIAS_GRADIENT = 4, 6, 256
-"""Add the vector to every column; put relu behind that; write the sums of the rows of a into it."""
+"""Epilogues: add the vector to every column; add it and apply relu; write a's row sums to it."""
 
 _KINDS = {"float32": 0, "float16": 2}  # cudaDataType
 _TURNED_A, _TURNED_B, _EPILOGUE, _VECTOR = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
@@ -59,10 +59,10 @@ class LibraryError(RuntimeError):
 
 
 class Library:
-    """The functions that are needed here.
+    """The functions of the library that are used here.
 
     Args:
-        functions: the library, as ctypes has it.
+        functions: the library as a ctypes object.
     """
 
     def __init__(self, functions: Any) -> None:
@@ -72,11 +72,11 @@ class Library:
         """Call a function.
 
         Args:
-            name: without ``cublasLt``.
-            arguments: what it takes.
+            name: its name without ``cublasLt``.
+            arguments: its arguments.
 
         Raises:
-            LibraryError: it refused.
+            LibraryError: the call failed.
         """
         function = getattr(self._functions, f"cublasLt{name}")
         function.argtypes = _ARGUMENTS[name]
@@ -88,8 +88,8 @@ class Library:
         """Make an object; returns its address.
 
         Args:
-            kind: what is made.
-            arguments: what it is made of.
+            kind: the kind of object.
+            arguments: the arguments of the function that makes it.
         """
         made = c_void_p()
         self(f"{kind}Create", byref(made), *arguments)
@@ -103,7 +103,7 @@ class Library:
             kind: of the object.
             owner: its address.
             attribute: number of the attribute.
-            value: as ctypes has it.
+            value: a ctypes object.
         """
         self(f"{kind}SetAttribute", owner, attribute, byref(value), ctypes.sizeof(value))
 
@@ -120,13 +120,13 @@ def library() -> Library | None:
 
 @dataclass(frozen=True)
 class Product:
-    """What is computed: ``a @ b``, for matrices that have no gaps, added up in float32.
+    """A product ``a @ b`` of matrices without gaps, added up in float32.
 
     Args:
         kind: type of all numbers, ``float32`` or ``float16``.
-        shape: its rows, its columns, and how many products are added up for each element.
+        shape: rows and columns of the result, and columns of ``a``.
         turned: whether ``b`` is stored as its transpose.
-        epilogue: what is behind it, with a vector of as many elements as there are rows.
+        epilogue: the epilogue; its vector has an element for each row.
         compute: ``cublasComputeType_t``.
     """
 
@@ -158,12 +158,12 @@ class _Algorithm(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a product is computed.
+    """The plan of a product.
 
     Args:
-        operation: its descriptor.
-        layouts: those of a, b and the result.
-        algorithm: what the heuristics found.
+        operation: the descriptor of the operation.
+        layouts: the layouts of a, b and the result.
+        algorithm: the algorithm that the heuristics chose.
     """
 
     operation: int
@@ -176,14 +176,14 @@ def multiply(xp: Any, product: Product, a: Any, b: Any, out: Any, vector: Any) -
 
     Args:
         xp: ``cupy``.
-        product: what is computed.
+        product: the product.
         a: the left matrix.
-        b: the right one.
-        out: the result, which is written.
-        vector: what is added or, for a gradient, written.
+        b: the right matrix.
+        out: takes the result.
+        vector: the vector that the epilogue adds or, for a gradient, writes.
 
     Returns:
-        Whether the library can do it; else nothing happened.
+        Whether the library can compute it; if not, nothing was enqueued.
     """
     lt = library()
     assert lt is not None
@@ -210,20 +210,20 @@ def multiply(xp: Any, product: Product, a: Any, b: Any, out: Any, vector: Any) -
 
 @functools.cache
 def _handle(lt: Library, device: int) -> int:
-    """That of a GPU, which is current."""
+    """The handle of a GPU, which must be current."""
     return lt.made("")
 
 
 def _planned(
     lt: Library, handle: int, product: Product, alignments: tuple[int, ...], vector: int
 ) -> _Plan | None:
-    """The plan that cuBLASLt's heuristics find best; None if it has none."""
+    """The plan that cuBLASLt's heuristics prefer; None if there is none."""
     operation = lt.made("MatmulDesc", product.compute, _KINDS["float32"])
     for attribute, value in (
         (_TURNED_A, c_int32(0)),
         (_TURNED_B, c_int32(product.turned)),
         (_EPILOGUE, c_uint32(product.epilogue)),
-        (_VECTOR, c_uint64(vector)),  # whose alignment the heuristics see
+        (_VECTOR, c_uint64(vector)),  # the heuristics read its alignment
     ):
         lt.set("MatmulDesc", operation, attribute, value)
     kind = _KINDS[product.kind]

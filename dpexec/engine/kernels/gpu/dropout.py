@@ -49,16 +49,16 @@ def dropout(
     is_test: bool = False,
     dropout_implementation: str = "downgrade_in_infer",
 ) -> tuple[Any, Any] | None:
-    """What the operator computes; None for values that it does not take.
+    """The result and the mask; None for values that the kernel does not support.
 
     Args:
         xp: ``cupy``.
         x: the input.
-        seed: a seed in place of the attribute.
+        seed: a tensor with a seed, in place of the attribute.
         rng: the random numbers.
-        dropout_prob: how probable it is that an element becomes 0.
-        is_test: nothing is random.
-        dropout_implementation: whether what is kept grows.
+        dropout_prob: the probability that an element becomes 0.
+        is_test: whether nothing is dropped.
+        dropout_implementation: whether kept elements are scaled up while training.
     """
     drawn = not is_test and seed is None and dropout_prob < 1
     if not drawn or x.dtype != "float32" or not x.size:

@@ -25,7 +25,7 @@ def _there() -> bool:
 def _forward(
     xp: Any, x: Any, y: Any, bias: Any, *, x_num_col_dims: int = 1, activation: str = "none"
 ) -> Any:
-    """Takes float32 and float16 that cuBLASLt has a plan for."""
+    """Supports float32 and float16, and sizes for which cuBLASLt has a plan."""
     if not _taken(x, y, bias):
         return None
     out = xp.empty((*x.shape[:x_num_col_dims], y.shape[1]), x.dtype)
@@ -40,7 +40,7 @@ def _gradient(
     xp: Any, x: Any, y: Any, bias: Any, d_out: Any, *, x_num_col_dims: int = 1,
     needs: tuple[bool, bool, bool] = (True, True, True),
 ) -> Any:  # fmt: skip
-    """Takes what the operator itself takes, where all but d_x is needed."""
+    """Supports the same values as the operator, if all gradients but d_x are needed."""
     if not (needs[1] and needs[2] and _taken(x, y, bias, d_out)):
         return None
     rows, (depth, columns) = prod(x.shape[:x_num_col_dims]), y.shape
@@ -62,6 +62,6 @@ def _taken(first: Any, *others: Any) -> bool:
 def _product(
     xp: Any, like: Any, shape: tuple[int, int, int], turned: bool, epilogue: int
 ) -> Product:
-    single = like.dtype == "float32"  # only these are rounded if that is asked for
+    single = like.dtype == "float32"  # only float32 is rounded if product_precision asks for it
     compute = compute_type(xp) if single else xp.cuda.cublas.CUBLAS_COMPUTE_32F
     return Product(like.dtype.name, shape, turned, epilogue, compute)

@@ -30,7 +30,7 @@ __device__ inline float dp_tanh_shrink(float x) {
   return (y + 0.33333333f) * z * x / coshf(x);
 }
 """
-"""Functions that translated expressions call; like NumPy's, they hand nan on."""
+"""Functions that translated expressions call; like NumPy's, they propagate NaN."""
 
 _CONSTANTS = {"zero": "0.0f", "one": "1.0f", "two": "2.0f", "half": "0.5f"}
 _FUNCTIONS = {
@@ -76,17 +76,17 @@ _OPERATORS: dict[type[ast.AST], str] = {
 
 
 class Untranslatable(ValueError):
-    """There is no such thing in CUDA, or nobody has needed it yet."""
+    """An expression cannot be translated to CUDA, or its translation is not implemented."""
 
 
 def expression(text: str) -> str:
     """An expression in CUDA.
 
     Args:
-        text: in Python, as :mod:`dpexec.engine.kernels.generate` has them.
+        text: a Python expression of :mod:`dpexec.engine.kernels.generate`.
 
     Raises:
-        Untranslatable: it has something that is unknown here.
+        Untranslatable: a part of it is not supported.
     """
     return _translated(ast.parse(text, mode="eval").body)
 
@@ -99,7 +99,7 @@ def statements(text: str, known: Collection[str] = ()) -> list[str]:
         known: names that are declared already.
 
     Raises:
-        Untranslatable: it has something that is unknown here.
+        Untranslatable: a part of it is not supported.
     """
     lines, declared = [], set(known)
     for statement in ast.parse(text).body:

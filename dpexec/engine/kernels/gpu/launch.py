@@ -30,18 +30,18 @@ extern "C" __global__ void {name}(unsigned jobs, {parameters}) {{
 }}
 """
 _MOST_BYTES = 4000
-"""What the parameters of a kernel may take, a few less than 4 KB."""
+"""The most bytes of a kernel's parameters, a few less than 4 KB."""
 
 
 class ElementKernel:
-    """A CUDA kernel with a loop over ``i``, for one lot of arrays of ``n`` elements or for many.
+    """A CUDA kernel with a loop over ``i``, for one or many lots of arrays of ``n`` elements.
 
     Args:
-        name: of the function, its alone.
+        name: of the function; it must be unique.
         reads: names of the arrays of a lot that it reads.
-        writes: names of those that it writes, and perhaps reads.
-        factors: names of numbers, for all lots the same.
-        head: statements in front of the loop.
+        writes: names of the arrays of a lot that it writes, and may read.
+        factors: names of numbers, which are the same for all lots.
+        head: statements before the loop.
         body: statements for each element.
     """
 
@@ -69,9 +69,9 @@ class ElementKernel:
 
         Args:
             xp: ``cupy``.
-            lots: of each the number of elements, and the arrays, float32: those that are read,
-                which are copied if their elements do not lie together, then those that are
-                written, whose elements must.
+            lots: for each lot the number of elements, and float32 arrays: first those that are
+                read, which are copied if they are not contiguous, then those that are written,
+                which must be contiguous.
             factors: the numbers.
         """
         lots = [(n, self._lying_together(xp, arrays)) for n, arrays in lots if n]
@@ -96,7 +96,7 @@ class ElementKernel:
         return xp.RawKernel(self.source(count), self.name)
 
     def source(self, count: int) -> str:
-        """The source for so many lots: a block finds out whose it is, and which one of these."""
+        """The source for ``count`` lots: each block finds its lot, and its number in the lot."""
         parameters, choice = [f"float {factor}" for factor in self._factors], []
         names = [array.split()[-1] for array in self._arrays]
         for k in range(count):

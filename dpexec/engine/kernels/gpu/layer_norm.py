@@ -17,7 +17,7 @@ from dpexec.engine.kernels.gpu.rows import REDUCE, rows_grid
 from dpexec.engine.kernels.implementations import implementation
 
 _PARTS = 256
-"""Most blocks that share the rows."""
+"""The most blocks that share the rows."""
 
 _FORWARD = """\
 extern "C" __global__ void {name}(long long rows, int width, {arrays}, float* y, float* mean, \
@@ -120,12 +120,12 @@ def _gradient(
 
 
 def _form(x: Any, axis: int) -> tuple[int, int]:
-    """Number of rows, and of their elements."""
+    """Number of rows, and elements of a row."""
     return prod(x.shape[:axis]), prod(x.shape[axis:])
 
 
 def _arrays(xp: Any, given: dict[str, Any]) -> dict[str, Any] | None:
-    """Those that are there, elements one after another; None if kernels do not take them."""
+    """The arrays that are not None, made contiguous; None if the kernels do not support them."""
     found = {name: array for name, array in given.items() if array is not None}
     if any(array.dtype != "float32" or not array.size for array in found.values()):
         return None

@@ -19,14 +19,14 @@ from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.ops._pooling import Axis, Pooling
 from dpexec.engine.ops._windows import channels_of, has_channels_last, image_shape, size_of
 
-_LAYOUT = "NCHW"  # of images whose maxima have places
+_LAYOUT = "NCHW"  # layout of images for pools that return indices
 
 _LARGEST_WINDOW = 1024
 """Elements; larger windows are reduced by CuPy, which has many threads for each."""
 
 _LARGEST = 2**30
-"""Elements of images: positions are 32-bit numbers, which divide far faster. Results are of about
-that size or less: there are as many windows as elements at most, and a few at the edges."""
+"""The most elements of images: positions are 32-bit numbers, which divide far faster. Results are
+hardly larger: there are at most as many windows as elements, and a few at the edges."""
 
 _SOURCE = """\
 struct Axis {{ int size, output, kernel, stride, before; }};
@@ -179,7 +179,7 @@ def _indexed_gradient(xp: Any, x: Any, places: Any, d_out: Any, **attrs: Any) ->
 
 
 def _windows(x: Any, layout: str, attrs: dict[str, Any]) -> Pooling | None:
-    """The windows; None for what the kernels do not take."""
+    """The windows; None if the kernels do not support them."""
     names = inspect.signature(Pooling.of).parameters
     given = {name: value for name, value in attrs.items() if name in names}
     if x.dtype != "float32" or not 0 < x.size < _LARGEST:

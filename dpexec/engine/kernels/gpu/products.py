@@ -30,14 +30,14 @@ PRECISIONS = {
     "bfloat16": "CUBLAS_COMPUTE_32F_FAST_16BF",
     "tf32": "CUBLAS_COMPUTE_32F_FAST_TF32",
 }
-"""What cuBLAS computes in, by the name in :class:`~dpexec.BuildStrategy`."""
+"""cuBLAS's compute type, by the name in :class:`~dpexec.BuildStrategy`."""
 
 _CUDA_TYPES = {"float16": "CUDA_R_16F", "float32": "CUDA_R_32F", "float64": "CUDA_R_64F"}
-"""What cuBLAS multiplies: ``cudaDataType`` by NumPy's names."""
+"""Types that cuBLAS multiplies: ``cudaDataType`` by NumPy's names."""
 
 
 class _Products:
-    """``cupy``, but for products; see :func:`products`."""
+    """``cupy`` with other matrix products; see :func:`products`."""
 
     def __init__(self, cupy: Any, precision: str, factor: float) -> None:
         self.cupy, self.precision, self._factor = cupy, precision, factor
@@ -71,7 +71,7 @@ class _Products:
         return out
 
     def _enqueue(self, a: Any, b: Any, out: Any, count: int) -> None:
-        """Rows of ours are columns of cuBLAS, which therefore computes ``out.T = b.T @ a.T``."""
+        """cuBLAS expects columns first, so it computes ``out.T = b.T @ a.T``."""
         kind = getattr(self.cupy.cuda.runtime, _CUDA_TYPES[a.dtype.name])
         factor, zero = self._factors["float64" if a.dtype == "float64" else "float32"]
         (m, n), k = out.shape[-2:], a.shape[-1]
@@ -90,7 +90,7 @@ class _Products:
         )  # fmt: skip
 
     def _compute(self, like: Any) -> int:
-        """What numbers of a type are multiplied and added up in; only float32 is rounded."""
+        """The compute type for operands of a type; only float32 is rounded."""
         if like.dtype == "float32":
             return compute_type(self)
         name = "CUBLAS_COMPUTE_64F" if like.dtype == "float64" else "CUBLAS_COMPUTE_32F"
@@ -108,30 +108,32 @@ class _Products:
 
 @functools.cache
 def products(cupy: Any, precision: str = "float32", factor: float = 1.0) -> Any:
-    """``cupy``, but for products. Each is there once, as kernels are kept for it.
+    """``cupy`` with other matrix products.
+
+    The same arguments give the same object, because compiled kernels are kept by it.
 
     Args:
         cupy: the module.
         precision: a name of :data:`PRECISIONS`.
-        factor: what products are multiplied by.
+        factor: multiplies each product.
     """
     return _Products(cupy, precision, factor)
 
 
 def precision_of(module: Any) -> str:
-    """What products are computed in: a name of :data:`PRECISIONS`.
+    """The precision of products, a name of :data:`PRECISIONS`.
 
     Args:
-        module: ``cupy``, or what has other products.
+        module: ``cupy``, or a result of :func:`products`.
     """
     return module.precision if isinstance(module, _Products) else "float32"
 
 
 def compute_type(xp: Any) -> int:
-    """What cuBLAS computes products in, ``cublasComputeType_t``.
+    """cuBLAS's compute type for products, a ``cublasComputeType_t``.
 
     Args:
-        xp: ``cupy``, or what has other products.
+        xp: ``cupy``, or a result of :func:`products`.
     """
     return int(getattr(xp.cuda.cublas, PRECISIONS[precision_of(xp)]))
 
@@ -151,5 +153,5 @@ def _scaled(type: str) -> Callable[..., Any]:
 
 
 def _distance(stored: Any) -> int:
-    """Elements from one matrix of a stack to the next; a single one serves all."""
+    """Elements from one matrix of a stack to the next: 0 for a single matrix that serves all."""
     return math.prod(stored.shape[-2:]) if stored.ndim > 2 else 0

@@ -25,15 +25,15 @@ struct Larger { __device__ float operator()(float a, float b) const { return a <
 template <class T> __device__ T sum(T mine) { return joined(mine, Add<T>()); }
 __device__ float largest(float mine) { return joined(mine, Larger()); }
 """
-"""CUDA source: what all threads of a block have, joined in one order; they get it all."""
+"""CUDA source: joins one value per thread of a block, in a fixed order; all get the result."""
 
 
 def rows_grid(rows: int, width: int) -> tuple[tuple[int], tuple[int]]:
-    """Blocks and threads for a loop over rows, each of which is one block's at a time.
+    """Blocks and threads for a loop over rows, in which one block works on a row.
 
     Args:
-        rows: how many.
-        width: their elements.
+        rows: number of rows.
+        width: elements per row.
     """
     threads = 1 << max(width - 1, 0).bit_length()  # a power of two: they are joined in pairs
     return (min(rows, _MOST_BLOCKS),), (min(max(threads, _FEWEST), _MOST),)

@@ -1,6 +1,7 @@
 """``softmax`` in one launch: a block computes a row, and reads it from memory once.
 
-Along another axis than the last, each thread computes a column, next to its neighbours' columns.
+Along another axis than the last, each thread computes one column; adjacent threads compute
+adjacent columns.
 
 The Python interface of cuDNN has no softmax. Logits are clipped as in
 :mod:`dpexec.engine.ops.softmax`.

@@ -1,7 +1,7 @@
 """``softmax_with_cross_entropy`` along the last axis: a block computes a row, as in softmax.
 
-Labels are checked as the operator declares it, but not again for the gradient, where an invalid
-label matches no class.
+Labels are checked before the operator runs, as it declares. They are not checked again for the
+gradient, where an invalid label matches no class.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The halves of ``sync_batch_norm`` around sums over all devices, with kernels of ``batch_norm``.
 
 Devices exchange sums of values and of their squares, as in
-:mod:`dpexec.engine.ops.sync_batch_norm`, in double precision: else a large mean would hide a small
-variance.
+:mod:`dpexec.engine.ops.sync_batch_norm`. They do so in double precision, because in single
+precision a large mean would hide a small variance.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _forward(
     mean_out, variance_out, used, inverse = made
     factors = np.float32(momentum), np.float32(epsilon)
     one_of_each = Channels(form.number, 1, 1)
-    sums = xp.asarray(sums, np.float64)  # as what adds them up gives them
+    sums = xp.asarray(sums, np.float64)  # whatever array the exchange returned
     _STATISTICS(xp, one_of_each, (sums, mean, variance, *made, *factors))
     RESULT(xp, form, (x, used, inverse, scale, bias, y))
     return y, mean_out, variance_out, used, inverse
@@ -98,6 +98,6 @@ def _gradient(
     x, d_y = xp.ascontiguousarray(x), xp.ascontiguousarray(d_y)
     d_scale, d_bias = (grad_sums.reshape(2, -1) / sums[-1]).astype(np.float32)
     d_x = xp.empty(x.shape, np.float32)
-    all_of_it = np.float32(1)  # they are divided already
+    all_of_it = np.float32(1)  # the sums are divided by the number of elements already
     GRADIENT(xp, form, (x, d_y, mean, inverse, scale, d_scale, d_bias, d_x, all_of_it))
     return d_x
