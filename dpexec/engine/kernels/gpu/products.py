@@ -71,7 +71,7 @@ class _Products:
         return out
 
     def _enqueue(self, a: Any, b: Any, out: Any, count: int) -> None:
-        """cuBLAS expects columns first, so it computes ``out.T = b.T @ a.T``."""
+        """Columns come first in cuBLAS, which therefore computes ``out.T = b.T @ a.T``."""
         kind = getattr(self.cupy.cuda.runtime, _CUDA_TYPES[a.dtype.name])
         factor, zero = self._factors["float64" if a.dtype == "float64" else "float32"]
         (m, n), k = out.shape[-2:], a.shape[-1]
@@ -130,7 +130,7 @@ def precision_of(module: Any) -> str:
 
 
 def compute_type(xp: Any) -> int:
-    """cuBLAS's compute type for products, a ``cublasComputeType_t``.
+    """The compute type of cuBLAS for products, a ``cublasComputeType_t``.
 
     Args:
         xp: ``cupy``, or a result of :func:`products`.
