@@ -12,11 +12,11 @@ from dpexec.dashboard.reports import Box, Current, Report, Sample
 
 __all__ = ["Board", "Boards", "Series"]
 
-_RUNS = 8  # whose boards are kept
-_POINTS = 400  # of a curve
-_DURATIONS = 31  # of a task, for its median
-_SLOW = 1.5  # times the median
-_NOTABLE = 0.02  # of the step: what is shorter is not called slow
+_RUNS = 8  # the most boards that are kept
+_POINTS = 400  # the most points of a curve
+_DURATIONS = 31  # latest durations of a task, for its median
+_SLOW = 1.5  # a task is slow if it takes this many times its median
+_NOTABLE = 0.02  # share of the step; shorter tasks are never called slow
 
 
 class Series:
@@ -97,7 +97,7 @@ class Board:
         self.devices, self.mode = list(report["devices"]), report["mode"]
         self.trains, self.loss_name = report["trains"], report["loss_name"]
         if report["graph"] is not None:
-            if _keys(report["graph"]) != _keys(self.boxes):  # else a batch of another size came
+            if _keys(report["graph"]) != _keys(self.boxes):  # else only the batch size changed
                 self.durations.clear()
             self.boxes = report["graph"]
         self._rates(report)
@@ -162,7 +162,7 @@ class Board:
         if all(key in done for key in box["keys"]):
             return "done"
         running = self.current["running"]
-        if running is None:  # not told: what all earlier rows are ready for
+        if running is None:  # not reported: boxes run whose earlier rows are done
             earlier = (b for b in self.boxes if b["row"] < box["row"] and _touch(b, box))
             ready = all(key in done for b in earlier for key in b["keys"])
             return "running" if ready else "waiting"

@@ -13,7 +13,7 @@ from dpexec.engine.graph.describe import task_key
 __all__ = ["MOST_BOXES", "boxes", "collective_bytes", "loss_names"]
 
 MOST_BOXES = 80
-"""A plan of more tasks is folded: what a lane does in one role becomes one box."""
+"""A plan with more tasks is folded: the tasks of a lane with the same role become one box."""
 
 
 def boxes(binding: Any) -> list[Box]:

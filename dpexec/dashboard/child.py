@@ -22,8 +22,8 @@ import psutil
 
 __all__ = ["Child", "Parent", "end", "stand_back"]
 
-_GRACE = 1.0  # seconds that a child may take to end when it says no more
-_LOOK = 1.0  # seconds between looks at whether the parent lives
+_GRACE = 1.0  # seconds that a child may take to end after it has closed the connection
+_LOOK = 1.0  # seconds between checks that the parent is alive
 
 
 class Child:
@@ -40,7 +40,7 @@ class Child:
             [sys.executable, "-P", "-m", module, str(os.getpid()), *arguments],
             stdin=other.fileno(),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            process_group=0,  # Ctrl-C is not meant for it
+            process_group=0,  # Ctrl-C is for the training process only
         )
         other.close()
 
@@ -73,7 +73,7 @@ class Child:
 
     def _ended(self) -> ChildProcessError:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE)  # what it says itself is worth more than that it was killed
+            self._process.wait(_GRACE)  # its own exit code says more than a kill's
         self.end()
         status = self._process.returncode
         how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
@@ -81,7 +81,7 @@ class Child:
 
     def end(self) -> None:
         """End the process; pending ``receive`` calls raise an error."""
-        self._process.kill()  # it has nothing to lose, and may be stopped
+        self._process.kill()  # it holds no data; SIGTERM would not end a stopped process
         self._process.wait()
 
 

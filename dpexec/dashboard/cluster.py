@@ -62,6 +62,6 @@ class Publisher:
             reply = await client.scheduler.dpexec_report(
                 report=self._monitor.report(self._told, self._viewers > 0), token=self._token
             )
-        except OSError:  # the cluster went away; training will say so itself
+        except OSError:  # the cluster is gone; training raises its own error
             return
         self._viewers = reply["viewers"]

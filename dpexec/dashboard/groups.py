@@ -20,12 +20,12 @@ from dpexec.engine.core.cache import LimitedCache, limit_of
 
 __all__ = ["Group", "Member", "Members", "show_in_task_stream", "show_time_by_prefix"]
 
-_WINDOW = 10.0  # seconds: means are over those
-_MARK = 0.25  # seconds between what is known of the time before
-_LEFT = 16  # of the workers of a training that have left
-_STEPS = 32  # whose spans are kept until all members have told theirs
+_WINDOW = 10.0  # seconds that means cover
+_MARK = 0.25  # seconds between two kept totals
+_LEFT = 16  # workers that have left, kept per training
+_STEPS = 32  # steps whose spans are kept until all members have reported
 
-_STEP = re.compile(r"([0-9a-f]{8})-\d+-(\d+)")  # what the keys of a step's tasks end with
+_STEP = re.compile(r"([0-9a-f]{8})-\d+-(\d+)")  # the end of the keys of a step's tasks
 
 
 @dataclass(slots=True)
@@ -258,4 +258,4 @@ def show_time_by_prefix(scheduler: Any, groups: Mapping[str, Sequence[float]]) -
         if prefix is None:
             prefix = scheduler.task_prefixes[name] = TaskPrefix(name)
         prefix.add_duration("compute", 0.0, seconds)
-        prefix.duration_average = seconds / max(runs, 1.0)  # that of one task, not of all of them
+        prefix.duration_average = seconds / max(runs, 1.0)  # per task

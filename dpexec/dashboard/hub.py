@@ -52,4 +52,4 @@ class Hub:
 
 
 HUB = Hub()
-"""That of this process."""
+"""The hub of this process."""

@@ -1,10 +1,9 @@
 """Monitoring of training while there are watchers: counters, some losses, occasional samples.
 
-A step costs a few additions and stores no data, which would compete for the processor's caches: of
-many fast steps only some losses are kept. About once a second, and only if a page shows the
-reports, a step is recorded operator by operator. Reports are made on the thread of the caller,
-which blocks training's Python code meanwhile; so they are small, and requested at most twice a
-second.
+A step costs a few additions. It stores no data, because that would compete for the processor's
+caches; of many fast steps, only some losses are kept. About once a second, and only if a page shows
+the reports, a step is recorded operator by operator. Reports are made on the thread of the caller.
+It holds Python's lock meanwhile, so reports are small, and requested at most twice a second.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ INTERVAL = 0.5
 """Seconds between two updates of a page."""
 
 _SAMPLE_EVERY = 1.0  # seconds
-_SAMPLE_SHARE = 0.003  # of the time: what a page may spend on reading samples
-_LOSSES = 256  # kept for who asks: when there are so many,
-_LOOK_EVERY = 0.01  # only one in so many seconds
-_LOSSES_SENT = 50  # points of a report
-_SMALL = 64  # elements: a larger fetch is no loss
+_SAMPLE_SHARE = 0.003  # share of the time that may be spent on reading samples
+_LOSSES = 256  # the most losses kept for the next report
+_LOOK_EVERY = 0.01  # seconds between two kept losses when there are that many
+_LOSSES_SENT = 50  # the most points of a report
+_SMALL = 64  # elements; a larger fetched variable is not taken for a loss
 
 
 @dataclass(slots=True)
@@ -115,7 +114,7 @@ class Monitor:
         self._sums = _Sums()
         self._sparse = 0  # bytes
         self._losses: deque[tuple[int, Any]] = deque(maxlen=_LOSSES)
-        self._look_at = 0.0  # seconds: from then on, steps that end are looked at
+        self._look_at = 0.0  # time of the next look at an ending step
         self._facts: WeakKeyDictionary[Any, tuple[int, int, int | None]] = WeakKeyDictionary()
         self._binding: Any = None
         self._loss_at: int | None = None
@@ -124,7 +123,7 @@ class Monitor:
         self._taken: Taken | None = None
         self._sample: Sample | None = None
         self._due = 0.0
-        self._recorded_from: float | None = None  # steps that begin later, until there is a sample
+        self._recorded_from: float | None = None  # record steps that begin after this time
         self._asked = 0.0
 
     # ---- on the training thread
@@ -182,7 +181,7 @@ class Monitor:
         self._observers.remove(self)
         if now - began < _SAMPLE_EVERY or now - self._asked > _SAMPLE_EVERY:
             self._recorded_from = None
-        else:  # somebody wants to see what has ended in the next step, too
+        else:  # pages show the progress of the next step, too
             self._observers.add(self)
 
     def _count(self, samples: Sequence[int]) -> None:
@@ -202,7 +201,7 @@ class Monitor:
         found = self._facts.get(home) or self._facts.get(binding)
         if found is None:
             found = self._facts_of(binding)
-            # values that devices add up have the same size in all batches, unless they are rows
+            # reduced values have the same size in all batches, unless they are sparse
             alike = found[2] is None or not home.specs[0][binding.plan.fetch[found[2]]].is_open
             self._facts[home if alike and not found[1] else binding] = found
         dense, self._most_sparse, self._loss_at = found
@@ -217,11 +216,11 @@ class Monitor:
         losses = loss_names(plan)
         found = [index for index, name in enumerate(plan.fetch) if name in losses]
         if self.trains and plan.fetch:
-            found.append(0)  # whose gradient comes from elsewhere: the first that is fetched
+            found.append(0)  # no known loss: take the first fetched variable
         small = (at for at in found[:1] if abs(specs[0][plan.fetch[at]].size) <= _SMALL)
         return *collective_bytes(plan.nodes, binding), next(small, None)
 
-    # ---- on the thread of who asks
+    # ---- on the caller's thread
 
     @property
     def has_run(self) -> bool:

@@ -67,9 +67,10 @@ def main() -> None:
         parent.send(error)
         return
     server.start()
-    draw_panel(None, "style")  # brings along what draws, before it has to wait for others
+    draw_panel(None, "style")  # imports the drawing code before the priority is lowered
     stand_back()
-    server.io_loop.add_handler(parent.fileno(), end, server.io_loop.READ)  # nothing comes unasked
+    # The parent only answers requests, so readable data means that the connection has ended.
+    server.io_loop.add_handler(parent.fileno(), end, server.io_loop.READ)
     parent.send(server.port)
     server.io_loop.start()
 

@@ -25,7 +25,7 @@ PLOTS = {
 }
 """Pages of single panels by the name that dask-labextension shows."""
 
-_WIDTH = 480  # pixels that curves get, and the other panels at least
+_WIDTH = 480  # width of curves and least width of other panels, in pixels
 _CURVES = ("loss", "throughput", "bytes", "memory")
 _BODY = """<style>
   html, body { background: #ffffff; }

@@ -28,9 +28,9 @@ _REPORT = """
 body { overflow-x: hidden; }
 .to-dpexec { position: fixed; top: 6px; right: 28px; font: 13px sans-serif; }
 """
-_ANSWER = 3.0  # seconds in which workers say what they have not told yet
-_FRESH = 5.0  # seconds in which a recorded step with operators gives way to none without
-_LONG = 0.25  # seconds: a step that runs for longer is shown while it runs
+_ANSWER = 3.0  # seconds that workers get to send their remaining reports
+_FRESH = 5.0  # seconds for which a step with operators is not replaced by one without
+_LONG = 0.25  # seconds; a longer step is shown while it runs
 _DEVICE = re.compile(r"_dev(\d+)")
 _COUNT = re.compile(r"-\d+$")
 
@@ -83,7 +83,7 @@ class DashboardPlugin(SchedulerPlugin):
         self._steps: dict[str, _Steps] = {}
         self._tokens: dict[str, str] = {}
         self._members = Members(scheduler)
-        self._unheard: set[str] = set()  # workers that are to tell all that they have
+        self._unheard: set[str] = set()  # workers whose remaining reports are awaited
         self._heard = asyncio.Event()
         self._report = scheduler.handlers.get("performance_report")
         scheduler.handlers["dpexec_report"] = self.report
@@ -91,7 +91,7 @@ class DashboardPlugin(SchedulerPlugin):
         metrics.publish(self)
         self._add_pages()
 
-    # ---- what comes in
+    # ---- incoming reports
 
     def report(self, report: Report, token: str) -> dict[str, int]:
         """Store a trainer's report; returns the number of open pages.
@@ -135,7 +135,7 @@ class DashboardPlugin(SchedulerPlugin):
             steps.rows.append((tasks[0], span["start"], span["stop"]))
         steps.done.extend(tasks)
 
-    # ---- what members of gangs tell
+    # ---- reports of gangs' members
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Store the report of a gang's member.
@@ -183,7 +183,7 @@ class DashboardPlugin(SchedulerPlugin):
             if self._unheard:
                 await self._heard.wait()
 
-        with contextlib.suppress(TimeoutError):  # who is silent is left out of what is shown
+        with contextlib.suppress(TimeoutError):  # silent workers are left out
             await asyncio.wait_for(hear(), _ANSWER)
 
     def _run_of(self, key: Any) -> str | None:
@@ -206,7 +206,7 @@ class DashboardPlugin(SchedulerPlugin):
             return False
         return any(row[2] == "op" for row in board.sample["slices"])
 
-    # ---- what pages show
+    # ---- the data of pages
 
     def opened(self) -> None:
         """Count an opened page."""
@@ -254,7 +254,7 @@ class DashboardPlugin(SchedulerPlugin):
             for state in self.scheduler.workers.values()
         }
 
-    # ---- where it is shown
+    # ---- installation on the scheduler
 
     def _add_pages(self) -> None:
         application = self.scheduler.http_application

@@ -7,80 +7,80 @@ from typing import Any, TypedDict
 __all__ = ["Box", "Current", "Report", "Sample", "Slice"]
 
 Slice = list[Any]
-"""An event of a recorded step: device (None: of all), role ("" for a task), kind, name, key of the
-task, begin and end in seconds since the step began."""
+"""An event of a recorded step: device (None for all devices), role ("" for a task), kind, name, key
+of the task, begin and end in seconds since the step began."""
 
 
 class Box(TypedDict):
     """One box of the live graph: a task, or several tasks drawn as one."""
 
     keys: list[str]
-    """Of the tasks."""
+    """The keys of the tasks."""
     label: str
     device: int | None
-    """None: all of them."""
+    """None for all devices."""
     roles: list[str]
     row: int
-    """One more than that of every box it waits for."""
+    """One more than the largest row of the boxes it waits for."""
     ops: int
-    """How many operators they have."""
+    """The number of operators."""
     most: list[str]
-    """The operators that there are most of, as texts."""
+    """The most frequent operators, as texts."""
     bytes: int
-    """What their collectives read."""
+    """The bytes that collectives read."""
 
 
 class Sample(TypedDict):
     """A recorded step."""
 
     step: int
-    """Its number, from 1."""
+    """The number of the step, from 1."""
     seconds: float
-    """How long it took."""
+    """The duration of the step."""
     slices: list[Slice]
     left_out: int
-    """How many slices, the shortest, are not there."""
+    """How many slices are left out; these are the shortest."""
 
 
 class Current(TypedDict):
     """The running step."""
 
     step: int
-    """Its number, from 1."""
+    """The number of the step, from 1."""
     since: float
     """Seconds since it began."""
     done: list[str] | None
-    """Keys of the tasks that ended; None where nobody knows."""
+    """Keys of the tasks that ended; None if unknown."""
     running: list[str] | None
-    """Keys of the tasks that run; None where only their order tells."""
+    """Keys of the tasks that run; None if they must be derived from ``done``."""
 
 
 class Report(TypedDict):
     """The state of a training, and the news since the last report."""
 
     run: str
-    """Its identity."""
+    """The name of the run."""
     time: float
-    """Now, in seconds since 1970."""
+    """The time of the report, in seconds since 1970."""
     trains: bool
     """Whether the program has gradients."""
     devices: list[str]
     mode: str
     graph: list[Box] | None
-    """None: as before."""
+    """The boxes; None if they have not changed since the last report."""
     loss_name: str
     steps: int
-    """How many ended well, since somebody watches; likewise ``samples``, ``bytes`` (that
-    collectives read; of sparse values at most, where other processes add them up) and ``seconds``
-    (that steps took)."""
+    """Steps that ended without an error since the first watcher came. ``samples``, ``seconds`` and
+    ``bytes`` are sums over these steps. ``bytes`` counts what collectives read; if other processes
+    reduce sparse values, they count with an upper bound."""
     failed: int
-    """How many raised an error."""
+    """Steps that raised an error."""
     samples: int
     bytes: int
     seconds: float
     loss: list[list[float]]
     """New points: number of the step, loss."""
     sample: Sample | None
-    """None: no new one."""
+    """The latest recorded step; None if there is no new one."""
     current: Current | None
-    """None: between steps, or it has not run for long."""
+    """None between steps, and while a step has not run for long."""

@@ -9,7 +9,7 @@ from dpexec.engine.trace.recorder import Notes
 
 __all__ = ["Taken"]
 
-_SLICES = 500  # of a sample: the longest are kept
+_SLICES = 500  # the most slices of a sample; the longest are kept
 
 
 @dataclass(frozen=True, slots=True)

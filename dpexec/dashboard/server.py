@@ -37,7 +37,7 @@ class LiveServer:
         self._closing = False
         self._process = Child("dpexec.dashboard.page_process", address, str(port))
         try:
-            started = self._process.receive()  # its port, or what went wrong
+            started = self._process.receive()  # its port, or an error
             if isinstance(started, OSError):
                 raise started
         except BaseException:

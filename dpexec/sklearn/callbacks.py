@@ -11,8 +11,8 @@ import fsspec
 __all__ = ["Callback", "Checkpoints", "EarlyStopping", "LearningRateSchedule", "ProgressBar"]
 
 Record = dict[str, Any]
-"""Of an epoch: ``epoch``, ``loss``, ``seconds``, and with a part for validation ``valid_loss`` and
-``valid_score``."""
+"""An epoch's metrics: ``epoch``, ``loss``, ``seconds``, and ``valid_loss`` and ``valid_score`` if
+samples are held out for validation."""
 
 
 class Callback:
@@ -102,7 +102,7 @@ class Checkpoints(Callback):
         """Write a checkpoint if one is due."""
         if (record["epoch"] + 1) % self.every == 0:
             with fsspec.open(self.path.format(epoch=record["epoch"]), "wb") as file:
-                cloudpickle.dump(estimator, file)  # nets may be lambdas
+                cloudpickle.dump(estimator, file)  # pickle cannot write nets that are lambdas
 
 
 class LearningRateSchedule(Callback):

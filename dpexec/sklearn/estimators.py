@@ -123,7 +123,7 @@ class Classifier(ClassifierMixin, NetEstimator):
             width = len(self._fitted_classes())
             return lazily.predicted(self, "predict_proba", X, np.dtype(np.float64), width)
         found = self._found(X).astype(np.float64)
-        return found / found.sum(axis=1, keepdims=True)  # so that they add up in float64, too
+        return found / found.sum(axis=1, keepdims=True)  # so that the sum is 1 in float64, too
 
     def predict(self, X: Any) -> Any:
         """The most probable label of each sample; lazily for a Dask collection."""
@@ -223,7 +223,7 @@ class Regressor(RegressorMixin, NetEstimator):
             check_is_fitted(self)
             width = 0 if self._flat else self.network_.spec.outputs
             return lazily.predicted(self, "predict", X, np.dtype(np.float64), width)
-        found = self._found(X).astype(np.float64)  # as scikit-learn's regressors do
+        found = self._found(X).astype(np.float64)  # like scikit-learn's regressors
         return found[:, 0] if self._flat else found
 
     def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:

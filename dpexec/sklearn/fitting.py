@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["NetEstimator"]
 
 Array = np.ndarray[Any, Any]
-_AT_ONCE = 1024  # samples of a batch of predictions
+_AT_ONCE = 1024  # samples per batch of predictions
 
 
 class NetEstimator(BaseEstimator, ABC):
@@ -114,7 +114,7 @@ class NetEstimator(BaseEstimator, ABC):
     @property
     def history(self) -> pd.DataFrame:
         """A row for each epoch: loss, seconds, and loss and score of the validation samples."""
-        import pandas as pd  # comes with dask's dataframes, without which there are estimators, too
+        import pandas as pd  # estimators work without pandas
 
         check_is_fitted(self)
         return pd.DataFrame(self.history_).set_index("epoch")
@@ -153,7 +153,7 @@ class NetEstimator(BaseEstimator, ABC):
             raise TypeError("report takes arrays; give it a few rows, such as X.partitions[0]")
         inputs, y = self._checked(X, y, first=False)
         classes = getattr(self, "classes_", None)
-        target, _ = copy.copy(self)._outputs_of(y, classes)  # it notes the shape of y
+        target, _ = copy.copy(self)._outputs_of(y, classes)  # it stores the shape of y
         count = len(target)
         feeds = {**inputs, LABEL: target, WEIGHT: np.ones((count, 1), np.float32)}
         rows = np.arange(steps * self.batch_size) % count
@@ -279,7 +279,7 @@ class NetEstimator(BaseEstimator, ABC):
         specs = self.network_.spec.fed
         parts = [order[rows] for rows in batches(len(order), self.batch_size)]
         totals = [self.network_.train(fed(feeds, specs, rows)) for rows in parts]
-        found = [np.array(total).sum() for total in totals]  # later, so that steps need not wait
+        found = [np.array(total).sum() for total in totals]  # steps need not wait
         return float(sum(found) / len(order))
 
     def _measured(self, feeds: Mapping[str, Any], held: Array) -> dict[str, float]:
@@ -360,7 +360,7 @@ class NetEstimator(BaseEstimator, ABC):
         return {"valid_loss": loss, "valid_score": score}
 
     def _predicting(self) -> Self:
-        """A copy that predicts, without what cannot be pickled or is not needed for that."""
+        """A copy for predictions, without the values that cannot be pickled or are not needed."""
         found = copy.copy(self)
         found.callbacks, found.scheduler, found.history_ = None, None, []
         found.network_ = self.network_.predicting()

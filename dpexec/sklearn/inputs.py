@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 SOLE, LABEL, WEIGHT = "x", "label", "sample_weight"
-"""Names of variables: of an X that is one array, of the target, and of the weights."""
+"""Names of the variables for X (if it is a single array), for the target and for the weights."""
 
 Rows = np.ndarray[Any, Any] | slice
 Sparse = Literal["dense", "rows"]
 """How a net gets sparse matrices: as dense variables, or as :class:`SparseRows`."""
 
-_VALUES = ".values"  # after the name of an input: its variable with the values of sparse rows
+_VALUES = ".values"  # suffix of the variable with the values of an input's sparse rows
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ def predicted(estimator: Any, method: str, X: Any, dtype: np.dtype[Any], width: 
     if len({array.numblocks[0] for array in arrays}) > 1:
         counts = dict(zip(names or [], (array.numblocks[0] for array in arrays), strict=True))
         raise ValueError(f"collections must have the same partitions, but they have {counts}")
-    axis = itertools.count(2)  # of all arrays; 0 are the rows, and 1 the columns of the results
+    axis = itertools.count(2)  # the arrays' own axes; 0 is for rows, 1 for the results' columns
     blocks = [
         part for array in arrays
         for part in (array, (0, *(next(axis) for _ in array.shape[1:])))
@@ -270,7 +270,7 @@ def _apply(*blocks: Any, names: list[str] | None, fitted: _Fitted, method: str) 
 
 
 def _none_like(call: Callable[[Any], Any], X: Any) -> Any:
-    """No predictions, in the shape and type of others: those of a row of zeros, without it."""
+    """An empty array of predictions, in the shape and type of those for a row of zeros."""
     if isinstance(X, dict):
         return call({name: _zeros(value) for name, value in X.items()})[:0]
     return call(_zeros(X))[:0]

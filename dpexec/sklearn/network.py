@@ -76,7 +76,7 @@ class Network:
         ValueError: the optimizer is unknown, or the net's result has the wrong width.
     """
 
-    _pickled: Any = None  # the program whose variables are pickled; None for the training program
+    _pickled: Any = None  # program whose variables are pickled; None: the training program
 
     def __init__(self, spec: NetworkSpec) -> None:
         self.spec = spec
@@ -98,7 +98,7 @@ class Network:
         losses = spec.head.losses(found, label)
         weighted = losses * weight
         self.loss = fluid.layers.mean(weighted)
-        self.total = fluid.layers.reduce_sum(weighted)  # adds up over devices, as means do not
+        self.total = fluid.layers.reduce_sum(weighted)  # sums of devices can be added, means cannot
         self._counted = fluid.layers.reduce_sum(weight)
         self._rate = fluid.layers.create_global_var(
             [1], spec.learning_rate, "float32", persistable=True, name="learning_rate"
