@@ -13,10 +13,18 @@ from dask import delayed
 from distributed import as_completed, fire_and_forget
 
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.executors import steps_elsewhere
 from dpexec.engine.executors.steps_elsewhere import Elsewhere, _door
 from tests.engine.executors.test_delayed_steps import Training, assert_equal
 from tests.engine.run.nets import batches
 from tests.waiting import until
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nobody_asks_again():
+    """Steps that were sent are kept, with their engines, in case that their results are lost."""
+    yield
+    steps_elsewhere._sent.clear()
 
 
 def assert_as_plain(training, feeds, losses):

@@ -46,6 +46,16 @@ def all_held(client):
 
 NOTHING = [(0, 0, 0)] * 2
 
+UNCLOSED = """
+import sys
+from distributed import Client
+from tests.distributed.train_alone import trainer
+from tests.engine.run.nets import batches
+client = Client(sys.argv[1])
+step = trainer(client, sys.argv[2])
+step(*batches(1))
+"""
+
 
 @pytest.fixture(scope="module")
 def pair():
@@ -160,3 +170,9 @@ def test_processes_with_nannies_end_without_a_search_for_garbage():
     usual = ENDING.replace("end_at_once()", "")
     shown = subprocess.check_output([sys.executable, "-c", usual], text=True)
     assert shown == "looked for garbage\n"
+
+
+def test_script_that_closes_nothing_ends_without_a_word(pair):
+    command = [sys.executable, "-c", UNCLOSED, pair.scheduler.address, "gang"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

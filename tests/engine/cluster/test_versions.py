@@ -168,6 +168,20 @@ def test_replica_cannot_have_the_updates_that_another_one_has_left():
     np.testing.assert_array_equal(other.at(0)["w"], [0, 0, 0])
 
 
+def test_nobody_goes_back_to_values_that_another_thread_overwrites_meanwhile(monkeypatch):
+    versions, leave = start(), LateUpdates.leave
+    stepped_late([versions], 1, 5)
+
+    def make_and_leave(late):
+        late.make()
+        leave(late)
+
+    monkeypatch.setattr(LateUpdates, "leave", make_and_leave)
+    with pytest.raises(StaleTaskError, match="after step 1, not after step 0"):
+        versions.stand_at(0)
+    np.testing.assert_array_equal(versions.at(1)["w"], [5, 5, 5])
+
+
 def test_updates_that_failed_leave_no_values_to_go_on_from():
     versions = start()
     versions.commit(1, {}, StepArrays())

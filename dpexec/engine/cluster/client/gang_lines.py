@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distributed import Future
+from distributed.client import _wait
 
 from dpexec.engine.cluster.gang_messages import (
     Batch,
@@ -20,6 +22,7 @@ from dpexec.engine.cluster.gang_messages import (
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.cluster.worker.resident import reside
 from dpexec.engine.dask.annotations import of_ours
+from dpexec.engine.dask.waiting import DASK_GAVE_UP
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.rendezvous import Visitor
 from dpexec.engine.exchange.wire import GangError
@@ -72,7 +75,7 @@ class GangLines:
         channels = visitor.visit(members, patience, self._watch())
         self._lines[:] = [Line(channel, limit, lends=True) for channel in channels]
         for task in self._tasks:
-            task.add_done_callback(Future.release)
+            self._let_go(task)
 
     def _send_task(self, part: Part) -> Future:
         """Start the task that takes a member's orders."""
@@ -220,13 +223,27 @@ class GangLines:
 
     def _replace_task(self, rank: int) -> None:
         task = self._tasks[rank] = self._send_task(self._parts[rank])
-        task.add_done_callback(Future.release)
+        self._let_go(task)
+
+    def _let_go(self, task: Future) -> None:
+        """Let dask forget a task as soon as it has ended."""
+        self._contact.client.loop.add_callback(_release_at_end, task)
 
     def close(self) -> None:
         """Close the lines, which ends the members' tasks, and release the tasks."""
         hang_up(self._lines)
         for task in self._tasks:
             task.release()
+
+
+async def _release_at_end(task: Future) -> None:
+    """Wait for the end of a task on the client's event loop, and release it.
+
+    A callback of the task would need threads that dask does not have any more when a script ends.
+    """
+    with contextlib.suppress(*DASK_GAVE_UP):
+        await _wait([task])
+    task.release()
 
 
 def hang_up(lines: list[Line]) -> None:

@@ -179,6 +179,7 @@ class Versions:
             values = self.at(step)
             if self.late is not None:
                 self.late.leave()
+                values = self.at(step)  # unless another thread has just made them
             self.step, self.values, self._before, self.late = step, values, None, None
 
     def settle(self) -> None:
