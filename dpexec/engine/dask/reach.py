@@ -8,6 +8,9 @@ from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlsplit
 
+from distributed import Status
+from distributed.comm import CommClosedError
+
 __all__ = ["awaited", "let_go", "refusal", "unreachable"]
 
 _FETCHING = ("fetch", "flight")  # states of data that another worker has
@@ -25,6 +28,9 @@ async def unreachable(peers: Collection[str], limit: float, dask_worker: Any) ->
 
     Returns:
         What is wrong, by address.
+
+    Raises:
+        CommClosedError: this worker is closed meanwhile.
     """
     others = [peer for peer in peers if peer != dask_worker.address]
     found = await asyncio.gather(*(_why_not(dask_worker, peer, limit) for peer in others))
@@ -43,6 +49,10 @@ async def _why_not(dask_worker: Any, peer: str, limit: float) -> str:
         return f"no answer for {limit:g} s"
     except OSError as error:
         return str(error) or type(error).__name__
+    except RuntimeError as error:  # of dask's connections
+        if dask_worker.rpc.status == Status.running:
+            raise
+        raise CommClosedError(f"worker {dask_worker.address} is closed") from error
     finally:
         asked.cancel()
     return ""
