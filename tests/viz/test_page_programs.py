@@ -6,7 +6,7 @@ import dpexec as fluid
 from dpexec import viz
 from dpexec.engine.trace import Event, Trace
 from tests.viz.browser import drawn, hovered, search, tabs
-from tests.viz.graphs import mlp
+from tests.viz.graphs import Graph, mlp
 
 
 def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
@@ -26,6 +26,40 @@ def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
     assert 1 <= kinds <= 6  # the first and the last ones have other neighbours
     window.click_on(".passes .tools input[type=checkbox]")  # all operators
     window.wait(f"{said}.endsWith('−60 removed')")
+    assert window.log() == []
+
+
+def test_passes_open_where_something_changed_and_draw_no_copies(window, tmp_path):
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        hidden = fluid.layers.data("x", [8])
+        for _ in range(12):
+            hidden = fluid.layers.fc(hidden, 8, act="relu")
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(hidden))
+    strategy = fluid.BuildStrategy()
+    strategy.fuse_all_reduce_ops = True
+    window.open(viz.passes(main, strategy=strategy, devices=2).save(tmp_path / "passes.html"))
+    said = "document.querySelector('.passes .summary').textContent"
+    window.wait(f"{said}.startsWith('After fuse_all_reduce_ops: ')")
+    window.button("◂ Before")
+    window.wait(f"{said}.startsWith('After replication: ')")
+    assert re.search(
+        r", and not the \d+ operators that another device", window.js(f"return {said}")
+    )
+    assert window.log() == []
+
+
+def test_a_network_that_does_not_fit_opens_on_one_device(window, tmp_path):
+    graph = Graph()
+    for device in (0, 1):
+        names = ("mul", "conv2d", "pool2d", "softmax", "tanh", "sigmoid")
+        made = [f"what_{name}_makes.tmp_0" for name in names]
+        for name, out in zip(names, made, strict=True):  # twelve are wider than the window
+            graph.add(name, "forward", device, ["x"], [out])
+        graph.add("sum", "forward", device, made, ["sum_0.tmp_0"])
+    window.open(viz.draw(graph.data()).save(tmp_path / "graph.html"))
+    said = "document.querySelector('.graph .summary').textContent"
+    assert window.wait(said) == "All 14 operators shown, nothing folded."
     assert window.log() == []
 
 

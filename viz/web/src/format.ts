@@ -117,6 +117,13 @@ export function tally(names: string[]): string {
 }
 
 /** Cut the middle out of a text that is too long. */
+/** The first items of a list that is too long, as many as there is room for. */
+export function shortenList(text: string, longest: number): string {
+  if (text.length <= longest) return text;
+  const end = text.lastIndexOf(", ", longest - 3);
+  return end > 0 ? `${text.slice(0, end)}, …` : shorten(text, longest);
+}
+
 export function shorten(text: string, longest: number): string {
   if (text.length <= longest) return text;
   const head = Math.max(1, (longest - 1) >> 1);

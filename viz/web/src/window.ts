@@ -28,6 +28,15 @@ export class TimeWindow {
     [this.from, this.to] = [start, start + span];
   }
 
+  /** Bring a span into view, and make it so wide that it can be seen. */
+  reveal(start: number, stop: number, pixels: number): void {
+    const wide = ((stop - start) / this.span) * pixels;
+    if (wide < 12) return this.show(start - (stop - start) * 30, stop + (stop - start) * 30);
+    if (start >= this.from && stop <= this.to) return;
+    const middle = (start + stop) / 2;
+    this.show(middle - this.span / 2, middle + this.span / 2);
+  }
+
   all(): void {
     this.show(this.first, this.last);
   }

@@ -14,8 +14,18 @@ const TRIES = 16;
 const NETWORK = ["forward", "backward"];
 const LAST = 100; // deeper than any group
 
-/** Groups to fold so that everything is readable at once; all of them if nothing less will do. */
+/**
+ * Groups to fold so that everything is readable at once; all of them if nothing less will do. Where
+ * that would hide the network, one device is whole, and the next ones are beside the window.
+ */
 export function foldedToRead(model: GraphModel, state: FoldState, room: Room): Set<number> {
+  const folded = readable(model, state, room);
+  if (!isClosed(model, { ...state, folded })) return folded;
+  const lanes = new Set(model.nodes.map((node) => node.device)).size;
+  return readable(model, state, { width: room.width * lanes, height: room.height });
+}
+
+function readable(model: GraphModel, state: FoldState, room: Room): Set<number> {
   const { groups } = model.data;
   const levels = ["", ...kinds(groups).reverse()];
   for (const kind of levels) {
@@ -24,6 +34,17 @@ export function foldedToRead(model: GraphModel, state: FoldState, room: Room): S
       return kind ? opened(model, { ...state, folded }, room) : folded;
   }
   return opened(model, { ...state, folded: new Set(groups.keys()) }, room);
+}
+
+/** Whether nothing is seen of the network but one box for each task or role. */
+function isClosed(model: GraphModel, state: FoldState): boolean {
+  const { boxes, groups } = visible(model, state);
+  return groups.every(
+    (group, box) =>
+      !NETWORK.includes(boxes[box]?.role ?? "") ||
+      group < 0 ||
+      model.data.groups[group]?.kind === "stage",
+  );
 }
 
 /**

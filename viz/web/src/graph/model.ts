@@ -125,6 +125,26 @@ export class GraphModel {
     }
   }
 
+  get roles(): Set<string> {
+    return new Set(this.nodes.map((node) => node.role));
+  }
+
+  /** The first operator in a group, -1 for none. */
+  firstIn(group: number): number {
+    return this.nodes.findIndex((_, position) => this.isIn(position, group));
+  }
+
+  /** All operators in a group; with `replicas`, those of equal devices too. */
+  membersOf(group: number, replicas: boolean): number[] {
+    const shown = (position: number): number => (replicas ? this.twin(position) : position);
+    return [...this.nodes.keys()].filter((position) => this.isIn(shown(position), group));
+  }
+
+  private isIn(position: number, group: number): boolean {
+    for (const around of this.groupsOf(position)) if (around === group) return true;
+    return false;
+  }
+
   /** Operators that a node was fused from. */
   parts(position: number): string[] {
     return this.data.parts?.[String(this.node(position).id)] ?? [];

@@ -1,6 +1,6 @@
 // Draws the visible part of a layout on a canvas.
 
-import { shorten } from "../format";
+import { shorten, shortenList } from "../format";
 import { SIGNS, colour, roleFill, roleLine } from "../theme";
 import type { Camera } from "./camera";
 import { type Box, LABEL_SIZE, LONGEST } from "./diagram";
@@ -222,5 +222,6 @@ function write(
   if (!detail) return;
   context.fillStyle = colour(look.loud ? "text" : "faint-text");
   context.font = `10px ${MONO}`;
-  context.fillText(shorten(detail, Math.floor((w - 8) / 6.1)), x, y + 31);
+  const cut = box.folded ? shortenList : shorten;
+  context.fillText(cut(detail, Math.floor((w - 8) / 6.1)), x, y + 31);
 }

@@ -12,6 +12,7 @@ import { Side } from "../side";
 import { onTheme } from "../theme";
 import { DiagramCanvas, sightOf, sightText } from "./canvas";
 import { type ColourBy, Colouring } from "./colouring";
+import { commands } from "./commands";
 import { type Actions, details, groupDetails } from "./details";
 import { type FoldState, type Visible, flowText, visible } from "./fold";
 import type { Layout } from "./layout";
@@ -22,7 +23,6 @@ import { GraphModel } from "./model";
 import { operators } from "./operators";
 import { Placing } from "./placing";
 import type { Scene } from "./scene";
-import { nextBox } from "./steps";
 import { stubs } from "./stubs";
 import { READ, graphTools } from "./tools";
 import { boxTip, linkTip } from "./tips";
@@ -45,11 +45,12 @@ export class GraphView implements Panel {
   private readonly placing = new Placing();
   private readonly stage: Stage | null;
   private readonly controls: Controls;
+  private readonly commands = commands(this);
   private opening: string; // what is folded at first
   private restored: Set<number> | null = null; // what a link or somebody chose before it could be drawn
   private isMoved = false;
   private levels: HTMLSelectElement | null = null; // what is shown, of the kinds of groups
-  private opened = -1; // the group that was opened last, while nothing else is selected
+  opened = -1; // the group that was opened last, while nothing else is selected
 
   constructor(
     private readonly data: GraphData,
@@ -113,7 +114,8 @@ export class GraphView implements Panel {
       this.restored = folded; // what somebody chose before that stays
       return;
     }
-    this.working(shown);
+    if (shown.boxes.length > MANY)
+      this.summary.textContent = `Placing ${count(shown.boxes.length)} boxes …`;
     this.placing.place(shown, this.canvas.room, (placed) => {
       Object.assign(this.state, { folded, replicas });
       this.see(shown);
@@ -157,24 +159,22 @@ export class GraphView implements Panel {
     return room ? foldedToRead(this.model, this.state, room) : this.state.folded;
   }
 
-  /** A drawing that takes time is announced. */
-  private working(shown: Visible): void {
-    if (shown.boxes.length > MANY)
-      this.summary.textContent = `Placing ${count(shown.boxes.length)} boxes …`;
-  }
-
   expand(group: number): void {
     const folded = new Set(this.state.folded);
     folded.delete(group);
     this.setFolded(
       folded,
       this.state.replicas,
-      this.model.data.groups[group] ? this.firstOf(group) : -1,
+      this.model.data.groups[group] ? this.model.firstIn(group) : -1,
     );
   }
 
   fold(group: number): void {
-    this.setFolded(new Set(this.state.folded).add(group), this.state.replicas, this.firstOf(group));
+    this.setFolded(
+      new Set(this.state.folded).add(group),
+      this.state.replicas,
+      this.model.firstIn(group),
+    );
   }
 
   /** Select nodes by id; those hidden in a box select the box. */
@@ -188,13 +188,6 @@ export class GraphView implements Panel {
     if (this.shown.groups[box] === -1) this.search.mark(first);
   }
 
-  private firstOf(group: number): number {
-    for (let position = 0; position < this.model.nodes.length; position++) {
-      for (const around of this.model.groupsOf(position)) if (around === group) return position;
-    }
-    return -1;
-  }
-
   private build(): HTMLElement {
     const { groups } = this.model.data;
     const { folded, replicas } = this.state;
@@ -202,8 +195,15 @@ export class GraphView implements Panel {
     const tools = graphTools(this.model, this.controls, folded, replicas, colours, {
       fold: (kind) => this.setFolded(kind === READ ? this.readable() : foldedAt(groups, kind)),
       replicas: (one) => this.setFolded(this.state.folded, one),
-      colour: (by) => this.recolour(by as ColourBy),
-      critical: (on) => this.overlayCritical(on),
+      colour: (by) => {
+        this.colouring.by = by as ColourBy;
+        this.colouring.update(this.shown);
+        this.showLegend();
+      },
+      critical: (on) => {
+        this.looks.critical = on;
+        this.showLegend();
+      },
       zoom: (factor) => this.canvas.zoom(factor),
       fit: () => this.canvas.fit(true),
     });
@@ -249,7 +249,7 @@ export class GraphView implements Panel {
     this.tell([position]);
   }
 
-  private pick(box: number): void {
+  pick(box: number): void {
     if (!this.search.field.value) this.markNodes(null);
     this.select(box, false);
     this.tell(box < 0 ? [] : (this.shown.members[box] ?? []));
@@ -265,7 +265,7 @@ export class GraphView implements Panel {
   }
 
   /** Show what a folded box holds; what the box said stays beside it. */
-  private open(box: number): void {
+  open(box: number): void {
     const group = this.shown.groups[box] ?? -1;
     if (group < 0) return;
     const members = this.shown.members[box] ?? [];
@@ -277,10 +277,7 @@ export class GraphView implements Panel {
 
   /** Details of an open group. */
   private sayGroup(group: number): void {
-    const members = this.model.nodes.flatMap((_, position) => {
-      const shown = this.state.replicas ? this.model.twin(position) : position;
-      return [...this.model.groupsOf(shown)].includes(group) ? [position] : [];
-    });
+    const members = this.model.membersOf(group, this.state.replicas);
     const label = this.model.data.groups[group]?.label ?? "";
     this.opened = group;
     this.side.say(groupDetails(this.model, label, group, members, false, this.actions()));
@@ -344,26 +341,13 @@ export class GraphView implements Panel {
     };
   }
 
-  private recolour(by: ColourBy): void {
-    this.colouring.by = by;
-    this.colouring.update(this.shown);
-    this.showLegend();
-    this.canvas.redraw();
-  }
-
-  private overlayCritical(on: boolean): void {
-    this.looks.critical = on;
-    this.showLegend();
-    this.canvas.redraw();
-  }
-
   private showLegend(): void {
-    const used = new Set(this.model.nodes.map((node) => node.role));
-    const byRole = this.colouring.by === "role";
-    const items = byRole ? roleLegend(used, this.context.roles) : [this.colouring.legend()];
-    if (this.looks.critical)
-      items.push(h("li", {}, h("i", { class: "critical" }), "critical path"));
+    const { colouring, looks, model } = this;
+    const byRole = colouring.by === "role";
+    const items = byRole ? roleLegend(model.roles, this.context.roles) : [colouring.legend()];
+    if (looks.critical) items.push(h("li", {}, h("i", { class: "critical" }), "critical path"));
     this.legend.replaceChildren(...items);
+    this.canvas.redraw();
   }
 
   link(): State {
@@ -393,51 +377,24 @@ export class GraphView implements Panel {
   }
 
   key(event: KeyboardEvent): void {
-    const commands: Record<string, () => void> = {
-      ArrowDown: () => this.step(0, 1),
-      ArrowUp: () => this.step(0, -1),
-      ArrowLeft: () => this.step(-1, 0),
-      ArrowRight: () => this.step(1, 0),
-      Enter: () => this.open(this.selected),
-      Escape: () => this.pick(-1),
-      "+": () => this.canvas.zoom(1.4),
-      "=": () => this.canvas.zoom(1.4),
-      "-": () => this.canvas.zoom(1 / 1.4),
-      "0": () => this.canvas.fit(true),
-      "/": () => this.search.field.focus(),
-      f: () => this.foldAround(),
-      t: () => this.selected >= 0 && this.context.bus.has("timeline") && this.openTimeline(),
-    };
-    const command = commands[event.key];
+    const command = this.commands[event.key];
     if (!command) return;
     event.preventDefault();
     command();
   }
 
-  private openTimeline(): void {
+  openTimeline(): void {
+    const { bus } = this.context;
+    if (this.selected < 0 || !bus.has("timeline")) return;
     const members = this.shown.members[this.selected] ?? [];
-    this.context.bus.open(
-      "timeline",
-      [...new Set(members.map((member) => this.model.told(member)))],
-      this,
-    );
+    bus.open("timeline", [...new Set(members.map((member) => this.model.told(member)))], this);
   }
 
-  /** Fold the innermost open group around the selection. */
-  private foldAround(): void {
-    if (this.opened >= 0) return this.fold(this.opened);
-    const first = this.shown.members[this.selected]?.[0];
-    if (first === undefined) return;
-    const group = [...this.model.groupsOf(this.model.twin(first))].find(
-      (around) => !this.state.folded.has(around),
-    );
-    if (group !== undefined) this.fold(group);
+  isFolded(group: number): boolean {
+    return this.state.folded.has(group);
   }
 
-  private step(across: number, down: number): void {
-    const first = this.opened < 0 ? undefined : this.shown.boxOf[this.firstOf(this.opened)];
-    if (this.selected < 0 && first !== undefined) return this.pick(first);
-    const next = nextBox(this.shown, this.canvas.scene.layout, this.selected, across, down);
-    if (next >= 0) this.pick(next);
+  find(): void {
+    this.search.field.focus();
   }
 }

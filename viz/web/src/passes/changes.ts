@@ -13,7 +13,11 @@ export interface Excerpt {
   times: Map<number, number>; // how many equal changes a node stands for, itself included
   kinds: number; // different changes
   cut: number; // changed operators that are too many to be shown
+  copies: number; // operators that other devices run, too, and that are not shown again
 }
+
+/** The stage that is no pass: operators once for each device. */
+export const REPLICATION = "replication";
 
 const LARGEST = 60; // operators of one change that are shown
 const MOST = 24; // different changes
@@ -34,6 +38,9 @@ export function excerpt(
 ): Excerpt {
   const changes = new Map<number, Change>();
   for (const kind of CHANGES) for (const id of stage[kind]) changes.set(position(id), kind);
+  const copies =
+    stage.name === REPLICATION && before ? copiesOf(nodes, position, stage, before) : [];
+  for (const copy of copies) changes.delete(copy);
   const links: Links = [];
   const known = new Set<number>();
   const wide = nodes.length + 1;
@@ -65,7 +72,24 @@ export function excerpt(
   }
   const inside = links.filter(([a, b]) => visible.has(a) && visible.has(b));
   const order = [...visible].sort((a, b) => a - b);
-  return { nodes: order, links: inside, times, kinds: kinds.size, cut };
+  return { nodes: order, links: inside, times, kinds: kinds.size, cut, copies: copies.length };
+}
+
+/** New operators that do on another device what one of the program does. */
+function copiesOf(
+  nodes: PassNode[],
+  position: (id: number) => number,
+  stage: Stage,
+  before: Stage,
+): number[] {
+  const what = (at: number): string => {
+    const { name, detail, role } = nodes[at] as PassNode;
+    return `${name} ${role} ${detail}`;
+  };
+  const written = new Set(before.nodes.map((id) => what(position(id))));
+  return stage.added
+    .map(position)
+    .filter((at) => nodes[at]?.device !== null && written.has(what(at)));
 }
 
 /** Changed operators that are joined, each in a list. */

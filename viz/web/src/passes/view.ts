@@ -2,7 +2,7 @@
 
 import type { Context, Panel, State } from "../bus";
 import { Controls } from "../controls";
-import { CHANGES, type Change, excerpt } from "./changes";
+import { CHANGES, type Change, REPLICATION, excerpt } from "./changes";
 import type { PassesData } from "../data";
 import { children, h, uniqueId } from "../dom";
 import { plural } from "../format";
@@ -126,11 +126,11 @@ export class PassesView implements Panel {
     this.context.changed();
   }
 
+  /** The first pass that changed something; what replication does is the same for every program. */
   private firstChange(): number {
-    const found = this.stages.findIndex(
-      (stage) => stage.added.length + stage.removed.length + stage.changed.length,
-    );
-    return Math.max(0, found);
+    const busy = this.stages.filter((stage) => CHANGES.some((kind) => stage[kind].length));
+    const first = busy.find((stage) => stage.name !== REPLICATION) ?? busy[0];
+    return first ? this.stages.indexOf(first) : 0;
   }
 
   private position(id: number): number {
@@ -156,7 +156,10 @@ export class PassesView implements Panel {
     this.boxes = new Map(found.nodes.map((node, box) => [node, box]));
     const kinds = plural(found.kinds, "different change");
     const cut = found.cut ? `, ${plural(found.cut, "operator")} not drawn` : "";
-    const drawn = found.kinds ? `; drawn: ${kinds}, equal ones once${cut}` : "";
+    const copies = found.copies
+      ? `, and not the ${plural(found.copies, "operator")} that another device runs as well`
+      : "";
+    const drawn = found.kinds ? `; drawn: ${kinds}, equal ones once${cut}${copies}` : "";
     this.summary.textContent = this.said + drawn;
     return diagramOf(this.data, found.nodes, found.links, found.times);
   }
@@ -176,7 +179,7 @@ export class PassesView implements Panel {
     const { diagram } = this;
     this.placing.place(diagram, this.canvas.room, (placed) => {
       this.canvas.show(this.scene(diagram, placed));
-      if (this.whole && first !== undefined) this.canvas.reveal(first);
+      if (first !== undefined) this.canvas.reveal(first);
     });
   }
 

@@ -3,6 +3,7 @@
 import { type Child, h } from "../dom";
 import { count, figure, moment, nanoseconds } from "../format";
 import { SIGNS } from "../theme";
+import type { TimeWindow } from "../window";
 import type { TimelineModel } from "./model";
 import { type Area, BETWEEN, type Sum, sumsOf } from "./sums";
 
@@ -21,6 +22,16 @@ interface SpanActions {
 }
 
 const MOST = 30;
+
+/** Which span of time is in view, of which of all steps: they are counted from 0 everywhere. */
+export function seenText(model: TimelineModel, window: TimeWindow, seen: number[]): string {
+  const [first, last] = [seen[0], seen.at(-1)];
+  const which = first === last ? `step ${first}` : `steps ${first} to ${last}`;
+  const all = `${model.steps[0]?.number ?? 0} to ${model.steps.at(-1)?.number ?? 0}`;
+  const from = moment(Math.max(0, window.from), window.span / 50);
+  const steps = first === undefined ? "" : `, ${which} of ${all}`;
+  return `${nanoseconds(window.span)} in view from ${from}${steps}`;
+}
 
 export function sliceDetails(model: TimelineModel, slice: number, actions: Actions): Child[] {
   const role = model.role(slice);

@@ -1,5 +1,6 @@
 // Draws the slices in view.
 
+import { playLine } from "../play/line";
 import { moment } from "../format";
 import { SIGNS, colour, roleFill, roleLine } from "../theme";
 import type { TimelineModel } from "./model";
@@ -254,4 +255,15 @@ function drawCounter(context: CanvasRenderingContext2D, p: Picture, bar: Bar): v
   context.strokeStyle = colour("accent");
   context.lineWidth = 1.2;
   context.stroke();
+}
+
+/** The line at the playhead's time, if that is in view. */
+export function paintPlayhead(
+  canvas: CanvasRenderingContext2D,
+  { window, width, height }: Picture,
+  time: number | null,
+): void {
+  if (time === null || time < window.from || time > window.to) return;
+  const x = GUTTER + ((time - window.from) / window.span) * (width - GUTTER);
+  playLine(canvas, x, OVERVIEW, height);
 }

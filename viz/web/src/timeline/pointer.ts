@@ -2,7 +2,7 @@
 
 import { onDrag, wheelFactor, wheelIsOurs } from "../surface";
 import { OVERVIEW } from "./overview";
-import { GUTTER, type Picture, RULER } from "./paint";
+import { GUTTER, type Picture, RULER, top } from "./paint";
 
 export interface Point {
   x: number;
@@ -24,6 +24,18 @@ type Drag = "move" | "overview" | "area" | "span";
 
 export function timeAt({ window, width }: Picture, x: number): number {
   return window.from + ((x - GUTTER) / (width - GUTTER)) * window.span;
+}
+
+/** The slice at a point, -1 for none; one that is thin, up to 3 pixels beside it. */
+export function sliceAt(picture: Picture, { x, y }: Point): number {
+  const isPinned = y < RULER + picture.tracks.pinnedHeight;
+  const row = picture.tracks.rows.find((row) => {
+    const from = top(picture, row);
+    return row.bar.pinned === isPinned && y >= Math.max(from, RULER) && y < from + row.height;
+  });
+  if (!row || x < GUTTER) return -1;
+  const { model, window, width } = picture;
+  return model.at(row.slices, timeAt(picture, x), (3 / width) * window.span);
 }
 
 export function onPointer(host: HTMLElement, picture: Picture, answers: PointerAnswers): void {

@@ -4,24 +4,23 @@ import type { Context, Panel, State } from "../bus";
 import { Controls } from "../controls";
 import type { TimelineData } from "../data";
 import { type Child, h } from "../dom";
-import { moment, nanoseconds } from "../format";
 import type { SearchList } from "../list";
 import { frame, helpText, roleLegend } from "../panel";
 import { Side } from "../side";
 import { Surface } from "../surface";
 import { figures } from "../link";
 import { Board } from "./board";
-import { areaDetails, sliceDetails, spanDetails } from "./details";
+import { commands, zoomBy } from "./commands";
+import { areaDetails, seenText, sliceDetails, spanDetails } from "./details";
 import { Gutter, hiddenButton } from "./gutter";
 import { TimelineModel } from "./model";
 import { OVERVIEW, Overview } from "./overview";
-import { GUTTER, type Picture, RULER, paintTimeline, top } from "./paint";
-import { type Point, onPointer, timeAt } from "./pointer";
+import { GUTTER, type Picture, RULER, paintPlayhead, paintTimeline, top } from "./paint";
+import { type Point, onPointer, sliceAt, timeAt } from "./pointer";
 import { sliceList } from "./search";
 import { Tip } from "./tip";
-import { playLine } from "../play/line";
 import { timelineTools } from "./tools";
-import type { Bar, Row } from "./tracks";
+import type { Bar } from "./tracks";
 import { TimeWindow } from "../window";
 
 const OPENING = 1000; // pixels that a window has at least, when it opens
@@ -38,12 +37,13 @@ export class TimelineView implements Panel {
   private readonly tip: Tip;
   private readonly search: SearchList;
   private readonly controls: Controls;
-  private readonly board: Board;
+  readonly board: Board;
   private readonly gutter: Gutter;
   private readonly hidden = h("span");
   private readonly opening: [number, number];
   private readonly layers: string; // what is shown of them at first
   private pointer: Point | null = null;
+  private readonly commands: Record<string, () => void>;
 
   constructor(
     data: TimelineData,
@@ -75,6 +75,7 @@ export class TimelineView implements Panel {
       critical: false,
       overview: new Overview(this.model),
     };
+    this.commands = commands(this);
     this.surface = new Surface(this.host, (canvas) => this.paint(canvas));
     this.search = this.makeSearch();
     this.element = this.build();
@@ -116,7 +117,7 @@ export class TimelineView implements Panel {
         this.arranged();
       },
       zoom: (factor) => {
-        window.zoom(factor, (window.from + window.to) / 2);
+        zoomBy(window, factor);
         this.moved();
       },
       fit: () => this.fit(),
@@ -170,7 +171,7 @@ export class TimelineView implements Panel {
   }
 
   /** Tracks stand elsewhere. */
-  private arranged(): void {
+  arranged(): void {
     const { board, picture } = this;
     picture.tracks = board.tracks;
     this.gutter.draw(picture.tracks);
@@ -188,16 +189,8 @@ export class TimelineView implements Panel {
     this.picture.height = this.surface.height;
     this.scrollTo(this.picture.scroll);
     paintTimeline(canvas, this.picture);
-    this.paintPlayhead(canvas);
+    paintPlayhead(canvas, this.picture, this.context.playhead?.time ?? null);
     if (this.tip.isShown) this.hover(this.pointer); // what it speaks of may have moved
-  }
-
-  private paintPlayhead(canvas: CanvasRenderingContext2D): void {
-    const time = this.context.playhead?.time ?? null;
-    const { window, width, height } = this.picture;
-    if (time === null || time < window.from || time > window.to) return;
-    const x = GUTTER + ((time - window.from) / window.span) * (width - GUTTER);
-    playLine(canvas, x, OVERVIEW, height);
   }
 
   /** Keep the playhead in view. */
@@ -211,29 +204,17 @@ export class TimelineView implements Panel {
     this.surface.redraw();
   }
 
-  private scrollTo(y: number): void {
+  scrollTo(y: number): void {
     const { tracks } = this.picture;
     const most = Math.max(0, tracks.pinnedHeight + tracks.height + RULER - this.surface.height);
     this.picture.scroll = Math.max(0, Math.min(most, y));
     this.gutter.scroll(this.picture.scroll);
   }
 
-  /** The numbers of all steps, which are counted from 0 everywhere. */
-  private numbers(): string {
-    const { steps } = this.model;
-    return `${steps[0]?.number ?? 0} to ${steps[steps.length - 1]?.number ?? 0}`;
-  }
-
   private moved(): void {
     const { window } = this.picture;
     if (this.board.tracks !== this.picture.tracks) return this.arranged();
-    const seen = this.board.seen();
-    const [first, last] = [seen[0], seen[seen.length - 1]];
-    const steps =
-      first === undefined
-        ? ""
-        : `, ${first === last ? `step ${first}` : `steps ${first} to ${last}`} of ${this.numbers()}`;
-    this.summary.textContent = `${nanoseconds(window.span)} in view from ${moment(Math.max(0, window.from), window.span / 50)}${steps}`;
+    this.summary.textContent = seenText(this.model, window, this.board.seen());
     this.surface.redraw();
     this.context.changed();
   }
@@ -243,27 +224,11 @@ export class TimelineView implements Panel {
     this.moved();
   }
 
-  private sliceAt({ x, y }: Point): number {
-    const row = this.rowAt(y);
-    if (!row || x < GUTTER) return -1;
-    const { window, width } = this.picture;
-    return this.model.at(row.slices, timeAt(this.picture, x), (3 / width) * window.span);
-  }
-
-  private rowAt(py: number): Row | undefined {
-    const { picture } = this;
-    const isPinned = py < RULER + picture.tracks.pinnedHeight;
-    return picture.tracks.rows.find((row) => {
-      const y = top(picture, row);
-      return row.bar.pinned === isPinned && py >= Math.max(y, RULER) && py < y + row.height;
-    });
-  }
-
   private listen(): void {
     onPointer(this.host, this.picture, {
       moved: () => this.moved(),
       scroll: (y) => this.scrollTo(y),
-      click: (at) => this.pick(this.sliceAt(at), false),
+      click: (at) => this.pick(sliceAt(this.picture, at), false),
       open: () => this.zoomToSelection(),
       mark: (from, to, everywhere) => this.mark(from, to, everywhere),
       marked: () => this.sum(this.board.area),
@@ -287,7 +252,7 @@ export class TimelineView implements Panel {
   }
 
   /** Say what happened in an area. */
-  private sum(area: Board["area"]): void {
+  sum(area: Board["area"]): void {
     this.board.area = this.picture.area = area;
     if (area)
       this.side.say(areaDetails(this.model, area, this.context.roles, () => this.zoomTo(area)));
@@ -298,13 +263,13 @@ export class TimelineView implements Panel {
 
   private hover(at: Point | null): void {
     this.pointer = at;
-    const slice = at ? this.sliceAt(at) : -1;
+    const slice = at ? sliceAt(this.picture, at) : -1;
     const above = at !== null && at.y < RULER && at.y >= OVERVIEW;
     this.host.style.cursor = slice >= 0 ? "pointer" : above ? "col-resize" : "grab";
     this.tip.show(slice, at, this.surface);
   }
 
-  private pick(slice: number, show: boolean): void {
+  pick(slice: number, show: boolean): void {
     const { spans } = this.model;
     if (spans && this.model.isSpan(slice)) {
       this.picture.marked = null;
@@ -358,12 +323,7 @@ export class TimelineView implements Panel {
     const { model, picture } = this;
     const { window } = picture;
     const [start, stop] = [model.start(slice), model.stop(slice)];
-    const wide = ((stop - start) / window.span) * (picture.width || 1000);
-    if (wide < 12) window.show(start - (stop - start) * 30, stop + (stop - start) * 30);
-    else if (start < window.from || stop > window.to) {
-      const middle = (start + stop) / 2;
-      window.show(middle - window.span / 2, middle + window.span / 2);
-    }
+    window.reveal(start, stop, picture.width || OPENING);
     this.moved(); // first: in other steps other tracks are seen
     const row = picture.tracks.rowOf(slice);
     if (!row || row.bar.pinned) return;
@@ -372,7 +332,7 @@ export class TimelineView implements Panel {
     this.surface.redraw();
   }
 
-  private zoomToSelection(): void {
+  zoomToSelection(): void {
     const { selected, area } = this.picture;
     if (area) this.zoomTo(area);
     else if (selected >= 0)
@@ -385,24 +345,8 @@ export class TimelineView implements Panel {
     this.moved();
   }
 
-  /** Add up what happened while the selected slice ran, on all tracks. */
-  private markSelected(): void {
-    const { selected } = this.picture;
-    if (selected < 0) return;
-    this.board.select(this.model.start(selected), this.model.stop(selected), () => true);
-    this.sum(this.board.area);
-  }
-
-  /** Do something with the track of the selected slice. */
-  private withTrack(act: (key: string) => void): void {
-    const { selected } = this.picture;
-    if (selected < 0) return;
-    act(`t${this.model.track(selected)}`);
-    this.arranged();
-  }
-
   /** Let the operators of the selected layer be seen, or not any more. */
-  private unfold(): void {
+  unfold(): void {
     const { selected } = this.picture;
     if (!this.model.isSpan(selected)) return;
     this.board.fold(selected, this.board.isOpen(selected));
@@ -410,51 +354,8 @@ export class TimelineView implements Panel {
     this.side.say(this.described(selected));
   }
 
-  /** The slice before or after in the same row. */
-  private go(by: number): void {
-    const { selected } = this.picture;
-    if (selected < 0) {
-      const first = this.picture.tracks.rows.find((row) => row.slices.length)?.slices[0];
-      return this.pick(first ?? -1, true);
-    }
-    const slices = this.picture.tracks.rowOf(selected)?.slices ?? Int32Array.of();
-    const next = slices[slices.indexOf(selected) + by];
-    if (next !== undefined) this.pick(next, true);
-  }
-
   key(event: KeyboardEvent): void {
-    const { window } = this.picture;
-    const middle = (window.from + window.to) / 2;
-    const zoomIn = (): void => window.zoom(1.5, middle);
-    const zoomOut = (): void => window.zoom(1 / 1.5, middle);
-    const commands: Record<string, () => void> = {
-      w: zoomIn,
-      s: zoomOut,
-      ArrowUp: zoomIn,
-      ArrowDown: zoomOut,
-      "+": zoomIn,
-      "=": zoomIn,
-      "-": zoomOut,
-      a: () => window.pan(-0.15),
-      d: () => window.pan(0.15),
-      ArrowLeft: () => window.pan(-0.15),
-      ArrowRight: () => window.pan(0.15),
-      ",": () => this.go(-1),
-      ".": () => this.go(1),
-      PageDown: () => this.scrollTo(this.picture.scroll + 200),
-      PageUp: () => this.scrollTo(this.picture.scroll - 200),
-      "0": () => window.all(),
-      f: () => this.zoomToSelection(),
-      g: () => this.openGraph(),
-      m: () => this.markSelected(),
-      c: () => this.withTrack((key) => this.board.toggle("thin", key)),
-      p: () => this.withTrack((key) => this.board.toggle("pinned", key)),
-      h: () => this.withTrack((key) => this.board.set("hidden", [key], true)),
-      "/": () => this.search.field.focus(),
-      Enter: () => this.unfold(),
-      Escape: () => this.pick(-1, false),
-    };
-    const command = commands[event.key];
+    const command = this.commands[event.key];
     if (!command) return;
     event.preventDefault();
     command();
@@ -483,7 +384,11 @@ export class TimelineView implements Panel {
     if (this.board.area) this.sum(this.board.area);
   }
 
-  private openGraph(): void {
+  find(): void {
+    this.search.field.focus();
+  }
+
+  openGraph(): void {
     const node = this.picture.selected < 0 ? null : this.model.node(this.picture.selected);
     if (node !== null && this.context.bus.has("graph"))
       this.context.bus.open("graph", [node], this);
