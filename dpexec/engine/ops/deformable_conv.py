@@ -258,6 +258,15 @@ def _samples(masked: bool) -> Any:
                    paddings=[1, 1]),
             sample((1, 2, 6, 5), (2, 2, 2, 2), (6, 6), dilations=[2, 1], paddings=[1, 1]),
             replace(bordered, inputs={**bordered.inputs, "Offset": offset}, smooth=False),
+            replace(
+                sample((2, 2, 4, 4), (2, 2, 2, 2), (3, 3), im2col_step=64),
+                deviates=dict.fromkeys(
+                    ("Output", "Input@GRAD", "Offset@GRAD", "Filter@GRAD")
+                    + ("Mask@GRAD",) * masked,
+                    "gives zeros where im2col_step is above 1, as it is by "
+                    "default; dpexec gives the convolution",
+                ),
+            ),
         ]  # fmt: skip
 
     return call
