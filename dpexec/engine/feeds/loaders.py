@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpexec.engine.core.errors import EOFException
-from dpexec.engine.core.places import Place
-from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.core.errors import EnforceNotMet, EOFException
+from dpexec.engine.core.lod import LOD_SUFFIX, Lod
+from dpexec.engine.core.places import CPUPlace, Place
+from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.feeds.splitting import Feeds, split_feed
+from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.program import Program
 
 __all__ = ["loaded", "with_loaders"]
@@ -60,7 +63,7 @@ def with_loaders(
     Args:
         program: the loaders were made while it, or the program that it was cloned from, was
             current.
-        feed: dict, list with a dict per device, or None.
+        feed: dict, which is divided among the devices; list with a dict per device; or None.
         places: the devices.
         prepare: what loaders do with a batch in their thread, ahead of the steps.
 
@@ -69,15 +72,14 @@ def with_loaders(
 
     Raises:
         EOFException: a loader has no more data.
-        EnforceNotMet: a loader is not started.
-        ValueError: the feed has some of the variables of a loader, or is one dict for several
-            devices besides a loader.
+        EnforceNotMet: a loader is not started, or the fed batch has fewer samples than devices.
+        ValueError: the feed has some of the variables of a loader, or an unknown name.
     """
-    given = _names(feed)
+    named = _names(feed)
     asked = []
     for loader in program._loaders:
         names = set(loader.feed_names)
-        both = names & given
+        both = names & named
         if both and both != names:
             raise ValueError(
                 f"the feed has {', '.join(sorted(both))}, but lacks "
@@ -87,19 +89,53 @@ def with_loaders(
             asked.append(loader)
     if not asked:
         return {} if feed is None else feed
-    if feed and len(places) > 1 and isinstance(feed, Mapping):
-        raise ValueError(
-            f"besides a reader, feed a list with a dict for each of the {len(places)} devices, "
-            "not one dict"
-        )
+    block = program.global_block()
+    shared = isinstance(feed, Mapping) and len(places) > 1
+    given = _divided(block, feed, len(places)) if feed and shared else feed  # may raise
     parts = [loader.next_feeds(places, prepare) for loader in asked]
-    if feed:
-        parts.append([feed] if isinstance(feed, Mapping) else feed)
     count = min(len(part) for part in parts)
+    if feed and shared and count < len(places):  # the last batches
+        given = _divided(block, feed, count)
+    if feed:
+        parts.append([given] if isinstance(given, Mapping) else given)
+        count = min(count, len(parts[-1]))
     return [
         {name: value for part in parts for name, value in part[device].items()}
         for device in range(count)
     ]
+
+
+def _divided(block: Block, feed: Mapping[str, Any], devices: int) -> list[dict[str, Any]]:
+    """The parts of a dict that is fed besides what readers give, a dict for each device.
+
+    Args:
+        block: the global block.
+        feed: arrays, tensors or numbers by name.
+        devices: number of devices.
+
+    Raises:
+        EnforceNotMet: there are fewer samples than devices.
+        ValueError: an unknown name, or a checked variable got another shape or type.
+    """
+    parts = split_feed(block, feed, devices, partial=False)
+    if parts.idle:
+        raise EnforceNotMet(
+            f"fed besides a reader, {', '.join(feed)} has {sum(parts.samples)} samples, too few "
+            f"for {devices} devices"
+        )
+    return [_as_fed(values) for values in parts.values]
+
+
+def _as_fed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays, and tensors of those with sequences, as users feed them."""
+    fed = {name: array for name, array in values.items() if not isinstance(array, Lod)}
+    for name, array in fed.items():
+        lod = values.get(name + LOD_SUFFIX)
+        if lod is not None:
+            fed[name] = tensor = LoDTensor()
+            tensor.set(array, CPUPlace())
+            tensor.set_lod(lod.to_lists())
+    return fed
 
 
 def _names(feed: Any) -> set[str]:
