@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
 import os
 import platform
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dpexec.commands import (
-    INTERRUPTED,
     USAGE_ERROR,
     CommandError,
     convert,
     count,
     launch,
+    quiet_ends,
     run,
     tune,
     viz,
@@ -292,25 +291,6 @@ def _info(options: argparse.Namespace) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _quiet_ends() -> Iterator[None]:
-    """End without a traceback on Ctrl-C, on a closed pipe, and on unencodable output.
-
-    Raises:
-        SystemExit: after Ctrl-C, or when the reader of the output has closed the pipe.
-    """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal may not have µ, · or →
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -331,9 +311,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command in ("run", "tune"):
         options.arguments = script_arguments
     try:
-        if options.command in ("run", "tune"):  # a script ends as it would with Python alone
+        if options.command == "run":  # a script ends as it would with Python alone
             return int(options.function(options))
-        with _quiet_ends():
+        with quiet_ends():
             return int(options.function(options))
     except CommandError as error:
         print(f"dpexec {options.command}: {error}", file=sys.stderr)

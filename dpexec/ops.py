@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 import dpexec.engine.ops  # noqa: F401 - registers all operators
+from dpexec.commands import quiet_ends
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef, SampleRng
 from dpexec.engine.kernels.implementations import backends_of
@@ -105,10 +106,11 @@ def main(arguments: list[str] | None = None) -> int:
     differences = commands.add_parser("differences", help="write the table of differences")
     differences.add_argument("guide", type=Path, help="docs/differences.md")
     options = parser.parse_args(arguments)
-    if options.command == "differences":
-        _differences.update(options.guide)
-    else:
-        print(coverage())
+    with quiet_ends():
+        if options.command == "differences":
+            _differences.update(options.guide)
+        else:
+            print(coverage())
     return 0
 
 

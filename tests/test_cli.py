@@ -122,13 +122,20 @@ def test_run_passes_the_scripts_exit_code_on(tmp_path):
     assert run_cli("run", "train.py", cwd=tmp_path).returncode == 7
 
 
-@pytest.mark.parametrize("arguments", [["info"], ["demo", "fit_a_line", "--epochs", "1"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dpexec", "info"],
+        ["dpexec", "demo", "fit_a_line", "--epochs", "1"],
+        ["dpexec.ops", "coverage"],
+    ],
+)
 def test_whoever_reads_may_have_read_enough(arguments, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
         done = subprocess.run(
-            [sys.executable, "-m", "dpexec", *arguments],
+            [sys.executable, "-m", *arguments],
             stdout=closed,
             stderr=subprocess.PIPE,
             text=True,

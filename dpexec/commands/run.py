@@ -140,11 +140,12 @@ def execute(options: argparse.Namespace) -> int:
     from dpexec.commands.paddle_alias import paddle_is_dpexec
     from dpexec.compat.old_numbers import local_modules
     from dpexec.compat.old_numpy import old_numpy_names
+    from dpexec.compat.old_python import old_python_names
 
     folder = Path(options.script).resolve().parent
     sys.argv = [options.script, *options.arguments]
     sys.path.insert(0, str(folder))
-    with paddle_is_dpexec(), old_numpy_names(), local_modules(folder):
+    with paddle_is_dpexec(), old_numpy_names(), old_python_names(), local_modules(folder):
         try:
             _execute(options.script)
         except Exception as error:

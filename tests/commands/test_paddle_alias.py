@@ -1,8 +1,13 @@
 """``import paddle`` inside a script that dpexec runs."""
 
+import collections
+import fractions
 import importlib
+import inspect
 import logging
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +15,7 @@ import pytest
 import dpexec
 from dpexec.commands.paddle_alias import paddle_is_dpexec
 from dpexec.compat.old_numpy import REMOVED, old_numpy_names
+from dpexec.compat.old_python import old_python_names
 
 
 @pytest.fixture
@@ -168,3 +174,15 @@ def test_module_that_is_called_like_a_layer_does_not_take_its_name():
     assert LSTMCell is dpexec.layers.LSTMCell
     assert paddle.fluid.layers.rnn is sys.modules["dpexec.layers.rnn"].rnn
     assert paddle.fluid.data is sys.modules["dpexec.data"].data
+
+
+def test_removed_names_of_the_library_are_there_for_a_while():
+    with old_python_names():
+        from xml.etree.ElementTree import fromstring
+
+        assert issubclass(list, collections.Iterable) and fractions.gcd(4, 6) == 2
+        assert inspect.getargspec(lambda a, b=2, *c: 0).defaults == (2,)
+        assert time.clock() <= time.process_time() and not threading.Thread().isAlive()
+        assert fromstring("<size><width>3</width></size>").findtext("width") == "3"
+    assert not hasattr(collections, "Iterable") and not hasattr(time, "clock")
+    assert "xml.etree.cElementTree" not in sys.modules
