@@ -294,46 +294,6 @@ def test_a_program_travels_without_its_loaders(programs, loader, total):
     assert exe.run(twin, feed={"y": np.array([[7]])}, fetch_list=[total.name])[0] == [7]
 
 
-def test_feed_besides_a_loader(programs, loader, total):
-    other = total + fluid.data("o", [1])
-    exe = fluid.Executor(fluid.CPUPlace())
-    loader.start()
-    feed = {"o": np.ones(1, "float32")}
-    assert exe.run(programs, feed=feed, fetch_list=[other])[0] == [11]
-    program = fluid.CompiledProgram(programs).with_data_parallel(places=cpus(2))
-    with pytest.raises(fluid.core.EnforceNotMet, match="o has 1 samples, too few for 2 dev"):
-        exe.run(program, feed=feed, fetch_list=[other])
-    assert exe.run(program, feed=[feed] * 2, fetch_list=[other])[0].tolist() == [13, 15]
-    loader.reset()
-
-
-def test_a_dict_fed_besides_a_loader_is_divided(programs, loader, total):
-    """As models do that feed back the states of a recurrent net."""
-    scores = fluid.data("scores", [None, 1], lod_level=1)
-    rate = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True, name="rate")
-    found = [fluid.layers.sequence_pool(scores, "sum"), rate * 1.0, total]
-    rows = np.arange(6, dtype="float32").reshape(6, 1)
-    feed = {
-        "scores": fluid.create_lod_tensor(rows, [[1, 2, 1, 2]], fluid.CPUPlace()),
-        "rate": np.array([2, 3], "float32"),
-    }
-    exe = fluid.Executor(fluid.CPUPlace())
-    exe.run(fluid.default_startup_program())
-    program = fluid.CompiledProgram(programs).with_data_parallel(places=cpus(2))
-    loader.start()
-    sums, rates, totals = exe.run(program, feed=feed, fetch_list=found)
-    assert sums.ravel().tolist() == [0, 3, 3, 9]
-    assert rates.tolist() == [2, 3] and totals.tolist() == [10, 12]
-    loader.reset()
-
-
-def test_half_of_a_loader_cannot_be_fed(programs, y, total):
-    loader = PyReader([y, fluid.data("z", [None])], 4, iterable=False)
-    loader.decorate_batch_generator(list)
-    with pytest.raises(ValueError, match="has y, but lacks z"):
-        fluid.Executor(fluid.CPUPlace()).run(programs, feed={"y": np.array([[7]])})
-
-
 def test_exception_of_the_generator_reaches_the_run(programs, y, total):
     loader = DataLoader.from_generator([y], 4, iterable=False).set_batch_generator(failing)
     run = runner(programs, total)
