@@ -2,6 +2,8 @@
 
 import pytest
 
+import dpexec  # noqa: F401 - whole, before pytest imports single modules of it for their examples
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path):

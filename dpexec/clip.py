@@ -176,6 +176,19 @@ class GradientClipByValue(GradientClipBase):
         TypeError: need_clip cannot be called.
 
     Source: ``fluid.clip.GradientClipByValue``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     clip = fluid.clip.GradientClipByValue(max=0.5)
+        ...     _ = fluid.optimizer.SGD(0.1, grad_clip=clip).minimize(fluid.layers.mean(w))
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     round(exe.run(main, fetch_list=[w])[0].item(), 5)  # 1 - 0.1 * 0.5
+        0.95
     """
 
     def __init__(

@@ -28,6 +28,14 @@ def data(
 
     Raises:
         TypeError: the name is not a string, or the shape not a list or tuple.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", shape=[None, 784])
+        ...     words = fluid.data("words", shape=[None, 1], dtype="int64", lod_level=1)
+        ...     x.shape, words.lod_level
+        ((-1, 784), 1)
     """
     check_type(name, "name", (str, bytes), "data")
     check_type(shape, "shape", (list, tuple), "data")

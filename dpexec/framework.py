@@ -115,6 +115,10 @@ def require_version(min_version: str, max_version: str | None = None) -> None:
         TypeError: a version is not a string.
         ValueError: a version is not of the form "1.6.0".
         Exception: 1.8.5 is outside the range.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.require_version("1.6.0")  # raises nothing: dpexec stands for Paddle 1.8
     """
     low = _version(min_version, "min_version")
     high = None if max_version is None else _version(max_version, "max_version")

@@ -122,6 +122,15 @@ class ConstantInitializer(Initializer):
     Args:
         value: a number.
         force_cpu: ignored; values are filled where the program runs.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     how = fluid.initializer.Constant(value=2.0)
+        ...     w = fluid.layers.create_parameter([2], "float32", default_initializer=how)
+        ...     fluid.Executor(fluid.CPUPlace()).run(startup, fetch_list=[w])
+        [array([2., 2.], dtype=float32)]
     """
 
     prefix = "constant_init"
@@ -147,6 +156,15 @@ class UniformInitializer(Initializer):
             the i-th at flat position ``i * diag_step + i``; 0 for none.
         diag_step: see ``diag_num``.
         diag_val: see ``diag_num``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     how = fluid.initializer.Uniform(-0.1, 0.1, seed=1)
+        ...     w = fluid.layers.create_parameter([1, 3], "float32", default_initializer=how)
+        ...     fluid.Executor(fluid.CPUPlace()).run(startup, fetch_list=[w])[0].round(4).tolist()
+        [[-0.10000000149011612, -0.08299999684095383, 0.0203000009059906]]
     """
 
     prefix = "uniform_random"
@@ -186,6 +204,15 @@ class NormalInitializer(Initializer):
         loc: mean.
         scale: standard deviation.
         seed: 0 takes the seed of the program.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     how = fluid.initializer.Normal(0.0, 0.1, seed=1)
+        ...     w = fluid.layers.create_parameter([1, 3], "float32", default_initializer=how)
+        ...     fluid.Executor(fluid.CPUPlace()).run(startup, fetch_list=[w])[0].round(4).tolist()
+        [[0.08910000324249268, 0.023099999874830246, -0.24869999289512634]]
     """
 
     prefix = "gaussian_random"
@@ -205,7 +232,17 @@ class NormalInitializer(Initializer):
 
 
 class TruncatedNormalInitializer(NormalInitializer):
-    """Normal numbers within two standard deviations of the mean; arguments as for ``Normal``."""
+    """Normal numbers within two standard deviations of the mean; arguments as for ``Normal``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     how = fluid.initializer.TruncatedNormal(0.0, 0.1, seed=1)
+        ...     w = fluid.layers.create_parameter([1, 3], "float32", default_initializer=how)
+        ...     fluid.Executor(fluid.CPUPlace()).run(startup, fetch_list=[w])[0].round(4).tolist()
+        [[-0.20000000298023224, -0.12600000202655792, 0.02449999935925007]]
+    """
 
     prefix = "truncated_gaussian_random"
     _type = "truncated_gaussian_random"
@@ -241,6 +278,15 @@ class XavierInitializer(_Scaled):
         fan_in: number of inputs; None derives it from the shape.
         fan_out: number of outputs; None derives it from the shape.
         seed: 0 takes the seed of the program.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     how = fluid.initializer.Xavier(seed=1)
+        ...     w = fluid.layers.create_parameter([1, 3], "float32", default_initializer=how)
+        ...     fluid.Executor(fluid.CPUPlace()).run(startup, fetch_list=[w])[0].round(4).tolist()
+        [[-1.2246999740600586, -1.0164999961853027, 0.2483000010251999]]
     """
 
     prefix = "xavier_init"
@@ -312,6 +358,15 @@ class NumpyArrayInitializer(Initializer):
 
     Args:
         value: an array in the variable's shape; converted to float32 or int32.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     how = fluid.initializer.NumpyArrayInitializer(np.array([1.0, 2.0], "float32"))
+        ...     w = fluid.layers.create_parameter([2], "float32", default_initializer=how)
+        ...     fluid.Executor(fluid.CPUPlace()).run(startup, fetch_list=[w])
+        [array([1., 2.], dtype=float32)]
     """
 
     prefix = "numpy_array_init"

@@ -24,6 +24,12 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
 
     Returns:
         float32 ``input.shape + (depth,)``. Source: Paddle op ``one_hot_v2``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     fluid.one_hot(fluid.data("label", [None], "int64"), depth=10).shape
+        (-1, 10)
     """
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
@@ -54,6 +60,13 @@ def embedding(
 
     Returns:
         Shape ``input.shape + (width,)``. Source: Paddle op ``lookup_table_v2``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [None, 7], "int64")
+        ...     fluid.embedding(words, size=[1000, 16]).shape
+        (-1, 7, 16)
     """
     return lookup(
         "lookup_table_v2", input, size, is_sparse, is_distributed, padding_idx, param_attr, dtype

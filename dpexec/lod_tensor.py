@@ -85,6 +85,13 @@ def create_random_int_lodtensor(
         EnforceNotMet: the lengths of different levels are inconsistent.
 
     Source: ``fluid.create_random_int_lodtensor``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> place = fluid.CPUPlace()
+        >>> words = fluid.create_random_int_lodtensor([[3, 2]], [1], place, low=0, high=9)
+        >>> words.shape(), words.lod()
+        ([5, 1], [[0, 3, 5]])
     """
     if not isinstance(base_shape, list):
         raise AssertionError("base_shape should be a list")

@@ -136,6 +136,14 @@ class Precision(MetricBase):
         name: None takes the name of the class.
 
     Source: ``fluid.metrics.Precision``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> precision = fluid.metrics.Precision()
+        >>> guesses, labels = np.array([[0.9], [0.6], [0.2]]), np.array([[1], [0], [1]])
+        >>> precision.update(guesses, labels)
+        >>> precision.eval()
+        0.5
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -172,6 +180,14 @@ class Recall(MetricBase):
         name: None takes the name of the class.
 
     Source: ``fluid.metrics.Recall``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> recall = fluid.metrics.Recall()
+        >>> guesses, labels = np.array([[0.9], [0.6], [0.2]]), np.array([[1], [0], [1]])
+        >>> recall.update(guesses, labels)
+        >>> recall.eval()
+        0.5
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -200,6 +216,14 @@ class Accuracy(MetricBase):
         name: None takes the name of the class.
 
     Source: ``fluid.metrics.Accuracy``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> accuracy = fluid.metrics.Accuracy()
+        >>> accuracy.update(value=0.5, weight=10)
+        >>> accuracy.update(value=1.0, weight=30)
+        >>> accuracy.eval()
+        0.875
     """
 
     def __init__(self, name: str | None = None) -> None:

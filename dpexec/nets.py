@@ -71,6 +71,13 @@ def simple_img_conv_pool(
 
     Returns:
         ``(N, num_filters, H', W')``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     image = fluid.data("image", [None, 1, 28, 28])
+        ...     fluid.nets.simple_img_conv_pool(image, 8, 5, pool_size=2, pool_stride=2).shape
+        (-1, 8, 12, 12)
     """
     conv = layers.conv2d(
         input,
@@ -132,6 +139,13 @@ def img_conv_group(
 
     Raises:
         AssertionError: a list does not have one entry per convolution.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     image = fluid.data("image", [None, 1, 28, 28])
+        ...     fluid.nets.img_conv_group(image, [8, 8], pool_size=2, pool_stride=2).shape
+        (-1, 8, 14, 14)
     """
     if not isinstance(conv_num_filter, (list, tuple)):
         raise AssertionError("conv_num_filter must be a list or tuple")
@@ -198,6 +212,13 @@ def sequence_conv_pool(
 
     Returns:
         ``(sequences, num_filters)``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8], lod_level=1)
+        ...     fluid.nets.sequence_conv_pool(x, num_filters=16, filter_size=3).shape
+        (-1, 16)
     """
     check_variable_and_dtype(input, "input", ("float32", "float64"), "sequence_conv_pool")
     out = layers.sequence_conv(
@@ -216,6 +237,12 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 
     Returns:
         ``input`` with half the size in ``dim``. Source: Dauphin and others, 2017.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     fluid.nets.glu(fluid.data("x", [None, 8])).shape
+        (-1, 4)
     """
     check_variable_and_dtype(input, "input", FLOATS, "glu")
     value, gate = layers.split(input, num_or_sections=2, dim=dim)
@@ -245,6 +272,13 @@ def scaled_dot_product_attention(
     Raises:
         TypeError: data types differ.
         ValueError: shapes do not fit.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 5, 8])
+        ...     fluid.nets.scaled_dot_product_attention(x, x, x, num_heads=2).shape
+        (-1, 5, 8)
     """
     _check_attention(queries, keys, values, num_heads)
     if num_heads > 1:

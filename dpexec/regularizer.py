@@ -39,6 +39,19 @@ class L2DecayRegularizer(WeightDecayRegularizer):
         AssertionError: the factor is None.
 
     Source: ``fluid.regularizer.L2Decay``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     decay = fluid.regularizer.L2Decay(0.5)
+        ...     _ = fluid.optimizer.SGD(0.1, regularization=decay).minimize(fluid.layers.mean(w))
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     round(exe.run(main, fetch_list=[w])[0].item(), 5)  # 1 - 0.1 * (1 + 0.5)
+        0.85
     """
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
@@ -67,6 +80,19 @@ class L1DecayRegularizer(WeightDecayRegularizer):
         AssertionError: the factor is None.
 
     Source: ``fluid.regularizer.L1Decay``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     decay = fluid.regularizer.L1Decay(0.5)
+        ...     _ = fluid.optimizer.SGD(0.1, regularization=decay).minimize(fluid.layers.mean(w))
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     round(exe.run(main, fetch_list=[w])[0].item(), 5)  # 1 - 0.1 * (1 + 0.5)
+        0.85
     """
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:

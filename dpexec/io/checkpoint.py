@@ -165,6 +165,19 @@ def save(program: Program, model_path: str) -> None:
     Raises:
         AssertionError: the path is a directory without a prefix of file names.
         EnforceNotMet: a variable has no value.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.save(main, folder + "/model")
+        ...     sorted(fluid.load_program_state(folder + "/model"))
+        ['fc_0.b_0', 'fc_0.w_0']
     """
     directory, base = os.path.split(model_path)
     if not base:

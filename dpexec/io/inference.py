@@ -60,6 +60,20 @@ def save_inference_model(
     Raises:
         ValueError: names or targets have the wrong type, or are not in the program.
         EnforceNotMet: a parameter has no value.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     _ = fluid.io.save_inference_model(folder, ["x"], [y], exe, main)
+        ...     program, feeds, fetches = fluid.io.load_inference_model(folder, exe)
+        >>> feeds, [fetch.shape for fetch in fetches]
+        (['x'], [(-1, 1)])
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
     targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
@@ -162,6 +176,20 @@ def load_inference_model(
     Raises:
         EnforceNotMet: a file is missing or damaged.
         ValueError: there is no such directory, or no parameters are given.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     _ = fluid.io.save_inference_model(folder, ["x"], [y], exe, main)
+        ...     program, feeds, fetches = fluid.io.load_inference_model(folder, exe)
+        >>> [op.type for op in program.global_block().ops if op.type not in ("feed", "fetch")]
+        ['mul', 'elementwise_add', 'scale']
     """
     if dirname is None:
         if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):

@@ -46,7 +46,17 @@ _NOT_SAVED = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER)
 
 
 def is_parameter(var: Variable) -> bool:
-    """Whether a variable is a parameter."""
+    """Whether a variable is a parameter.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> [v.name for v in main.list_vars() if fluid.io.is_parameter(v)]
+        ['fc_0.w_0', 'fc_0.b_0']
+    """
     return isinstance(var, Parameter)
 
 
@@ -61,12 +71,32 @@ def is_belong_to_optimizer(var: Variable) -> bool:
 
 
 def get_program_parameter(program: Program) -> list[Variable]:
-    """All parameters of a program."""
+    """All parameters of a program.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> [parameter.name for parameter in fluid.io.get_program_parameter(main)]
+        ['fc_0.w_0', 'fc_0.b_0']
+    """
     return list(filter(is_parameter, program.list_vars()))
 
 
 def get_program_persistable_vars(program: Program) -> list[Variable]:
-    """All persistable variables of a program."""
+    """All persistable variables of a program.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> [variable.name for variable in fluid.io.get_program_persistable_vars(main)]
+        ['fc_0.w_0', 'fc_0.b_0']
+    """
     return list(filter(is_persistable, program.list_vars()))
 
 
@@ -208,7 +238,22 @@ def _write(file: BinaryIO, values: list[LoDTensor | SelectedRows]) -> None:
 def save_params(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> bytes | None:
-    """Save all parameters; arguments as for :func:`save_vars`."""
+    """Save all parameters; arguments as for :func:`save_vars`.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.io.save_params(exe, folder, main)
+        ...     import os
+        ...     sorted(os.listdir(folder))
+        ['fc_0.b_0', 'fc_0.w_0']
+    """
     return save_vars(executor, dirname, main_program, None, is_parameter, filename)
 
 

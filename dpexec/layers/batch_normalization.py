@@ -50,6 +50,13 @@ def batch_norm(
 
     Returns:
         The same shape. Source: Paddle op ``batch_norm``; Ioffe, Szegedy, 2015.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.batch_norm(x, act="relu").shape
+        (-1, 3, 32, 32)
     """
     if bias_attr is False:
         raise AssertionError("bias_attr of batch_norm cannot be False")

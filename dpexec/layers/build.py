@@ -329,11 +329,14 @@ def document(
     Args:
         layer: the generated function; changed in place.
         name: its name.
-        op_type: its operator, whose documentation it gets.
+        op_type: its operator, whose documentation and example it gets.
         arguments: what each argument means.
         summary: used instead of the operator's documentation.
     """
     lines = [f"    {argument}: {meaning}" for argument, meaning in arguments.items()]
+    described, example, code = opdef.get(op_type).doc.partition("\nExample:\n")
+    if example:
+        lines += [example + code]
     layer.__name__ = layer.__qualname__ = name
-    layer.__doc__ = "\n".join([summary or opdef.get(op_type).doc, "", "Args:", *lines])
+    layer.__doc__ = "\n".join([summary or described.rstrip(), "", "Args:", *lines])
     return layer

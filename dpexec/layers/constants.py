@@ -194,6 +194,14 @@ def ones_like(x: Variable, out: Variable | None = None) -> Variable:
 
     Returns:
         The same shape and type. Source: Paddle op ``fill_any_like``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([5.0, 6.0], "float32"))
+        ...     out = fluid.layers.ones_like(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1., 1.], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "ones_like")
     return add_op("fill_any_like", {"X": x}, x.dtype, {"value": 1.0}, layer="ones_like", out=out)
@@ -319,7 +327,17 @@ def eye(
 
 
 def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
-    """A square matrix of zeros with a vector on its diagonal. Source: Paddle op ``diag``."""
+    """A square matrix of zeros with a vector on its diagonal. Source: Paddle op ``diag``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     out = fluid.layers.diag(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 0.],
+               [0., 2.]], dtype=float32)]
+    """
     check_type(diagonal, "diagonal", (Variable, np.ndarray), "diag")
     check_dtype(diagonal.dtype, "diagonal", NO_HALF, "diag")
     vector = diagonal if isinstance(diagonal, Variable) else assign(diagonal)

@@ -98,6 +98,13 @@ class Uniform(_TwoParameters):
         high: upper end, of the same type as ``low``.
 
     Source: ``fluid.layers.Uniform``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     entropy = fluid.layers.Uniform([0.0], [2.0]).entropy()
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[entropy])[0].round(4)
+        array([0.6931], dtype=float32)
     """
 
     def __init__(self, low: Any, high: Any) -> None:
@@ -146,6 +153,13 @@ class Normal(_TwoParameters):
         scale: standard deviation, of the same type as ``loc``.
 
     Source: ``fluid.layers.Normal``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     entropy = fluid.layers.Normal([0.0], [1.0]).entropy()
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[entropy])[0].round(4)
+        array([1.4189], dtype=float32)
     """
 
     def __init__(self, loc: Any, scale: Any) -> None:

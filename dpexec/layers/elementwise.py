@@ -122,6 +122,15 @@ def less_than(
 
     Returns:
         bool. Source: Paddle op ``less_than``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 2.0, 2.0], "float32"))
+        ...     out = fluid.layers.less_than(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([ True, False, False])]
     """
     check_type(force_cpu, "force_cpu", (bool, type(None)), "less_than")
     return _compare("less_than", x, y, cond, force_cpu=force_cpu)
@@ -160,6 +169,14 @@ def logical_not(x: Variable, out: Variable | None = None, name: str | None = Non
 
     Returns:
         bool. Source: Paddle op ``logical_not``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     out = fluid.layers.logical_not(x > 1.5)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([ True, False])]
     """
     check_variable_and_dtype(x, "x", ("bool",), "logical_not")
     check_type(out, "out", (Variable, type(None)), "logical_not")

@@ -69,6 +69,13 @@ def conv2d(
 
     Raises:
         ValueError: arguments do not fit.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.conv2d(x, num_filters=8, filter_size=3, padding=1).shape
+        (-1, 8, 32, 32)
     """
     check_variable_and_dtype(input, "input", FLOATS, "conv2d")
     filters = Filters(
@@ -119,6 +126,13 @@ def conv2d_transpose(
 
     Raises:
         ValueError: arguments do not fit.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.conv2d_transpose(x, num_filters=8, filter_size=2, stride=2).shape
+        (-1, 8, 64, 64)
     """
     filters = Filters(
         "conv2d_transpose", IMAGES, data_format, num_filters, filter_size,
@@ -164,6 +178,14 @@ def pool2d(
     Raises:
         ValueError: arguments do not fit.
         TypeError: ``use_cudnn`` is not a bool.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[[1.0, 2.0], [3.0, 4.0]]]], "float32"))
+        ...     out = fluid.layers.pool2d(x, pool_size=2, pool_stride=2)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[[[4.]]]], dtype=float32)]
     """
     return pooling(
         "pool2d", IMAGES, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling,
@@ -193,6 +215,14 @@ def adaptive_pool2d(
 
     Raises:
         ValueError: positions are required of means, or the pool type is unknown.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[[1.0, 2.0, 3.0, 4.0]]]], "float32"))
+        ...     out = fluid.layers.adaptive_pool2d(x, pool_size=[1, 2], pool_type="avg")
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[[[1.5, 3.5]]]], dtype=float32)]
     """
     return adaptive_pooling(2, input, pool_size, pool_type, require_index, name)
 
@@ -208,6 +238,14 @@ def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> 
 
     Returns:
         C divided by ``groups``. Source: Paddle op ``maxout``; Goodfellow and others, 2013.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[[1.0]], [[4.0]]]], "float32"))
+        ...     out = fluid.layers.maxout(x, groups=2)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[[[4.]]]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "maxout")
     check_choice(axis, "axis", (1, -1, 3), "maxout")

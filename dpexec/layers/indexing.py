@@ -38,6 +38,16 @@ def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable
 
     Returns:
         ``(M, ...)``. Source: Paddle op ``gather``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0], [2.0], [3.0]], "float32"))
+        ...     index = fluid.layers.assign(np.array([2, 0], "int32"))
+        ...     out = fluid.layers.gather(x, index)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[3.],
+               [1.]], dtype=float32)]
     """
     check_type(input, "input", Variable, "gather")
     return add_op("gather", {"X": input, "Index": index}, input.dtype, {"overwrite": overwrite})
@@ -53,6 +63,15 @@ def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Vari
 
     Returns:
         ``index.shape[:-1] + input.shape[k:]``. Source: Paddle op ``gather_nd``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     index = fluid.layers.assign(np.array([[0, 1], [1, 0]], "int32"))
+        ...     out = fluid.layers.gather_nd(x, index)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([2., 3.], dtype=float32)]
     """
     check_type(input, "input", Variable, "gather_nd")
     return add_op("gather_nd", {"X": input, "Index": index}, input.dtype, name=name)
@@ -77,6 +96,17 @@ def scatter(
 
     Returns:
         ``(N, ...)``. Source: Paddle op ``scatter``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0], [2.0]], "float32"))
+        ...     index = fluid.layers.assign(np.array([1], "int32"))
+        ...     updates = fluid.layers.assign(np.array([[9.0]], "float32"))
+        ...     out = fluid.layers.scatter(x, index, updates)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1.],
+               [9.]], dtype=float32)]
     """
     check_type(input, "input", Variable, "scatter")
     inputs = {"X": input, "Ids": index, "Updates": updates}
@@ -138,6 +168,14 @@ def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Varia
 
     Raises:
         ValueError: starts or ends are neither sequences nor variables.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     out = fluid.layers.slice(x, axes=[0], starts=[1], ends=[3])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([2., 3.], dtype=float32)]
     """
     return _slice("slice", input, axes, {"Starts": starts, "Ends": ends})
 
@@ -156,6 +194,14 @@ def strided_slice(
 
     Returns:
         The part. Source: Paddle op ``strided_slice``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0, 4.0], "float32"))
+        ...     out = fluid.layers.strided_slice(x, axes=[0], starts=[0], ends=[4], strides=[2])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1., 3.], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", NO_HALF, "strided_slice")
     bounds = {"Starts": starts, "Ends": ends, "Strides": strides}
@@ -192,6 +238,15 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
 
     Returns:
         float32 ``(..., depth)``. Source: Paddle op ``one_hot``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0], [2]], "int32"))
+        ...     out = fluid.layers.one_hot(x, depth=3)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 0., 0.],
+               [0., 0., 1.]], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", INTEGERS, "one_hot")
     check_type(depth, "depth", (int, Variable), "one_hot")
@@ -211,6 +266,14 @@ def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[V
 
     Returns:
         Values and int64 positions, both ``(..., k)``. Source: Paddle op ``top_k``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 4.0, 3.0]], "float32"))
+        ...     values, indices = fluid.layers.topk(x, k=2)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[values, indices])
+        [array([[4., 3.]], dtype=float32), array([[1, 2]])]
     """
     check_type(input, "input", Variable, "topk")
     helper = LayerHelper("top_k", name=name)
@@ -251,6 +314,14 @@ def argsort(
 
     Returns:
         The sorted elements and their int64 positions. Source: Paddle op ``argsort``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([3.0, 1.0, 2.0], "float32"))
+        ...     values, indices = fluid.layers.argsort(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[values, indices])
+        [array([1., 2., 3.], dtype=float32), array([1, 2, 0])]
     """
     check_variable_and_dtype(input, "input", (*NO_HALF, "int16", "uint8"), "argsort")
     helper = LayerHelper("argsort", name=name)
@@ -270,6 +341,16 @@ def where(condition: Variable) -> Variable:
 
     Returns:
         The coordinates in order. Source: Paddle op ``where_index``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 5.0, 2.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([3.0, 3.0, 3.0], "float32"))
+        ...     out = fluid.layers.where(fluid.layers.less_than(x, y))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0],
+               [2]])]
     """
     check_type(condition, "condition", Variable, "where")
     return add_op("where_index", {"Condition": condition}, "int64")

@@ -41,6 +41,12 @@ def data(
 
     Raises:
         TypeError: the name is not a string, or the shape not a list or tuple.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     fluid.layers.data("x", shape=[784]).shape  # a batch of them
+        (-1, 784)
     """
     check_type(name, "name", (str, bytes), "data")
     name = as_name(name)

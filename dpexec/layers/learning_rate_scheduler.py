@@ -59,6 +59,17 @@ def noam_decay(
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.noam_decay``; Vaswani et al. 2017.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     rate = fluid.layers.noam_decay(d_model=64, warmup_steps=10)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rates = [exe.run(main, fetch_list=[rate])[0].item() for step in (0, 1, 2, 3)]
+        ...     np.round(rates, 6).tolist()
+        [0.003953, 0.007906, 0.011859, 0.015811]
     """
     with default_main_program()._lr_schedule_guard():
         step = _decay_step_counter(begin=1)
@@ -81,6 +92,17 @@ def exponential_decay(
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.exponential_decay``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     rate = fluid.layers.exponential_decay(0.1, decay_steps=2, decay_rate=0.5)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rates = [exe.run(main, fetch_list=[rate])[0].item() for step in (0, 1, 2, 3)]
+        ...     np.round(rates, 6).tolist()
+        [0.1, 0.070711, 0.05, 0.035355]
     """
     with default_main_program()._lr_schedule_guard():
         rate: Variable = learning_rate * decay_rate ** _periods(decay_steps, staircase)
@@ -100,6 +122,17 @@ def natural_exp_decay(
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.natural_exp_decay``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     rate = fluid.layers.natural_exp_decay(0.1, decay_steps=2, decay_rate=0.5)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rates = [exe.run(main, fetch_list=[rate])[0].item() for step in (0, 1, 2, 3)]
+        ...     np.round(rates, 6).tolist()
+        [0.1, 0.07788, 0.060653, 0.047237]
     """
     with default_main_program()._lr_schedule_guard():
         rate: Variable = learning_rate * ops.exp(-decay_rate * _periods(decay_steps, staircase))
@@ -119,6 +152,17 @@ def inverse_time_decay(
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.inverse_time_decay``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     rate = fluid.layers.inverse_time_decay(0.1, decay_steps=2, decay_rate=0.5)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rates = [exe.run(main, fetch_list=[rate])[0].item() for step in (0, 1, 2, 3)]
+        ...     np.round(rates, 6).tolist()
+        [0.1, 0.08, 0.066667, 0.057143]
     """
     with default_main_program()._lr_schedule_guard():
         rate: Variable = learning_rate / (1 + decay_rate * _periods(decay_steps, staircase))
@@ -143,6 +187,17 @@ def polynomial_decay(
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.polynomial_decay``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     rate = fluid.layers.polynomial_decay(0.1, decay_steps=10, end_learning_rate=0.01)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rates = [exe.run(main, fetch_list=[rate])[0].item() for step in (0, 1, 2, 3)]
+        ...     np.round(rates, 6).tolist()
+        [0.1, 0.091, 0.082, 0.073]
     """
     with default_main_program()._lr_schedule_guard():
         step: Any = _decay_step_counter()
@@ -174,6 +229,17 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
         ValueError: the numbers of boundaries and values do not fit.
 
     Source: ``fluid.layers.piecewise_decay``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     rate = fluid.layers.piecewise_decay(boundaries=[1, 2], values=[0.1, 0.01, 0.001])
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rates = [exe.run(main, fetch_list=[rate])[0].item() for step in (0, 1, 2, 3)]
+        ...     np.round(rates, 6).tolist()
+        [0.1, 0.01, 0.001, 0.001]
     """
     if len(values) - len(boundaries) != 1:
         raise ValueError(
@@ -210,6 +276,17 @@ def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: 
         TypeError: the learning rate is neither float nor Variable.
 
     Source: ``fluid.layers.cosine_decay``; Loshchilov, Hutter 2017.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     rate = fluid.layers.cosine_decay(0.1, step_each_epoch=1, epochs=4)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rates = [exe.run(main, fetch_list=[rate])[0].item() for step in (0, 1, 2, 3)]
+        ...     np.round(rates, 6).tolist()
+        [0.1, 0.085355, 0.05, 0.014645]
     """
     if not isinstance(learning_rate, (float, Variable)):
         raise TypeError(
@@ -236,6 +313,17 @@ def linear_lr_warmup(
         The persistable variable ``learning_rate_warmup``, shape ``(1,)``.
 
     Source: ``fluid.layers.linear_lr_warmup``; He et al. 2018.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     rate = fluid.layers.linear_lr_warmup(0.1, warmup_steps=2, start_lr=0.0, end_lr=0.1)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rates = [exe.run(main, fetch_list=[rate])[0].item() for step in (0, 1, 2, 3)]
+        ...     np.round(rates, 6).tolist()
+        [0.0, 0.05, 0.1, 0.1]
     """
     dtype = learning_rate.dtype if isinstance(learning_rate, Variable) else VarType.FP32
     slope = float(end_lr) - float(start_lr)

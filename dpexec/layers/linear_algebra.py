@@ -155,6 +155,14 @@ def bilinear_tensor_product(
 
     Returns:
         ``(N, size)``. Source: Paddle op ``bilinear_tensor_product``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 5])
+        ...     y = fluid.data("y", [None, 4])
+        ...     fluid.layers.bilinear_tensor_product(x, y, size=6).shape
+        (-1, 6)
     """
     helper = LayerHelper(
         "bilinear_tensor_product",

@@ -101,6 +101,13 @@ def im2sequence(
 
     Returns:
         ``(windows, C * height * width)``. Source: Paddle op ``im2sequence``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 1, 4, 4])
+        ...     fluid.layers.im2sequence(x, filter_size=2, stride=2).shape
+        (-1, 4)
     """
     check_variable_and_dtype(input, "input", ("float32",), "im2sequence")
     paddings = _both(padding)

@@ -47,6 +47,17 @@ def cross_entropy(
     Returns:
         Losses in the shape of the class indices, or ``(..., 1)`` for soft labels. Source: Paddle
         ops ``cross_entropy2``, ``cross_entropy``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.5, 0.5], [0.1, 0.9]], "float32"))
+        ...     label = fluid.data("label", [None, 1], "int64")
+        ...     feed = {"label": np.array([[0], [1]])}
+        ...     loss = fluid.layers.cross_entropy(x, label)
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[loss])[0].round(4)
+        array([[0.6931],
+               [0.1054]], dtype=float32)
     """
     op_type = "cross_entropy" if soft_label else "cross_entropy2"
     check_variable_and_dtype(input, "input", FLOATS, op_type)
@@ -113,6 +124,15 @@ def sigmoid_cross_entropy_with_logits(
 
     Returns:
         Losses of the same shape. Source: Paddle op ``sigmoid_cross_entropy_with_logits``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0, 2.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.0, 1.0]], "float32"))
+        ...     out = fluid.layers.sigmoid_cross_entropy_with_logits(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.6931, 0.1269]], dtype=float32)
     """
     op_type = "sigmoid_cross_entropy_with_logits"
     check_variable_and_dtype(x, "x", FLOATS, op_type)
@@ -129,6 +149,16 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
 
     Returns:
         The same shape. Source: Paddle ops ``elementwise_sub``, ``square``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0], [3.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[2.0], [3.0]], "float32"))
+        ...     out = fluid.layers.square_error_cost(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1.],
+               [0.]], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "square_error_cost")
     check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "square_error_cost")
@@ -147,6 +177,15 @@ def mse_loss(input: Variable, label: Variable) -> Variable:
 
     Returns:
         ``(1,)``. Source: Paddle ops ``elementwise_sub``, ``square``, ``reduce_mean``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0], [3.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[2.0], [3.0]], "float32"))
+        ...     out = fluid.layers.mse_loss(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0.5], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "mse_loss")
     check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "mse_loss")
@@ -163,6 +202,16 @@ def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
 
     Returns:
         Losses of the same shape. Source: Paddle op ``huber_loss``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0], [3.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.5], [5.0]], "float32"))
+        ...     out = fluid.layers.huber_loss(x, y, delta=1.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0.125],
+               [1.5  ]], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "huber_loss")
     check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "huber_loss")
@@ -188,6 +237,16 @@ def smooth_l1(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``smooth_l1_loss``; Girshick, 2015.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0], [3.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.5], [5.0]], "float32"))
+        ...     out = fluid.layers.smooth_l1(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0.125],
+               [1.5  ]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "smooth_l1")
     check_variable_and_dtype(y, "y", SINGLE_DOUBLE, "smooth_l1")
@@ -210,6 +269,16 @@ def log_loss(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``log_loss``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.5], [0.9]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.0], [1.0]], "float32"))
+        ...     out = fluid.layers.log_loss(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.6929],
+               [0.1052]], dtype=float32)
     """
     check_variable_and_dtype(input, "input", ("float32",), "log_loss")
     check_variable_and_dtype(label, "label", ("float32",), "log_loss")
@@ -230,6 +299,15 @@ def kldiv_loss(
 
     Returns:
         Losses of the same shape, or ``(1,)``. Source: Paddle op ``kldiv_loss``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[-1.0, -1.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[0.5, 0.5]], "float32"))
+        ...     out = fluid.layers.kldiv_loss(x, y, reduction="sum")
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.3069], dtype=float32)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "kldiv_loss")
     check_variable_and_dtype(target, "target", SINGLE_DOUBLE, "kldiv_loss")

@@ -52,6 +52,14 @@ def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variab
 
     Returns:
         The same shape. Source: Paddle op ``clip``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-3.0, 0.5, 2.0], "float32"))
+        ...     out = fluid.layers.clip(x, min=-1.0, max=1.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-1. ,  0.5,  1. ], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", FLOATS, "clip")
     return _typed_like(x, "clip", {"min": min, "max": max}, name)
@@ -108,6 +116,14 @@ def scale(
 
     Returns:
         The same shape and type. Source: Paddle op ``scale``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     out = fluid.layers.scale(x, scale=2.0, bias=1.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3., 5.], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", (*NUMBERS, "int8", "int16", "uint8"), "scale")
     inputs: dict[str, Any] = {"X": x}
@@ -129,6 +145,14 @@ def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) ->
 
     Returns:
         The same shape and type. Source: Paddle op ``pow``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     out = fluid.layers.pow(x, 3.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1., 8.], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", NO_HALF, "pow")
     inputs: dict[str, Any] = {"X": x}
@@ -147,6 +171,14 @@ def sign(x: Any) -> Variable:
 
     Returns:
         The same shape and type. Source: Paddle op ``sign``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.sign(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-1.,  0.,  1.], dtype=float32)]
     """
     x = x if isinstance(x, Variable) else assign(x)
     check_variable_and_dtype(x, "x", FLOATS, "sign")
@@ -163,6 +195,14 @@ def log1p(x: Variable, out: Variable | None = None, name: str | None = None) -> 
 
     Returns:
         The same shape. Source: Paddle op ``log1p``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 4.0], "float32"))
+        ...     out = fluid.layers.log1p(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.6931, 1.6094], dtype=float32)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "log1p")
     return add_op("log1p", {"X": x}, x.dtype, out=out, name=name)
@@ -181,6 +221,14 @@ def selu(
 
     Returns:
         The same shape. Source: Paddle op ``selu``; Klambauer and others, 2017.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.selu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-1.5202,  0.    ,  1.0507], dtype=float32)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "selu")
     return add_op("selu", {"X": x}, x.dtype, {"scale": scale, "alpha": alpha}, name=name)
@@ -195,6 +243,14 @@ def softshrink(x: Variable, alpha: float | None = None) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``softshrink``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.softshrink(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-1.5,  0. ,  0.5], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", FLOATS, "softshrink")
     return add_op("softshrink", {"X": x}, x.dtype, {"lambda": alpha})
@@ -211,6 +267,14 @@ def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``swish``; Ramachandran, Zoph, Le 2017.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.swish(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.2384,  0.    ,  0.7311], dtype=float32)
     """
     check_variable_and_dtype(x, "x", FLOATS, "swish")
     if beta != 1.0:

@@ -30,6 +30,16 @@ def accuracy(
 
     Returns:
         float32 ``(1,)``. Source: Paddle op ``accuracy``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.8, 0.2], [0.1, 0.9]], "float32"))
+        ...     label = fluid.data("label", [None, 1], "int64")
+        ...     feed = {"label": np.array([[0], [0]])}
+        ...     right = fluid.layers.accuracy(x, label)
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[right])
+        [array([0.5], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", FLOATS, "accuracy")
     helper = LayerHelper("accuracy")

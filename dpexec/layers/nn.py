@@ -48,6 +48,14 @@ def fc(
 
     Returns:
         Shape ``input.shape[:num_flatten_dims] + (size,)``. Source: Paddle ops ``mul``, ``sum``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 784])
+        ...     digit = fluid.layers.fc(x, size=10, act="softmax")
+        ...     [p.shape for p in fluid.default_main_program().all_parameters()], digit.shape
+        ([(784, 10), (10,)], (-1, 10))
     """
     check_type(input, "input", (list, tuple, Variable), "fc")
     helper = LayerHelper(
@@ -93,6 +101,13 @@ def embedding(
 
     Returns:
         Shape ``(..., width)``. Source: Paddle op ``lookup_table``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [None, 1], "int64", lod_level=1)
+        ...     fluid.layers.embedding(words, size=[1000, 16]).shape
+        (-1, 16)
     """
     return lookup(
         "lookup_table", input, size, is_sparse, is_distributed, padding_idx, param_attr, dtype
@@ -162,6 +177,14 @@ def dropout(
 
     Returns:
         The same shape. Source: Paddle op ``dropout``; Srivastava and others, 2014.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[4.0, 8.0]], "float32"))
+        ...     out = fluid.layers.dropout(x, dropout_prob=0.25, is_test=True)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[3., 6.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", FLOATS, "dropout")
     helper = LayerHelper("dropout", name=name)
@@ -191,6 +214,15 @@ def softmax(
 
     Returns:
         The same shape. Source: Paddle op ``softmax``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0, 0.0], [1.0, 3.0]], "float32"))
+        ...     out = fluid.layers.softmax(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.5   , 0.5   ],
+               [0.1192, 0.8808]], dtype=float32)
     """
     check_variable_and_dtype(input, "input", FLOATS, "softmax")
     attrs = {"axis": axis, "use_cudnn": use_cudnn}
@@ -245,6 +277,14 @@ def label_smooth(
 
     Raises:
         ValueError: ``epsilon`` is not between 0 and 1.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0, 1.0]], "float32"))
+        ...     out = fluid.layers.label_smooth(x, epsilon=0.1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0.05, 0.95]], dtype=float32)]
     """
     if not 0.0 <= epsilon <= 1.0:
         raise ValueError(f"epsilon of label_smooth must be between 0 and 1, but is {epsilon}")
@@ -266,6 +306,13 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
 
     Returns:
         The same shape. Source: Paddle op ``prelu``; He and others, 2015.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.prelu(x, mode="channel").shape
+        (-1, 3, 32, 32)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "prelu")
     check_choice(mode, "mode", ("all", "channel", "element"), "prelu")

@@ -47,6 +47,13 @@ def layer_norm(
 
     Returns:
         The same shape. Source: Paddle op ``layer_norm``; Ba, Kiros, Hinton, 2016.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 16])
+        ...     fluid.layers.layer_norm(x).shape
+        (-1, 16)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "layer_norm")
     helper = LayerHelper(
@@ -93,6 +100,13 @@ def instance_norm(
 
     Returns:
         The same shape. Source: Paddle op ``instance_norm``; Ulyanov and others, 2016.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.instance_norm(x).shape
+        (-1, 3, 32, 32)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "instance_norm")
     if bias_attr is False:
@@ -136,6 +150,13 @@ def group_norm(
 
     Returns:
         The same shape. Source: Paddle op ``group_norm``; Wu, He, 2018.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8, 32, 32])
+        ...     fluid.layers.group_norm(x, groups=4).shape
+        (-1, 8, 32, 32)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "group_norm")
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "group_norm")

@@ -25,6 +25,14 @@ def pad(
 
     Returns:
         The padded variable. Source: Paddle op ``pad``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     out = fluid.layers.pad(x, paddings=[0, 1], pad_value=9.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1., 2., 9.], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", NUMBERS, "pad")
     attrs = {"paddings": list(paddings), "pad_value": float(pad_value)}
@@ -51,6 +59,14 @@ def pad2d(
 
     Returns:
         The padded images. Source: Paddle op ``pad2d``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[[1.0, 2.0]]]], "float32"))
+        ...     out = fluid.layers.pad2d(x, paddings=[0, 0, 1, 1])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[[[0., 1., 2., 0.]]]], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", NUMBERS, "pad2d")
     if mode not in ("reflect", "edge", "constant"):

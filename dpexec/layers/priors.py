@@ -50,6 +50,14 @@ def prior_box(
 
     Raises:
         ValueError: ``steps`` are not two numbers.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8, 4, 4])
+        ...     image = fluid.data("image", [None, 3, 32, 32])
+        ...     fluid.layers.prior_box(x, image, min_sizes=[10.0])[0].shape
+        (4, 4, 1, 4)
     """
     check_variable_and_dtype(input, "input", ("uint8", "int8", "float32", "float64"), "prior_box")
     attrs = {

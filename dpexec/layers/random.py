@@ -59,6 +59,12 @@ def uniform_random(
 
     Returns:
         The numbers. Source: Paddle op ``uniform_random``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     fluid.layers.uniform_random([2, 3]).shape
+        (2, 3)
     """
     check_type(shape, "shape", (list, tuple, Variable), "uniform_random")
     check_dtype(dtype, "dtype", SINGLE_DOUBLE, "uniform_random")
@@ -86,6 +92,12 @@ def gaussian_random(
 
     Returns:
         The numbers. Source: Paddle op ``gaussian_random``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     fluid.layers.gaussian_random([2, 3]).shape
+        (2, 3)
     """
     check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
     check_shape_dtype(shape, "gaussian_random")

@@ -39,6 +39,16 @@ def rank_loss(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``rank_loss``; Burges and others, 2005.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     label = fluid.layers.assign(np.array([[1.0]], "float32"))
+        ...     x = fluid.layers.assign(np.array([[0.2]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[0.2]], "float32"))
+        ...     out = fluid.layers.rank_loss(label, x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.6931]], dtype=float32)
     """
     inputs = {"Label": label, "Left": left, "Right": right}
     for slot, var in inputs.items():
@@ -60,6 +70,16 @@ def margin_rank_loss(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``margin_rank_loss``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     label = fluid.layers.assign(np.array([[1.0]], "float32"))
+        ...     x = fluid.layers.assign(np.array([[0.2]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[0.5]], "float32"))
+        ...     out = fluid.layers.margin_rank_loss(label, x, y, margin=0.1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0.4]], dtype=float32)]
     """
     for argument, var in (("label", label), ("left", left), ("right", right)):
         check_variable_and_dtype(var, argument, ("float32",), "margin_rank_loss")

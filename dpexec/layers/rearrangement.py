@@ -46,6 +46,15 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
 
     Returns:
         ``(N, C, H * f, W * f)``. Source: Paddle op ``pixel_shuffle``; Shi and others, 2016.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[[1.0]], [[2.0]], [[3.0]], [[4.0]]]], "float32"))
+        ...     out = fluid.layers.pixel_shuffle(x, upscale_factor=2)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[[[1., 2.],
+                 [3., 4.]]]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "pixel_shuffle")
     check_type(upscale_factor, "upscale_factor", int, "pixel_shuffle")
@@ -62,6 +71,13 @@ def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variabl
 
     Returns:
         The same shape. Source: Paddle op ``shuffle_channel``; Zhang and others, 2017.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8, 4, 4])
+        ...     fluid.layers.shuffle_channel(x, group=2).shape
+        (-1, 8, 4, 4)
     """
     check_type(x, "x", Variable, "shuffle_channel")
     check_type(group, "group", int, "shuffle_channel")
@@ -82,6 +98,13 @@ def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Vari
 
     Raises:
         ValueError: ``blocksize`` is not an integer.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 4, 8, 8])
+        ...     fluid.layers.space_to_depth(x, blocksize=2).shape
+        (-1, 16, 4, 4)
     """
     if not isinstance(blocksize, int):
         raise ValueError(f"blocksize of space_to_depth must be an integer, not {blocksize!r}")
@@ -133,6 +156,13 @@ def unfold(
 
     Raises:
         ValueError: an argument has the wrong length.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.unfold(x, kernel_sizes=[3, 3]).shape
+        (-1, 27, 900)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "unfold")
     if len(x.shape) != 4:
@@ -230,6 +260,13 @@ def row_conv(
 
     Returns:
         The same shape. Source: Paddle op ``row_conv``; Amodei and others, 2015.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 9, 16])
+        ...     fluid.layers.row_conv(x, future_context_size=2).shape
+        (-1, 9, 16)
     """
     check_variable_and_dtype(input, "input", ("float32",), "row_conv")
     helper = LayerHelper("row_conv", param_attr=param_attr, act=act)

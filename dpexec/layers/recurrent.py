@@ -205,6 +205,13 @@ def dynamic_gru(
 
     Returns:
         States ``(rows, size)``. Source: Paddle op ``gru``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 24], lod_level=1)
+        ...     fluid.layers.dynamic_gru(x, size=8).shape
+        (-1, 8)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "dynamic_gru")
     helper = LayerHelper("gru", input=input, param_attr=param_attr, bias_attr=bias_attr)
@@ -256,6 +263,14 @@ def gru_unit(
 
     Raises:
         ValueError: there is no such activation.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 24])
+        ...     hidden = fluid.data("hidden", [None, 8])
+        ...     fluid.layers.gru_unit(x, hidden, size=24)[0].shape
+        (-1, 8)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "gru_unit")
     check_variable_and_dtype(hidden, "hidden", SINGLE_DOUBLE, "gru_unit")
@@ -301,6 +316,15 @@ def lstm_unit(
 
     Raises:
         ValueError: the shapes do not fit.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 16])
+        ...     hidden = fluid.data("hidden", [None, 8])
+        ...     cell = fluid.data("cell", [None, 8])
+        ...     fluid.layers.lstm_unit(x, hidden, cell)[0].shape
+        (-1, 8)
     """
     states = {"x_t": x_t, "hidden_t_prev": hidden_t_prev, "cell_t_prev": cell_t_prev}
     helper = LayerHelper("lstm_unit", name=name)

@@ -66,6 +66,14 @@ def mean(x: Variable, name: str | None = None) -> Variable:
 
     Returns:
         ``(1,)``. Source: Paddle op ``mean``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     out = fluid.layers.mean(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([2.5], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", FLOATS, "mean")
     return add_op("mean", {"X": x}, x.dtype, name=name)
@@ -111,6 +119,14 @@ def cumsum(
 
     Returns:
         The same shape. Source: Paddle op ``cumsum``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     out = fluid.layers.cumsum(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1., 3., 6.], dtype=float32)]
     """
     check_type(x, "x", Variable, "cumsum")
     attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
@@ -125,6 +141,15 @@ def sum(x: Variable | Sequence[Variable]) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``sum``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([3.0, 4.0], "float32"))
+        ...     out = fluid.layers.sum([x, y])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([4., 6.], dtype=float32)]
     """
     return _sum("sum", x, None)
 
@@ -138,6 +163,15 @@ def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> V
 
     Returns:
         The same shape. Source: Paddle op ``sum``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([3.0, 4.0], "float32"))
+        ...     out = fluid.layers.sums([x, y])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([4., 6.], dtype=float32)]
     """
     if out is not None:
         check_variable_and_dtype(out, "out", NO_HALF, "sums")

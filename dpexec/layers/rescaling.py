@@ -35,6 +35,15 @@ def affine_channel(
 
     Returns:
         The same shape. Source: Paddle op ``affine_channel``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     scale = fluid.data("scale", [3])
+        ...     bias = fluid.data("bias", [3])
+        ...     fluid.layers.affine_channel(x, scale, bias).shape
+        (-1, 3, 32, 32)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "affine_channel")
     check_type(scale, "scale", (Variable, type(None)), "affine_channel")
@@ -69,6 +78,13 @@ def lrn(
 
     Raises:
         ValueError: the input does not have 4 dimensions, or the format is unknown.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.lrn(x).shape
+        (-1, 3, 32, 32)
     """
     check_variable_and_dtype(input, "input", ("float32",), "lrn")
     if len(input.shape) != 4:
@@ -102,6 +118,13 @@ def spectral_norm(
 
     Returns:
         The same shape. Source: Paddle op ``spectral_norm``; Miyato and others, 2018.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [8, 16])
+        ...     fluid.layers.spectral_norm(x, dim=0, power_iters=2).shape
+        (8, 16)
     """
     check_variable_and_dtype(weight, "weight", SINGLE_DOUBLE, "spectral_norm")
     check_type(dim, "dim", int, "spectral_norm")

@@ -103,6 +103,13 @@ def image_resize(
     Raises:
         ValueError: arguments do not fit.
         TypeError: a size has the wrong type.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.image_resize(x, out_shape=[64, 64]).shape
+        (-1, 3, 64, 64)
     """
     check_choice(resample, "resample", ("BILINEAR", "TRILINEAR", "NEAREST"), "image_resize")
     return _resize(
@@ -204,6 +211,14 @@ def resize_bilinear(
 
     Returns:
         The resized tensor, in the same format. Source: Paddle op ``bilinear_interp``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[[1.0, 2.0]]]], "float32"))
+        ...     out = fluid.layers.resize_bilinear(x, out_shape=[1, 3])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[[[1. , 1.5, 2. ]]]], dtype=float32)]
     """
     return image_resize(
         input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode,
@@ -264,6 +279,14 @@ def resize_nearest(
 
     Returns:
         The resized tensor, in the same format. Source: Paddle op ``nearest_interp``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[[1.0, 2.0]]]], "float32"))
+        ...     out = fluid.layers.resize_nearest(x, out_shape=[1, 4], align_corners=False)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[[[1., 1., 2., 2.]]]], dtype=float32)]
     """
     return image_resize(
         input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format
@@ -336,6 +359,14 @@ def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variab
 
     Returns:
         ``(N, C, H, W)``. Source: Paddle op ``grid_sampler``; Jaderberg and others, 2015.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     grid = fluid.data("grid", [None, 32, 32, 2])
+        ...     fluid.layers.grid_sampler(x, grid).shape
+        (-1, 3, 32, 32)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "grid_sampler")
     check_variable_and_dtype(grid, "grid", SINGLE_DOUBLE, "grid_sampler")

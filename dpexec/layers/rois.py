@@ -41,6 +41,14 @@ def roi_pool(
     Returns:
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_pool``; Girshick, 2015
         (Fast R-CNN).
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 16, 32, 32])
+        ...     rois = fluid.data("rois", [None, 4], lod_level=1)
+        ...     fluid.layers.roi_pool(x, rois, pooled_height=7, pooled_width=7).shape
+        (-1, 16, 7, 7)
     """
     inputs = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
     attrs = _attrs(pooled_height, pooled_width, spatial_scale)
@@ -73,6 +81,14 @@ def roi_align(
     Returns:
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_align``; He and others,
         2017 (Mask R-CNN).
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 16, 32, 32])
+        ...     rois = fluid.data("rois", [None, 4], lod_level=1)
+        ...     fluid.layers.roi_align(x, rois, pooled_height=7, pooled_width=7).shape
+        (-1, 16, 7, 7)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "roi_align")
     check_variable_and_dtype(rois, "rois", SINGLE_DOUBLE, "roi_align")

@@ -62,6 +62,14 @@ def nce(
 
     Raises:
         ValueError: there is no such sampler.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8])
+        ...     y = fluid.data("y", [None, 1], "int64")
+        ...     fluid.layers.nce(x, y, num_total_classes=100, num_neg_samples=5).shape
+        (-1, 1)
     """
     helper = LayerHelper("nce", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name)
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "nce")
@@ -171,6 +179,14 @@ def hsigmoid(
 
     Raises:
         ValueError: an argument for the kind of tree is missing, or belongs to the other kind.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8])
+        ...     y = fluid.data("y", [None, 1], "int64")
+        ...     fluid.layers.hsigmoid(x, y, num_classes=10).shape
+        (-1, 1)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "hsigmoid")
     check_variable_and_dtype(label, "label", ("int64",), "hsigmoid")

@@ -96,6 +96,17 @@ def multiplex(inputs: list[Variable], index: Variable) -> Variable:
 
     Raises:
         ValueError: there are fewer than two inputs.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0], [2.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[3.0], [4.0]], "float32"))
+        ...     index = fluid.layers.assign(np.array([[1], [0]], "int32"))
+        ...     out = fluid.layers.multiplex([x, y], index)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[3.],
+               [2.]], dtype=float32)]
     """
     check_type(inputs, "inputs", list, "multiplex")
     if len(inputs) < 2:
@@ -135,6 +146,14 @@ def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
     Returns:
         Values, and positions such that ``values[positions]`` is ``x``. Source: Paddle op
         ``unique``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([2, 3, 2], "int32"))
+        ...     out = fluid.layers.unique(x)[0]
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([2, 3], dtype=int32)]
     """
     check_variable_and_dtype(x, "x", NO_HALF, "unique")
     values, index = _numbered("unique", x, dtype, ("Out", "Index"))
@@ -188,6 +207,15 @@ def shard_index(
 
     Raises:
         ValueError: there is no such shard.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1], [3]], "int64"))
+        ...     out = fluid.layers.shard_index(x, index_num=4, nshards=2, shard_id=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[-1],
+               [ 1]])]
     """
     check_variable_and_dtype(input, "input", ("int64",), "shard_index")
     if not 0 <= shard_id < nshards:

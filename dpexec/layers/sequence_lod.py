@@ -97,6 +97,13 @@ def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None 
 
     Returns:
         The same shape and sequences. Source: Paddle op ``sequence_softmax``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     fluid.layers.sequence_softmax(x).lod_level
+        1
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_softmax")
     attrs = {"use_cudnn": use_cudnn}
@@ -142,6 +149,13 @@ def sequence_first_step(input: Variable) -> Variable:
 
     Returns:
         ``(sequences, ...)``, with one level fewer.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8], lod_level=1)
+        ...     fluid.layers.sequence_first_step(x).shape
+        (-1, 8)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_first_step")
     return sequence_pool(input, "first")
@@ -155,6 +169,13 @@ def sequence_last_step(input: Variable) -> Variable:
 
     Returns:
         ``(sequences, ...)``, with one level fewer.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8], lod_level=1)
+        ...     fluid.layers.sequence_last_step(x).shape
+        (-1, 8)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_last_step")
     return sequence_pool(input, "last")
@@ -169,6 +190,14 @@ def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
 
     Returns:
         All rows, in the same number of sequences. Source: Paddle op ``sequence_concat``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8], lod_level=1)
+        ...     y = fluid.data("y", [None, 8], lod_level=1)
+        ...     fluid.layers.sequence_concat([x, y]).shape
+        (-1, 8)
     """
     check_type(input, "input", list, "sequence_concat")
     for i, one in enumerate(input):

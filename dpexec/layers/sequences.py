@@ -27,6 +27,15 @@ def sequence_mask(
     Returns:
         The shape of ``x`` with one more dimension; gradients stop here. Source: Paddle op
         ``sequence_mask``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1, 3], "int32"))
+        ...     out = fluid.layers.sequence_mask(x, maxlen=3, dtype="float32")
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 0., 0.],
+               [1., 1., 1.]], dtype=float32)]
     """
     check_type(x, "x", (Variable, str), "sequence_mask")
     inputs: dict[str, Any] = {"X": x}

@@ -68,6 +68,12 @@ def create_parameter(
         attr: attributes of the parameter.
         is_bias: initialise with zero instead of Xavier by default.
         default_initializer: used if ``attr`` has no initializer.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     fluid.layers.create_parameter([4, 3], "float32").shape
+        (4, 3)
     """
     check_type(shape, "shape", (list, tuple, np.ndarray), "create_parameter")
     for dim in shape:
@@ -101,6 +107,16 @@ def create_global_var(
         persistable: whether the value is kept after a run.
         force_cpu: ignored; accepted for compatibility.
         name: its name.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     x = fluid.layers.create_global_var([1], 5.0, "float32", persistable=True)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     exe.run(main, fetch_list=[x + 1.0])
+        [array([6.], dtype=float32)]
     """
     check_type(shape, "shape", (list, tuple, np.ndarray), "create_global_var")
     for dim in shape:
@@ -152,6 +168,14 @@ def cast(x: Variable, dtype: Any) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``cast``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.7, -1.7], "float32"))
+        ...     out = fluid.layers.cast(x, "int32")
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([ 1, -1], dtype=int32)]
     """
     check_variable_and_dtype(x, "x", (*_FILLABLE, "uint8"), "cast")
     check_dtype(dtype, "dtype", (*_FILLABLE, "int8", "uint8"), "cast")
@@ -173,6 +197,13 @@ def assign(input: Variable | np.ndarray[Any, Any], output: Variable | None = Non
     Raises:
         TypeError: the input is neither a variable nor an array, or has an unsupported type.
         ValueError: the array has more than 2 ** 20 elements.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[x])
+        [array([1., 2.], dtype=float32)]
     """
     check_type(input, "input", (Variable, np.ndarray), "assign")
     if isinstance(input, Variable):

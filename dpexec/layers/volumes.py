@@ -57,6 +57,13 @@ def conv3d(
 
     Raises:
         ValueError: arguments do not fit.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 32, 32])
+        ...     fluid.layers.conv3d(x, num_filters=8, filter_size=3).shape
+        (-1, 8, 6, 30, 30)
     """
     filters = Filters(
         "conv3d", VOLUMES, data_format, num_filters, filter_size, stride, padding, dilation, groups
@@ -153,6 +160,13 @@ def pool3d(
     Raises:
         ValueError: arguments do not fit.
         TypeError: ``use_cudnn`` is not a bool.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 32, 32])
+        ...     fluid.layers.pool3d(x, pool_size=2, pool_stride=2).shape
+        (-1, 3, 4, 16, 16)
     """
     return pooling(
         "pool3d", VOLUMES, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling,

@@ -25,6 +25,19 @@ class AdagradOptimizer(Optimizer):
         AssertionError: learning_rate or epsilon is None.
 
     Source: ``fluid.optimizer.Adagrad``, Paddle op ``adagrad``; Duchi, Hazan, Singer 2011.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.Adagrad(learning_rate=0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.9, 0.8331, 0.78046]
     """
 
     type = "adagrad"
@@ -60,6 +73,19 @@ class DecayedAdagradOptimizer(Optimizer):
         AssertionError: learning_rate, decay or epsilon is None.
 
     Source: ``fluid.optimizer.DecayedAdagrad``, Paddle op ``decayed_adagrad``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.DecayedAdagrad(learning_rate=0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.55279, 0.33216, 0.20204]
     """
 
     type = "decayed_adagrad"

@@ -30,6 +30,19 @@ class AdamOptimizer(Optimizer):
         AssertionError: an argument is None.
 
     Source: ``fluid.optimizer.Adam``, Paddle op ``adam``; Kingma, Ba 2015.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.Adam(learning_rate=0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.9, 0.80041, 0.70159]
     """
 
     type = "adam"
@@ -89,6 +102,19 @@ class AdamaxOptimizer(Optimizer):
         AssertionError: an argument is None.
 
     Source: ``fluid.optimizer.Adamax``, Paddle op ``adamax``; Kingma, Ba 2015.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.Adamax(learning_rate=0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.9, 0.80517, 0.7155]
     """
 
     type = "adamax"
@@ -142,6 +168,19 @@ class LambOptimizer(Optimizer):
         AssertionError: an argument is None.
 
     Source: ``fluid.optimizer.Lamb``, Paddle op ``lamb``; You et al. 2020.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.Lamb(learning_rate=0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.9, 0.81, 0.729]
     """
 
     type = "lamb"

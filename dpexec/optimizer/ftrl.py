@@ -27,6 +27,19 @@ class FtrlOptimizer(Optimizer):
         TypeError: learning_rate is neither float nor Variable.
 
     Source: ``fluid.optimizer.Ftrl``, Paddle op ``ftrl``; McMahan et al. 2013.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.Ftrl(learning_rate=0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.9, 0.8331, 0.78046]
     """
 
     type = "ftrl"

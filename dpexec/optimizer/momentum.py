@@ -27,6 +27,19 @@ class MomentumOptimizer(Optimizer):
         AssertionError: learning_rate or momentum is None.
 
     Source: ``fluid.optimizer.Momentum``, Paddle op ``momentum``; Sutskever et al. 2013.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.Momentum(learning_rate=0.1, momentum=0.9).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.8, 0.46, 0.062]
     """
 
     type = "momentum"
@@ -63,6 +76,19 @@ class LarsMomentumOptimizer(Optimizer):
         AssertionError: learning_rate or momentum is None.
 
     Source: ``fluid.optimizer.LarsMomentum``, Paddle op ``lars_momentum``; You et al. 2017.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.LarsMomentum(learning_rate=0.1, momentum=0.9).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.9999, 0.99971, 0.99944]
     """
 
     type = "lars_momentum"

@@ -28,6 +28,19 @@ class RMSPropOptimizer(Optimizer):
         ValueError: rho, epsilon or momentum is None.
 
     Source: ``fluid.optimizer.RMSProp``, Paddle op ``rmsprop``; Hinton 2012.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.RMSProp(learning_rate=0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.55279, 0.33216, 0.20204]
     """
 
     type = "rmsprop"
@@ -74,6 +87,19 @@ class AdadeltaOptimizer(Optimizer):
         ValueError: learning_rate, epsilon or rho is None.
 
     Source: ``fluid.optimizer.Adadelta``, Paddle op ``adadelta``; Zeiler 2012.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     loss = fluid.layers.mean(w * w)
+        ...     _ = fluid.optimizer.Adadelta(learning_rate=0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(3)]
+        [0.99368, 0.98817, 0.98297]
     """
 
     type = "adadelta"

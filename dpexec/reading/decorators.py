@@ -75,7 +75,14 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 
 
 def cache(reader: Reader) -> Reader:
-    """Read all samples now, and serve them from memory afterwards."""
+    """Read all samples now, and serve them from memory afterwards.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> reader = fluid.io.cache(lambda: iter("ab"))
+        >>> list(reader()), list(reader())
+        (['a', 'b'], ['a', 'b'])
+    """
     samples = tuple(reader())
     return lambda: iter(samples)
 
@@ -108,6 +115,11 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
     Raises:
         TypeError: buf_size is no integer.
         ValueError: the number is negative.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> sorted(fluid.io.shuffle(lambda: range(4), buf_size=10)())
+        [0, 1, 2, 3]
     """
     buf_size = _count("buf_size", buf_size)
 
@@ -121,7 +133,13 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
 
 def chain(*readers: Reader) -> Reader:
-    """Yield the samples of the first reader, then those of the second, and so on."""
+    """Yield the samples of the first reader, then those of the second, and so on.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> list(fluid.io.chain(lambda: range(2), lambda: range(5, 7))())
+        [0, 1, 5, 6]
+    """
     return lambda: itertools.chain.from_iterable(reader() for reader in readers)
 
 
@@ -160,6 +178,11 @@ def firstn(reader: Reader, n: int) -> Reader:
     Raises:
         TypeError: n is no integer.
         ValueError: the number is negative.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> list(fluid.io.firstn(lambda: range(100), n=3)())
+        [0, 1, 2]
     """
     n = _count("n", n)
     return lambda: itertools.islice(reader(), n)
@@ -169,6 +192,11 @@ def buffered(reader: Reader, size: int) -> Reader:
     """Prefetch up to ``size`` samples in a thread.
 
     An exception of the reader is raised where its samples are consumed.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> list(fluid.io.buffered(lambda: range(4), size=2)())  # read ahead by a thread
+        [0, 1, 2, 3]
     """
 
     def read_ahead() -> Iterator[Any]:
@@ -196,6 +224,12 @@ def xmap_readers(
         process_num: Number of threads.
         buffer_size: Largest number of samples in flight.
         order: Ignored; samples always keep their order here, so that runs are reproducible.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> reader = fluid.io.xmap_readers(lambda x: x * x, lambda: range(4), 2, 4, order=True)
+        >>> list(reader())
+        [0, 1, 4, 9]
     """
 
     def mapped() -> Iterator[Any]:

@@ -87,6 +87,13 @@ def append_backward(
         MissingGradientError: an operator between loss and parameters has no gradient.
 
     Source: ``fluid.backward.append_backward``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), size=1))
+        ...     [(p.name, g.name) for p, g in fluid.backward.append_backward(loss)]
+        [('fc_0.w_0', 'fc_0.w_0@GRAD'), ('fc_0.b_0', 'fc_0.b_0@GRAD')]
     """
     _check_type(loss, "loss", Variable)
     _check_callbacks(callbacks)
@@ -167,6 +174,16 @@ def gradients(
         MissingGradientError: an operator between inputs and targets has no gradient.
 
     Source: ``fluid.gradients``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 2])
+        ...     x.stop_gradient = False
+        ...     (slope,) = fluid.gradients([fluid.layers.square(x)], [x])
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     exe.run(feed={"x": np.array([[1, 3]], "float32")}, fetch_list=[slope])
+        [array([[2., 6.]], dtype=float32)]
     """
     _check_type(targets, "targets", Variable, list)
     _check_type(inputs, "inputs", Variable, list)

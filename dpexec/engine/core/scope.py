@@ -200,7 +200,15 @@ def global_scope() -> Scope:
 
 @contextlib.contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
-    """Use ``scope`` as the global scope inside the ``with`` block."""
+    """Use ``scope`` as the global scope inside the ``with`` block.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> scope = fluid.Scope()
+        >>> with fluid.scope_guard(scope):
+        ...     fluid.global_scope() is scope
+        True
+    """
     _current.append(scope)
     try:
         yield

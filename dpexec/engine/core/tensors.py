@@ -55,6 +55,14 @@ class LoDTensor:
     ``in_scope`` says whether it is the value of a variable of a scope: runtimes keep no copies of
     others, such as feeds, so writes to these do not matter to them. ``origin`` is the loader that
     it came from, if any. ``lent`` says whether other code may write to its memory unnoticed.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> tensor = fluid.LoDTensor()
+        >>> tensor.set(np.arange(5.0), fluid.CPUPlace())
+        >>> tensor.set_lod([[0, 2, 5]])
+        >>> tensor.recursive_sequence_lengths()
+        [[2, 3]]
     """
 
     __slots__ = (

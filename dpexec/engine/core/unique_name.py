@@ -35,6 +35,12 @@ def generate(key: str) -> str:
 
     Raises:
         TypeError: the key is no string.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.unique_name.guard():
+        ...     fluid.unique_name.generate("fc"), fluid.unique_name.generate("fc")
+        ('fc_0', 'fc_1')
     """
     if not isinstance(key, str):
         raise TypeError(f"names start with a string, but received {key!r:.80}")
@@ -59,6 +65,12 @@ def guard(new_generator: str | bytes | UniqueNameGenerator | None = None) -> Ite
 
     Args:
         new_generator: a generator, or the prefix of a fresh one.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.unique_name.guard("encoder_"):
+        ...     fluid.unique_name.generate("fc")
+        'encoder_fc_0'
     """
     if isinstance(new_generator, bytes):
         new_generator = new_generator.decode()

@@ -47,6 +47,16 @@ class CompiledProgram:
 
     Raises:
         TypeError: the argument is neither a program nor a graph.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.data("x", [None, 2]) * 2.0
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(places=fluid.cpu_places(2))
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> exe.run(two, feed={"x": np.ones((4, 2), "float32")}, fetch_list=[y])[0].shape
+        (4, 2)
     """
 
     def __init__(

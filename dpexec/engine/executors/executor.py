@@ -42,6 +42,15 @@ class Executor(Delaying):
 
     Raises:
         TypeError: the argument is no place.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.data("x", [None, 2]) * 2.0
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> exe.run(main, feed={"x": np.ones((1, 2), "float32")}, fetch_list=[y])
+        [array([[2., 2.]], dtype=float32)]
     """
 
     def __init__(self, place: Place | None = None) -> None:

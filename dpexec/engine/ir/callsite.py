@@ -111,6 +111,13 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
     Raises:
         AssertionError: no prefix.
         TypeError: it is no string.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()), fluid.name_scope("encoder"):
+        ...     y = fluid.data("x", [None, 2]) * 2.0
+        ...     fluid.default_main_program().global_block().ops[0].attr("op_namescope")
+        '/encoder/'
     """
     if not prefix:
         raise AssertionError("name_scope prefix can not be empty.")

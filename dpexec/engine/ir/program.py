@@ -29,7 +29,16 @@ __all__ = [
 
 
 class Program(Prunable):
-    """What the user's layer and optimizer calls describe: blocks of operators on variables."""
+    """What the user's layer and optimizer calls describe: blocks of operators on variables.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.data("x", [None, 2]) * 2.0
+        >>> [op.type for op in main.global_block().ops], main.num_blocks
+        (['scale'], 1)
+    """
 
     def __init__(self) -> None:
         self.blocks = [Block(self, 0)]
@@ -338,6 +347,14 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 
     Raises:
         TypeError: not programs.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 2]), size=1)
+        >>> len(main.global_block().ops), len(startup.global_block().ops)
+        (2, 2)
     """
     for program in (main_program, startup_program):
         if not isinstance(program, Program) and (program is not None or main_program is None):

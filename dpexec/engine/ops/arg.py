@@ -44,6 +44,14 @@ def arg_max(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = 
     """Positions of the largest elements along ``axis``, of equals the first.
 
     Source: Paddle op ``arg_max``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 3.0], [4.0, 2.0]], "float32"))
+        ...     out = fluid.layers.argmax(x, axis=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1, 0])]
     """
     return _finish(xp, xp.argmax(x, axis=axis), axis, keepdims, dtype)
 
@@ -67,6 +75,14 @@ def arg_min(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = 
     """Positions of the smallest elements along ``axis``, of equals the first.
 
     Source: Paddle op ``arg_min``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 3.0], [4.0, 2.0]], "float32"))
+        ...     out = fluid.layers.argmin(x, axis=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0, 1])]
     """
     return _finish(xp, xp.argmin(x, axis=axis), axis, keepdims, dtype)
 

@@ -25,6 +25,16 @@ def elementwise_add(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """``x + y``, the smaller shape laid into the larger one from ``axis`` on.
 
     Source: Paddle op ``elementwise_add``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 3.0], "float32"))
+        ...     out = fluid.layers.elementwise_add(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[3., 5.],
+               [5., 7.]], dtype=float32)]
     """
     x, y = aligned(x, y, axis)
     return x + y

@@ -26,6 +26,16 @@ def elementwise_div(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
 
     Raises:
         ValueError: an integer is divided by zero.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 3.0], "float32"))
+        ...     out = fluid.layers.elementwise_div(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.5   , 0.6667],
+               [1.5   , 1.3333]], dtype=float32)
     """
     x, y = aligned(x, y, axis)
     if np.issubdtype(x.dtype, np.integer):

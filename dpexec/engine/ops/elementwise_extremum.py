@@ -28,6 +28,16 @@ def elementwise_max(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """The larger of ``x`` and ``y``, the smaller shape laid into the larger one from ``axis`` on.
 
     Source: Paddle op ``elementwise_max``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 3.0], "float32"))
+        ...     out = fluid.layers.elementwise_max(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[2., 3.],
+               [3., 4.]], dtype=float32)]
     """
     return xp.maximum(*aligned(x, y, axis))
 
@@ -46,6 +56,16 @@ def elementwise_min(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
     """The smaller of ``x`` and ``y``, the smaller shape laid into the larger one from ``axis`` on.
 
     Source: Paddle op ``elementwise_min``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 3.0], "float32"))
+        ...     out = fluid.layers.elementwise_min(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 2.],
+               [2., 3.]], dtype=float32)]
     """
     return xp.minimum(*aligned(x, y, axis))
 

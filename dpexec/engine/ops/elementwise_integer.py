@@ -41,6 +41,15 @@ def elementwise_mod(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
 
     Raises:
         ValueError: an integer is divided by zero.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([7, 8], "int32"))
+        ...     y = fluid.layers.assign(np.array([2, 3], "int32"))
+        ...     out = fluid.layers.elementwise_mod(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1, 2], dtype=int32)]
     """
     x, y = aligned(x, y, axis)
     if np.issubdtype(x.dtype, np.integer):
@@ -72,5 +81,14 @@ def elementwise_floordiv(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
 
     Raises:
         ValueError: division by zero.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([7, 8], "int32"))
+        ...     y = fluid.layers.assign(np.array([2, 3], "int32"))
+        ...     out = fluid.layers.elementwise_floordiv(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3, 2], dtype=int32)]
     """
     return truncated_quotient(xp, *aligned(x, y, axis))

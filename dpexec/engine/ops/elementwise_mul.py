@@ -38,6 +38,16 @@ def elementwise_mul(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
 
     A sparse X (a gradient that is clipped) takes one factor for all rows. Source: Paddle op
     ``elementwise_mul``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 3.0], "float32"))
+        ...     out = fluid.layers.elementwise_mul(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[ 2.,  6.],
+               [ 6., 12.]], dtype=float32)]
     """
     if isinstance(x, SelectedRows):
         return SelectedRows(x.row_array, x.height_, x.value * y.reshape(()))

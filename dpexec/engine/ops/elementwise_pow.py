@@ -53,6 +53,16 @@ def elementwise_pow(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
 
     Integers are raised as floating point numbers and truncated. Source: Paddle op
     ``elementwise_pow``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 3.0], "float32"))
+        ...     out = fluid.layers.elementwise_pow(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[ 1.,  8.],
+               [ 9., 64.]], dtype=float32)]
     """
     x, y = aligned(x, y, axis)
     if np.issubdtype(x.dtype, np.integer):

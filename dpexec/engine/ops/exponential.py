@@ -23,7 +23,16 @@ from dpexec.engine.ops._unary import LIBRARIES, bends, unary
     fuses=True,
 )
 def exp(xp: Any, x: Any) -> Any:
-    """``e ** x``, of integers rounded towards 0. Source: Paddle op ``exp``."""
+    """``e ** x``, of integers rounded towards 0. Source: Paddle op ``exp``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.exp(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.1353, 1.    , 2.7183], dtype=float32)
+    """
     return xp.exp(x).astype(x.dtype, copy=False)
 
 
@@ -52,7 +61,16 @@ def exp_grad_grad(xp: Any, out: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     fuses=True,
 )
 def log(xp: Any, x: Any) -> Any:
-    """The natural logarithm. Source: Paddle op ``log``."""
+    """The natural logarithm. Source: Paddle op ``log``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 4.0], "float32"))
+        ...     out = fluid.layers.log(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.    , 1.3863], dtype=float32)
+    """
     return xp.log(x)
 
 

@@ -27,7 +27,16 @@ _TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
     grad_lod="own",
 )
 def erf(xp: Any, x: Any) -> Any:
-    """The error function. Source: Paddle op ``erf``."""
+    """The error function. Source: Paddle op ``erf``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.erf(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.9953,  0.    ,  0.8427], dtype=float32)
+    """
     return _erf.erf(xp, x)
 
 
@@ -58,6 +67,14 @@ def gelu(xp: Any, x: Any, *, approximate: bool = False) -> Any:
     ``approximate`` replaces the distribution function by
     ``sigmoid(2 * sqrt(2/pi) * (x + 0.044715 * x**3))``, which is that of its ``tanh``.
     Source: Hendrycks, Gimpel, 2016; Paddle op ``gelu``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.gelu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.0455,  0.    ,  0.8413], dtype=float32)
     """
     return x * _distribution(xp, x, approximate)
 

@@ -25,7 +25,16 @@ from dpexec.engine.ops._unary import LIBRARIES, bends, unary
     fuses=True,
 )
 def square(xp: Any, x: Any) -> Any:
-    """``x ** 2``. Source: Paddle op ``square``."""
+    """``x ** 2``. Source: Paddle op ``square``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.square(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([4., 0., 1.], dtype=float32)]
+    """
     return x * x
 
 
@@ -57,7 +66,16 @@ def square_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     fuses=True,
 )
 def sqrt(xp: Any, x: Any) -> Any:
-    """The square root. Source: Paddle op ``sqrt``."""
+    """The square root. Source: Paddle op ``sqrt``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 4.0], "float32"))
+        ...     out = fluid.layers.sqrt(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1., 2.], dtype=float32)]
+    """
     return xp.sqrt(x)
 
 
@@ -87,7 +105,16 @@ def sqrt_grad_grad(xp: Any, out: Any, dx: Any, ddx: Any) -> tuple[Any, Any]:
     fuses=True,
 )
 def rsqrt(xp: Any, x: Any) -> Any:
-    """``1 / sqrt(x)``. Source: Paddle op ``rsqrt``."""
+    """``1 / sqrt(x)``. Source: Paddle op ``rsqrt``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 4.0], "float32"))
+        ...     out = fluid.layers.rsqrt(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1. , 0.5], dtype=float32)]
+    """
     return 1 / xp.sqrt(x)
 
 
@@ -113,7 +140,16 @@ def rsqrt_grad_grad(xp: Any, out: Any) -> Any:
     fuses=True,
 )
 def reciprocal(xp: Any, x: Any) -> Any:
-    """``1 / x``. Source: Paddle op ``reciprocal``."""
+    """``1 / x``. Source: Paddle op ``reciprocal``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 4.0], "float32"))
+        ...     out = fluid.layers.reciprocal(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1.  , 0.25], dtype=float32)]
+    """
     return 1 / x
 
 

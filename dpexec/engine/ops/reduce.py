@@ -165,6 +165,14 @@ def reduce_sum(xp: Any, x: Any, **attrs: Any) -> Any:
     """Sums over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Source: Paddle op ``reduce_sum``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 5.0]], "float32"))
+        ...     out = fluid.layers.reduce_sum(x, dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3., 8.], dtype=float32)]
     """
     return reduce(_typed(xp.sum), x, **attrs)
 
@@ -198,6 +206,14 @@ def reduce_mean(xp: Any, x: Any, **attrs: Any) -> Any:
     """Means over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Means of integers are truncated. Source: Paddle op ``reduce_mean``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 5.0]], "float32"))
+        ...     out = fluid.layers.reduce_mean(x, dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1.5, 4. ], dtype=float32)]
     """
     return reduce(_or_none(xp, _mean, math.nan), x, **attrs)
 
@@ -232,6 +248,14 @@ def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
     """Maxima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     The maximum of no elements is -inf, or the smallest integer. Source: Paddle op ``reduce_max``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 5.0]], "float32"))
+        ...     out = fluid.layers.reduce_max(x, dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([2., 5.], dtype=float32)]
     """
     return reduce(_or_none(xp, xp.max, -math.inf), x, **attrs)
 
@@ -250,6 +274,14 @@ def reduce_min(xp: Any, x: Any, **attrs: Any) -> Any:
     """Minima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     The minimum of no elements is inf, or the largest integer. Source: Paddle op ``reduce_min``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 5.0]], "float32"))
+        ...     out = fluid.layers.reduce_min(x, dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1., 3.], dtype=float32)]
     """
     return reduce(_or_none(xp, xp.min, math.inf), x, **attrs)
 
@@ -293,6 +325,14 @@ def reduce_prod(xp: Any, x: Any, **attrs: Any) -> Any:
     """Products over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Source: Paddle op ``reduce_prod``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 5.0]], "float32"))
+        ...     out = fluid.layers.reduce_prod(x, dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([ 2., 15.], dtype=float32)]
     """
     return reduce(_typed(xp.prod), x, **attrs)
 

@@ -29,7 +29,16 @@ def _infer(x: Spec) -> Spec:
     quantized="inputs outputs",
 )
 def relu(xp: Any, x: Any) -> Any:
-    """Rectified linear unit, ``max(x, 0)``. Source: Paddle op ``relu``."""
+    """Rectified linear unit, ``max(x, 0)``. Source: Paddle op ``relu``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.relu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0., 0., 1.], dtype=float32)]
+    """
     return xp.maximum(x, 0)
 
 

@@ -28,7 +28,16 @@ from dpexec.engine.ops._unary import bends_nowhere, unary
     quantized="inputs outputs",
 )
 def leaky_relu(xp: Any, x: Any, *, alpha: float = 0.02) -> Any:
-    """``x`` where it is positive, else ``alpha * x``. Source: Paddle op ``leaky_relu``."""
+    """``x`` where it is positive, else ``alpha * x``. Source: Paddle op ``leaky_relu``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.leaky_relu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-0.04,  0.  ,  1.  ], dtype=float32)]
+    """
     return xp.where(x > 0, x, x * alpha)
 
 
@@ -56,7 +65,16 @@ def leaky_relu_grad_grad(xp: Any, out: Any, ddx: Any, *, alpha: float = 0.02) ->
     quantized="inputs outputs",
 )
 def relu6(xp: Any, x: Any, *, threshold: float = 6.0) -> Any:
-    """``x`` cut off below 0 and above ``threshold``. Source: Paddle op ``relu6``."""
+    """``x`` cut off below 0 and above ``threshold``. Source: Paddle op ``relu6``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.relu6(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0., 0., 1.], dtype=float32)]
+    """
     return xp.clip(x, 0, threshold)
 
 
@@ -78,7 +96,16 @@ bends_nowhere(relu6_grad)
     fuses=True,
 )
 def brelu(xp: Any, x: Any, *, t_min: float = 0.0, t_max: float = 24.0) -> Any:
-    """``x`` cut off below ``t_min`` and above ``t_max``. Source: Paddle op ``brelu``."""
+    """``x`` cut off below ``t_min`` and above ``t_max``. Source: Paddle op ``brelu``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.brelu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0., 0., 1.], dtype=float32)]
+    """
     return xp.clip(x, t_min, t_max)
 
 
@@ -104,7 +131,16 @@ bends_nowhere(brelu_grad)
     fuses=True,
 )
 def elu(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:
-    """``x`` where it is positive, else ``alpha * (exp(x) - 1)``. Source: Paddle op ``elu``."""
+    """``x`` where it is positive, else ``alpha * (exp(x) - 1)``. Source: Paddle op ``elu``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.elu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.8647,  0.    ,  1.    ], dtype=float32)
+    """
     return xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0)))
 
 
@@ -165,7 +201,16 @@ def selu_grad(
     fuses=True,
 )
 def thresholded_relu(xp: Any, x: Any, *, threshold: float = 1.0) -> Any:
-    """``x`` where it is above ``threshold``, else 0. Source: Paddle op ``thresholded_relu``."""
+    """``x`` where it is above ``threshold``, else 0. Source: Paddle op ``thresholded_relu``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([0.5, 1.0, 2.0], "float32"))
+        ...     out = fluid.layers.thresholded_relu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0., 0., 2.], dtype=float32)]
+    """
     return xp.where(x <= threshold, 0, x)
 
 

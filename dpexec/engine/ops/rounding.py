@@ -24,7 +24,16 @@ _rounding = partial(
     known=(_NUMBERS, np.array([-2.0, -1.0, 0.0, 1.0, 1.0, 2.0, 3.0])),
 )
 def ceil(xp: Any, x: Any) -> Any:
-    """The smallest whole number that is not below ``x``. Source: Paddle op ``ceil``."""
+    """The smallest whole number that is not below ``x``. Source: Paddle op ``ceil``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-1.6, 0.4, 2.6], "float32"))
+        ...     out = fluid.layers.ceil(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-1.,  1.,  3.], dtype=float32)]
+    """
     return xp.ceil(x)
 
 
@@ -33,7 +42,16 @@ def ceil(xp: Any, x: Any) -> Any:
     known=(_NUMBERS, np.array([-3.0, -2.0, -1.0, 0.0, 1.0, 1.0, 2.0])),
 )
 def floor(xp: Any, x: Any) -> Any:
-    """The largest whole number that is not above ``x``. Source: Paddle op ``floor``."""
+    """The largest whole number that is not above ``x``. Source: Paddle op ``floor``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-1.6, 0.4, 2.6], "float32"))
+        ...     out = fluid.layers.floor(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-2.,  0.,  2.], dtype=float32)]
+    """
     return xp.floor(x)
 
 
@@ -52,6 +70,14 @@ def round(xp: Any, x: Any) -> Any:
 
     (Paddle itself takes now the even one, now the one further from 0, depending on the position in
     the tensor.) Source: Paddle op ``round``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-1.6, 0.4, 2.6], "float32"))
+        ...     out = fluid.layers.round(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-2.,  0.,  3.], dtype=float32)]
     """
     return xp.rint(x)
 

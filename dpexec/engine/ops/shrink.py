@@ -44,6 +44,14 @@ def hard_shrink(xp: Any, x: Any, *, threshold: float = 0.5) -> Any:
     """``x`` where it is further from 0 than ``threshold``, else 0.
 
     Source: Paddle op ``hard_shrink``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.hard_shrink(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-2.,  0.,  1.], dtype=float32)]
     """
     return xp.where(xp.abs(x) <= threshold, 0, x)
 

@@ -33,7 +33,16 @@ def sigmoid_array(xp: Any, x: Any) -> Any:
     quantized="outputs",
 )
 def sigmoid(xp: Any, x: Any) -> Any:
-    """``1 / (1 + exp(-x))``. Source: Paddle op ``sigmoid``."""
+    """``1 / (1 + exp(-x))``. Source: Paddle op ``sigmoid``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.sigmoid(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.1192, 0.5   , 0.7311], dtype=float32)
+    """
     return sigmoid_array(xp, x)
 
 
@@ -63,7 +72,16 @@ def sigmoid_grad_grad(xp: Any, out: Any) -> Any:
     fuses=True,
 )
 def logsigmoid(xp: Any, x: Any) -> Any:
-    """``log(1 / (1 + exp(-x)))`` without overflow. Source: Paddle op ``logsigmoid``."""
+    """``log(1 / (1 + exp(-x)))`` without overflow. Source: Paddle op ``logsigmoid``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.logsigmoid(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-2.1269, -0.6931, -0.3133], dtype=float32)
+    """
     return xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x)))
 
 
@@ -90,7 +108,16 @@ def logsigmoid_grad_grad(xp: Any, x: Any) -> Any:
     fuses=True,
 )
 def hard_sigmoid(xp: Any, x: Any, *, slope: float = 0.2, offset: float = 0.5) -> Any:
-    """``slope * x + offset``, cut off below 0 and above 1. Source: Paddle op ``hard_sigmoid``."""
+    """``slope * x + offset``, cut off below 0 and above 1. Source: Paddle op ``hard_sigmoid``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.hard_sigmoid(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.1, 0.5, 0.7], dtype=float32)
+    """
     return xp.clip(x * slope + offset, 0, 1)
 
 
@@ -155,7 +182,16 @@ def swish_grad_grad(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
 def hard_swish(
     xp: Any, x: Any, *, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0
 ) -> Any:
-    """``x * min(max(x + offset, 0), threshold) / scale``. Source: Paddle op ``hard_swish``."""
+    """``x * min(max(x + offset, 0), threshold) / scale``. Source: Paddle op ``hard_swish``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.hard_swish(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.3333,  0.    ,  0.6667], dtype=float32)
+    """
     return x * (xp.clip(x + offset, 0, threshold) / scale)
 
 

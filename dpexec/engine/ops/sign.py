@@ -24,7 +24,16 @@ from dpexec.engine.ops._unary import LIBRARIES, bends_nowhere, unary
     fuses=True,
 )
 def abs(xp: Any, x: Any) -> Any:
-    """The absolute value. Source: Paddle op ``abs``."""
+    """The absolute value. Source: Paddle op ``abs``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.abs(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([2., 0., 1.], dtype=float32)]
+    """
     return xp.abs(x)
 
 

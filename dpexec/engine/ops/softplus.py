@@ -27,7 +27,16 @@ def softplus_array(xp: Any, x: Any) -> Any:
     fuses=True,
 )
 def softplus(xp: Any, x: Any) -> Any:
-    """``log(1 + exp(x))`` without overflow. Source: Paddle op ``softplus``."""
+    """``log(1 + exp(x))`` without overflow. Source: Paddle op ``softplus``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.softplus(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.1269, 0.6931, 1.3133], dtype=float32)
+    """
     return softplus_array(xp, x)
 
 
@@ -57,6 +66,14 @@ def soft_relu(xp: Any, x: Any, *, threshold: float = 40.0) -> Any:
     """``log(1 + exp(x))``, with ``x`` cut off at ``threshold`` on both sides.
 
     Source: Paddle op ``soft_relu``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.soft_relu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.1269, 0.6931, 1.3133], dtype=float32)
     """
     return softplus_array(xp, xp.clip(x, -threshold, threshold))
 

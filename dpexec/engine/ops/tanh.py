@@ -26,7 +26,16 @@ _NEAR, _TERMS = 0.625, 9
     quantized="inputs outputs",
 )
 def tanh(xp: Any, x: Any) -> Any:
-    """The hyperbolic tangent. Source: Paddle op ``tanh``."""
+    """The hyperbolic tangent. Source: Paddle op ``tanh``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.tanh(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.964 ,  0.    ,  0.7616], dtype=float32)
+    """
     return xp.tanh(x)
 
 
@@ -55,7 +64,16 @@ def tanh_grad_grad(xp: Any, out: Any) -> Any:
     fuses=True,
 )
 def stanh(xp: Any, x: Any, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> Any:
-    """``scale_b * tanh(scale_a * x)``. Source: Paddle op ``stanh``."""
+    """``scale_b * tanh(scale_a * x)``. Source: Paddle op ``stanh``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.stanh(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-1.4957,  0.    ,  1.0038], dtype=float32)
+    """
     return xp.tanh(x * scale_a) * scale_b
 
 
@@ -81,7 +99,16 @@ def stanh_grad(
     fuses=True,
 )
 def tanh_shrink(xp: Any, x: Any) -> Any:
-    """``x - tanh(x)``. Source: Paddle op ``tanh_shrink``."""
+    """``x - tanh(x)``. Source: Paddle op ``tanh_shrink``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.tanh_shrink(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-1.036 ,  0.    ,  0.2384], dtype=float32)
+    """
     square = xp.minimum(x * x, _NEAR * _NEAR)
     series = xp.zeros_like(square)
     for k in range(_TERMS, 0, -1):  # of x * cosh(x) - sinh(x), whose terms add up
@@ -107,7 +134,16 @@ def tanh_shrink_grad(xp: Any, x: Any, d_out: Any) -> Any:
     fuses=True,
 )
 def softsign(xp: Any, x: Any) -> Any:
-    """``x / (1 + |x|)``. Source: Paddle op ``softsign``."""
+    """``x / (1 + |x|)``. Source: Paddle op ``softsign``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.softsign(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.6667,  0.    ,  0.5   ], dtype=float32)
+    """
     return x / (1 + xp.abs(x))
 
 

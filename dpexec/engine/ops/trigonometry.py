@@ -16,7 +16,16 @@ from dpexec.engine.ops._unary import LIBRARIES, bends, unary
     attrs=LIBRARIES,
 )
 def sin(xp: Any, x: Any) -> Any:
-    """The sine of an angle in radians. Source: Paddle op ``sin``."""
+    """The sine of an angle in radians. Source: Paddle op ``sin``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.sin(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.9093,  0.    ,  0.8415], dtype=float32)
+    """
     return xp.sin(x)
 
 
@@ -39,7 +48,16 @@ def sin_grad_grad(xp: Any, x: Any) -> Any:
     attrs=LIBRARIES,
 )
 def cos(xp: Any, x: Any) -> Any:
-    """The cosine of an angle in radians. Source: Paddle op ``cos``."""
+    """The cosine of an angle in radians. Source: Paddle op ``cos``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.cos(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.4161,  1.    ,  0.5403], dtype=float32)
+    """
     return xp.cos(x)
 
 
@@ -93,7 +111,16 @@ def acos_grad(xp: Any, x: Any, d_out: Any) -> Any:
     (np.array([0.0, 1.0]), np.array([0.0, np.pi / 4])),
 )
 def atan(xp: Any, x: Any) -> Any:
-    """The angle in (-pi/2, pi/2) whose tangent is ``x``. Source: Paddle op ``atan``."""
+    """The angle in (-pi/2, pi/2) whose tangent is ``x``. Source: Paddle op ``atan``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.atan(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-1.1071,  0.    ,  0.7854], dtype=float32)
+    """
     return xp.arctan(x)
 
 

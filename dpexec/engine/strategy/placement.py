@@ -178,6 +178,11 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     Raises:
         ValueError: ``CPU_NUM`` is not an integer.
         RuntimeError: the cluster has no workers.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> len(fluid.cpu_places(2))
+        2
     """
     if device_count is not None:
         return places.cpu_places(device_count)
