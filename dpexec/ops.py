@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 import dpexec.engine.ops  # noqa: F401 - registers all operators
-from dpexec.commands import quiet_ends
+from dpexec.engine.core.interrupts import quiet_ends
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef, SampleRng
 from dpexec.engine.kernels.implementations import backends_of

@@ -1,4 +1,4 @@
-"""Ctrl-C waits where it would leave something half done.
+"""Ctrl-C waits where it would leave something half done, and ends commands without a traceback.
 
 Python raises KeyboardInterrupt between two bytecodes of the main thread, wherever that is.
 """
@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # makes no enums, which every step would pay
 import contextlib
+import io
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["Uninterrupted", "set_handler", "their_handler"]
+__all__ = ["INTERRUPTED", "Uninterrupted", "quiet_ends", "set_handler", "their_handler"]
 
 _SIGINT = int(signal.SIGINT)
+INTERRUPTED = 128 + _SIGINT
+"""Exit code of commands after Ctrl-C, as shells have it."""
 their_handler: Callable[[int], Any] = _signal.getsignal
 """Like ``signal.getsignal``."""
 set_handler: Callable[[int, Any], Any] = _signal.signal
@@ -79,3 +84,22 @@ class Uninterrupted:
     def _wait(self, number: int, frame: FrameType | None) -> None:
         if not self._waits:
             self._waits, self._frame = True, frame
+
+
+@contextlib.contextmanager
+def quiet_ends() -> Iterator[None]:
+    """End without a traceback on Ctrl-C, on a closed pipe, and on unencodable output.
+
+    Raises:
+        SystemExit: after Ctrl-C, or when the reader of the output has closed the pipe.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may not have µ, · or →
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
