@@ -17,7 +17,8 @@ import dpexec as fluid
 from dpexec.engine.cluster.client import gang_lines, replica_group
 from dpexec.engine.cluster.client.lifetime import ClientWatch
 from dpexec.engine.cluster.gang_messages import Order
-from dpexec.engine.cluster.worker import resident
+from dpexec.engine.cluster.worker import resident, wakeups
+from dpexec.engine.cluster.worker.departure import LOOK_OF_OURS
 from dpexec.engine.exchange import rendezvous
 from tests.distributed.clusters import workers
 from tests.distributed.faults import disturbed
@@ -44,7 +45,6 @@ def stay(client, seconds):
     """Let tasks of gangs end when they were idle for so long."""
 
     def be_patient():
-        from dpexec.engine.cluster.worker import resident
 
         resident._IDLE = seconds
 
@@ -185,25 +185,38 @@ def test_idle_tasks_end_and_steps_go_on(pair):
     assert_same_bits(run, train(classifier(), batches(STEPS), 2))
 
 
-def test_profiler_of_dask_looks_less_often_while_members_reside(monkeypatch):
+def test_event_loops_wake_up_less_often_while_members_reside(monkeypatch):
     class Worker:  # can be referred to weakly, unlike a SimpleNamespace
         pass
 
-    worker = Worker()
-    worker.periodic_callbacks = {"profile": SimpleNamespace(callback_time=10)}
-    sampler = worker.periodic_callbacks["profile"]
-    monkeypatch.setattr(resident, "get_worker", lambda: worker)
-    with resident._sampled_less():
-        with resident._sampled_less():  # of another program
-            assert sampler.callback_time == 100
-        assert sampler.callback_time == 100
-    assert sampler.callback_time == 10
-    sampler.callback_time = 500  # as the user has set it
-    with resident._sampled_less():
-        assert sampler.callback_time == 500
+    def periods():
+        return {name: each.callback_time for name, each in worker.periodic_callbacks.items()}
+
+    worker, usual = Worker(), {"profile": 10, "tick": 500, "heartbeat": 1, LOOK_OF_OURS: 50}
+    worker.periodic_callbacks = {n: SimpleNamespace(callback_time=t) for n, t in usual.items()}
+    monkeypatch.setattr(wakeups, "get_worker", lambda: worker)
+    slowed = usual | {"profile": 100, LOOK_OF_OURS: 250}  # who has set more keeps that
+    with wakeups.fewer_wakeups():
+        with wakeups.fewer_wakeups():  # of another program
+            assert periods() == slowed
+        assert periods() == slowed
+    assert periods() == usual
     worker.periodic_callbacks = {}  # no profiler
-    with resident._sampled_less():
+    with wakeups.fewer_wakeups():
         pass
+
+
+def test_workers_look_less_often_whether_they_are_closed_while_members_reside(pair):
+    def periods(dask_worker):
+        return dask_worker.periodic_callbacks[LOOK_OF_OURS].callback_time
+
+    run = gang(batches(2), scheduler=pair)
+    assert set(pair.run(periods).values()) == {250}
+    for nanny in pair.cluster.workers.values():
+        assert nanny.periodic_callbacks["tick"].callback_time >= 500
+    del run
+    gc.collect()
+    until(lambda: set(pair.run(periods).values()) == {50}, 10)
 
 
 def test_collected_engine_ends_its_tasks(pair):

@@ -18,7 +18,16 @@ from typing import Any
 from dpexec.engine.exchange.channels import DATA, HEADER, LENT, Channel
 from dpexec.engine.exchange.messages import Room
 from dpexec.engine.exchange.shared import LEAST, Borrower, Lender
-from dpexec.engine.exchange.wire import GangError, Sending, gone, message_tag, opened, silent
+from dpexec.engine.exchange.wire import (
+    SMALL,
+    GangError,
+    Sending,
+    frame_of,
+    gone,
+    message_tag,
+    opened,
+    silent,
+)
 
 __all__ = ["Line", "wait"]
 
@@ -36,6 +45,8 @@ class Line:
             probes by itself, however busy its processes are.
         lends: whether messages may lie in shared memory, if both ends are on one host; the other
             end must be a line, too.
+        aligned: whether arrays of all messages begin at a cache line. Else a small message stays in
+            the bytes that were received: its arrays may lie anywhere, and are read-only.
 
     Attributes:
         messages: messages that came and were not taken yet.
@@ -43,12 +54,14 @@ class Line:
         most: bytes of the largest message that came through the connection itself.
     """
 
-    def __init__(self, channel: Channel, limit: float, lends: bool = False) -> None:
-        self._channel = channel
+    def __init__(
+        self, channel: Channel, limit: float, lends: bool = False, aligned: bool = True
+    ) -> None:
+        self._channel, self._aligned = channel, aligned
         self.messages: deque[memoryview] = deque()
         self.lost: GangError | None = None
         self.most = 0
-        self._sending: deque[Sending] = deque()
+        self._sending: deque[Sending | bytes] = deque()  # most messages are small: bytes
         self._posted = self._came = 0
         self._data = memoryview(b"")  # received bytes that are no whole frame yet
         self._large: _Large | None = None
@@ -66,14 +79,17 @@ class Line:
 
     def post(self, buffers: Sequence[memoryview | bytes]) -> None:
         """Put a message in the queue; the next calls of :meth:`move` send it."""
-        number, nbytes, loan = self._posted, sum(map(len, buffers)), None
+        tag, nbytes, kind, new = (self._posted, 0), sum(map(len, buffers)), DATA, None
         self._posted += 1
         if self._lender is not None and nbytes >= LEAST:
             loan = self._lender.lend(buffers, nbytes)
-        if loan is None:
-            self._sending.append(Sending((number, 0), buffers))
+            if loan is not None:
+                (place, new), kind = loan, LENT
+                buffers, nbytes = (place,), len(place)
+        if nbytes <= SMALL and new is None:
+            self._sending.append(frame_of(tag, kind, buffers, nbytes))
         else:
-            self._sending.append(Sending((number, 0), (loan[0],), LENT, loan[1]))
+            self._sending.append(Sending(tag, buffers, kind, new))
 
     @property
     def is_quiet(self) -> bool:
@@ -116,9 +132,19 @@ class Line:
 
     def _send(self) -> bool:
         moved, sending, channel = False, self._sending, self._channel
-        while sending and sending[0].move(channel):
+        while sending:
+            first = sending[0]
+            if isinstance(first, bytes):
+                count = channel.send((first,))
+                if 0 < count < len(first):
+                    sending[0] = Sending.rest(first, count)
+                done = count == len(first)
+            else:
+                count, done = first.move(channel), first.done
+            if not count:
+                break
             moved = True
-            if sending[0].done:
+            if done:
                 sending.popleft()
         return moved
 
@@ -145,6 +171,7 @@ class Line:
     def _open(self) -> bool:
         """Take the next frame from the received bytes; False if it is not whole yet."""
         received = self._data
+        whole = received.obj
         kind, nbytes = opened(received, self._channel.name, (self._came, 0), (DATA, LENT))
         end = HEADER.size + nbytes
         data = received[HEADER.size : end]
@@ -155,6 +182,8 @@ class Line:
         if kind == LENT:
             self.messages.append(self._borrower.take(data, self._descriptors))
             self._came += 1
+        elif kind == DATA and not self._aligned and isinstance(whole, bytes) and end == len(whole):
+            self._take(data)
         elif kind == DATA:
             room = Room(self._channel.name)
             room(nbytes)
@@ -240,7 +269,8 @@ class Line:
         """Close the connection; further calls do nothing."""
         self._channel.close()
         for sending in self._sending:
-            sending.close()
+            if isinstance(sending, Sending):
+                sending.close()
         while self._descriptors:
             os.close(self._descriptors.popleft())
 

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from dpexec.engine.exchange.channels import DATA, HEADER, LAST_WORDS, Channel
 
 __all__ = [
+    "SMALL",
     "GangError",
     "Place",
     "Receiving",
     "Sending",
     "Tag",
     "exchange",
+    "frame_of",
     "gone",
     "into",
     "last_words",
@@ -34,7 +36,8 @@ __all__ = [
 
 _MAGIC = b"dpxG"
 _TEXT_BYTES = 4096  # the most bytes of last words
-_SMALL = 1 << 10  # frames of at most so many bytes are joined to one buffer
+SMALL = 1 << 10
+"""Bytes of frames that are sent in one piece."""
 _GRACE = 1.0  # seconds to tell peers that a run ends early
 
 Place = Callable[[int], Sequence[memoryview]]
@@ -71,6 +74,20 @@ class Tag(NamedTuple):
         return f"step {self.step}, {self.text}"
 
 
+def frame_of(
+    tag: tuple[int, int] | Tag, kind: int, buffers: Sequence[memoryview | bytes], nbytes: int
+) -> bytes:
+    """A small frame, in one piece.
+
+    Args:
+        tag: what it belongs to, see :class:`Sending`.
+        kind: kind of the frame.
+        buffers: its contents.
+        nbytes: number of bytes in the buffers.
+    """
+    return b"".join((HEADER.pack(_MAGIC, kind, tag[0], tag[1], nbytes), *buffers))
+
+
 class Sending:
     """A frame while it is sent.
 
@@ -92,14 +109,25 @@ class Sending:
         descriptor: int | None = None,
     ) -> None:
         nbytes = sum(map(len, buffers))
-        header = HEADER.pack(_MAGIC, kind, tag[0], tag[1], nbytes)
         self._left: list[memoryview | bytes]
-        if nbytes <= _SMALL:
-            self._left = [b"".join((header, *buffers))]
+        if nbytes <= SMALL:
+            self._left = [frame_of(tag, kind, buffers, nbytes)]
         else:
-            self._left = [header, *filter(len, buffers)]
+            self._left = [HEADER.pack(_MAGIC, kind, tag[0], tag[1], nbytes), *filter(len, buffers)]
         self._descriptor = descriptor
         self.done = False
+
+    @classmethod
+    def rest(cls, frame: bytes, sent: int) -> Sending:
+        """The rest of a frame of which some bytes were sent.
+
+        Args:
+            frame: the whole frame.
+            sent: number of bytes that were sent.
+        """
+        found = cls((0, 0), ())
+        found._left = [memoryview(frame)[sent:]]
+        return found
 
     def close(self) -> None:
         """Close the descriptor: it is sent, or never will be."""

@@ -73,7 +73,7 @@ class GangLines:
         self._tasks = [self._send_task(part) for part in self._parts]
         patience = max(limit, _PATIENCE)  # tasks may wait for others; lost workers are noticed
         channels = visitor.visit(members, patience, self._watch())
-        self._lines[:] = [Line(channel, limit, lends=True) for channel in channels]
+        self._lines[:] = [Line(channel, limit, lends=True, aligned=False) for channel in channels]
         for task in self._tasks:
             self._let_go(task)
 

@@ -22,6 +22,7 @@ from dpexec.engine.cluster.client.gang_orders import GangOrders, Once, StepForms
 from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
 from dpexec.engine.cluster.worker.gang import open_door
+from dpexec.engine.cluster.worker.wakeups import fewer_wakeups_of_nannies
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.dask.deliveries import Fed, arrive, fed_to
@@ -277,6 +278,7 @@ class GangRunner:
         args = self._group.epoch.token, secret, homes
         found = self._contact.ask(open_door, *args, homes=homes, what="to form a gang")
         members = [found[address] for address in homes]
+        fewer_wakeups_of_nannies(self._contact.client.cluster)
         self._why_not_nccl = why_not_nccl(members)
         visitor = Visitor(self._contact.client.security, secret)
         why_not = visitor.why_not(members, min(self._contact.limit, _REACH))

@@ -21,9 +21,10 @@ from dpexec.engine.cluster.worker.own_state import own_names
 from dpexec.engine.cluster.worker.versions import StaleTaskError, Versions
 from dpexec.engine.cluster.worker.worker import WorkerReplicas, release, replicas_at, runs_at
 
-__all__ = ["hold_until_closed"]
+__all__ = ["LOOK_OF_OURS", "hold_until_closed"]
 
-_NAME = "dpexec"  # among the extensions of a worker
+LOOK_OF_OURS = "dpexec"
+"""Name among a worker's extensions, and among its periodic callbacks."""
 _PATIENCE = 3.0  # seconds to hand on the state of a run
 _ANSWER = 1.0  # seconds for another worker to answer
 _LOOK = 0.05  # seconds between looks at whether dask is closing the worker
@@ -33,8 +34,8 @@ _NEVER = -1  # number of an epoch that no task has
 
 def hold_until_closed(worker: Any) -> None:
     """Let a dask worker hand on and then forget its state of runs when it is closed."""
-    if _NAME not in worker.extensions:
-        worker.extensions[_NAME] = holdings = _Holdings(worker)
+    if LOOK_OF_OURS not in worker.extensions:
+        worker.extensions[LOOK_OF_OURS] = holdings = _Holdings(worker)
         worker.loop.add_callback(holdings.watch)
 
 
@@ -54,7 +55,7 @@ class _Holdings:
     def watch(self) -> None:
         """Notice early that dask closes the worker: it may wait long before it calls `close`."""
         look = PeriodicCallback(self._look, _LOOK * 1000)
-        self._worker.periodic_callbacks[_NAME] = look  # dask stops it with the worker
+        self._worker.periodic_callbacks[LOOK_OF_OURS] = look  # dask stops it with the worker
         look.start()
 
     async def _look(self) -> None:

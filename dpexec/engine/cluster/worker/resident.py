@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import weakref
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from distributed import Worker, get_worker, secede
+from distributed import get_worker, secede
 
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, Rest, decode, encode
 from dpexec.engine.cluster.repeated_steps import ORDER, RepeatedOrder, StepForm, kind_of
 from dpexec.engine.cluster.worker.gang import Seat, seat_of
 from dpexec.engine.cluster.worker.telling import copy_to_send
+from dpexec.engine.cluster.worker.wakeups import fewer_wakeups
 from dpexec.engine.cluster.worker.worker import replicas_at
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.wire import GangError
@@ -32,10 +31,6 @@ _SOON = 0.02  # seconds without an order after which libraries may use their own
 _STAY = 10.0  # seconds after which the task ends with the next order
 _LARGE = 1 << 17  # bytes of messages that do not fit into the buffers of a socket
 _LOOK = 0.02  # seconds between looks at whether a step is over
-_SAMPLE = 0.1  # seconds between looks of dask's profiler
-
-_sampled: weakref.WeakKeyDictionary[Worker, _Sampled] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 def reside(part: Part) -> str:
@@ -56,7 +51,7 @@ def reside(part: Part) -> str:
     try:
         seat.meet(part)
         if seat.line is not None:
-            with _sampled_less():
+            with fewer_wakeups():
                 _serve(seat, seat.line, part)
         return ""
     except GangError as error:  # the client knows of it, or is gone
@@ -78,40 +73,6 @@ def _say_why(seat: Seat, part: Part, error: BaseException) -> None:
     if seat.line is not None:
         with contextlib.suppress(GangError):  # it is gone, too
             seat.line.tell(encode(Outcome(error=GangError(why))), part.limit)
-
-
-class _Sampled(NamedTuple):
-    """Dask's own interval of the profiler in milliseconds, and how many members reside here."""
-
-    usual: float
-    members: int
-
-
-@contextlib.contextmanager
-def _sampled_less() -> Iterator[None]:
-    """Let dask's profiler look at the worker ten times a second instead of a hundred times.
-
-    Each look takes a quarter of a millisecond of a core. As members wait for each other, a step of
-    two members took 4% longer.
-    """
-    worker = get_worker()
-    sampler = worker.periodic_callbacks.get("profile")
-    if sampler is None:
-        yield
-        return
-    with _lock:
-        usual, members = _sampled.get(worker) or _Sampled(sampler.callback_time, 0)
-        _sampled[worker] = _Sampled(usual, members + 1)
-        sampler.callback_time = max(usual, _SAMPLE * 1000)
-    try:
-        yield
-    finally:
-        with _lock:
-            usual, members = _sampled[worker]
-            _sampled[worker] = _Sampled(usual, members - 1)
-            if members == 1:
-                sampler.callback_time = usual
-                del _sampled[worker]
 
 
 class _Reading:
