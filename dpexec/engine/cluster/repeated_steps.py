@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dpexec.engine.cluster.messages import GangStep
 
 __all__ = [
+    "KNOWN",
     "ORDER",
     "ArrayForm",
     "Remembered",
@@ -32,10 +33,15 @@ __all__ = [
     "StepForm",
     "in_lines",
     "kind_of",
+    "known_step",
 ]
 
 _FORMS = 16
 """How many forms a process remembers; they are numbered from 1."""
+KNOWN = 3
+"""Kind of messages that say which step is complete: the client knows all its outcomes."""
+known_step = struct.Struct("<IIq")
+"""Of such a message: no form, the kind, and the number of the step."""
 ORDER = 1
 """The kind of a message of a known form that is an order."""
 kind_of = struct.Struct("<II").unpack_from

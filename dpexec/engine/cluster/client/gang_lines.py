@@ -19,6 +19,7 @@ from dpexec.engine.cluster.gang_messages import (
     Part,
     encode,
 )
+from dpexec.engine.cluster.repeated_steps import KNOWN, known_step
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.cluster.worker.resident import reside
 from dpexec.engine.dask.annotations import of_ours
@@ -134,6 +135,17 @@ class GangLines:
         messages = [each if isinstance(each, list) else encode(each) for each in told]
         for line, message in zip(self._lines, messages, strict=True):
             line.post(message)
+
+    def confirm(self, step: int) -> None:
+        """Tell all members that no run goes back before a step.
+
+        Args:
+            step: number of the step, whose outcomes are all known.
+        """
+        message = [known_step.pack(0, KNOWN, step)]
+        for line in self._lines:
+            line.post(message)
+            line.flush()
 
     def push(self, seconds: float = _LOOK) -> None:
         """Send queued messages as far as members take them; :meth:`outcomes` sends the rest.

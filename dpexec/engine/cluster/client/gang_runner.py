@@ -34,6 +34,7 @@ from dpexec.engine.exchange.wire import GangError
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
     from dpexec.engine.cluster.messages import Epoch, Noted
+    from dpexec.engine.compile.plans.plan import Plan
     from dpexec.engine.dask.waiting import Contact
     from dpexec.engine.feeds.coming import Coming
     from dpexec.engine.feeds.splitting import Feeds
@@ -198,6 +199,16 @@ class GangRunner:
             for _ in gone:
                 over.popleft()
         return found
+
+    def confirm(self, plan: Plan, step: int) -> None:
+        """Let members make updates that wait, while the client goes on to the next run.
+
+        Args:
+            plan: the plan that ran.
+            step: number of its step, which is complete.
+        """
+        if self._lines is not None and plan.updates_may_wait:
+            self._lines.confirm(step)
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
         """Send rows of later steps to the workers that make these, if a gang exists.

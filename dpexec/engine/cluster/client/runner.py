@@ -225,7 +225,6 @@ class ClusterRunner:
         if run is not None:
             self.variables.bring_lists()
             return run.fetches()
-        results: list[Any] = []
         while steps:
             recorders = self._observers.recorders
             now, steps = (steps[:1], steps[1:]) if recorders else (steps, ())
@@ -359,18 +358,19 @@ class ClusterRunner:
         news = self._told.news([binding for binding, _ in steps])
         if recording is not None or not self._runner.tells:  # recording asks workers about it
             news = self._told.tell(news)
-        wanted = []
-        for (binding, feeds), key, parts in zip(steps, news.keys, shards, strict=True):
-            wanted.append(StepRequest(binding, key, feeds, parts))
+        found = zip(steps, news.keys, shards, strict=True)
+        wanted = [StepRequest(b, key, feeds, parts) for (b, feeds), key, parts in found]
+        plan = wanted[-1].binding.plan
         if recording is not None:
             marks = partial(cluster_worker.marks, self.token, wanted[0].key)
             recording.connect(self._contact, self.group.homes.workers, marks)
         numbers = self._recovery.begin(len(steps))
-        sent = 0 if recording is None else time.perf_counter_ns()
+        sent = time.perf_counter_ns()
         made = self._runner.run(wanted, numbers[0], recording is not None, news)
         made = self._noted(made, numbers, news)
+        if made.error is None:
+            self._runner.confirm(plan, numbers[-1])
         if recording is not None and made.error is None:
-            plan = wanted[-1].binding.plan
             homes = [home_of(plan, task.id) for task in plan.tasks]
             recording.take(sent, homes, self.address, [n for n in made.noted if n is not None])
         return made

@@ -73,6 +73,9 @@ class TaskRunner:
         """None: graphs are always waited for."""
         return None
 
+    def confirm(self, plan: Plan, step: int) -> None:
+        """Updates of tasks never wait."""
+
     def ahead(self, batches: Sequence[Feeds]) -> None:
         """Send rows of later steps to the workers that make these.
 
