@@ -1,0 +1,106 @@
+"""What workers and Dask do between the steps of a gang."""
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+
+import dpexec as fluid
+from dpexec.engine.cluster.client import gang_lines
+from dpexec.engine.cluster.worker import wakeups
+from dpexec.engine.cluster.worker.departure import LOOK_OF_OURS
+from tests.engine.run.nets import AllReduce, batches, classifier, strategies, train
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def _patient(request):
+    """Members stay on their workers until their gang ends."""
+
+    def stay(seconds):
+        from dpexec.engine.cluster.worker import resident
+
+        resident._IDLE = seconds
+
+    found = "pair" in request.fixturenames and request.getfixturevalue("pair")
+    if found:
+        found.run(stay, 60.0)
+    yield
+    if found:
+        found.run(stay, 1.0)
+
+
+@pytest.fixture
+def unmeasured(pair):
+    """No step is measured for dask's pages, as those that are make their updates at once."""
+
+    def measure(share):
+        from dpexec.engine.cluster.worker import step_groups
+
+        step_groups._Pace.is_due = property(lambda pace: share > 0 and pace.steps % pace.every == 0)
+
+    pair.run(measure, 0)
+    yield
+    pair.run(measure, 1)
+
+
+def test_updates_are_made_while_the_client_does_something_else(pair, unmeasured, monkeypatch):
+    def waiting_updates():
+        from dpexec.engine.cluster.worker.worker import _workers
+
+        stores = [found.stores.values() for found in list(_workers.values())]
+        return sum(versions.late is not None for each in stores for versions in each)
+
+    def waits():
+        return sum(pair.run(waiting_updates).values())
+
+    def step(batch):
+        exe.run(compiled, batch, [net.loss.name], scope=scope)
+
+    net, scope, exe = classifier(), fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup, scope=scope)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, *strategies(scheduler=pair, collectives="gang"), places=fluid.cpu_places(2)
+    )
+    *first, last = batches(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(gang_lines.GangLines, "confirm", lambda *_: None)
+        for batch in first:
+            step(batch)
+        assert waits() == 2
+    step(last)
+    until(lambda: waits() == 0)
+
+
+def test_event_loops_wake_up_less_often_while_members_reside(monkeypatch):
+    class Worker:  # can be referred to weakly, unlike a SimpleNamespace
+        pass
+
+    def periods():
+        return {name: each.callback_time for name, each in worker.periodic_callbacks.items()}
+
+    worker, usual = Worker(), {"profile": 10, "tick": 500, "heartbeat": 1, LOOK_OF_OURS: 50}
+    worker.periodic_callbacks = {n: SimpleNamespace(callback_time=t) for n, t in usual.items()}
+    monkeypatch.setattr(wakeups, "get_worker", lambda: worker)
+    slowed = usual | {"profile": 100, LOOK_OF_OURS: 250}  # who has set more keeps that
+    with wakeups.fewer_wakeups():
+        with wakeups.fewer_wakeups():  # of another program
+            assert periods() == slowed
+        assert periods() == slowed
+    assert periods() == usual
+    worker.periodic_callbacks = {}  # no profiler
+    with wakeups.fewer_wakeups():
+        pass
+
+
+def test_workers_look_less_often_whether_they_are_closed_while_members_reside(pair):
+    def periods(dask_worker):
+        return dask_worker.periodic_callbacks[LOOK_OF_OURS].callback_time
+
+    run = train(classifier(), batches(2), 2, AllReduce, scheduler=pair, collectives="gang")
+    assert set(pair.run(periods).values()) == {250}
+    for nanny in pair.cluster.workers.values():
+        assert nanny.periodic_callbacks["tick"].callback_time >= 500
+    del run
+    gc.collect()
+    until(lambda: set(pair.run(periods).values()) == {50}, 10)
