@@ -26,6 +26,9 @@ from tests.waiting import until
 _LARGEST = 70_000  # bytes of what the kernel sends at once if it need not cut it into frames
 _NOBODY = "02:00:00:00:00:01"
 _JUMBO = 9000  # bytes of a frame: a process that carries them has fewer to carry
+_CONTROL = "cubic"
+"""How hosts find out what links take: as Linux does unless told otherwise. BBR, which some machines
+choose, takes late acknowledgements of hosts that share a few cores for a slow link."""
 
 _NETWORKS = 250
 _WITH_US = ["setpriv", "--pdeathsig", "KILL"]
@@ -107,6 +110,7 @@ class Host:
         self.link = f"{network}l{number}"  # the end of the bridge
         self._inside = f"{network}i{number}"
         self._network, self._megabits, self._delay = network, megabits, delay
+        self._route = f"{net}.0/24"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._worker: subprocess.Popen[bytes]
         self._scheduler: Path
@@ -122,6 +126,7 @@ class Host:
             ["ip", "addr", "add", f"{self.address}/24", "dev", self._inside],
             ["ip", "link", "set", self._inside, "up"],
             ["ip", "link", "set", "lo", "up"],
+            ["ip", "route", "replace", self._route, "dev", self._inside, "congctl", _CONTROL],
         ):
             subprocess.run([*inside, *command], check=True, capture_output=True)
         self._narrow([], self.link)

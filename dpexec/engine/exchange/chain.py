@@ -12,6 +12,7 @@ A finished piece reaches each further member one tick later.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -65,10 +66,15 @@ class Chained:
         self._cuts = bucket.layout.shares(-(-bucket.layout.size // _PIECE))
         self._mine = group.members[group.rank].devices
 
+    @functools.cached_property
+    def made(self) -> Bytes:
+        """Where the sums lie."""
+        return np.empty(self._bucket.layout.size, np.uint8)
+
     def run(self, envs: Sequence[Env], tag: Tag) -> None:
         """Add up the bucket, see :meth:`Reducer.run`."""
         bucket = self._bucket
-        memory = self._group.own(("chain", bucket.key), bucket.layout.size)
+        memory = self.made
         flat = flat_values(bucket, envs, self._mine)
         last = len(self._group.members) - 1
         for tick in range(len(self._cuts) + max(2 * last, 1)):

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 
 __all__ = ["DATA", "HEADER", "LAST_WORDS", "LENT", "LINE", "Channel"]
@@ -18,6 +19,9 @@ HEADER = struct.Struct("<4sIQQQ")
 DATA, LAST_WORDS, LENT = 1, 2, 3
 """Kinds of frames: bytes of arrays; why the run ends; where a message lies in shared memory."""
 _BUFFERS_AT_ONCE = 64
+_BATCH = 1 << 18
+"""Bytes: a process that wakes up for every packet takes twice the processor time."""
+_CAN_BATCH = sys.platform == "linux"  # elsewhere a closed connection may go unnoticed
 _DESCRIPTORS = socket.CMSG_SPACE(8 * 4) if hasattr(socket, "CMSG_SPACE") else 0
 _CLOSED_BY_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # other systems do not pass any
 
@@ -39,6 +43,8 @@ class Channel:
         self.waits_for_write = self.waits_for_read = False
         self._encrypted = isinstance(sock, ssl.SSLSocket)
         self.is_local = sock.family == socket.AF_UNIX
+        self._can_batch = _CAN_BATCH and not (self._encrypted or self.is_local)
+        self._least = 1
 
     def send(self, buffers: Sequence[memoryview | bytes], descriptor: int | None = None) -> int:
         """Send as much as possible without waiting; returns how many bytes were sent.
@@ -60,6 +66,18 @@ class Channel:
         except ssl.SSLWantReadError:
             self.waits_for_read = True
         return 0
+
+    def expect(self, nbytes: int) -> None:
+        """Say how much is sure to come, so that waits end for much of it, not for every packet.
+
+        Args:
+            nbytes: that the other end sends for certain; a wait for reading ends when so many, or
+                those of a batch, are there, or the connection is closed.
+        """
+        least = min(max(nbytes, 1), _BATCH)
+        if self._can_batch and least != self._least:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._least = least
 
     def receive(self, buffer: memoryview) -> int:
         """Receive the bytes that are there; returns how many they were, 0 if none are there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,11 @@ class DividedByWire:
         self._mine = group.members[group.rank].devices
         self._shares = bucket.layout.shares(len(group.members))
 
+    @functools.cached_property
+    def made(self) -> Bytes:
+        """Where the sums lie."""
+        return np.empty(self._bucket.layout.size, np.uint8)
+
     def run(self, envs: Sequence[Env], tag: Tag) -> None:
         """Add up the bucket, see :meth:`Reducer.run`."""
         group, bucket = self._group, self._bucket
@@ -57,7 +63,7 @@ class DividedByWire:
             {other: list(self._share_of(flat, other)) for other in group.channels},
             {other: into(came[other].data) for other in group.channels},
         )
-        result = group.own(("sum", bucket.key), bucket.layout.size)
+        result = self.made
         add_up(self._additions(flat, came, result))
         mine = [result[low:high].data]
         group.exchange(

@@ -23,6 +23,7 @@ from dpexec.engine.exchange.chain import Chained, sends_less
 from dpexec.engine.exchange.divided import DividedByWire
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.payload import Item, hand_out, swap
+from dpexec.engine.exchange.shared import Bytes
 from dpexec.engine.exchange.wire import Tag
 
 __all__ = ["Direct", "Reducer", "reducer_of"]
@@ -30,6 +31,10 @@ __all__ = ["Direct", "Reducer", "reducer_of"]
 
 class Reducer(Protocol):
     """Adds up a bucket, at every step."""
+
+    @property
+    def made(self) -> Bytes | None:
+        """Where the sums lie after every step, as the bucket lays them out; None: anywhere."""
 
     def run(self, envs: Sequence[Env], tag: Tag) -> None:
         """Add up the bucket.
@@ -55,6 +60,7 @@ class Direct:
 
     def __init__(self, group: Group, bucket: Bucket) -> None:
         self._group, self._bucket = group, bucket
+        self.made: Bytes | None = None
         me, home = group.rank, group.home
         self._sums = [t for t in bucket.sums if any(home[d] == me for d in t.targets)]
         self._buffers: dict[str, Any] = {}

@@ -179,14 +179,20 @@ class Receiving:
         rest = self._left[0][count:]
         if len(rest):
             self._left[0] = rest
+            self._tell(channel)
             return True
         del self._left[0]
         if not self._known:
             self._known = True
             self._left = self._open(channel)
+        self._tell(channel)
         if not self._left and self._last_words is not None:
             raise GangError(bytes(self._last_words).decode(errors="replace"))
         return True
+
+    def _tell(self, channel: Channel) -> None:
+        """Tell the connection how much is left; of the next frame, nothing is known."""
+        channel.expect(sum(map(len, self._left)))
 
     def _open(self, channel: Channel) -> list[memoryview]:
         kind, nbytes = opened(self._header, channel.name, self._tag, (DATA,))

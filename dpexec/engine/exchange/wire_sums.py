@@ -18,7 +18,7 @@ from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.exchange.buckets import Bucket, Sum
 from dpexec.engine.exchange.group import Group
-from dpexec.engine.exchange.payload import hand_out
+from dpexec.engine.exchange.payload import arrays_in, hand_out
 from dpexec.engine.exchange.reducers import reducer_of
 from dpexec.engine.exchange.step_sums import PlanSums, Rooms, StepSums
 
@@ -58,11 +58,18 @@ class WireSums(StepSums):
     def parts(self, number: int) -> TaskExchange:
         """See :class:`StepSums`; code copies no values, it only waits for the sums."""
         if number not in self._results:
-            sums = self.buckets[number].sums
-            self._results[number] = {total.name: self._room(total) for total in sums}
+            self._results[number] = self._rooms_of(number)
         signs = self._signs(number)
         found = self._results[number]
         return TaskExchange(signs, signs, {}, (), {}, found, self.heights(number))
+
+    def _rooms_of(self, number: int) -> _Results:
+        """Where code finds the sums of a bucket: if possible, where these are added up."""
+        bucket, made = self.buckets[number], self._reducers[number].made
+        if made is None:
+            return {total.name: self._room(total) for total in bucket.sums}
+        arrays = zip(bucket.sums, arrays_in(made, bucket), strict=True)
+        return {total.name: [array] for total, array in arrays}
 
     def _room(self, total: Sum) -> list[np.ndarray[Any, Any]]:
         if total.height is None:
@@ -144,9 +151,10 @@ def _line(number: int | None) -> int:
 
 
 def _store(value: Any, room: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Put a sum into the arrays where code expects it."""
+    """Put a sum into the arrays where code expects it, unless it lies there."""
     if not isinstance(value, SelectedRows):
-        np.copyto(room[0], value)
+        if value.ctypes.data != room[0].ctypes.data:
+            np.copyto(room[0], value)
         return
     count = len(value.row_array)
     np.copyto(room[0][:count], value.row_array)

@@ -1,7 +1,9 @@
 """Members know each other before they read anything, and no wait is without a limit."""
 
 import contextlib
+import select
 import socket
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -100,6 +102,37 @@ def test_large_frames_cross_each_other(host):
     family = socket.AF_UNIX if host == "unix" else socket.AF_INET
     assert found[0][1].sock.family == family
     swap(found, 3_000_000)
+    close(found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others wait for every packet")
+def test_a_wait_for_a_long_frame_ends_for_much_of_it_and_not_for_every_packet():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near, far = socket.create_connection(server.getsockname()), server.accept()[0]
+    channel, poll = Channel(near, "far"), select.poll()
+    poll.register(near, select.POLLIN)
+    channel.expect(50_000)
+    far.sendall(bytes(1000))
+    assert not poll.poll(20)
+    far.sendall(bytes(49_000))
+    assert poll.poll(5000)
+    left = 50_000
+    while left:
+        left -= channel.receive(memoryview(bytearray(left)))
+    channel.expect(0)  # what comes next may be short
+    far.sendall(b"x")
+    assert poll.poll(5000)
+    channel.receive(memoryview(bytearray(1)))
+    channel.expect(50_000)
+    far.close()  # whoever is gone is noticed at once
+    assert poll.poll(5000)
+    channel.close()
+
+
+def test_short_frames_follow_long_ones(host):
+    found = meet(*doors_of([SECRET] * 2))
+    for nbytes in (600_000, 40, 100_000, 7):
+        swap(found, nbytes)
     close(found)
 
 
