@@ -349,7 +349,7 @@ class _Waiting:
         interrupts: holds interrupts back while the step runs.
     """
 
-    urgent = False
+    urgent = beside = False
 
     def __init__(self, sums: MemorySums, code: CodeStep, interrupts: Uninterrupted) -> None:
         self._sums, self._schedule, self._interrupts = sums, code.schedule, interrupts

@@ -190,6 +190,14 @@ class _Carrying:
         before = [(number, task) for task, number in tasks if task < updates]
         behind = [(number, task) for task, number in tasks if task > updates]
         self._left: list[tuple[int | None, int]] = [*before, (None, updates), *behind]
+        self._early = len(before) - 1  # how many are due while code may go on
+        if not any(sums.buckets[number].is_large for number, _ in before[:-1]):
+            self._early = 0  # a word to another thread takes longer than they do
+
+    @property
+    def beside(self) -> bool:
+        """Whether sums are due while code goes on; behind the last ones before updates it waits."""
+        return self._early > 0
 
     def look(self) -> bool:
         """Carry the next bucket, if code has computed its values.
@@ -205,6 +213,7 @@ class _Carrying:
         if not self._left or not self._sums.says(self._left[0][0]):
             return False
         number, task = self._left.pop(0)
+        self._early -= 1
         if self._code.schedule.begun(gates.ready):
             self._sums.carry(number, task, self._code)
         else:  # this member cannot say that it is ready before it has this sum

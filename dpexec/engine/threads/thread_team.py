@@ -20,7 +20,8 @@ _PATIENCE = 10_000
 """Turns of spinning, of about 25 ns each: most gaps between two steps of a small net are shorter
 than 0.25 ms, and waking a thread up takes 0.05 ms (with fewer turns W1 takes 9% longer)."""
 _SHORT_PATIENCE = 400
-"""Turns of spinning if the leading thread itself carries values that other processes wait for."""
+"""Turns of spinning if the leading thread itself carries values that other processes wait for, and
+of who stands in for it."""
 _BOARD = 64
 """Size of the board in words. Only two are used: nothing else may share their cache lines."""
 
@@ -32,8 +33,12 @@ class Peers(Protocol):
     def urgent(self) -> bool:
         """Whether :meth:`look` has work that the other processes wait for."""
 
+    @property
+    def beside(self) -> bool:
+        """Whether such work is to be done while items run: then the leading thread runs none."""
+
     def look(self) -> bool:
-        """Called on the leading thread when nothing was ready for a while.
+        """Called on the leading thread: when nothing was ready for a while, or if it runs no items.
 
         Returns:
             Whether something has changed for the schedule.
@@ -53,10 +58,12 @@ class ThreadTeam:
 
     def __init__(self, threads: Threads | None, size: int) -> None:
         self.size = size
-        self.idents = [0] * size
-        """The threads that have worked so far."""
+        self.idents = [0] * (size + 1)
+        """The threads that have worked so far; the last one stood in for the leading thread."""
         self._threads = threads
         self._idle = list(range(1, size)) if threads is not None else []  # their numbers
+        self._stand_in, self._stands_by, self._wanted = Threads(1), True, False
+        self._asking = threading.Lock()
         self._board = np.zeros(_BOARD, np.int64)
         self._address: int = self._board.ctypes.data
 
@@ -75,10 +82,13 @@ class ThreadTeam:
         if self._board[1]:
             self._let_end()
         schedule.reset()
+        self._wanted = peers is not None and peers.beside
         self._board[0] = schedule.address
         try:
-            if self._idle:
+            if self._idle or self._wanted:
                 self._call_for_help()
+            if self._wanted and peers is not None:
+                self._look_beside(schedule, peers)
             began = time.perf_counter()
             while not thread_team.lead(self._address, schedule.address, patience):
                 if peers is None or not peers.look():
@@ -90,27 +100,45 @@ class ThreadTeam:
             raise
         return not schedule.refused
 
+    def _look_beside(self, schedule: Schedule, peers: Peers) -> None:
+        """Look as long as there is work beside the items, which another thread runs meanwhile."""
+        began = time.perf_counter()
+        while peers.beside and not schedule.refused:
+            if peers.look():
+                began = time.perf_counter()
+            else:
+                nap(began)
+        self._wanted = False
+
     def _let_end(self) -> None:
         began = time.perf_counter()
         while self._board[1]:
             nap(began)
 
     def _call_for_help(self) -> None:
-        while self._idle:
-            assert self._threads is not None
-            self._threads.ask(_Attendance(self, self._idle.pop()))
+        with self._asking:  # a thread that has ended its attendance asks, too
+            while self._idle:
+                assert self._threads is not None
+                self._threads.ask(_Attendance(self, self._idle.pop()))
+            if self._wanted and self._stands_by:
+                self._stands_by = False
+                self._stand_in.ask(_Attendance(self, self.size))
 
     def attend(self, number: int) -> None:
         """Help until nothing was to be done for a while; called on a helping thread.
 
         Args:
-            number: of the thread, from 1.
+            number: of the thread, from 1; the last one stands in for the leading thread.
         """
         self.idents[number] = threading.get_ident()
+        patience = _PATIENCE if number < self.size else _SHORT_PATIENCE
         began = time.perf_counter()
-        while thread_team.attend(self._address, number, _PATIENCE):
+        while thread_team.attend(self._address, number, patience):
             nap(began)
-        self._idle.append(number)
+        if number < self.size:
+            self._idle.append(number)
+        else:
+            self._stands_by = True
         if self._board[0]:  # a run began, perhaps before it could see that this thread is idle
             self._call_for_help()
 

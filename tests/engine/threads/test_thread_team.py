@@ -61,6 +61,8 @@ class Peers:
         act: called at every look.
     """
 
+    beside = False
+
     def __init__(self, act, urgent=True):
         self._act, self.urgent = act, urgent
 
@@ -193,3 +195,65 @@ def test_items_note_the_word_that_came_last(last):
     assert notes[0, 1] == wanted[last]
     assert team.run(schedule)  # nothing is lacking: the step's number is the same
     assert notes[1, 1] == 0
+
+
+class Carried(Peers):
+    """What the leading thread does beside a chain of items, until it has looked often enough.
+
+    Args:
+        steps: whose words it writes, one at every look.
+    """
+
+    def __init__(self, steps):
+        super().__init__(self._write)
+        self._steps, self.threads = steps, set()
+
+    @property
+    def beside(self):
+        return len(self.threads) < 1 or self._steps.done < WORDS - 1
+
+    def _write(self):
+        self.threads.add(threading.get_ident())
+        self._steps.words[min(self._steps.done, WORDS - 1), 0] = self._steps.turn[0]
+        return True
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_another_thread_runs_items_while_the_leading_one_looks(size):
+    steps = Steps(size)
+    for turn in range(1, 20):
+        steps.turn[0], peers = turn, Carried(steps)
+        assert steps.team.run(steps.schedule, peers)
+        assert steps.done == WORDS
+        assert peers.threads == {threading.get_ident()}
+    assert steps.team.idents[size] not in (0, threading.get_ident())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ConnectionError])
+def test_what_looking_beside_raises_stops_the_schedule(error):
+    steps = Steps()
+    steps.words[0] = 1
+
+    def fail():
+        if steps.done:
+            raise error
+        return False
+
+    peers = Peers(fail)
+    peers.beside = True
+    with pytest.raises(error):
+        steps.team.run(steps.schedule, peers)
+    steps.words[:] = 1
+    time.sleep(0.01)
+    assert steps.done == 1
+    assert steps.team.run(steps.schedule)
+    assert steps.done == WORDS
+
+
+def test_an_item_refuses_while_the_leading_thread_looks():
+    steps = Steps(refuses=1)
+    steps.words[:2] = 1
+    peers = Peers(lambda: False)
+    peers.beside = True
+    assert not steps.team.run(steps.schedule, peers)
+    assert steps.schedule.refused == 2

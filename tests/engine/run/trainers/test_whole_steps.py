@@ -10,6 +10,8 @@ import pytest
 
 import dpexec as fluid
 from dpexec.engine import kernels
+from dpexec.engine.compile.plans import compilation
+from dpexec.engine.compile.plans.bucket_size import Link
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.exchange.wire import GangError
 from tests.engine.run.nets import (
@@ -73,6 +75,20 @@ def test_large_sums_are_divided_among_trainers_and_threads(places):
     trainers = two(net, places, num_threads=2)
     check_same(net, batches(STEPS), trainers, 4)
     assert all(map(steps_of_code, trainers))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_sums_travel_while_all_threads_of_replicas_go_on(endpoints, mode, devices, monkeypatch):
+    monkeypatch.setattr(compilation, "GANG", Link(1e-3, 5e6))  # some buckets, of 0.1 MB and more
+    net = classifier(sizes=(8, 200, 200, 200, 3))
+    hosts = [endpoints[0], free_endpoint("127.0.0.2")]
+    trainers = two(net, hosts, mode=mode, devices=devices)
+    check_same(net, batches(STEPS), trainers, 2 * devices, mode)
+    for trainer in trainers:
+        (team,) = trainer.compiled._engine.runner.code._teams.values()
+        assert team.size <= devices
+        assert team.idents[team.size]  # one more thread has computed
 
 
 @pytest.mark.parametrize("devices", [1, 2])
