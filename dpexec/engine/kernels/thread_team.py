@@ -293,6 +293,11 @@ class Schedule:
         """
         return bool(self._states[item] == _DONE)
 
+    @property
+    def done(self) -> int:
+        """How many items have been done."""
+        return int(np.count_nonzero(self._states == _DONE))
+
     def release(self, item: int) -> None:
         """Allow a withheld item to begin.
 

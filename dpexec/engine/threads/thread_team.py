@@ -20,8 +20,8 @@ _PATIENCE = 10_000
 """Turns of spinning, of about 25 ns each: most gaps between two steps of a small net are shorter
 than 0.25 ms, and waking a thread up takes 0.05 ms (with fewer turns W1 takes 9% longer)."""
 _SHORT_PATIENCE = 400
-"""Turns of spinning if the leading thread itself carries values that other processes wait for, and
-of who stands in for it."""
+"""Turns of spinning if the leading thread itself carries values that other processes wait for, of
+who stands in for it, and of who has waited in vain."""
 _BOARD = 64
 """Size of the board in words. Only two are used: nothing else may share their cache lines."""
 
@@ -89,16 +89,29 @@ class ThreadTeam:
                 self._call_for_help()
             if self._wanted and peers is not None:
                 self._look_beside(schedule, peers)
-            began = time.perf_counter()
-            while not thread_team.lead(self._address, schedule.address, patience):
-                if peers is None or not peers.look():
-                    nap(began)
+            self._lead(schedule, peers, patience)
         except BaseException:
             schedule.stop()
             self._board[0] = 0
             self._let_end()
             raise
         return not schedule.refused
+
+    def _lead(self, schedule: Schedule, peers: Peers | None, most: int) -> None:
+        """Work until all items are done or one was refused; looks when nothing was ready.
+
+        Who has waited in vain spins no more until something comes: those for whom it waits, and
+        other threads of this process, may need the core.
+        """
+        began, done, patience = time.perf_counter(), schedule.done, most
+        while not thread_team.lead(self._address, schedule.address, patience):
+            before, done = done, schedule.done
+            looked = peers is not None and peers.look()
+            if patience < most and done > before:
+                began, patience = time.perf_counter(), most
+            elif not looked:
+                patience = min(most, _SHORT_PATIENCE)
+                nap(began)
 
     def _look_beside(self, schedule: Schedule, peers: Peers) -> None:
         """Look as long as there is work beside the items, which another thread runs meanwhile."""

@@ -13,6 +13,7 @@ if not kernels.available():
 
 from dpexec.engine.kernels import collectives
 from dpexec.engine.kernels.thread_team import Schedule
+from dpexec.engine.threads import thread_team
 from dpexec.engine.threads.prepared import Threads
 from dpexec.engine.threads.thread_team import ThreadTeam
 
@@ -195,6 +196,27 @@ def test_items_note_the_word_that_came_last(last):
     assert notes[0, 1] == wanted[last]
     assert team.run(schedule)  # nothing is lacking: the step's number is the same
     assert notes[1, 1] == 0
+
+
+def test_who_has_waited_in_vain_spins_no_more_until_something_comes(monkeypatch):
+    steps, turns = Steps(), []
+    lead = thread_team.thread_team.lead
+
+    def counted(board, header, patience):
+        turns.append(patience)
+        return lead(board, header, patience)
+
+    def look():
+        if len(turns) == 4:
+            steps.words[0] = 1
+        elif len(turns) > 6:
+            steps.words[:] = 1
+        return False
+
+    monkeypatch.setattr(thread_team.thread_team, "lead", counted)
+    assert steps.team.run(steps.schedule, Peers(look, urgent=False))
+    long, short = thread_team._PATIENCE, thread_team._SHORT_PATIENCE
+    assert turns[:7] == [long, short, short, short, short, long, short]
 
 
 class Carried(Peers):
