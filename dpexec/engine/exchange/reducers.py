@@ -32,10 +32,6 @@ __all__ = ["Direct", "Reducer", "reducer_of"]
 class Reducer(Protocol):
     """Adds up a bucket, at every step."""
 
-    @property
-    def made(self) -> Bytes | None:
-        """Where the sums lie after every step, as the bucket lays them out; None: anywhere."""
-
     def run(self, envs: Sequence[Env], tag: Tag) -> None:
         """Add up the bucket.
 
@@ -46,6 +42,14 @@ class Reducer(Protocol):
         Raises:
             GangError: a member failed, is gone, or does not answer.
         """
+
+
+class SocketReducer(Reducer, Protocol):
+    """Adds up a bucket through sockets."""
+
+    @property
+    def made(self) -> Bytes | None:
+        """Where the sums lie after every step, as the bucket lays them out; None: anywhere."""
 
 
 class Direct:
@@ -92,7 +96,7 @@ class Direct:
             hand_out(self._group, [(total, result)], envs)
 
 
-def reducer_of(group: Group, bucket: Bucket) -> Reducer:
+def reducer_of(group: Group, bucket: Bucket) -> SocketReducer:
     """The reducer of a bucket; all members choose the same."""
     large = bucket.is_large and len(group.members) > 1
     if not (large and bucket.for_all(len(group.home))):

@@ -41,7 +41,7 @@ class Epochs:
     """How to iterate over a collection.
 
     Args:
-        numbers: numbers of the epochs, in order.
+        numbers: how many epochs, or their numbers in order.
         batch_size: rows of a batch, of all devices together.
         drop_last: leave out the last batch of an epoch if it is smaller.
         period: values are fetched after every so many batches; 0: after any.
@@ -49,10 +49,10 @@ class Epochs:
         after_epoch: called with the number of each epoch that has ended.
 
     Raises:
-        ValueError: ``batch_size`` is not positive.
+        ValueError: ``batch_size`` is not positive, or the number of epochs is negative.
     """
 
-    numbers: Iterable[int]
+    numbers: int | Iterable[int]
     batch_size: int
     drop_last: bool
     period: int
@@ -62,6 +62,8 @@ class Epochs:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be positive, but received {self.batch_size}")
+        if isinstance(self.numbers, int) and self.numbers < 0:
+            raise ValueError(f"epochs must not be negative, but received {self.numbers}")
 
 
 def run_epochs(
@@ -83,7 +85,7 @@ def run_epochs(
     names = list(dict.fromkeys(name for watcher in watching for name in watcher.names))
     size, done, runs = how.batch_size, 0, _Runs(steps, how.period)
     with tqdm(unit="batch", disable=not how.progress) as bar:
-        for epoch in how.numbers:
+        for epoch in range(how.numbers) if isinstance(how.numbers, int) else how.numbers:
             bar.set_description_str(f"epoch {epoch}")
             before = done
             batches = batches_of(stream.epoch(epoch), size, how.drop_last)

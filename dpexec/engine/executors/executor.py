@@ -336,9 +336,9 @@ class Executor(Delaying):
                 Elements of bags, and Delayed, are arrays, tuples of arrays in the order of
                 ``feed``, or dicts of arrays by name.
             feed: variables; None takes all data variables of the program. For a dataframe: a dict
-                of columns by variable, or variables: each gets the column of its name; variables
-                without such a column share the remaining columns in order, one for each element of
-                a row.
+                of columns by variable (also if Delayed give dataframes), or variables: each gets
+                the column of its name; variables without such a column share the remaining columns
+                in order, one for each element of a row.
             batch_size: rows of a batch, of all devices together.
             epochs: number of epochs; or their numbers, such as ``range(3, 10)`` to continue after
                 three.
@@ -372,7 +372,7 @@ class Executor(Delaying):
             self._servers.add(remote.servers)
         mixed = len(parts) if shuffle is True else int(shuffle)
         how = Epochs(
-            range(epochs) if isinstance(epochs, int) else epochs,
+            epochs,
             *(batch_size, drop_last, print_period if names or debug else 0),
             *(progress, after_epoch),
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FedRows", "check_kind", "partition_arrays"]
+__all__ = ["FedRows", "check_kind", "is_pandas", "partition_arrays"]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -69,8 +69,18 @@ def partition_arrays(variables: Sequence[FedRows], number: int, *parts: Any) -> 
 def _by_name(variables: Sequence[FedRows], part: Any, where: str) -> dict[str, Any]:
     """The part of a computed partition for each variable."""
     names = [var.name for var in variables]
-    if _is_frame(part):
+    if is_pandas(part) and part.ndim == 2:
+        if len(variables) > 1 and not all(var.columns for var in variables):
+            raise TypeError(
+                f"{where} is a dataframe: say which columns {', '.join(map(repr, names))} get, as "
+                "with feed={'x': ['a', 'b'], 'y': 'label'}"
+            )
         return {var.name: _columns(var, part, where) for var in variables}
+    if any(var.columns for var in variables) and not is_pandas(part):
+        raise TypeError(
+            f"{where} is a {type(part).__name__}, but feed says which columns variables get, which "
+            "only dataframes have"
+        )
     if isinstance(part, list):
         return _of_elements(variables, part, where)
     if isinstance(part, Mapping):
@@ -111,9 +121,13 @@ def _of_elements(
     return found
 
 
-def _is_frame(part: Any) -> bool:
-    """Whether a part is a dataframe; told by its methods, for pandas need not be installed."""
-    return hasattr(type(part), "iloc") and part.ndim == 2
+def is_pandas(value: Any) -> bool:
+    """Whether a value is a dataframe or a column of pandas, which need not be installed.
+
+    Args:
+        value: told by its methods; dataframes of Dask lack one of them.
+    """
+    return hasattr(type(value), "iloc") and hasattr(type(value), "iat")
 
 
 def _columns(var: FedRows, frame: Any, where: str) -> np.ndarray[Any, Any]:
@@ -172,6 +186,8 @@ def _rows(var: FedRows, part: Any, where: str) -> np.ndarray[Any, Any]:
     if hasattr(type(part), "to_frame") and part.ndim == 1:  # a column
         array = _cast(var, _numbers(var, part, place), place)
     else:
+        if hasattr(type(part), "toarray"):  # a sparse matrix
+            part = part.toarray()
         array = np.asarray(part)
         check_kind(var, array.dtype, f"{where}: an array")
         array = _cast(var, array, place)

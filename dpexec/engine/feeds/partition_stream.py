@@ -39,11 +39,16 @@ class PartitionStream:
         mixed: number of partitions whose rows are mixed; 0 keeps all in order.
         seed: seed of the order.
         contact: the connection to the cluster that computes; None: partitions come here.
+
+    Raises:
+        ValueError: ``mixed`` is negative.
     """
 
     def __init__(
         self, partitions: Sequence[Delayed], mixed: int, seed: int, contact: Contact | None
     ) -> None:
+        if mixed < 0:
+            raise ValueError(f"shuffle is a number of partitions, or a bool, but received {mixed}")
         self._partitions, self._mixed, self._seed = partitions, mixed, seed
         self._contact = contact
 

@@ -10,7 +10,12 @@ from dask.delayed import Delayed, delayed
 
 from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.dask.blocks import is_array, is_bag, is_frame
-from dpexec.engine.feeds.partition_arrays import FedRows, check_kind, partition_arrays
+from dpexec.engine.feeds.partition_arrays import (
+    FedRows,
+    check_kind,
+    is_pandas,
+    partition_arrays,
+)
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.variable import Variable
 
@@ -25,9 +30,9 @@ def partitions_of(block: Block, collection: Any, feed: Any) -> list[Delayed]:
         collection: a Dask dataframe, array, bag or Delayed; a list of Delayed, a partition each; or
             several collections with the same partitions, by the names of variables.
         feed: variables or their names; None: all data variables of the program. For a dataframe: a
-            dict of columns by variable, or variables: each gets the column of its name; variables
-            without such a column share the remaining columns in order, one for each element of a
-            row.
+            dict of columns by variable (also if Delayed give dataframes), or variables: each gets
+            the column of its name; variables without such a column share the remaining columns in
+            order, one for each element of a row.
 
     Raises:
         TypeError: the value is no collection, or a column holds no numbers.
@@ -35,12 +40,20 @@ def partitions_of(block: Block, collection: Any, feed: Any) -> list[Delayed]:
     """
     if isinstance(collection, Mapping):
         return _aligned(block, collection, feed)
-    if isinstance(feed, Mapping) and not is_frame(collection):
+    if is_pandas(collection):
         raise TypeError(
-            "feed says which columns of a dataframe variables get; of another collection, say "
-            f"feed={[str(name) for name in feed]}"
+            f"collection is a {type(collection).__name__} of this process: make it a Dask one, as "
+            "with dask.dataframe.from_pandas(frame, npartitions=8)"
         )
     variables = _variables(block, feed)
+    if isinstance(feed, Mapping) and not is_frame(collection):
+        if is_array(collection) or is_bag(collection):
+            raise TypeError(
+                "feed says which columns of a dataframe variables get; of another collection, say "
+                f"feed={[_name(key) for key in feed]}"
+            )
+        chosen = {_name(key): _as_columns(value) for key, value in feed.items()}
+        return _converted([_with_width(v, chosen[v.name]) for v in variables], [_parts(collection)])
     if is_frame(collection):
         frame = collection.to_frame() if collection.ndim == 1 else collection
         fed = _with_columns(variables, frame, feed)
@@ -174,12 +187,24 @@ def _with_columns(variables: Sequence[Variable], frame: Any, feed: Any) -> list[
                 f"the dataframe has no column {missing[0]!r} for Variable {var.name!r}: it has "
                 f"{', '.join(map(repr, frame.columns))}"
             )
-        fed.append(_fed(var, chosen[var.name]))
+        fed.append(_with_width(var, chosen[var.name]))
         _check_columns(fed[-1], frame)
     return fed
 
 
+def _with_width(var: Variable, columns: tuple[Any, ...]) -> FedRows:
+    """A variable with its columns, if these are as many as a row has elements."""
+    if all(size > 0 for size in var.shape[1:]) and len(columns) != _width(var):
+        raise ValueError(
+            f"Variable {var.name!r} takes {_width(var)} columns, one for each element of a row, "
+            f"but feed has {len(columns)}: {', '.join(map(repr, columns))}"
+        )
+    return _fed(var, columns)
+
+
 def _as_columns(value: Any) -> tuple[Any, ...]:
+    if hasattr(value, "tolist"):  # an index of pandas, an array of names
+        value = value.tolist()
     return tuple(value) if isinstance(value, list) else (value,)
 
 

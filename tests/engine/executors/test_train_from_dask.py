@@ -108,6 +108,20 @@ def test_columns_by_the_names_of_variables(expected):
     assert_equal(Training().on(frame()[["y", *COLUMNS]], variables), expected)
 
 
+def test_sparse_columns_and_matrices_become_dense(expected):
+    sparse = pytest.importorskip("scipy.sparse")
+    table = frame()
+    columns = table.astype(dict.fromkeys(COLUMNS, pandas.SparseDtype("float32", 0)))
+    assert_equal(Training().on(columns, {"x": pandas.Index(COLUMNS), "y": "y"}), expected)
+    rows = da.from_array(X, (50, 8)).map_blocks(sparse.csr_matrix)
+    assert_equal(Training().on({"x": rows, "y": da.from_array(Y, 50)}), expected)
+
+
+def test_dataframes_that_delayed_give(expected):
+    parts = list(frame().to_delayed())
+    assert_equal(Training().on(parts, {"x": COLUMNS, "y": "y"}), expected)
+
+
 def test_epochs_go_on():
     twice = looped(epochs=2)
     ended = []
@@ -250,6 +264,27 @@ def test_an_interrupt_while_the_thread_of_partitions_starts(monkeypatch):
         (frame, {"x": COLUMNS, "y": "label"}, r"no column 'label' for Variable 'y': it has 'x0'"),
         (frame, ["z"], r"var z not in this block"),
         (lambda: da.from_array(X), {"x": "a"}, r"feed says which columns .*feed=\['x'\]"),
+        (lambda: frame().compute(), None, r"a DataFrame of this process.*from_pandas"),
+        (
+            frame,
+            {"x": COLUMNS[:7], "y": "y"},
+            r"'x' takes 8 columns, .* feed has 7: 'x0', 'x1'",
+        ),
+        (
+            lambda: list(frame().to_delayed()),
+            {"x": COLUMNS[:7], "y": "y"},
+            r"'x' takes 8 columns, .* feed has 7: 'x0', 'x1'",
+        ),
+        (
+            lambda: list(frame().to_delayed()),
+            None,
+            r"partition 0 is a dataframe: say which columns 'x', 'y' get, .*feed=",
+        ),
+        (
+            lambda: dask.delayed((X, Y)),
+            {"x": COLUMNS, "y": "y"},
+            r"partition 0 is a tuple, but feed says which columns .* only dataframes have",
+        ),
         (lambda: da.from_array(X), [3], r"feed names Variables, .*int"),
         (lambda: {"x": da.from_array(X)}, ["x", "y"], r"for x, but feed is of x, y"),
         (
@@ -278,6 +313,10 @@ def test_what_cannot_run():
     training = Training()
     with pytest.raises(ValueError, match="batch_size must be positive, but received 0"):
         training.on(frame(), batch_size=0)
+    with pytest.raises(ValueError, match="epochs must not be negative, but received -1"):
+        training.on(frame(), epochs=-1)
+    with pytest.raises(ValueError, match=r"shuffle is a number of partitions.* received -2"):
+        training.on(frame(), shuffle=-2)
     training.exe.close()
     with pytest.raises(RuntimeError, match="closed"):
         training.on(frame())
