@@ -24,12 +24,12 @@ from dpexec.engine.trace import Trace
 
 
 class Animation(View):
-    """A step that plays.
+    """An animation of a recorded step.
 
     Args:
-        trace: What was recorded, with its graph.
+        trace: The trace, with its graph.
         step: Number of the step; None for the typical one.
-        seconds: How long the film is.
+        seconds: Duration of the film.
         rate: Frames per second of the film.
         drawing: The graph.
     """
@@ -61,7 +61,7 @@ class Animation(View):
 
     @cached_property
     def svg(self) -> str:
-        """The graph and the step below it; nothing moves."""
+        """The graph, and below it the step, as a still picture."""
         return stacked([self.drawing.svg, self._timeline.svg], self.title)
 
     @cached_property
@@ -79,10 +79,10 @@ class Animation(View):
         return {"type": "stack", "title": self.title, "notes": [], "views": views}
 
     def encode(self, ending: str) -> str | bytes:
-        """Return what a file holds.
+        """Return the content of a file.
 
         Args:
-            ending: Of its name, with the dot: one of `formats`.
+            ending: The ending of its name, with the dot: one of `formats`.
         """
         return self.gif if ending == ".gif" else super().encode(ending)
 
@@ -104,12 +104,14 @@ def animate(
     fold: str = "auto",
     replicas: str = "auto",
 ) -> Animation:
-    """Play a recorded step: what runs lights up, tensors come and go, waits say for whom.
+    """Play a recorded step: operators light up while they run, tensors appear and disappear.
+
+    A device that waits is labelled with the task that it waits for.
 
     Args:
         trace: A Trace with its graph, an executor that recorded one, or the path of a saved one.
         step: Number of the step; None for the typical one.
-        seconds: How long the film is.
+        seconds: Duration of the film.
         rate: Frames per second.
         fold: How the graph is folded, see `draw`.
         replicas: A lane for each device or one for all, see `draw`.
@@ -120,7 +122,7 @@ def animate(
 
     Raises:
         FileError: The file is damaged, empty, or no trace, or the trace has no graph.
-        ValueError: There is no such step, or no time for a frame.
+        ValueError: There is no such step, or the film would have less than two frames.
     """
     if not (seconds > 0 and rate > 0 and seconds * rate >= 2):
         raise ValueError(f"a film of {seconds} seconds with {rate} frames each has no two frames")

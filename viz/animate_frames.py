@@ -1,4 +1,4 @@
-"""The frames of a film: the graph with what happens on it, the step and its memory below."""
+"""The frames of a film: the graph with running operators, and below it the step and its memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD = 30
 _LINE, _ACCENT, _WARN, _PAGE = "#d0103a", "#1f5fd0", "#a84800", "#ffffff"
 _TEXT, _FAINT, _LANE = "#1b2530", "#54616d", "#f4f6f8"
 _TENSORS = 24
-_LEGIBLE = 0.8  # the least scale at which texts of the graph are read
+_LEGIBLE = 0.8  # the smallest scale at which the graph's texts are legible
 _COLOURS = 256
 
 
@@ -39,7 +39,7 @@ def film(
         moments: The step.
         drawing: Its graph.
         title: Heading.
-        seconds: How long it is.
+        seconds: Duration of the film.
         rate: Frames per second.
 
     Raises:
@@ -49,7 +49,7 @@ def film(
     count = max(2, round(seconds * rate))
     length = moments.stop - moments.start
     times = [moments.start + length * k / (count - 1) for k in range(count)]
-    colours = frames.at(times[count // 2]).quantize(_COLOURS)  # in common: films are smaller
+    colours = frames.at(times[count // 2]).quantize(_COLOURS)  # one palette makes the film smaller
     pictures = [frames.at(time).quantize(palette=colours, dither=0) for time in times]
     made = io.BytesIO()
     pictures[0].save(
@@ -73,7 +73,7 @@ def _pillow() -> Any:
 
 
 class _Frames:
-    """Draws a step at any moment: on what stays the same, what is different."""
+    """Draws a step at any moment: the changing parts on top of a fixed background."""
 
     def __init__(self, schedule: Schedule, moments: Moments, drawing: Drawing, title: str) -> None:
         self.image, self.draw, font = _pillow()
@@ -94,10 +94,10 @@ class _Frames:
         self.height = round(self.below + _ROW * len(self.rows) + _MEMORY * len(self.memory) + 24)
         self.base = self._base(title)
 
-    # ---- what stays the same
+    # ---- the background
 
     def _spans(self) -> dict[int, tuple[float, float]]:
-        """By operator: when it began first and ended last."""
+        """By operator: its first beginning and its last end."""
         found: dict[int, tuple[float, float]] = {}
         for work in self.moments.works:
             for node in work.nodes:
@@ -157,7 +157,7 @@ class _Frames:
         length = self.moments.stop - self.moments.start or 1.0
         return _LEFT + (time - self.moments.start) / length * (_WIDTH - _RIGHT - _LEFT)
 
-    # ---- what is different
+    # ---- the changing parts
 
     def at(self, time: float) -> Any:
         """Return the picture of a moment."""
@@ -194,7 +194,7 @@ class _Frames:
         return x - around, y - around, x + w + around, y + h + around
 
     def _tensors(self, pen: Any, time: float) -> None:
-        """What has been made and is still to be read, below the box that made it."""
+        """Draw tensors that will still be read, below the boxes that made them."""
         shown = 0
         taken: set[int] = set()
         for link in self.drawing.diagram.links:
@@ -240,7 +240,7 @@ class _Frames:
 
 
 def _plain(text: str) -> str:
-    """A text in letters that every face has."""
+    """A text in characters that every font has."""
     for sign, letters in (("·", "-"), ("→", "->"), ("…", "..."), ("×", "x"), ("µ", "u")):
         text = text.replace(sign, letters)
     return text

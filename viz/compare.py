@@ -23,17 +23,17 @@ from dpexec.engine.trace import Trace
 _CAUSES = 10
 _BLAMED = 3
 _RELATED = 0.1
-"""The part of all operators that two runs of one network have in common at least."""
+"""Two runs belong to one network if they have at least this share of all operators in common."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Whether a run may be slower than another one as it is.
+    """The verdict on whether a run is too much slower than another one.
 
     Args:
         limit: The share of a step by which it may be slower.
-        passed: False if it is slower by more than that beyond noise.
-        text: A sentence that says it, with the causes if it is.
+        passed: False if it is slower by more than the limit, beyond noise.
+        text: The verdict in words, with the causes if it did not pass.
     """
 
     limit: float
@@ -47,7 +47,7 @@ class Comparison(View):
     Args:
         before: The first run.
         after: The second run.
-        names: What the runs are called.
+        names: Names of the runs.
 
     Raises:
         ValueError: A trace is empty.
@@ -86,13 +86,13 @@ class Comparison(View):
 
     @property
     def is_related(self) -> bool:
-        """Whether both are runs of one network, as far as their operators tell."""
+        """Whether both are runs of one network, judged by their operators."""
         same = len(self.changes)
         return same >= _RELATED * (same + len(self.only_before) + len(self.only_after))
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Why the second run's steps take longer, small causes of a kind together.
+        """Why the second run's steps take longer; small causes of one kind are added up.
 
         Their differences add up to that of the median steps. Unrelated runs have none.
         """
@@ -139,7 +139,7 @@ class Comparison(View):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences that say what the figures are, and the result."""
+        """Sentences that explain the figures, and the result."""
         before, after = self.steps
         same, all_ = len(self.changes), len(self.changes) + len(self.only_before)
         if not self.is_related:
@@ -230,7 +230,7 @@ class Comparison(View):
 
 
 def cause_text(cause: Cause) -> str:
-    """Return what a cause is called."""
+    """Return a cause's name in words."""
     if cause.kind in ("added", "removed"):
         return f"{'new' if cause.kind == 'added' else 'gone'}: {cause.name}"
     if cause.kind in ("operator", "communication"):
@@ -256,7 +256,7 @@ def _figures(change: Change, wide: int = 0) -> str:
 
 
 def _rest(rows: Sequence[Any]) -> list[str]:
-    """A line that says how many rows are not shown, if there are any."""
+    """A line with the number of rows that are not shown, if there are any."""
     return [f"and {len(rows) - ROWS} more"] if len(rows) > ROWS else []
 
 
@@ -266,7 +266,7 @@ def compare(before: Any, after: Any, *, names: Sequence[str] | None = None) -> C
     Args:
         before: A Trace, an executor that recorded one, or the path of a saved one.
         after: The same for the second run.
-        names: What the runs are called; None for the names of the files, else "before", "after".
+        names: Names of the runs; None takes the names of files, else "before" and "after".
 
     Returns:
         A view: differences beyond noise first; operators without a partner are listed.

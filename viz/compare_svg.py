@@ -24,11 +24,11 @@ class Bar:
     """A row of a picture.
 
     Args:
-        label: What it is of.
-        before: Seconds in the first run; where a bar of the waterfall begins.
-        after: Seconds in the second run; where it ends.
-        figures: What stands behind it.
-        certain: Whether it is more than noise.
+        label: Text beside the bar.
+        before: Seconds in the first run; in the waterfall, where the bar begins.
+        after: Seconds in the second run; in the waterfall, where the bar ends.
+        figures: Text behind the bar.
+        certain: Whether the difference is more than noise.
     """
 
     label: str
@@ -52,11 +52,11 @@ def render(
     Args:
         title: Heading.
         notes: Sentences below it.
-        names: What the runs are called.
-        steps: Seconds of the median step of both.
-        falls: The causes; each begins where the one before ends. None for unrelated runs.
-        bars: The operators of both.
-        lone: By run: operators that only it has.
+        names: Names of the runs.
+        steps: Seconds of the median step of each run.
+        falls: The causes; each begins where the previous one ends. Empty for unrelated runs.
+        bars: The operators of both runs.
+        lone: By run: operators that only this run has.
     """
     canvas = Canvas(title, _WIDTH, notes)
     canvas.y += 4
@@ -77,7 +77,7 @@ def render(
 def _waterfall(
     canvas: Canvas, names: tuple[str, str], steps: tuple[float, float], falls: Sequence[Bar]
 ) -> None:
-    """From one step to the other, a row for every cause; the axis shows where they differ."""
+    """From one step's time to the other's, a row per cause; the axis shows only that range."""
     canvas.legend([("collective", "longer"), ("optimize", "shorter"), ("feed", "noise, or a step")])
     labels = [cut(fall.label, LONGEST) for fall in falls]
     left = MARGIN + max(text_width(text, 11) for text in (*labels, *names)) + 12
@@ -103,7 +103,7 @@ def _waterfall(
         row(label, fall.before, fall.after, role if fall.certain else "feed", fall.figures)
     row(cut(names[1], LONGEST), low, steps[1], "feed", seconds_text(steps[1]))
     ticks = [(at, label) for at, label in time_ticks(low + span, 8) if at >= low]
-    if len(ticks) < 3:  # they differ by little
+    if len(ticks) < 3:  # the steps differ too little for round numbers
         ticks = [(low + span * k / 4, seconds_text(low + span * k / 4)) for k in range(5)]
     canvas.axis_below(left, width, [((at - low) / span, label) for at, label in ticks])
     canvas.y += 12

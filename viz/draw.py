@@ -26,7 +26,7 @@ FOLD_ABOVE = 150
 """Graphs with more operators than this are folded unless told otherwise."""
 
 PICTURED = 2000
-"""The picture in a page, for readers without scripts, is folded if it had more boxes than this."""
+"""A page's picture for readers without scripts is folded if it would have more boxes than this."""
 
 LANES_ABOVE = 4
 """Replicas on more devices than this are drawn as one lane unless told otherwise."""
@@ -37,13 +37,13 @@ class Drawing(View):
 
     Args:
         data: The content of a graph file.
-        diagram: What the static picture shows.
-        groups: What can be folded.
-        twins: Which operators do the same on other devices.
+        diagram: The diagram of the static picture.
+        groups: The groups that can be folded.
+        twins: For each operator, the one on the first device that does the same.
         closed: ids of the groups that are folded at first.
         fold: How they were chosen, see `draw`.
         one_lane: Whether replicas are folded at first.
-        notes: Sentences below the heading, whatever is folded.
+        notes: Sentences below the heading, independent of the folding.
     """
 
     formats = (*View.formats, ".dot", ".gv")
@@ -74,7 +74,7 @@ class Drawing(View):
     def html(self) -> str:
         """The graph as one interactive page that loads nothing; without scripts it shows a picture.
 
-        That picture is folded where thousands of boxes would make the page large.
+        The picture is folded if thousands of boxes would make the page large.
         """
         if len(self.diagram.boxes) <= PICTURED:
             return super().html
@@ -95,10 +95,10 @@ class Drawing(View):
         return json.dumps(self.data, separators=(",", ":"))
 
     def encode(self, ending: str) -> str | bytes:
-        """Return what a file holds.
+        """Return the content of a file.
 
         Args:
-            ending: Of its name, with the dot: one of `formats`.
+            ending: The ending of its name, with the dot: one of `formats`.
         """
         return self.dot.source if ending in (".dot", ".gv") else super().encode(ending)
 

@@ -31,16 +31,15 @@ from dpexec.engine.trace import Trace
 _WAITS = 8
 _EFFECTS = 6
 _LEAST = 0.005
-"""The share of a step that a type or a layer must be worth to be listed."""
+"""A type or layer is listed if making it faster would save at least this share of a step."""
 
 
 class Findings(View):
     """An analysis with its pictures.
 
     Args:
-        trace: What was recorded.
-        steps: Numbers of the steps to look at; None for all but first ones that
-            were slower.
+        trace: The trace.
+        steps: Numbers of the steps to analyse; None for all except slow first ones.
 
     Raises:
         ValueError: The trace is empty, or has no such step.
@@ -147,7 +146,7 @@ class Findings(View):
         return [*path_sentences(self.analysis.path), *([str(traffic)] if traffic.total else [])]
 
     def _effects(self) -> list[Effect]:
-        """The types and layers that are worth most, first types."""
+        """The types, then the layers, that would save most if they were faster."""
         effects = self.analysis.effects
         least = _LEAST * self._replays.seconds
         known = [one for one in effects if one.none > least and (one.by == "type" or one.nodes)]
@@ -158,15 +157,15 @@ class Findings(View):
         ]
 
     def what_if(self, name: str, faster: float, *, by: By = "type") -> float:
-        """Return the seconds of a step in which something is faster: recorded steps, replayed.
+        """Replay the recorded steps with something faster; returns the seconds of a step.
 
-        What waits for what stays as it was recorded, and so does what runs on which thread.
+        Dependencies, and the thread of each task, stay as they were recorded.
 
         Args:
-            name: A type of operator, or what `by` says.
-            faster: How many times as fast; below 1 it is slower, infinity is no time at all.
-            by: What the name is of: "type", "node" (an operator, as `viz.table` calls it), "layer",
-                "task" or "role".
+            name: Name of a type of operator, or of something else as given by `by`.
+            faster: How many times as fast; below 1 is slower, infinity takes no time at all.
+            by: What the name denotes: "type", "node" (an operator, with its name in `viz.table`),
+                "layer", "task" or "role".
 
         Returns:
             The median over the steps.
@@ -185,7 +184,7 @@ class Findings(View):
         ]
 
     def _table(self) -> list[str]:
-        """What types and layers are worth, as lines."""
+        """The savings by types and layers, as lines of text."""
         effects = self._effects()
         if not effects:
             return []
@@ -219,7 +218,7 @@ def _shorter(seconds: float, step: float) -> str:
 
 
 def _worth(effect: Effect, step: float) -> BarData:
-    """What a type or layer is worth, as shares of a step."""
+    """The saving by a type or layer, as shares of a step."""
     half, none = effect.half / step, effect.none / step
     return {
         "label": effect.name,
@@ -233,8 +232,7 @@ def analyse(trace: Any, *, steps: Iterable[int] | None = None) -> Findings:
 
     Args:
         trace: A Trace, an executor that recorded one, or the path of a saved one.
-        steps: Numbers of the steps to look at; None for all but first ones that
-            were slower.
+        steps: Numbers of the steps to analyse; None for all except slow first ones.
 
     Returns:
         A view; `print` it, or read its `analysis`.

@@ -68,7 +68,7 @@ def _device(canvas: Canvas, use: DeviceUse) -> None:
 
 
 def _steps(canvas: Canvas, steps: Sequence[StepTime]) -> None:
-    """A bar for every step, or for the longest one of several where there are too many."""
+    """A bar for every step; if there are too many, for the longest of several steps."""
     size = -(-len(steps) // _STEPS_SHOWN)
     groups = [steps[at : at + size] for at in range(0, len(steps), size)]
     left, width = MARGIN + _LEFT, _WIDTH - 2 * MARGIN - _LEFT

@@ -1,4 +1,4 @@
-"""What the operators of a loop's body took, round by round, also of loops inside of it."""
+"""The time of the operators in a loop's body, round by round, including inner loops."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.pages.page_data import RoundsData
 
-_MOST = 1000  # rounds of one loop, of all its runs; those that follow are left out
+_MOST = 1000  # rounds of one loop over all its runs; later ones are left out
 
 
 def rounds_of(schedule: Schedule) -> dict[str, RoundsData]:
-    """Return the rounds of everything that runs blocks, in the typical step.
+    """Return the rounds of all operators that run blocks, in the typical step.
 
     Args:
         schedule: A trace.
 
     Returns:
-        By the id of a node; of an operator of its body that runs blocks itself, by the node's and
-        its position in the body ("7.3"). For every round: seconds by operator directly in the body,
-        None for one that did not run; and the round of the loop around it to which it belongs.
-        What was not recorded is left out.
+        The rounds by the id of the node ("7"); for an operator in its body that runs blocks itself,
+        by the node's id and the position in the body ("7.3"). Each round has the seconds of every
+        operator directly in the body, None for one that did not run, and the number of the
+        surrounding loop's round. Loops that were not recorded are left out.
     """
     bodies = {
         node["id"]: node["body"]
@@ -48,13 +48,13 @@ def rounds_of(schedule: Schedule) -> dict[str, RoundsData]:
 
 
 class _Reader:
-    """Puts slices to the operators of a body.
+    """Assigns slices to the operators of a body.
 
     Args:
-        key: Of the node.
-        body: Its operators; those of blocks inside follow the one that runs them.
-        parts: By slice, those directly in it, in order of time.
-        made: Takes what is found.
+        key: Key of the node.
+        body: Its operators; those of an inner block follow the operator that runs it.
+        parts: By slice, the slices directly inside it, in order of time.
+        made: Receives the rounds.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class _Reader:
         Args:
             run: Its slice.
             loop: Position of the loop in the body; -1: the node itself.
-            outer: The round in which it ran of the loop around it.
+            outer: The round of the surrounding loop in which it ran.
         """
         places = self.direct[loop]
         names = [self.body[place]["name"] for place in places]

@@ -1,4 +1,4 @@
-"""`dpexec.viz.machine_code`: what a processor executes for an operator."""
+"""`dpexec.viz.machine_code`: the instructions that a processor executes for an operator."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class MachineCode:
     """A kernel that did the work of an operator, in three languages.
 
     Args:
-        name: Of the kernel, with its module.
-        takes: The types of its arguments.
-        python: Its source.
-        llvm: The LLVM IR that numba made of it, optimised.
-        assembly: The instructions of this machine.
+        name: Name of the kernel, with its module.
+        takes: Types of its arguments.
+        python: Its Python source.
+        llvm: The optimised LLVM IR that numba made from it.
+        assembly: The instructions for this machine.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Codes(tuple[MachineCode, ...]):
 def machine_code(source: Any, op: str | int) -> Codes:
     """Return the machine code that did the work of an operator, down to the instructions.
 
-    Kernels are compiled once more for that, as code that is kept on disk does not tell how it was
-    made; that takes a second or so for each.
+    The kernels are compiled once more for this, because code cached on disk lacks the LLVM IR. That
+    takes about a second per kernel.
 
     Args:
         source: A ParallelExecutor or CompiledProgram that recorded a trace in this process
@@ -57,8 +57,8 @@ def machine_code(source: Any, op: str | int) -> Codes:
         Its kernels, each once: `print(...)` shows source and assembly, `[0].llvm` is the LLVM IR.
 
     Raises:
-        ValueError: There is no such operator, or no machine code of this process did its work, but
-            Python, GPUs, or processes elsewhere.
+        ValueError: There is no such operator, or its work was done by Python, GPUs or other
+            processes instead of machine code of this process.
     """
     from dpexec.engine.kernels.machine import at_address
 

@@ -1,4 +1,4 @@
-"""`dpexec.viz.memory`: bytes alive over time, per device, and what the peak was made of."""
+"""`dpexec.viz.memory`: bytes alive over time, per device, and the variables of the peak."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Memory(View):
     """Bytes alive over time, per device.
 
     Args:
-        trace: What was recorded, with its memory; or its schedule.
+        trace: A trace with memory events, or its schedule.
 
     Raises:
         ValueError: The trace holds no memory.
@@ -62,9 +62,9 @@ class Memory(View):
         }
 
     def _view(self) -> tuple[int, int]:
-        """The steps that count, and those of the peaks, in nanoseconds.
+        """The span of the counted steps and of those with the peaks, in nanoseconds.
 
-        Warming up takes longer than all others together.
+        Warm-up steps are left out: they take longer than all others together.
         """
         schedule, start = self._schedule, self._trace.span[0]
         peaks = [used.peak.time for used in self.devices]
@@ -104,7 +104,7 @@ class Memory(View):
 
 
 def memory(trace: Any) -> Memory:
-    """Show the bytes alive over time, and what held them at the peak.
+    """Show the bytes alive over time, and the variables that held them at the peak.
 
     Args:
         trace: A Trace, an executor that recorded one, or the path of a saved one.

@@ -1,4 +1,4 @@
-"""The static picture of memory: a stack over time per device, and what the peak was made of."""
+"""The static picture of memory: a stack over time per device, and the variables of the peak."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def render(schedule: Schedule, devices: Sequence[DeviceMemory], title: str) -> s
 
 
 def _step_of(schedule: Schedule, used: DeviceMemory) -> Step:
-    """A step with the peak of a device, or before which it lies; a typical one if there is one."""
+    """A step in or after which a device has its peak; the typical one if it qualifies."""
     moments = used.times[used.alive == used.peak.bytes]
     usual = [time for time in moments if schedule.counted[0].start <= time]
     time = (usual or moments)[0]
@@ -90,7 +90,7 @@ def _stack(
     frame: tuple[float, float, float, float],
     line: float,
 ) -> None:
-    """Draw the kinds on top of each other; their names keep off a line at some height."""
+    """Draw the kinds on top of each other, with names that do not touch the line."""
     xs, columns = course
     left, width, bottom, per_byte = frame
     base = np.zeros(len(columns))
@@ -115,15 +115,15 @@ def _name_area(
     area: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
     line: float,
 ) -> None:
-    """Write what an area is where it is level and high enough for the word, if anywhere.
+    """Write the name of an area where it is level and high enough for it, if anywhere.
 
     Args:
-        canvas: Where to write.
-        kind: What to write.
+        canvas: The picture.
+        kind: The name.
         frame: Left end, width and lower edge of the chart.
         xs: Where each value begins.
-        area: Lower edge and height of the area there, above the lower edge of the chart.
-        line: The height of a line that must not go through the word.
+        area: For each value, lower edge and height of the area, above the chart's lower edge.
+        line: Height of a line that must not cross the name.
     """
     left, width, bottom = frame
     lower, height = area
@@ -146,7 +146,7 @@ def _name_area(
 def _columns(
     used: DeviceMemory, step: Step, pixels: int
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """For each pixel: where it begins between 0 and 1, and the position of its largest sum."""
+    """For each pixel: its left edge, between 0 and 1, and the position of its largest sum."""
     alive = used.alive
     edges = step.start + np.arange(pixels + 1) / pixels * step.seconds
     first = np.maximum(np.searchsorted(used.times, edges[:-1], "right") - 1, 0)
@@ -157,7 +157,7 @@ def _columns(
 
 
 def _steps(xs: np.ndarray[Any, Any], end: float, ys: np.ndarray[Any, Any]) -> str:
-    """A line that goes up and down at right angles."""
+    """A line of horizontal and vertical pieces."""
     rights = [*xs[1:], end]
     return "L".join(
         f"{number(x)} {number(y)}H{number(right)}"

@@ -1,4 +1,4 @@
-"""What was measured, by operator of the graph: what the graph view colours by."""
+"""Measurements by operator of the graph, by which the graph view is coloured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.page_data import OverlayData, ReplayData
 
 _NANO = 1e9
-_DIGITS = 9  # of seconds: no clock tells less than a nanosecond
+_DIGITS = 9  # decimals of seconds: no clock resolves less than a nanosecond
 _MADE_IN_A_STEP = ("gradient", "temporary")
 
 
@@ -22,11 +22,11 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
         schedule: A trace.
 
     Returns:
-        Columns by position of the node in the trace's graph: seconds per step and seconds of it on
-        the critical path, medians over the steps, where a kernel that stands for several operators
-        is shared out evenly, and what blocks run belongs to the operator that runs them; slack in
-        the typical step, which the page can replay; bytes of outputs that are alive at their
-        device's peak. None for a trace without a graph.
+        Columns by position of the node in the trace's graph: seconds per step and seconds of them
+        on the critical path, both medians over the steps; slack in the typical step, which the page
+        can replay; bytes of outputs that are alive at their device's peak. A kernel for several
+        operators is shared out evenly among them; operators of a block count for the operator that
+        runs it. None for a trace without a graph.
     """
     graph = schedule.trace.graph
     if graph is None:
@@ -70,7 +70,7 @@ class _PerStep:
         steps[step] = steps.get(step, 0.0) + seconds
 
     def typical(self, count: int) -> list[Typical | None]:
-        """Of each operator over the steps in which it ran; None for those that never did."""
+        """By operator, over the steps in which it ran; None if it never ran."""
         return [
             Typical.of(list(self._sums[node].values())) if node in self._sums else None
             for node in range(count)
@@ -116,7 +116,7 @@ def _replay(schedule: Schedule, position: dict[int, int]) -> ReplayData:
 
 
 def _memory(schedule: Schedule, position: dict[int, int]) -> list[int | None]:
-    """Bytes at the peak of what each operator made; parameters and states belong to none."""
+    """By operator, bytes of its outputs at the peak; parameters and states count for none."""
     graph = schedule.trace.graph
     assert graph is not None
     maker: dict[tuple[int | None, str], int] = {}

@@ -1,4 +1,4 @@
-"""`dpexec.viz.passes`: what every pass made of the graph."""
+"""`dpexec.viz.passes`: the changes that every pass made to the graph."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from dpexec.engine.trace import Trace
 
 _WIDTH = 1080.0
 _DEVICES = 2  # further replicas do the same
-_PITCHES = ((400, 12.0), (1600, 8.0), (1 << 40, 5.0))  # pixels per operator, by how many there are
+_PITCHES = ((400, 12.0), (1600, 8.0), (1 << 40, 5.0))  # up to so many operators: pixels for each
 _BARS = 4000  # operators; of more, equal ones side by side are drawn as one bar
 _LINES = 2  # of the names of operators that were added, removed or changed
 _STATES = ("unchanged", "added", "changed", "removed")
 
 
 class Passes(View):
-    """What every pass added, removed and changed; an operator has one place in all stages.
+    """The operators that every pass added, removed and changed; each has one place in all stages.
 
     Args:
         title: Heading.
-        members: All operators that there ever were, by number.
+        members: The operators of all stages, by number.
         stages: The operators after every pass.
-        notes: What the reader has to know besides.
-        texts: What is written of operators.
+        notes: Further remarks for the reader.
+        texts: Statements and listings of operators.
     """
 
     def __init__(
@@ -127,23 +127,23 @@ def passes(
     devices: int | None = None,
     title: str | None = None,
 ) -> Passes:
-    """Show what every pass made of a program's graph.
+    """Show the changes that every pass made to a program's graph.
 
     Args:
         source: A Program, or a ParallelExecutor or CompiledProgram that ran: it is compiled once
             more. A Trace, or the path of a saved one, names what each pass changed, too.
-        strategy: For a program: which passes run; None for the defaults.
-        devices: For a program: on how many devices; None for CPU_NUM.
-        title: Heading; None for one that counts.
+        strategy: For a program: selects the passes; None for the defaults.
+        devices: For a program: number of devices; None for CPU_NUM.
+        title: Heading; None for one with the number of passes that changed something.
 
     Returns:
         A view: `.save("passes.html")`, or leave it at the end of a notebook cell.
 
     Raises:
         FileError: A damaged or foreign file, or one that names no passes.
-        TypeError: Nothing that has passes.
+        TypeError: The source has no passes.
         ValueError: The program has no operators.
-        EnforceNotMet: An executor that did not run yet.
+        EnforceNotMet: The executor has not run yet.
     """
     notes: tuple[str, ...] = ()
     if isinstance(source, (str, os.PathLike, Mapping, Trace)):
@@ -172,7 +172,7 @@ def _busy(stage: Stage) -> bool:
 
 
 def _recorded(data: Mapping[str, Any]) -> tuple[list[Member], list[Stage]]:
-    """What a file tells of the passes: names of operators, without those that stayed."""
+    """The passes as a file records them: names of operators, but only of changed ones."""
     if not data.get("passes"):
         raise FileError("the file names no passes: save the trace of a run, or give the program")
     number: dict[str, int] = {}
@@ -304,7 +304,7 @@ class _Picture:
     def _cells(
         self, cells: Mapping[tuple[str, str], Sequence[tuple[float, float]]], size: float
     ) -> None:
-        """Squares: tinted, full, half full or crossed out; as few paths as states and roles."""
+        """Squares: tinted, full, half full or crossed out; one path per state and role."""
         s = number(size)
         for (role, state), places in cells.items():
             spots = [(number(x), number(y)) for x, y in places]
@@ -324,7 +324,7 @@ class _Picture:
                 self.canvas.path(half, f"r-{role} solid")
 
     def _bars(self, places: Sequence[tuple[float, float]], size: float) -> str:
-        """Rectangles, one for all squares that stand side by side."""
+        """Rectangles, one for each run of adjacent squares."""
         drawn: list[str] = []
         s, (left, top), last = number(size), places[0], places[0][0]
         for x, y in [*places[1:], (math.inf, math.inf)]:
@@ -337,7 +337,7 @@ class _Picture:
 
 
 def _order(stages: Sequence[Stage]) -> list[int]:
-    """All operators that there ever were; one that comes later stands behind its neighbour."""
+    """The operators of all stages in one order; an added operator follows its neighbour."""
     order: list[int] = list(stages[0].nodes)
     for stage in stages[1:]:
         known = set(order)

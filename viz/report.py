@@ -1,4 +1,4 @@
-"""`dpexec.viz.report`: everything there is to see of a run, in one file."""
+"""`dpexec.viz.report`: all views of a run in one file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Report(View):
     @cached_property
     @no_cycles_sought()
     def html(self) -> str:
-        """One page with everything in it; it loads nothing."""
+        """One page with all views; it loads nothing."""
         return page(self.title, self.views)
 
     @cached_property
@@ -60,17 +60,17 @@ def report(
 ) -> Report:
     """Put all views of a run into one offline page.
 
-    What was measured colours the graph, and what is selected in one view is found in the others.
+    The graph is coloured by measurements, and a selection in one view also shows in the others.
 
     Args:
         source: A Trace, a ParallelExecutor or CompiledProgram that recorded one
             (`ExecutionStrategy.trace = True`), or the path of a saved trace.
         path: Where to write the page at once; None for nowhere.
-        title: Heading; None for one that says how long a step takes.
+        title: Heading; None for one with the duration of a step.
 
     Returns:
-        The report: findings, graph, timeline, memory, table and passes, as far as the trace tells
-        them. `.save("report.html")`, or leave it at the end of a notebook cell.
+        The report: findings, graph, timeline, memory, table and passes, as far as the trace holds
+        their data. `.save("report.html")`, or leave it at the end of a notebook cell.
 
     Raises:
         FileError: The file is damaged, empty, or no trace.
@@ -102,5 +102,5 @@ def report(
 
 
 def _is_recorded(source: Any) -> bool:
-    """Whether there is no more than what a trace holds."""
+    """Whether the source is only a recorded trace, without a program."""
     return isinstance(source, (str, os.PathLike, Mapping, Trace))

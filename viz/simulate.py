@@ -1,15 +1,15 @@
 """`dpexec.viz.simulate`: a recorded run on another number of devices, replayed.
 
-What one device did is taken from the recording, step by step, with its delays; what devices do
-together follows a model: a ring with a latency and a bandwidth if they are given, else the sums of
-the recorded machine, whose time grows with the number of devices. Every device gets as many
-samples as it got in the recording, so that N devices do N times the work.
+The work of each device is taken from the recording, step by step, with its delays. Collectives
+follow a model: a ring, if a latency and a bandwidth are given, else the sums of the recorded
+machine, whose time grows with the number of devices. Every device gets as many samples as in the
+recording, so N devices do N times the work.
 
-How far predictions are off, by `python -m tests.benchmarks.whatif`: replays of the recorded machine
-by 0 to 3% (where other programs interrupt short steps, by up to 10%); two devices from a trace of
-one, and one from a trace of two, by 5% to 20%, as long as the machine is free. What others take of
-it is not in the model: where every replica needed a core and another program had the second one,
-two devices took twice as long as predicted.
+Errors of predictions, measured with `python -m tests.benchmarks.whatif`: 0 to 3% for replays of the
+recorded machine (up to 10% if other programs interrupt short steps); 5% to 20% for two devices from
+a trace of one, and for one from a trace of two, on a free machine. Other programs are not in the
+model: when one of them occupied the second of two cores that the replicas needed, two devices took
+twice as long as predicted.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ SCANNED = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of devices that are tried."""
 
 _WORTH_IT = 0.5
-"""Scaling has ended where further devices add less than this part of what they could."""
+"""Scaling ends where further devices add less than this share of their ideal throughput."""
 
 
 class Simulation(View):
     """A run on other devices.
 
     Args:
-        trace: What was recorded, with its graph.
-        devices: How many devices to replay it on; None for the recorded number.
-        mode: How gradients are aggregated; None for what was recorded.
-        link: What connects the devices.
-        cores: How many the devices share; None for those of the recorded machine, or one or more
-            for each device if it has a link with a bandwidth of its own.
-        threads: How many run tasks; None for those of the recording.
+        trace: The trace, with its graph.
+        devices: Number of devices to replay it on; None for the recorded number.
+        mode: How gradients are aggregated; None for the recorded mode.
+        link: The connection of the devices.
+        cores: Number of cores that the devices share; None for those of the recorded machine, or
+            for as many as they need if the link has a bandwidth.
+        threads: Number of threads that run tasks; None for those of the recording.
 
     Raises:
         ValueError: The trace cannot be replayed, or an argument is impossible.
@@ -97,17 +97,17 @@ class Simulation(View):
 
     @property
     def error(self) -> float:
-        """How far the replay of the recorded machine is off: 0.1 means 10% too long."""
+        """The relative error of the replay of the recorded machine: 0.1 means 10% too long."""
         return self.replayed / self.measured - 1 if self.measured else 0.0
 
     @cached_property
     def prediction(self) -> Prediction:
-        """What the chosen number of devices is worth."""
+        """The prediction for the chosen number of devices."""
         return next(p for p in self.scan if p.devices == self.devices)
 
     @cached_property
     def scan(self) -> tuple[Prediction, ...]:
-        """What 1, 2, 4, ... devices are worth; a single one if nothing tells of a link."""
+        """Predictions for 1, 2, 4, ... devices; for 1 only, if the speed of a link is unknown."""
         alone = self.recorded_devices == 1 and self.link.bandwidth is None
         numbers = [1] if alone else sorted({*SCANNED, self.devices})
         others = self.link.bandwidth is not None or self.cores != self._recorded_cores
@@ -127,7 +127,7 @@ class Simulation(View):
 
     @cached_property
     def end(self) -> Prediction | None:
-        """The number of devices from which on more are hardly worth it; None if there is none."""
+        """The prediction for the number of devices where scaling ends; None if it does not."""
         for now, following in pairwise(self.scan):
             possible = following.devices / now.devices - 1
             if following.throughput / now.throughput - 1 < _WORTH_IT * possible:
@@ -173,7 +173,7 @@ class Simulation(View):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences that say what was assumed."""
+        """Sentences with the assumptions."""
         link = self.link
         connection = "gradients are summed as on the recorded machine"
         if link.bandwidth is not None:
@@ -275,14 +275,14 @@ def simulate(
 
     Args:
         trace: A Trace with its graph, an executor that recorded one, or the path of a saved one.
-        devices: How many devices; None for the recorded number.
-        mode: "all_reduce" or "reduce"; None for what was recorded.
+        devices: Number of devices; None for the recorded number.
+        mode: "all_reduce" or "reduce"; None for the recorded mode.
         latency: Seconds that a message takes from one device to another.
-        bandwidth: Bytes per second between devices; None for devices that share the memory of the
-            recorded machine.
-        cores: How many the devices share; None for those of the recorded machine, or as many as
-            they need if a bandwidth is given, since they are machines of their own then.
-        threads: How many run tasks; None for those of the recording.
+        bandwidth: Bytes per second between devices; None if they share the memory of the recorded
+            machine.
+        cores: Number of cores that the devices share; None for those of the recorded machine, or
+            for as many as they need if a bandwidth is given, since then each is its own machine.
+        threads: Number of threads that run tasks; None for those of the recording.
 
     Returns:
         A view: a chart of step time and efficiency; `print` it for the figures.

@@ -49,7 +49,7 @@ def _chart(
     points: Sequence[tuple[int, float, str]],
     special: tuple[int, Prediction | None],
 ) -> None:
-    """One line over the number of devices, whose doublings lie equally far apart."""
+    """One line over the number of devices, on a logarithmic axis."""
     left, top, width = frame
     canvas.text(left - _LEFT, top, title, "lane-name")
     bottom = top + 14 + _HEIGHT

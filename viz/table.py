@@ -1,4 +1,4 @@
-"""`dpexec.viz.table`: what took how long, added up per operator, layer, task or role."""
+"""`dpexec.viz.table`: durations added up per operator, layer, task or role."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _UNITS: dict[str, tuple[str, Unit]] = {
 }
 
 _DISPENSABLE = ("min", "max", "bytes", "role", "gflops", "spread")
-"""What a text leaves out for its lines to fit, the first one first."""
+"""Columns that a text leaves out until its lines fit, in this order."""
 _GAP = "  "
 _ROOM = 99
 """Characters of a line where there is no terminal: notebooks break longer ones."""
 _NAME = 16
-"""Characters of a name that are always there."""
+"""Characters of a name that are always kept."""
 
 COLUMNS = tuple(_UNITS)
 """Names of the columns, by which `Table.sorted` sorts."""
@@ -57,23 +57,23 @@ COLUMNS = tuple(_UNITS)
 
 @dataclass(frozen=True)
 class Row:
-    """What slices of one group took together.
+    """The figures of a group of slices.
 
     Args:
         name: The operator type, operator, layer, task or role.
         role: "forward", "backward", ...; "" for a mixture, and for time between operators.
         device: The device, or "all".
-        calls: How often it ran.
-        total: Seconds, parts that are listed by themselves excepted.
-        median: Seconds of a call.
-        spread: How far calls lie from that, the median distance.
-        min: The shortest call.
-        max: The longest call.
-        share: Of the total of all rows.
-        bytes: Read and written per call; None where unknown.
-        moved: What collectives and transfers moved per step, see `Traffic`; None where unknown.
-        gflops: Floating-point operations per second, in 10**9; None where unknown.
-        critical: The part of its time that lies on the critical path of its step.
+        calls: Number of calls.
+        total: Seconds, without parts that have their own rows.
+        median: Median seconds of a call.
+        spread: Median distance of the calls from the median.
+        min: Seconds of the shortest call.
+        max: Seconds of the longest call.
+        share: Share of the total of all rows.
+        bytes: Bytes read and written per call; None if unknown.
+        moved: Bytes that collectives and transfers moved per step, see `Traffic`; None if unknown.
+        gflops: Floating-point operations per second, in 10**9; None if unknown.
+        critical: Share of its time that lies on the critical path of its step.
         nodes: The operators of the graph.
     """
 
@@ -95,13 +95,13 @@ class Row:
 
 
 class Table(View):
-    """What took how long, a row per group.
+    """Durations, a row per group.
 
     Args:
         rows: The rows.
         title: Heading.
         order: The column that they are sorted by.
-        notes: What the reader has to know besides.
+        notes: Further remarks for the reader.
     """
 
     formats = (*View.formats, ".csv")
@@ -113,12 +113,12 @@ class Table(View):
 
     @property
     def total(self) -> float:
-        """Seconds of all rows: of all slices of the counted steps, parts counted once."""
+        """Seconds of all rows: of all slices of the counted steps, each part counted once."""
         return sum(row.total for row in self.rows)
 
     @property
     def moved(self) -> float | None:
-        """Bytes that a step moved; None where nothing is known to have moved."""
+        """Bytes that a step moved; None if none are known to have moved."""
         known = [row.moved for row in self.rows if row.moved is not None]
         return sum(known) if known else None
 
@@ -209,7 +209,7 @@ class Table(View):
 
 
 def _fit(columns: dict[str, list[str]], room: int) -> list[str]:
-    """Take columns out until lines fit, then shorten names; returns which are out."""
+    """Remove columns until lines fit, then shorten names; returns the removed columns."""
     left_out: list[str] = []
 
     def excess() -> int:
@@ -227,7 +227,7 @@ def _fit(columns: dict[str, list[str]], room: int) -> list[str]:
 
 
 def _shortened(text: str, width: int) -> str:
-    """A text in a width, without its middle if it is longer."""
+    """A text in a fixed width; if it is longer, its middle is cut out."""
     if len(text) > width:
         head = (width - 1) // 2
         text = f"{text[:head]}…{text[head + 1 - width :]}"
@@ -241,24 +241,25 @@ def _cells(row: Row) -> list[Any]:
 def table(
     trace: Any, *, by: By = "type", steps: Iterable[int] | None = None, per_device: bool = False
 ) -> Table:
-    """Add up what took how long.
+    """Add up durations.
 
-    Time inside a task that belongs to none of its operators has a row of its own, so that the
-    total is that of the timeline. First steps that took more than 1.5 times the median count only
-    if they are asked for, as in every view that adds up or averages; a note says so.
+    Time inside a task but outside its operators has its own row, so that the total equals that of
+    the timeline. First steps that took more than 1.5 times the median count only if `steps` names
+    them, as in every view that adds up or averages; a note says so.
 
     Args:
         trace: A Trace, an executor that recorded one, or the path of a saved one.
-        by: What makes a row: "type" of operator, "node" of the graph, "layer", "task" or "role".
-        steps: Numbers of the steps to count; None for all but first ones that were slower.
-        per_device: Whether devices have rows of their own; nodes and tasks always do.
+        by: The groups: "type" of operator, "node" of the graph, "layer", "task" or "role".
+        steps: Numbers of the steps to count; None for all except slow first ones.
+        per_device: Whether each device has its own rows; for nodes and tasks it always has.
 
     Returns:
         The table, largest total first: `print` it, `.sorted("median")`, `.csv`, `.json`.
 
     Raises:
         FileError: The file is damaged, empty, or no trace.
-        ValueError: Another `by`; the trace has no such step; layers of a trace without a graph.
+        ValueError: `by` is unknown, the trace has no such step, or layers are asked for and the
+            trace has no graph.
     """
     if by not in GROUPINGS:
         raise ValueError(f"by must be one of {', '.join(GROUPINGS)}, not {by!r}")
@@ -271,7 +272,7 @@ def table_of(
     steps: Iterable[int] | None = None,
     per_device: bool = False,
 ) -> Table:
-    """Add up what took how long in a trace; see `table`.
+    """Add up the durations in a trace; see `table`.
 
     Raises:
         ValueError: layers are asked for, and the trace has no graph.
@@ -305,7 +306,7 @@ def _keys(schedule: Schedule, by: By, per_device: bool) -> Callable[[Slice], tup
 
 
 def _critical(schedule: Schedule, by: By) -> dict[int, float]:
-    """Seconds on the critical paths of the steps by slice; of tasks, with all that is in them."""
+    """By slice, seconds on the critical paths of the steps; those of tasks include their parts."""
     found: dict[int, float] = {}
     for step in schedule.counted:
         for index, seconds in critical_path(schedule, step.number).times.items():

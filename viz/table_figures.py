@@ -1,4 +1,4 @@
-"""What the columns of a table say of a group of slices."""
+"""The figures in the columns of a table, for a group of slices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpexec.viz.measured.schedule import Schedule, Slice
 
 
 def times(group: Sequence[Slice], by: By) -> list[float]:
-    """Seconds of every call; to one of a node belongs what its blocks ran."""
+    """Seconds of every call; a node's call includes the operators of its blocks."""
     if by == "task":
         return [piece.event.duration for piece in group]
     call_of: dict[int | None, int] = {}
@@ -23,7 +23,7 @@ def times(group: Sequence[Slice], by: By) -> list[float]:
 
 
 def bytes(schedule: Schedule, group: Sequence[Slice]) -> float | None:
-    """Bytes per call, as recorded or as the graph says."""
+    """Bytes per call, from the recording or from the graph."""
     total = 0
     for piece in group:
         size = piece.event.args.get("bytes")
@@ -36,7 +36,7 @@ def bytes(schedule: Schedule, group: Sequence[Slice]) -> float | None:
 
 
 def moved(schedule: Schedule, group: Sequence[Slice], by: By) -> float | None:
-    """Bytes that a step moved, as far as it is known; of tasks, in all of their operators."""
+    """Bytes that a step moved, as far as known; those of a task include its operators'."""
     tasks = by == "task"
     sizes = schedule.once(("moved", tasks), lambda: _moved_in(schedule, tasks))
     known = [sizes[piece.id] for piece in group if piece.id in sizes]
@@ -44,7 +44,7 @@ def moved(schedule: Schedule, group: Sequence[Slice], by: By) -> float | None:
 
 
 def _moved_in(schedule: Schedule, tasks: bool) -> dict[int, int]:
-    """Bytes by slice, or by the task that it is part of."""
+    """Bytes by slice, or by the task that the slice is part of."""
     found: dict[int, int] = {}
     for index, sizes in traffic.moved(schedule).items():
         parent = schedule.by_id[index].parent if tasks else None

@@ -1,4 +1,4 @@
-"""`dpexec.viz.timeline`: what ran when, a row per device and thread."""
+"""`dpexec.viz.timeline`: tasks and operators over time, a row per device and thread."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ class Timeline(View):
     """The slices of a run on their tracks.
 
     Args:
-        trace: What was recorded.
-        steps: Numbers of the steps to show; None for all, of which the static picture shows the
-            typical one.
+        trace: The trace.
+        steps: Numbers of the steps to show; None for all. The static picture shows the typical one.
         layers: The groups of the trace's graph, if they are known already.
 
     Raises:
@@ -100,7 +99,7 @@ class Timeline(View):
         return made
 
     def _groups(self) -> list[TimelineGroupData]:
-        """Layers and equal blocks of the graph, by which operators fold."""
+        """Layers and equal blocks of the graph, into which operators can be folded."""
         graph = self._schedule.trace.graph
         assert graph is not None
         found = groups(dict(graph)) if self._layers is None else self._layers
@@ -152,7 +151,7 @@ class Timeline(View):
     def _details(
         self, order: Sequence[Slice], position: Mapping[int, int]
     ) -> dict[str, dict[str, Any]]:
-        """Further facts: what was recorded besides, and why a slice of the path began so late."""
+        """Further facts: other recorded data, and why a slice of the path began so late."""
         found = {
             str(position[piece.id]): dict(piece.event.args)
             for piece in order
@@ -184,7 +183,7 @@ class Timeline(View):
 
 
 def _flows(schedule: Schedule) -> list[tuple[int, int]]:
-    """For every run the one that it waited for last, by the ids of their slices."""
+    """Pairs of slices: of each run, and of the run that it waited for last."""
     found = []
     for step in schedule.steps:
         runs = runs_of(schedule, step)
@@ -196,7 +195,7 @@ def _flows(schedule: Schedule) -> list[tuple[int, int]]:
 
 
 def timeline(trace: Any, *, steps: Iterable[int] | None = None) -> Timeline:
-    """Show what ran when: tasks with their operators, a row per device and thread.
+    """Show tasks and their operators over time, a row per device and thread.
 
     Args:
         trace: A Trace, an executor that recorded one, or the path of a saved one.

@@ -26,7 +26,7 @@ def render(schedule: Schedule, step: Step, title: str) -> str:
 
 
 def summary(use: DeviceUse) -> str:
-    """Return what a device did, largest part first."""
+    """Return how a device spent its time, largest part first."""
     parts = sorted(use.parts.items(), key=lambda item: -item[1])
     return ", ".join(f"{percent(v)} {PARTS[name]}" for name, v in parts if v >= 0.0005)
 
@@ -98,7 +98,7 @@ class _Gantt:
         return self.left + (seconds - self.step.start) * self.per_second
 
     def _strip(self, pieces: Sequence[Slice], height: float) -> None:
-        """Draw slices that do not overlap; those that share a pixel become one."""
+        """Draw slices that do not overlap; slices in the same pixel become one."""
         slivers: list[Slice] = []
         for piece in pieces:
             width = piece.event.duration * self.per_second

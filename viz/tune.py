@@ -1,4 +1,4 @@
-"""`dpexec.viz.tune`: strategies that were tried, and the lines that set the best one."""
+"""`dpexec.viz.tune`: the strategies that were tried, and code that sets the best one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dpexec.engine.core.scope import Scope
 
 _ROWS = 20
 _MUCH = 0.9
-"""A step that is that much shorter consists of other parts."""
+"""After an improvement to this share of the old time, other settings may help, too."""
 
 
 class Tuning(View):
-    """What was tried, and what it was worth.
+    """The settings that were tried, with their results.
 
     Args:
-        step: Seconds of a step as it was set.
+        step: Seconds of a step with the user's settings.
         tried: The settings.
-        found: The best one as fresh runs had it; None if none was faster.
-        acting: Types of operators that did more than to compute, in trials, too.
+        found: The best setting, measured in fresh runs; None if none was faster.
+        acting: Types of operators that have side effects, in trials, too.
 
     Attributes:
-        lines: What to write into the script; empty if nothing is faster beyond noise.
+        lines: Code for the user's script; empty if nothing is faster beyond noise.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Tuning(View):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences that say what the figures are."""
+        """Sentences that explain the figures."""
         ran = sum(one.ratio is not None for one in self.tried)
         notes = [
             f"{counted(len(self.tried), 'setting')}, of which {ran} ran: each in turns with what "
@@ -150,14 +150,14 @@ class Tuning(View):
 
 
 def _ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
-    """What ran, the fastest first, then the rest."""
+    """The settings that ran, fastest first, then the rest."""
     ran = [one for one in tried if one.ratio is not None]
     ran.sort(key=lambda one: one.ratio.median if one.ratio else 1.0)
     return (*ran, *(one for one in tried if one.ratio is None))
 
 
 def _lines(changes: Sequence[str]) -> list[str]:
-    """The lines with the strategies that they speak of."""
+    """The lines, after those that create the strategies they set."""
     made = []
     for variable, name in (
         ("build_strategy", "BuildStrategy"),
@@ -177,7 +177,7 @@ def _ratio(ratio: Sure) -> str:
 
 
 def forecast_text(one: Tried) -> str:
-    """Return what a setting should be worth, in a few words."""
+    """Return the expected saving by a setting, in a few words."""
     saved = one.forecast.saved
     if saved is None:
         return "no model"
@@ -187,7 +187,7 @@ def forecast_text(one: Tried) -> str:
 
 
 def result_text(one: Tried) -> str:
-    """Return what became of a setting."""
+    """Return the result of a setting in words."""
     if one.ratio is None:
         return f"{one.verdict}: {one.reason}"
     return f"{_ratio(one.ratio)}  {one.verdict}"
@@ -210,28 +210,28 @@ def tune(
     rounding: bool = False,
     progress: bool = True,
 ) -> Tuning:
-    """Try strategies for a program, and say which is faster.
+    """Try strategies for a program, and report which is faster.
 
     Modes of aggregation, passes, sizes of buckets, threads, schedulers and granularity are judged
-    by simulation and replays of some recorded steps; what may help runs in turns with what is set
-    now. Everything works on copies: parameters, counters of random numbers and strategies stay as
-    they are, and nothing of the user's has run.
+    by simulation and replays of some recorded steps. Promising settings run in turns with the
+    current ones. All trials work on copies: parameters, counters of random numbers and strategies
+    do not change.
 
     Args:
         replicas: A ParallelExecutor or a data-parallel CompiledProgram on devices of this process.
         feed: A batch, as `run` takes it.
-        fetch_list: What to fetch; None for the loss.
-        scope: Where variables live, for a CompiledProgram that did not run; None for the global
+        fetch_list: Variables to fetch; None for the loss.
+        scope: Scope of the variables, for a CompiledProgram that has not run; None for the global
             scope.
-        seconds: After so many no further setting is tried.
+        seconds: Time limit after which no further setting is tried.
         rounding: Whether to try settings that change results by rounding, too.
         progress: Show a bar.
 
     Returns:
-        A view: `print` it; its `lines` set what was faster.
+        A view: `print` it; its `lines` set the faster strategy.
 
     Raises:
-        TypeError: Neither executor nor compiled program.
+        TypeError: `replicas` is neither an executor nor a compiled program.
         ValueError: The program runs on a cluster, trains with other processes, writes files, or
             needs a feed.
         EnforceNotMet: It cannot run: variables have no values, or the batch does not fit.
@@ -241,7 +241,7 @@ def tune(
 
 
 def tuned(subject: Subject, seconds: float, rounding: bool, progress: bool) -> Tuning:
-    """Try strategies for what is tuned, see `tune`."""
+    """Try strategies for a subject, see `tune`."""
     from tqdm import tqdm  # imported when it is used; tqdm.auto would warn in notebooks
 
     search = Search(subject, seconds, rounding)

@@ -1,4 +1,4 @@
-"""The static picture of what was tried: a row per setting, its ratio with the interval."""
+"""The static picture of tuning: a row per setting, its ratio with the interval."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _rows(canvas: Canvas, ran: Sequence[Tried]) -> None:
 
 
 def _span(medians: Sequence[float]) -> tuple[float, float]:
-    """The axis: round, with 1 inside, and what is much slower cut off."""
+    """The range of the axis: round numbers, with 1 inside; much slower settings are cut off."""
     low = min(0.9, *(value - 0.1 for value in medians))
     high = max(1.1, *(min(value, 2.0) + 0.1 for value in medians))
     return max(0.0, int(low * 10) / 10), -int(-high * 10) / 10

@@ -1,1 +1,1 @@
-"""Diagrams of programs and graphs: boxes, their order and places, and how they are drawn."""
+"""Diagrams of programs and graphs: boxes, their order, layout and drawing."""

@@ -6,7 +6,7 @@ import graphviz
 from dpexec.viz.graphs.model import Box, Diagram
 from dpexec.viz.pages.style import LIGHT, LIGHT_PAGE
 
-_LABELS = 200  # more links than this show what flows as a tooltip only
+_LABELS = 200  # with more links than this, their values show in tooltips only
 
 
 def to_dot(diagram: Diagram) -> graphviz.Digraph:
@@ -31,7 +31,7 @@ def to_dot(diagram: Diagram) -> graphviz.Digraph:
 
 
 def _lane(cluster: graphviz.Digraph, device: int, diagram: Diagram) -> None:
-    """The boxes of a device, those of a plan in a cluster per task."""
+    """The boxes of a device; those of a plan in one cluster per task."""
     tasks: dict[str | None, list[Box]] = {}
     for box in diagram.boxes:
         if box.device == device:

@@ -12,7 +12,7 @@ from dpexec.viz.graphs.model import Box, Diagram, Link, with_notes
 from dpexec.viz.pages.units import bytes_text, counted, few, tally
 
 AT_A_GLANCE = 80
-"""A folded picture is opened as far as it has no more boxes than this."""
+"""Groups of a folded picture are opened as long as it has no more boxes than this."""
 
 
 _DEVICE = re.compile(r" on device \d+$")
@@ -20,15 +20,15 @@ _DEVICE_OF_TASK = re.compile(r"_dev\d+.*")
 
 
 def fold(diagram: Diagram, groups: Sequence[Group], closed: Collection[int]) -> Diagram:
-    """Draw groups as one box each; of nested ones the outermost.
+    """Draw groups as one box each; of nested closed groups, the outermost.
 
     Args:
-        diagram: With a box per operator, or per operator of all replicas.
+        diagram: A diagram with a box per operator, or per operator of all replicas.
         groups: The groups of its graph.
-        closed: ids of the groups to draw as one box; none gives the diagram back.
+        closed: ids of the groups to draw as one box; without any, the diagram is returned.
 
     Returns:
-        A diagram whose boxes' counts add up to the operators of the original; a note says what was
+        A diagram whose boxes' counts add up to the operators of the original; a note tells what was
         folded.
     """
     group_of = _outermost(groups, closed)
@@ -59,7 +59,7 @@ def fold_replicas(diagram: Diagram, twins: Sequence[int | None]) -> Diagram:
     """Draw the operators that do the same on several devices as one box, in one lane for all.
 
     Args:
-        diagram: With a box per operator.
+        diagram: A diagram with a box per operator.
         twins: Per operator, the one on the first device that does the same.
     """
     devices = sorted({box.device for box in diagram.boxes if box.device is not None})
@@ -90,16 +90,16 @@ def fold_replicas(diagram: Diagram, twins: Sequence[int | None]) -> Diagram:
 
 
 def closed_at(groups: Sequence[Group], kind: str) -> set[int]:
-    """The groups of a kind, and those of inner kinds that no such group is around."""
+    """The groups of a kind, and those of inner kinds that are in no such group."""
     return {group.id for group in groups if KINDS.index(group.kind) >= KINDS.index(kind)}
 
 
 def glance(diagram: Diagram, groups: Sequence[Group]) -> set[int]:
     """The groups to close so that at most `AT_A_GLANCE` boxes are drawn.
 
-    All groups of one kind are, the innermost that will do, and those with no groups inside. If only
-    stages will, these are opened one after the other, on all devices at once, as long as there is
-    room.
+    All groups of one kind are closed, and those with no groups inside: the innermost kind with few
+    enough boxes. If only stages qualify, they are opened one after the other, on all devices at
+    once, as long as there is room.
     """
     boxes = [box.nodes[0] for box in diagram.boxes]
     around = {group.parent for group in groups}
@@ -148,9 +148,9 @@ def _merge(
     joined: Callable[[int, list[Box]], Box],
     lanes: Mapping[int, int] | None = None,
 ) -> Diagram:
-    """Put the boxes of one key into one; links inside it go, parallel ones come together.
+    """Merge the boxes with the same key: links inside are dropped, parallel links are merged.
 
-    Where lanes become one, the values of one of the devices stand for those of all.
+    If lanes are merged, the values of one of the devices stand for those of all.
     """
     members: dict[Hashable, list[Box]] = {}
     for box in diagram.boxes:
@@ -173,7 +173,7 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
     types = [box.label.partition(" to device ")[0] for box in boxes]
     common = tally(types)
     first = boxes[0]
-    label = _DEVICE.sub("", group.label)  # the lane tells it
+    label = _DEVICE.sub("", group.label)  # the lane shows it
     detail = few(common)
     if first.device is None and group.kind != "stage":
         label, detail = types[0], group.label
@@ -197,7 +197,7 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
 
 
 def _alone(box: Box, devices: tuple[int, ...]) -> Box:
-    """The box, saying which of the devices of its lane it is for."""
+    """The box, labelled with the devices of its lane that have it."""
     where = f"device {', '.join(map(str, devices))} only"
     detail = f"{where}: {box.detail}"
     return replace(box, detail=detail, about=lambda: f"{box.tooltip}\n{where}", only=devices)

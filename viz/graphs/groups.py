@@ -1,7 +1,7 @@
-"""Which operators belong together: a tree of stages, parts, equal blocks, name scopes and layers.
+"""Groups of operators: a tree of stages, parts, equal blocks, name scopes and layers.
 
 Any cut through the tree, with some groups drawn as one box and others opened, is a graph without
-cycles: inside every group, what its parts exchange goes in one direction only.
+cycles, because the parts of a group do not depend on each other in a circle.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ KINDS = ("stage", "part", "repeat", "block", "scope", "layer")
 """Kinds of groups, from the outside to the inside."""
 
 _LAYERS_AT_A_GLANCE = 16  # a chain of more layers is cut into parts
-_PARTS = 8  # how many, where nothing better tells where to cut
-_BLOCKS_AT_A_GLANCE = 20  # of more equal blocks, so many at most make a group of their own
+_PARTS = 8  # number of parts, where nothing better tells where to cut
+_BLOCKS_AT_A_GLANCE = 20  # more equal blocks than this are divided into groups
 
 SKIPPED = "skipped"
-"""Name of the operators that a plan leaves out, for nobody reads what they compute."""
+"""Name of the group of operators that a plan leaves out because nothing reads their results."""
 
 Path = tuple[tuple[str, str], ...]  # (kind, name) of the groups around a node, outermost first
 
@@ -34,11 +34,11 @@ class Group:
     """Operators that can be drawn as one box.
 
     Args:
-        id: Position in the list of all groups; groups come after the one around them.
-        label: What people read.
+        id: Position in the list of all groups; a group comes after its parent.
+        label: Its name for readers.
         kind: One of `KINDS`.
-        parent: id of the group around it.
-        nodes: All operators in it, those of inner groups included.
+        parent: id of the surrounding group.
+        nodes: All operators in it, including those of inner groups.
         own: The operators that are in no inner group.
     """
 
@@ -51,9 +51,10 @@ class Group:
 
 
 def groups(data: GraphData) -> list[Group]:
-    """Return the groups of a graph: what one device does in one role, or a task of a plan.
+    """Return the groups of a graph.
 
-    Inside are name scopes and layers; where a network is deep and has no scopes, parts of it.
+    The outermost are the operators of a device with one role, or the tasks of a plan. Inside them
+    are name scopes and layers. A deep network without scopes is divided into parts.
 
     Args:
         data: The content of a graph file.
@@ -62,9 +63,9 @@ def groups(data: GraphData) -> list[Group]:
 
 
 def twins(data: GraphData) -> list[int | None]:
-    """Return for every operator the one on the first device that does the same.
+    """Return for every operator its twin: the operator of the first device that does the same.
 
-    For that one itself too; None where no other device does the same.
+    An operator of the first device is its own twin. It is None if no other device does the same.
     """
     inner = {device["id"] for device in data["devices"] if device.get("parallel_do")}
     values = [(value["name"], value["version"], value["kind"]) for value in data["vars"]]
@@ -104,7 +105,7 @@ class _Tree:
         self._grow(range(len(self.paths)), 0, None)
 
     def _grow(self, nodes: Sequence[int], level: int, parent: int | None) -> list[int]:
-        """Make the groups among some nodes; return those that are in none."""
+        """Make the groups among some nodes; return the nodes that are in none."""
         if len(nodes) < 2:
             return list(nodes)
         own = [node for node in nodes if len(self.paths[node]) <= level]
@@ -138,9 +139,9 @@ class _Tree:
 def _split(
     nodes: Sequence[int], before: Sequence[Sequence[int]], key: Callable[[int], Hashable]
 ) -> Iterator[list[int]]:
-    """Put nodes with one key together, in several heaps where one would depend on itself.
+    """Group nodes by key, in several groups if a single one would depend on itself.
 
-    Where keys go round in circles, a heap ends wherever the key changes along a path.
+    For keys on a circle, a group ends wherever the key changes along a path.
     """
     keys = {node: key(node) for node in nodes}
     inner = {node: [other for other in before[node] if other in keys] for node in nodes}
@@ -157,7 +158,10 @@ def _split(
 
 
 def _tangled(inner: dict[int, list[int]], keys: dict[int, Hashable]) -> set[Hashable]:
-    """The keys on circles, and between two of them: neither end of them can be peeled off."""
+    """The keys on circles, and those on paths between two circles.
+
+    These remain when keys without predecessors or without successors are removed repeatedly.
+    """
     ahead: dict[Hashable, set[Hashable]] = {key: set() for key in keys.values()}
     behind: dict[Hashable, set[Hashable]] = {key: set() for key in ahead}
     for node, others in inner.items():
@@ -181,12 +185,12 @@ def _tangled(inner: dict[int, list[int]], keys: dict[int, Hashable]) -> set[Hash
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """What is around a layer that belongs to one of several equal blocks.
+    """The groups around a layer that belongs to one of several equal blocks.
 
     Args:
         path: The groups from the outside to the inside: all blocks together, and this one.
-        scopes: How many name scopes are around them.
-        hidden: How many name scopes behind those stand for the block already.
+        scopes: Number of name scopes around them.
+        hidden: Number of name scopes after those that denote the block itself.
     """
 
     path: Path
@@ -201,7 +205,7 @@ def _path(
     blocks: Mapping[str, _Block],
     plan: bool,
 ) -> Path:
-    """The groups around a node: those of a plan are its tasks, then the roles in them."""
+    """The groups around a node; in a plan, these are its task, then its role."""
     collective = node["role"] == "collective"
     role = node["name"].removeprefix("fused_") if collective else ROLE_NAMES[node["role"]]
     where = "" if collective else f" on device {node['device']}"
@@ -229,10 +233,10 @@ def _path(
 
 
 def _scopes(data: GraphData) -> dict[str, str]:
-    """The name scope of each layer: where its first forward operator was written.
+    """The name scope of each layer: that of its first forward operator.
 
-    Of what belongs to a layer besides, some was written by nobody (sums of gradients), and
-    optimizers make up scopes of their own.
+    The layer's other operators do not tell: the user did not write sums of gradients, and
+    optimizers use scopes of their own.
     """
     found: dict[str, str] = {}
     for node in data["nodes"]:
@@ -261,7 +265,7 @@ def _blocks(data: GraphData) -> dict[str, _Block]:
 
 
 def _spans(number: int, count: int) -> list[tuple[int, int]]:
-    """The stretches of many equal things around one of them, from the outside to the inside."""
+    """The nested ranges of equal blocks around one of them, from the outside to the inside."""
     size = _BLOCKS_AT_A_GLANCE
     while size * _BLOCKS_AT_A_GLANCE < count:
         size *= _BLOCKS_AT_A_GLANCE
@@ -276,8 +280,8 @@ def _spans(number: int, count: int) -> list[tuple[int, int]]:
 def _parts(data: GraphData, blocks: Mapping[str, _Block]) -> dict[str, str]:
     """The part of a deep network that each layer belongs to; {} if it needs none.
 
-    Images tell where to cut: where their size changes. Else parts of equal numbers of layers. Equal
-    blocks count as one layer, and are not cut.
+    A network for images is cut where their size changes, other networks into parts with equal
+    numbers of layers. Equal blocks count as one layer, and are not cut.
     """
     sizes: dict[str, tuple[int, ...]] = {}
     for node in data["nodes"]:
@@ -303,5 +307,5 @@ def _parts(data: GraphData, blocks: Mapping[str, _Block]) -> dict[str, str]:
 
 
 def _unit(layer: str, blocks: Mapping[str, _Block]) -> Hashable:
-    """What a layer cannot be parted from: equal blocks, else nothing."""
+    """The unit that is not cut: all equal blocks together, or the layer alone."""
     return blocks[layer].path[0] if layer in blocks else layer

@@ -23,7 +23,7 @@ from dpexec.engine.strategy.strategies import BuildStrategy
 __all__ = ["REPLICATION", "Member", "Stage", "batch_of", "compilation_of", "history"]
 
 REPLICATION = "replication"
-"""Name of the stage that is no pass."""
+"""Name of the stage that is not a pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Member:
     """An operator of any stage.
 
     Args:
-        id: The same in all stages.
+        id: Its number, the same in all stages.
         name: Its type.
-        detail: What it writes.
-        role: One of those that `style.ROLE_NAMES` names.
-        device: None for a collective.
-        label: All in one line.
-        op: The operator of the program; None for what passes or devices add.
+        detail: The variables that it writes.
+        role: A key of `style.ROLE_NAMES`.
+        device: Its device; None for a collective.
+        label: All of this in one line.
+        op: The operator of the program; None if a pass or the replication added it.
     """
 
     id: int
@@ -54,12 +54,12 @@ class Stage:
     """The operators after a pass; the first stage is the program itself.
 
     Args:
-        name: Of the pass, which is that of its field of BuildStrategy.
-        sentence: What the pass does.
+        name: Name of the pass, which is also its field of BuildStrategy.
+        sentence: A description of the pass.
         nodes: ids of the operators, in order.
-        links: Who gives values to whom; new orders without values too.
-        added: ids that the stage before does not have.
-        removed: ids that only the stage before has.
+        links: Pairs of ids: the second reads values of the first, or waits for it in a new order.
+        added: ids that the previous stage does not have.
+        removed: ids that only the previous stage has.
         changed: ids whose operators read, write or wait for something else than before.
     """
 
@@ -80,12 +80,12 @@ def compilation_of(
     Args:
         source: A Program, or a ParallelExecutor or CompiledProgram that ran.
         strategy: For a program: how to build; None for the defaults.
-        devices: For a program: how many; None for CPU_NUM.
+        devices: For a program: number of devices; None for CPU_NUM.
 
     Raises:
-        TypeError: Something else.
+        TypeError: The source is of another kind.
         ValueError: The program has no operators.
-        EnforceNotMet: An executor that did not run yet.
+        EnforceNotMet: The executor has not run yet.
     """
     if isinstance(source, Program):
         if not source.global_block().ops:
@@ -109,7 +109,7 @@ def _engine(source: Any) -> Any:
 
 
 def batch_of(source: Any) -> Mapping[str, Spec]:
-    """The values of the latest batch on the first device, by name; none where nothing ran.
+    """The specs of the latest batch on the first device, by name; empty if nothing ran.
 
     Args:
         source: A Program, or a ParallelExecutor or CompiledProgram.
@@ -128,7 +128,7 @@ def history(compilation: Compilation) -> tuple[list[Member], list[Stage]]:
         compilation: What to compile, and how.
 
     Returns:
-        All operators that there ever were, by number, and the stages.
+        The operators of all stages, by number, and the stages.
     """
     recorder = _Recorder()
     operators = Operators(compilation.program)
@@ -152,7 +152,7 @@ def history(compilation: Compilation) -> tuple[list[Member], list[Stage]]:
 
 
 def _sentence(step: object) -> str:
-    """The first paragraph of what the pass says of itself."""
+    """The first paragraph of the pass's docstring."""
     text = inspect.getdoc(type(step)) or ""
     return " ".join(text.partition("\n\n")[0].replace("``", "").split())
 
@@ -184,7 +184,7 @@ class _Recorder:
         self.stages.append(Stage(name, sentence, before.nodes, before.links))
 
     def graph(self, name: str, sentence: str, graph: SSAGraph) -> None:
-        """Record the replicated graph: what device 0 runs of the program keeps its number."""
+        """Record the replicated graph; operators of the program keep their numbers on device 0."""
         numbers = self._numbers([(node, _origin(node)) for node in graph.ops])
         links: dict[tuple[int, int], None] = {}
         orders: dict[tuple[int, int], None] = {}
@@ -200,7 +200,7 @@ class _Recorder:
         self._stage(name, sentence, edges, links)
 
     def _numbers(self, items: list[tuple[Any, Any]]) -> dict[Any, int]:
-        """A number for every item: its own, or that of a gone one of the same label."""
+        """A number for every item: its own, or that of a removed one with the same label."""
         last = self.stages[-1].nodes if self.stages else ()
         known = {self.number[origin] for _, origin in items if origin in self.number}
         gone = {self.members[k].label: k for k in last if k not in known}
@@ -244,7 +244,7 @@ class _Recorder:
 
 
 def _origin(node: OpNode) -> Any:
-    """What a node of device 0 is the same as in the program."""
+    """The operator of the program that a node of device 0 replicates."""
     return node.op if node.op is not None and node.device == 0 and _plain(node) else node
 
 

@@ -1,9 +1,8 @@
 """Places the boxes of a diagram: a lane per device, collectives in a lane between them.
 
-A layered layout after Sugiyama, one lane at a time. A link that passes rows it has no business in
-is given a slot in each of them, so that no line runs behind a box; where that would take too many
-slots, long links run straight behind the boxes. A collective is met at a port in every lane that
-takes part.
+A layered layout after Sugiyama, one lane at a time. A link that crosses rows gets a slot in each of
+them, so that no line runs behind a box. If that would take too many slots, long links run straight
+behind the boxes. A collective has a port in every lane that takes part.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ ROW_GAP = 26.0
 COLLECTIVE_HEIGHT = 30.0
 CHARACTER = 7.25  # width of one character of a box's first line, the monospace face at 12 px
 SMALL = 6.05  # the same at 10 px
-LONGEST = 36  # characters of a line; longer ones lose their middle
+LONGEST = 36  # characters of a line; in longer ones the middle is cut out
 _SLOT, _PORT = 8.0, 14.0
 _BOX_GAP, _LINE_GAP = 16.0, 7.0
 _LANE_PADDING, _LANE_GAP = 22.0, 26.0
 FRAME_HEAD = 16.0  # room for the name of a task above its first row
-_SLOTS = 4000  # as many as all lanes together get for lines that pass rows
-_HOMING = 0.7  # how strongly boxes want to the middle, lest long chains drift aside
+_SLOTS = 4000  # the most slots of all lanes together
+_HOMING = 0.7  # how strongly boxes are drawn to the middle, so that long chains do not drift
 _SWEEPS, _FEW_SWEEPS, _MANY_BOXES = 8, 2, 1500
 
 
@@ -45,7 +44,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 
 
 def box_width(box: Box) -> float:
-    """Width that both lines of a box need."""
+    """The width that both lines of a box need."""
     first, second = len(shorten(box.label)), len(shorten(box.detail))
     ends = 28 if box.device is not None else 44  # round ones need more
     return round(max(first * CHARACTER + 14, second * SMALL) + ends, 1)  # a sign stands beside
@@ -55,7 +54,7 @@ def box_width(box: Box) -> float:
 class Item:
     """Something that takes room in one row of one lane: a box, a port or a passing line.
 
-    `above` and `below` are the neighbours that a line joins it with.
+    `above` and `below` are the neighbours that lines connect it with.
     """
 
     row: int
@@ -68,7 +67,7 @@ class Item:
 
     @property
     def left(self) -> float:
-        """Where its left edge is."""
+        """The x of its left edge."""
         return self.x - self.width / 2
 
 
@@ -76,8 +75,8 @@ class Item:
 class Lane:
     """The column of a device.
 
-    `routes` are the links with what they pass: source, slots, target. Those that are too long for
-    slots are `far`: they run straight, behind the boxes.
+    `routes` are the links with the items they pass: source, slots, target. Links that are too long
+    for slots are `far`: they run straight, behind the boxes.
     """
 
     device: int
@@ -94,7 +93,7 @@ class Lane:
 
 @dataclass(slots=True)
 class Layout:
-    """Where everything stands; x of items is absolute, y belongs to the row.
+    """The positions of all items; x of an item is absolute, y is that of its row.
 
     `frames` are the tasks of a plan: device, key, first and last row.
     """
@@ -152,7 +151,7 @@ def _frames(diagram: Diagram, row_of: dict[int, int]) -> list[tuple[int, str, in
 
 
 def _reach(diagram: Diagram, row_of: dict[int, int]) -> int:
-    """How many rows a link may pass and still get a slot in each of them."""
+    """The most rows that a link may pass to get a slot in each of them."""
     spans: dict[tuple[int, int], int] = {}
     for link in diagram.links:
         trunk = (link.source, link.lane)
@@ -166,7 +165,7 @@ def _reach(diagram: Diagram, row_of: dict[int, int]) -> int:
 def _lane(
     diagram: Diagram, device: int, table: list[list[Box]], row_of: dict[int, int], reach: int
 ) -> Lane:
-    """Collect the items of one device and join them with lines."""
+    """Collect the items of one device and connect them with lines."""
     lane = Lane(device, [[] for _ in table])
     boxes = {box.id: box for box in diagram.boxes}
     items: dict[int, Item] = {}
@@ -240,7 +239,7 @@ def _gap(left: Item, right: Item) -> float:
 
 
 def _spread(lane: Lane, sweeps: int) -> None:
-    """Give every item an x near those it is joined with, without two touching each other."""
+    """Give every item an x near its neighbours', without overlaps."""
     for row in lane.rows:
         _settle(row, [0.0] * len(row))
     for sweep in range(sweeps):
@@ -258,7 +257,7 @@ def _spread(lane: Lane, sweeps: int) -> None:
 
 
 def _gather(lane: Lane) -> None:
-    """Move what no line joins with the largest part towards it, as far as there is room."""
+    """Move items that no line connects with the largest part towards it, as far as possible."""
     parts = _connected(lane)
     if len(parts) < 2:
         return
@@ -284,7 +283,7 @@ def _gather(lane: Lane) -> None:
 
 
 def _connected(lane: Lane) -> list[list[Item]]:
-    """The items of a lane, in lists of those that lines join."""
+    """The connected components of a lane's items."""
     seen: set[int] = set()
     parts = []
     for start in lane.items():
@@ -302,10 +301,10 @@ def _connected(lane: Lane) -> list[list[Item]]:
 
 
 def _pull(item: Item, other: Item) -> float:
-    """How strongly a line between two items wants to be straight.
+    """The weight of a line between two items: how important it is that the line is straight.
 
-    Those from box to box come first, then those that pass a row: the main chain stands upright and
-    what bypasses it runs beside it.
+    Lines from box to box have the largest weight, then lines that pass a row. So the main chain is
+    vertical, and lines that bypass it run beside it.
     """
     if item.box and other.box:
         return 16.0
@@ -313,7 +312,7 @@ def _pull(item: Item, other: Item) -> float:
 
 
 def _wish(item: Item, down: bool) -> float:
-    """Where the neighbours above (or below) would have an item."""
+    """The x for an item that its neighbours above (or below) suggest."""
     near = (item.above if down else item.below) or item.above or item.below
     pulls = [_pull(item, other) for other in near]
     if not near:
@@ -323,9 +322,9 @@ def _wish(item: Item, down: bool) -> float:
 
 
 def _settle(row: Sequence[Item], wishes: Sequence[float]) -> None:
-    """Put a row as near to the wishes as its order and gaps allow (least squares).
+    """Place a row as near to the wishes as its order and gaps allow (least squares).
 
-    Pool adjacent violators: after taking the gaps away, the places must not decrease.
+    Pool adjacent violators: after subtracting the gaps, the positions must not decrease.
     """
     offsets = [0.0]
     for left, right in pairwise(row):

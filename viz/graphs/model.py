@@ -1,7 +1,7 @@
-"""What a picture shows, apart from where and how: boxes, links and notes.
+"""The content of a picture, without positions and style: boxes, links and notes.
 
-Everything that can be drawn becomes a `Diagram` first, made from the content of a graph file, so
-that folding, layout and the writers of SVG and DOT know one form only.
+Every graph is converted to a `Diagram` first, from the content of a graph file. So folding, layout
+and the writers of SVG and DOT work on a single form.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Box:
     """One operator, or several that were folded into one.
 
     Args:
-        id: Unique in the diagram.
-        label: First line, the operator.
-        detail: Second line, what it produces; "" for none.
-        role: One of those that `style.ROLE_NAMES` names.
+        id: Its number, unique in the diagram.
+        label: First line: the operator.
+        detail: Second line: its results; "" for none.
+        role: A key of `style.ROLE_NAMES`.
         device: The lane; None for a collective, which crosses the lanes.
-        about: Returns everything there is to say, a line each; few boxes are asked for it.
+        about: Returns all details, a line each; a function, because few boxes are asked for them.
         nodes: The operators that it stands for, as positions in the graph file.
         reaches: The devices that a collective writes to.
-        task: Key of the task of a plan that it belongs to.
-        bytes: What a collective takes from device to device; None when nobody knows before.
-        only: Where one lane stands for several devices: those that do it, if not all do.
+        task: Key of the plan's task that it belongs to.
+        bytes: Bytes that a collective moves between devices; None if unknown before a run.
+        only: In a lane for several devices: those that have the operator, if not all have it.
     """
 
     id: int
@@ -53,12 +53,12 @@ class Box:
 
     @property
     def tooltip(self) -> str:
-        """Everything there is to say, a line each."""
+        """All details, a line each."""
         return self.about()
 
     @property
     def count(self) -> int:
-        """How many operators it stands for."""
+        """The number of operators that it stands for."""
         return len(self.nodes)
 
 
@@ -70,7 +70,7 @@ class Link:
         source: id of the producing box.
         target: id of the consuming box.
         lane: The device whose variable it is.
-        values: What flows, as positions in the diagram's values.
+        values: The variables that are passed, as positions in the diagram's values.
     """
 
     source: int
@@ -81,16 +81,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """Boxes and links in the order of the graph, and what the reader has to know besides.
+    """Boxes and links in the order of the graph, with remarks for the reader.
 
     Args:
         title: Heading.
         boxes: The operators.
-        links: What flows between them.
+        links: The data passed between them.
         values: The variables of the graph file.
         notes: Sentences below the heading.
-        lane_names: What stands above the lane of a device, if more than its number.
-        tasks: The tasks of a plan that has several operators in one, with those they wait for.
+        lane_names: Names of lanes that show more than the device's number.
+        tasks: The tasks of a plan, with those they wait for; empty if each has one operator only.
     """
 
     title: str
@@ -102,7 +102,7 @@ class Diagram:
     tasks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def lane_name(self, device: int) -> str:
-        """What stands above the lane of a device."""
+        """The name above the lane of a device."""
         return self.lane_names.get(device, f"device {device}")
 
     @property
@@ -113,18 +113,18 @@ class Diagram:
 
     @property
     def operators(self) -> int:
-        """Number of operators, those in folded boxes included."""
+        """The number of operators, including those in folded boxes."""
         return sum(box.count for box in self.boxes)
 
     def flow(self, link: Link) -> str:
-        """What flows along a link in one line: shape, type and size, or how many values."""
+        """A link's value in one line: shape, type and size; for several, their number and size."""
         values = [self.values[number] for number in link.values]
         if len(values) == 1:
             return value_text(values[0])
         return f"{len(values)} values, {_total_text(values)}"
 
     def flow_details(self, link: Link, most: int = 12) -> str:
-        """What flows along a link, a line per value; the largest first, at most so many."""
+        """A link's values, a line each: the largest first, at most `most` of them."""
         values = [self.values[number] for number in link.values]
         values.sort(key=lambda value: -(value["bytes"] or 0))
         lines = [value_text(value) for value in values[:most]]
@@ -141,11 +141,11 @@ def from_graph(data: GraphData, title: str | None = None) -> Diagram:
         title: Heading; None for the graph's own.
 
     Returns:
-        A diagram. Links that only keep an order (dummy and control variables) are left out where
-        data flows between the two operators anyway, and counted in a note otherwise.
+        A diagram. Links that only keep an order (dummy and control variables) are left out if data
+        flows between the two operators anyway, and counted in a note otherwise.
 
     Raises:
-        FileError: An operator has a role that has no colour.
+        FileError: An operator has an unknown role.
     """
     for node in data["nodes"]:
         if node["role"] not in ROLE_NAMES:
@@ -164,7 +164,7 @@ def from_graph(data: GraphData, title: str | None = None) -> Diagram:
 
 
 def _links(data: GraphData) -> tuple[tuple[Link, ...], int]:
-    """The links with data, and the number of pairs of operators that only an order joins."""
+    """The links with data, and the number of pairs of operators with only an order between them."""
     producers = {var: node for node in data["nodes"] for var in node["outputs"]}
     values = data["vars"]
     flows: dict[tuple[int, int, int], list[int]] = {}
@@ -202,7 +202,7 @@ def _skipped(data: GraphData) -> str:
 
 
 def _moved(boxes: Iterable[Box]) -> str:
-    """How much the collectives take from device to device in a step."""
+    """A sentence with the bytes that collectives move between devices in a step."""
     totals: dict[str, list[int | None]] = {}
     for box in boxes:
         if box.role == "collective":
@@ -310,13 +310,13 @@ def _facts(
 
 
 def _inner_text(inner: Mapping[str, Any]) -> str:
-    """An operator of a block; those of blocks inside are farther to the right."""
+    """An operator of a block; those of inner blocks are indented further."""
     made = f" → {inner['output']}" if inner["output"] else ""
     return f"{'    ' * (inner['depth'] + 1)}{inner['name']}{made}"
 
 
 def _lane_names(devices: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """In a program with ParallelDos: where its devices are, and which are theirs."""
+    """In a program with ParallelDos: names that tell the devices of the program from theirs."""
     if not any(device.get("parallel_do") for device in devices):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Orders the boxes of a diagram: which comes before which, and in which row each stands."""
+"""Orders the boxes of a diagram, and assigns them to rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDEST = 3
 def topological(diagram: Diagram) -> list[int]:
     """Return the ids of all boxes so that every link points forward.
 
-    Among boxes that could come next, the one that the graph lists first does.
+    Of the boxes that could come next, the one that the graph lists first is taken.
 
     Raises:
         ValueError: The links go round in a circle.
@@ -42,7 +42,7 @@ def topological(diagram: Diagram) -> list[int]:
 
 
 def _pairs(diagram: Diagram) -> set[tuple[int, int]]:
-    """Which box comes above which: as links say, and as the tasks of a plan wait for each other."""
+    """Pairs of boxes, the upper one first: from links, and from tasks that wait for each other."""
     pairs = {(link.source, link.target) for link in diagram.links}
     members: dict[str, list[int]] = {}
     task_of = {box.id: box.task for box in diagram.boxes if box.task in diagram.tasks}
@@ -59,10 +59,10 @@ def _pairs(diagram: Diagram) -> set[tuple[int, int]]:
 
 
 def _ranks(diagram: Diagram) -> dict[int, int]:
-    """Length of the longest path to each box, with three habits that make pictures readable.
+    """The length of the longest path to each box, with three exceptions for readable pictures.
 
-    1. Updates stand below everything that is no update, though some could start earlier.
-    2. What depends on nothing stands right above its first reader.
+    1. Updates come below all other boxes, though some could start earlier.
+    2. A box that depends on nothing comes directly above its first reader.
     3. So does the learning rate's schedule.
     """
     order = topological(diagram)

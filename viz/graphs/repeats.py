@@ -1,8 +1,8 @@
-"""Regions of a network that are equal and follow one another: blocks, such as encoder layers.
+"""Finds equal consecutive blocks of a network, such as encoder layers.
 
-Operators are compared by type, shapes and what they read, in the order in which they were written.
-A run of blocks is a stretch in which everything comes again after a period, and in which the links
-inside of every block are those of the first one: the blocks are isomorphic graphs.
+Operators are compared by type, shapes and inputs, in the order in which they were written. A run of
+blocks is a stretch of operators that repeats with a period, and in which every block has the links
+of the first one: the blocks are isomorphic graphs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dpexec.viz.pages.load import GraphData
 
 __all__ = ["Region", "Run", "repeats"]
 
-_PERIODS = 48  # so many distances between equal operators are tried, the most frequent first
-_LONG = 4  # operators; fewer than that make a block if there are three of them
-_NEXT = 8  # equal operators within one block, at most
+_PERIODS = 48  # how many distances between equal operators are tried, the most frequent first
+_LONG = 4  # operators; shorter blocks must occur three times
+_NEXT = 8  # the most equal operators within one block
 _RUNS = 64
 _NUMBER = re.compile(r"(\d+)(?!.*\d)")
 
@@ -32,9 +32,9 @@ class Region:
 
     Args:
         node: Its number in the graph.
-        what: Equal for operators that do the same.
-        reads: The operators before it that it reads, by position in the sequence; None for what
-            comes from elsewhere.
+        what: A value that is equal for operators that do the same.
+        reads: The earlier operators that it reads, by position in the sequence; None for inputs
+            from elsewhere.
         parametric: Whether it reads parameters.
     """
 
@@ -46,13 +46,13 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Equal blocks that follow one another.
+    """Equal consecutive blocks.
 
     Args:
-        name: What a block is called.
+        name: Name of a block, without its number.
         blocks: By block: the operators, as numbers in the graph.
-        scopes: How many of the name scopes around the operators all blocks have in common.
-        named: Whether every block has a name scope of its own behind those.
+        scopes: Number of outer name scopes that all blocks have in common.
+        named: Whether every block has its own name scope after those.
     """
 
     name: str
@@ -108,7 +108,7 @@ def _sequence(data: GraphData) -> list[Region]:
 
 
 def _longest(sequence: Sequence[Region]) -> tuple[int, int, int] | None:
-    """Where everything comes again for longest: first operator, period, number of operators."""
+    """The longest periodic stretch: first operator, period, number of operators."""
     numbers: dict[object, int] = {}
     codes = np.array([numbers.setdefault(it.what, len(numbers)) for it in sequence], np.int64)
     best: tuple[int, int, int] | None = None
@@ -120,13 +120,13 @@ def _longest(sequence: Sequence[Region]) -> tuple[int, int, int] | None:
             length = stop - start + period
             size = length // period * period
             enough = length >= (2 if period >= _LONG else 3) * period
-            if enough and size > covered:  # of equal ones the shortest period, which comes first
+            if enough and size > covered:  # the shortest of equal periods comes first
                 best, covered = (start, period, length), size
     return best
 
 
 def _periods(codes: np.ndarray[Any, Any]) -> list[int]:
-    """Distances at which operators come again, the most frequent ones, shortest first."""
+    """The most frequent distances between equal operators, shortest first."""
     seen: Counter[int] = Counter()
     order = np.argsort(codes, kind="stable")
     ranked = codes[order]
@@ -143,9 +143,9 @@ def _periods(codes: np.ndarray[Any, Any]) -> list[int]:
 def _phase(
     data: GraphData, sequence: Sequence[Region], first: int, period: int, length: int
 ) -> int:
-    """Where blocks begin: where name scopes and layers change, and few values pass.
+    """The beginning of the blocks: where name scopes and layers change, and few values pass.
 
-    What comes again can be cut anywhere in its first period, if one block is lost at most.
+    A periodic stretch can be cut anywhere in its first period, which loses at most one block.
     """
     end, least = first + length, max(2, length // period - 1)
     choices = [b for b in range(first, first + period) if (end - b) // period >= least]
@@ -163,7 +163,7 @@ def _phase(
 
 
 def _isomorphic(sequence: Sequence[Region], begin: int, period: int, count: int) -> int:
-    """How many blocks have the links of the first one inside of them."""
+    """The number of blocks whose inner links are those of the first one."""
     model = [_links(sequence[begin + at], begin) for at in range(period)]
     for block in range(1, count):
         start = begin + block * period
@@ -173,7 +173,7 @@ def _isomorphic(sequence: Sequence[Region], begin: int, period: int, count: int)
 
 
 def _links(it: Region, start: int) -> tuple[int | None, ...]:
-    """What an operator reads inside of its block, by position there; None for what comes in."""
+    """The inputs of an operator, by position in its block; None for those from outside."""
     return tuple(None if at is None or at < start else at - start for at in it.reads)
 
 
@@ -185,13 +185,13 @@ def _scopes(node: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _common(paths: Iterable[tuple[str, ...]]) -> int:
-    """How many names all paths begin with."""
+    """The number of leading names that all paths have in common."""
     columns = zip(*paths, strict=False)
     return sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, columns))
 
 
 def _run(data: GraphData, blocks: Sequence[tuple[int, ...]]) -> list[Run]:
-    """The run that blocks are; none where the user gave them names that differ."""
+    """The run with these blocks; none if the user gave them different names."""
     nodes = data["nodes"]
     paths = [{_scopes(nodes[node]) for node in block} for block in blocks]
     common = _common(chain.from_iterable(paths))
@@ -207,7 +207,7 @@ def _run(data: GraphData, blocks: Sequence[tuple[int, ...]]) -> list[Run]:
 
 
 def _counted_name(layers: Sequence[Sequence[str]]) -> str:
-    """What stands before a number in names of layers that counts the blocks."""
+    """The text before the number that counts the blocks in names of layers."""
     stems: Counter[str] = Counter()
     for name in layers[0]:
         for number in re.finditer(r"\d+", name):
@@ -219,7 +219,7 @@ def _counted_name(layers: Sequence[Sequence[str]]) -> str:
 
 
 def _holds(data: GraphData, block: Sequence[int]) -> str:
-    """The layers with parameters in a block, else its operators, counted."""
+    """The layers with parameters in a block, else its operators, with their counts."""
     nodes, values = [data["nodes"][node] for node in block], data["vars"]
     layers = {
         node["layer"]: re.sub(r"_\d+$", "", node["layer"])

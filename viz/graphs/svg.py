@@ -35,11 +35,11 @@ def render(diagram: Diagram) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the boxes of a picture lie, in its pixels.
+    """The positions of the boxes in a picture, in pixels.
 
     Args:
-        width: Of the picture.
-        height: Of the picture.
+        width: Width of the picture.
+        height: Height of the picture.
         boxes: By id of the box: left, top, width and height.
     """
 
@@ -148,7 +148,7 @@ class _Picture:
         yield _text(x + lane.width / 2, self.head + 22, "lane-name middle", name)
 
     def _frames(self) -> tuple[list[str], list[str]]:
-        """The tasks of a plan, around their boxes; and their names, which no line may cross."""
+        """Frames around the tasks of a plan, and their names, which no line may cross."""
         lanes = {lane.device: lane for lane in self.layout.lanes}
         frames, names = [], []
         for device, key, first, last in self.layout.frames:
@@ -189,7 +189,7 @@ class _Picture:
     def _link(
         self, link: Link, path: str, head: tuple[float, float] | None, kind: str = "line"
     ) -> str:
-        """A line that says what flows along it."""
+        """A line with a tooltip about the values that it passes."""
         arrow = f'<path class="head" d="{_arrow(*head)}"/>' if head else ""
         said = escape(self.diagram.flow_details(link))
         return f'<g><title>{said}</title><path class="{kind}" d="{path}"/>{arrow}</g>'
@@ -265,7 +265,7 @@ def _boxes(lane: Lane) -> list[Item]:
 
 
 def _ends(lane: Lane) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
-    """How far from the middle of its box each line leaves and arrives, so that they stay apart."""
+    """Offsets of lines from the middles of their boxes, at both ends, so that they stay apart."""
     starts: dict[tuple[int, int], float] = {}
     stops: dict[tuple[int, int], float] = {}
     for item in lane.items():

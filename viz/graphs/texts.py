@@ -1,4 +1,4 @@
-"""What is written of operators that passes change: the user's lines, and the code they became."""
+"""Texts about operators that passes change: the user's lines, and the resulting code."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from dpexec.engine.ir.spec import Spec
 __all__ = ["MemberTexts", "recorded_texts", "replaced", "texts_of_members"]
 
 _ROWS = 32
-"""What an open dimension is taken to be where nothing ran."""
+"""The size that an open dimension is given if nothing ran."""
 
 Specs = Mapping[str, Spec]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTexts:
-    """Texts, each once, and what operators have of them by their number.
+    """Texts, each stored once, and references to them by the operators' numbers.
 
     Args:
         lines: The user's statements, by file and line.
         listings: Texts of functions.
-        declarations: Positions of those that declare operators, by type.
-        line: Where the user made an operator.
-        kernels: Positions of the machine code that an operator by itself becomes.
+        declarations: Positions of the functions that declare operators, by type.
+        line: The line of code that made an operator.
+        kernels: Positions of the machine code of an operator compiled by itself.
     """
 
     lines: Mapping[str, str] = field(default_factory=dict)
@@ -44,13 +44,13 @@ class MemberTexts:
 def texts_of_members(
     members: Sequence[Member], stages: Sequence[Stage], specs: Specs, native: bool
 ) -> MemberTexts:
-    """Return what is written of operators; machine code of those that a pass changed.
+    """Return the texts about operators; machine code only for those that a pass changed.
 
     Args:
         members: All operators.
-        stages: What passes changed.
-        specs: Of variables of the batch that ran; none if none did.
-        native: Whether operators become machine code.
+        stages: The stages of the passes.
+        specs: Specs of the variables in the latest batch; empty if nothing ran.
+        native: Whether operators are compiled to machine code.
     """
     texts = texts_of((member.op for member in members), (member.name for member in members))
     listings = Listings(texts["listings"])
@@ -79,7 +79,7 @@ def _changed(stages: Sequence[Stage]) -> Iterable[int]:
 
 
 class _Coder:
-    """Makes code of operators, once for all that are alike."""
+    """Compiles operators, equal ones only once."""
 
     def __init__(self, specs: Specs) -> None:
         self.specs = specs
@@ -90,7 +90,7 @@ class _Coder:
         )
 
     def kernels(self, op: Operator) -> list[Listing] | None:
-        """The machine code of an operator; None if it becomes none."""
+        """The machine code of an operator; None if it is not compiled."""
         names = (*op.input_arg_names, *op.output_arg_names)
         specs = {name: self._spec(op, name) for name in names}
         known = {name: spec for name, spec in specs.items() if spec is not None}
@@ -117,7 +117,7 @@ class _Coder:
 
 
 def recorded_texts(data: Mapping[str, Any], members: Sequence[Member]) -> MemberTexts:
-    """Return what a graph file says of operators that passes changed, found by their labels.
+    """Return the texts of a graph file about operators that passes changed, found by label.
 
     Args:
         data: The content of the file.
@@ -136,12 +136,12 @@ def recorded_texts(data: Mapping[str, Any], members: Sequence[Member]) -> Member
 
 
 def _placed(label: str) -> str:
-    """The label of an operator; before replication they are all as if on the first device."""
+    """The label of an operator, with the first device added if it has none (before replication)."""
     return label if " on " in label else f"{label} on device 0"
 
 
 def _label(data: Mapping[str, Any], node: Mapping[str, Any]) -> str:
-    """As passes note operators (dpexec/engine/passes/changes.py)."""
+    """The label that passes give an operator (dpexec/engine/passes/changes.py)."""
     outputs = [data["vars"][number] for number in node["outputs"]]
     names = dict.fromkeys(value["name"] for value in outputs if value["kind"] == "var")
     where = "all devices" if node["device"] is None else f"device {node['device']}"
@@ -149,15 +149,15 @@ def _label(data: Mapping[str, Any], node: Mapping[str, Any]) -> str:
 
 
 def replaced(members: Sequence[Member], stage: Stage, before: Stage | None) -> dict[int, list[int]]:
-    """Return the operators in whose place each new one of a stage is.
+    """Return the removed operators that each new one of a stage replaces.
 
-    A new one stands for those that wrote what it writes, and for those whose results only they
-    read and nobody writes any more.
+    A new operator replaces those that wrote its outputs, and those whose results were read only by
+    replaced operators and are no longer written.
 
     Args:
         members: All operators.
-        stage: What a pass left.
-        before: What was there before it.
+        stage: The stage after a pass.
+        before: The stage before it.
     """
     writers: dict[tuple[str, int | None], list[int]] = {}
     for number in stage.removed:
@@ -184,6 +184,6 @@ def replaced(members: Sequence[Member], stage: Stage, before: Stage | None) -> d
 
 
 def _writes(member: Member) -> list[tuple[str, int | None]]:
-    """What an operator writes, and where, as its label says."""
+    """The variables that an operator writes, with their devices, from its label."""
     names = member.label.partition(" -> ")[2].partition(" on ")[0]
     return [(name, member.device) for name in names.split(", ") if name]

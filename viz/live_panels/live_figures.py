@@ -22,7 +22,7 @@ Ticks = list[tuple[float, str]]
 
 
 def figures(board: Any) -> str:
-    """Return the figures that people look at first."""
+    """Return the most important figures."""
     last = board.loss.points[-1][1] if board.loss.points else math.nan
     steps, samples = (
         series.points[-1][1] if series.points and not board.is_idle else math.nan
@@ -75,7 +75,7 @@ def moved(board: Any) -> str:
 
 
 def memory(board: Any) -> str:
-    """Return the memory of processes, as shares of what they may use."""
+    """Return the memory of processes, as shares of their limits."""
     most = max((limit or used for used, limit in board.memory.values()), default=0) or 1
     parts, y, right = [], 6.0, _WIDTH - 12.0
     for name, (used, limit) in list(board.memory.items())[:_MOST_PROCESSES]:
@@ -97,7 +97,7 @@ def _curve(
     below: str,
     from_zero: bool = False,
 ) -> str:
-    """One curve with its scale; what is no number leaves a gap."""
+    """One curve with its scale; NaN and infinity leave gaps."""
     finite = [y for _, y in points if math.isfinite(y)]
     if not finite:
         return '<p class="note">Nothing yet.</p>'

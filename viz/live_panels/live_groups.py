@@ -1,4 +1,4 @@
-"""A panel of the live view: what steps consist of on each worker."""
+"""A panel of the live view: the groups of tasks in the steps of each worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SILENT, _NEWS = 3.0, 300.0  # seconds
 
 
 def groups(board: Any) -> str:
-    """Return the groups of tasks of a step, with the time that each of them takes."""
+    """Return the groups of tasks of a step, with their times."""
     shown = sorted((m for m in board.members.values() if m.groups), key=lambda m: m.name)
     there = [member for member in shown if member.left is None]
     found = [(f"worker {m.name}", m.steps, *_usual(m)) for m in there[:_MOST_MEMBERS]]
@@ -43,7 +43,7 @@ def groups(board: Any) -> str:
 
 
 def _usual(member: Any) -> tuple[float, dict[str, float]]:
-    """Seconds between steps, and those of each group in one; lately, if there were some."""
+    """Seconds between steps, and of each group per step; of the latest steps, if there are any."""
     steps, elapsed, found = member.lately()
     if not steps or not found:
         steps, elapsed, found = member.steps, 0.0, member.groups
@@ -52,7 +52,7 @@ def _usual(member: Any) -> tuple[float, dict[str, float]]:
 
 
 def _sampled(board: Any) -> tuple[float, dict[str, float]]:
-    """The same of this process, as far as recorded steps tell; in the order of a step."""
+    """The same for this process, from recorded steps; groups in the order of a step."""
     each: dict[str, float] = {}
     for key in (key for box in board.boxes for key in box["keys"] if key in board.durations):
         name = key.rpartition("-")[0]
@@ -61,13 +61,13 @@ def _sampled(board: Any) -> tuple[float, dict[str, float]]:
 
 
 def _roles(board: Any, group: str) -> list[str]:
-    """What the tasks of a group do."""
+    """The roles of the tasks in a group."""
     found = (b["roles"] for b in board.boxes for k in b["keys"] if k.rpartition("-")[0] == group)
     return next(found, ["collective" if "_dev" not in group else "feed"])
 
 
 def _rows(each: Mapping[str, float], period: float) -> Iterator[tuple[str, float]]:
-    """The groups in the order of a step, then what is left of it."""
+    """The groups in the order of a step, then the remaining time."""
     rows = list(each.items())
     if len(rows) > _MOST_GROUPS:
         rest = rows[_MOST_GROUPS - 1 :]

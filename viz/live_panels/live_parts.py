@@ -95,7 +95,7 @@ def filled(x: float, y: float, width: float, height: float, role: str) -> str:
 
 
 def framed(x: float, y: float, width: float, height: float, roles: list[str]) -> str:
-    """Return a rectangle that is shared by some roles, with the frame of the last one."""
+    """Return a rectangle that is divided among roles, with the frame of the last one."""
     each = width / len(roles)
     fills = "".join(filled(x + i * each, y, each, height, role) for i, role in enumerate(roles))
     return fills + (
@@ -105,7 +105,7 @@ def framed(x: float, y: float, width: float, height: float, roles: list[str]) ->
 
 
 def fit(text: str, width: float, least: int = 1) -> str:
-    """Cut a text to a width; nothing remains of one that would lose nearly all.
+    """Cut a text to a width; "" if less than `least` characters would remain.
 
     Example:
         >>> fit("elementwise_add", 70), fit("elementwise_add", 20, least=3)
@@ -118,7 +118,7 @@ def fit(text: str, width: float, least: int = 1) -> str:
 
 
 def more(count: int, one: str, many: str) -> str:
-    """Return how many there are more; nothing for none.
+    """Return a sentence with the number of things that are not shown; "" for 0.
 
     Example:
         >>> more(2, "device is not drawn", "devices are not drawn"), more(0, "", "")
@@ -128,7 +128,7 @@ def more(count: int, one: str, many: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a figure with four digits that count.
+    """Return a number with four significant digits.
 
     Example:
         >>> number(0.123456), number(123456), number(float("nan"))

@@ -1,4 +1,4 @@
-"""The process that draws what a notebook cell shows of training, so that training need not.
+"""The process that draws the live view of a notebook cell, to relieve the training process.
 
 `dpexec.viz.live` starts it: `python -m dpexec.viz.live_process PID`.
 """
@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def main() -> None:
-    """Draw what reports say, one after another, until the process that sends them has ended."""
+    """Draw reports, one after another, until the process that sends them has ended."""
     parent, boards, shown = Parent(), Boards(), ""
     stand_back()
     while True:

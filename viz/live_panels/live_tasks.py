@@ -20,7 +20,7 @@ _KEY = "✓ done, ▶ runs, … waits, ▲ takes 1.5 times its median or more."
 
 
 def graph(board: Any) -> str:
-    """Return the tasks of a step, a lane per device, coloured by what they do now."""
+    """Return the tasks of a step, a lane per device, with their roles and states."""
     shown = min(len(board.devices), _MOST_DEVICES)
     boxes = [b for b in board.boxes if b["device"] is None or b["device"] < shown]
     if not boxes:
@@ -109,7 +109,7 @@ def lanes(board: Any) -> str:
 
 
 def _stacked(slices: Sequence[Sequence[Any]]) -> list[tuple[int, Sequence[Any]]]:
-    """Give every slice a row: tasks above their operators, and nothing overlaps."""
+    """Give every slice a row: tasks above their operators, without overlaps."""
     ends: list[float] = []
     placed: list[tuple[int, Sequence[Any]]] = []
     tasks = [row for row in slices if row[2] == "task"]

@@ -64,7 +64,7 @@ def overview(board: Any) -> str:
 
 
 def ended(content: str) -> str:
-    """Return panels that say that they follow nothing any more: a notebook stores them so."""
+    """Return panels with the remark that they are no longer updated; a notebook stores these."""
     text = f"This view ended at {time.strftime('%H:%M:%S on %Y-%m-%d')} and follows no training."
     return f'<div><div class="dpl"><p class="note" role="status">{text}</p></div>{content}</div>'
 
@@ -72,11 +72,12 @@ def ended(content: str) -> str:
 class LiveView:
     """A live view below a notebook cell; it follows training in the background.
 
-    Another process draws it: here it is only sent what is new, and put below the cell.
+    Another process draws it. This process only sends reports to it, and puts the result below the
+    cell.
 
     Args:
-        source: What it shows: `dpexec.dashboard.source.LocalSource`.
-        display: The output to update: what IPython's `display(..., display_id=True)` returns.
+        source: Source of the data: `dpexec.dashboard.source.LocalSource`.
+        display: The output to update: the result of IPython's `display(..., display_id=True)`.
         interval: Seconds between updates.
     """
 
@@ -111,7 +112,7 @@ class LiveView:
             self._source.close()
 
     def close(self) -> None:
-        """Update a last time, then follow no more."""
+        """Update the view for the last time, and end it."""
         self._stopped.set()
         self._thread.join()
 
@@ -126,22 +127,22 @@ class LiveView:
 
 
 def live(executor: Any = None) -> LiveView:
-    """Show training while it goes on, below the notebook cell that calls this.
+    """Show training while it runs, below the notebook cell that calls this.
 
-    The cell goes on at once: train in it or in a later one. The view is updated twice a second at
-    most, and needs neither a server nor an extension of JupyterLab.
+    The call returns immediately; train in the same cell or in a later one. The view is updated at
+    most twice a second, and needs neither a server nor an extension of JupyterLab.
 
     Args:
-        executor: A ParallelExecutor or CompiledProgram; None shows whatever trains.
+        executor: A ParallelExecutor or CompiledProgram; None shows any training.
 
     Returns:
-        The view; close it, or leave its `with` block, to end it. It also ends when nobody has the
-        executor any more, as when a cell is run again that makes one and shows it.
+        The view; close it, or leave its `with` block, to end it. It also ends when the executor no
+        longer exists, for example after running the cell that makes it again.
 
     Raises:
         RuntimeError: IPython is not installed, or this is no notebook.
-        TypeError: An executor of another kind.
-        ValueError: It trains on a cluster, whose dashboard has the page.
+        TypeError: The executor is of another kind.
+        ValueError: The executor trains on a cluster, whose dashboard has the page.
     """
     elsewhere = "viz.live shows training in a notebook and {}; elsewhere use "
     elsewhere += "dpexec.dashboard.serve(executor)"

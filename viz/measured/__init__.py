@@ -1,1 +1,1 @@
-"""What recorded steps say: schedules, waits, critical paths, traffic, and other machines."""
+"""Analysis of recorded steps: schedules, waits, critical paths, traffic, simulated machines."""

@@ -1,8 +1,9 @@
-"""What a step consisted of, moment by moment, and what each moment's work had waited for.
+"""The activities of a step, and what each of them waited for.
 
-A task is cut where operators begin and end, an operator where those begin and end that its blocks
-run: what is left are activities, which never contain each other. An activity begins when what it
-needs is there and its thread has done what came before; how long it takes after that is its delay.
+A task is cut where its operators begin and end, and an operator where the operators of its blocks
+begin and end. The pieces are activities, which never contain each other. An activity can begin when
+its inputs are ready and its thread has finished the previous activity; the time between that moment
+and its start is its delay.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ class Activity(NamedTuple):
     """Time in which a thread did one thing.
 
     Args:
-        piece: The slice that was innermost: an operator, or a task between its operators.
+        piece: The innermost slice: an operator, or a task between its operators.
         start: Seconds.
         stop: Seconds, not before start.
-        run: Position of its task, or of the event outside of one, in `StepRuns.runs`.
-        waits_for: If nothing is done: the process, not in this trace, whose values a collective
-            waits for.
+        run: Position of its task, or of an event outside tasks, in `StepRuns.runs`.
+        waits_for: If a collective waits for values of a process that is not in this trace: that
+            process.
     """
 
     piece: Slice
@@ -39,12 +40,13 @@ class Activities:
     """The activities of a step in order of their start.
 
     Args:
-        runs: The tasks of the step, and who waited for whom.
+        runs: The tasks of the step, with their dependencies.
 
     Attributes:
         all: The activities.
-        needs: By position: those whose results it needs, as the graph says. All come earlier.
-        thread: By position: what its thread did before, None for the first.
+        needs: By position: the activities whose results it needs according to the graph. All of
+            them are earlier.
+        thread: By position: the previous activity of its thread, None for the first.
     """
 
     def __init__(self, runs: StepRuns) -> None:
@@ -64,17 +66,17 @@ class Activities:
         self.thread = self._threads()
         self.needs: list[list[int]] = [[] for _ in self.all]
         for earlier, later in self._tasks() if runs.is_ordered else self._data():
-            if earlier < later:  # clocks of several machines may say something else
+            if earlier < later:  # not certain with the clocks of several machines
                 self.needs[later].append(earlier)
         self._pass_waits()
 
     def is_first(self, position: int) -> bool:
-        """Whether a task begins with it."""
+        """Whether it is the first activity of a task."""
         return self._first[self.all[position].run] == position
 
     @cached_property
     def before(self) -> list[list[int]]:
-        """By position: all that had to end before, what its thread did last."""
+        """By position: all activities that had to end before; the one of its thread is last."""
         return [
             needed if thread is None else [*needed, thread]
             for needed, thread in zip(self.needs, self.thread, strict=True)
@@ -82,9 +84,9 @@ class Activities:
 
     @cached_property
     def waited(self) -> list[int | None]:
-        """By position: what it really waited for, of all that had to end before it the last.
+        """By position: the activity that it waited for: the last to end of those it had to await.
 
-        None for what nothing had to come before.
+        None if it did not have to await any.
         """
         found = []
         for needed, thread in zip(self.needs, self.thread, strict=True):
@@ -96,9 +98,9 @@ class Activities:
 
     @cached_property
     def delays(self) -> list[float]:
-        """By position: seconds between the end of what it waited for and its start.
+        """By position: seconds between the end of the activity it waited for and its start.
 
-        Less than 0 where it did not wait for the end, as clocks of several machines may say.
+        Negative if it began earlier, which the clocks of several machines may suggest.
         """
         ready = (self.runs.step.start if s is None else self.all[s].stop for s in self.waited)
         return [one.start - at for one, at in zip(self.all, ready, strict=True)]
@@ -110,7 +112,7 @@ class Activities:
         for position, one in enumerate(self.all):
             thread = one.piece.event.thread
             last = within.get(one.run, before.get(thread))
-            # A thread may do something else while others are awaited.
+            # A thread may do something else while it waits for other processes.
             while last is not None and self._goes_on(last, one):
                 last = found[last]
             found.append(last)
@@ -123,9 +125,9 @@ class Activities:
         return waiting.waits_for is not None and waiting.stop > one.start + TOLERANCE
 
     def _pass_waits(self) -> None:
-        """Let what comes behind a wait need what ended late in it: then it waited for that.
+        """Make activities after a wait depend on those that ended late during the wait.
 
-        So it is where the trace is of all processes, as that of a cluster.
+        This finds the cause of a wait if the trace has all processes, as on a cluster.
         """
         for position, one in enumerate(self.all):
             before = self.thread[position]
@@ -148,7 +150,7 @@ class Activities:
                 yield self._last[source], self._first[number]
 
     def _data(self) -> Iterator[tuple[int, int]]:
-        """The order of operators of which no tasks are known."""
+        """The order of operators whose tasks are unknown."""
         schedule = self.runs.schedule
         if schedule.facts is None:
             return
@@ -167,7 +169,7 @@ class Activities:
 
 
 def _waits(piece: Slice, start: float, stop: float, run: int) -> Iterator[Activity]:
-    """A part of a slice, with what a collective waited for other processes apart."""
+    """A part of a slice; the time in which a collective waited for other processes is split off."""
     event = piece.event
     other = event.args.get("for")
     if other is None or start != event.start:
@@ -185,7 +187,7 @@ def _waits(piece: Slice, start: float, stop: float, run: int) -> Iterator[Activi
 def _cut(
     piece: Slice, parts: dict[int, list[Slice]], begin: float
 ) -> Iterator[tuple[Slice, float, float]]:
-    """A slice with what is part of it, one after another; neighbours may overlap by a rounding."""
+    """A slice cut at its parts, in order of time; neighbours may overlap by a rounding error."""
     at = begin
     for part in parts.get(piece.id, ()):
         if part.event.start > at:
@@ -198,12 +200,12 @@ def _cut(
 
 
 def part_at(schedule: Schedule, one: Activity) -> PathPart:
-    """Return what kind of work an activity is, or that it waits for another process."""
+    """Return the kind of an activity: of work, or of waiting for another process."""
     return "straggler" if one.waits_for is not None else part_of(schedule, one.piece)
 
 
 def part_of(schedule: Schedule, piece: Slice) -> PathPart:
-    """Return what kind of work a slice is where nothing that is part of it runs."""
+    """Return the kind of work of a slice, outside its parts."""
     if piece.event.kind in DATA:
         return "data"
     if piece.event.kind in COMMUNICATION:
@@ -214,5 +216,5 @@ def part_of(schedule: Schedule, piece: Slice) -> PathPart:
 
 
 def activities_of(schedule: Schedule, step: Step) -> Activities:
-    """Return the activities of a step; they are made once."""
+    """Return the activities of a step; they are computed once."""
     return schedule.once(("activities", step.number), lambda: Activities(runs_of(schedule, step)))

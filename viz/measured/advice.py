@@ -1,4 +1,4 @@
-"""What to change, in sentences, by how much shorter the step would be: replays tell."""
+"""Advice in sentences, ordered by the time that replays of steps would save."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpexec.viz.measured.what_if import Effect, WhatIf
 from dpexec.viz.pages.units import percent, seconds_text
 
 WORTH_SAYING = 0.03
-"""The share of a step from which on something is worth a sentence."""
+"""The least share of a step for which there is a sentence."""
 
 _AT_MOST = 8
 _OF_ONE_CAUSE = 2
@@ -26,13 +26,13 @@ _FUSED = "machine code (the `fast` extra) and BuildStrategy.enable_auto_fusion m
 
 @dataclass(frozen=True)
 class Advice:
-    """What to change.
+    """A piece of advice.
 
     Args:
         text: A sentence.
-        nodes: The operators of the graph that it speaks of, where it speaks of some.
-        share: Of the time of a step: by how much replays of it are shorter with the change. What
-            cannot be replayed has the share that it takes.
+        nodes: The operators of the graph that it mentions, if any.
+        share: The share of a step that the change saves in replays. For changes that cannot be
+            replayed, the share of time that the cause takes.
     """
 
     text: str
@@ -51,17 +51,17 @@ def advice(
     what_if: WhatIf,
     effects: Sequence[Effect],
 ) -> tuple[Advice, ...]:
-    """Return what to change, first what makes a step shortest.
+    """Return advice, with the largest saving first.
 
     Each change is replayed by itself; two of them together may save less than their sum.
 
     Args:
         schedule: The trace.
-        steps: The steps that count.
-        devices: What each device did in them.
-        waits: What was waited for, longest first.
+        steps: The counted steps.
+        devices: The use of each device in them.
+        waits: The waits, longest first.
         what_if: Replays of steps.
-        effects: What types of operators are worth.
+        effects: The savings by faster types of operators.
     """
     found = [
         *_waits(waits, schedule, what_if),
@@ -128,14 +128,14 @@ def _worth(text: str, saved: float) -> str:
 
 
 def _nodes_of(wait: Wait, schedule: Schedule) -> tuple[int, ...]:
-    """The operators of the task that a device waited for; its name lacks the number."""
+    """The operators of the task that a device waited for; the wait has its name without number."""
     tasks = schedule.facts.tasks.values() if schedule.facts else ()
     named = [task["nodes"] for task in tasks if task["key"].partition("-")[0] == wait.task]
     return tuple(node for nodes in named for node in nodes)
 
 
 def _without(wait: Wait) -> Callable[[Replay], float]:
-    """What a step takes if nobody had to wait for that."""
+    """A function that replays a step without a wait; returns the step's seconds."""
 
     def seconds(replay: Replay) -> float:
         if wait.cause == "no_free_thread":
@@ -166,7 +166,7 @@ def _is_of(wait: Wait, run: Run) -> bool:
     return run.name == wait.task and run.piece.event.device == wait.on_device
 
 
-# ---- what devices do
+# ---- the work of devices
 
 
 def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
@@ -211,7 +211,7 @@ def _part(what_if: WhatIf, part: str, text: str) -> Advice:
 
 
 def _operators(effects: Sequence[Effect], what_if: WhatIf) -> Iterator[Advice]:
-    """The types of operators that are worth most."""
+    """The types of operators with the largest savings."""
     operators = (effect for effect in effects if effect.kind == "op")
     for effect in islice(operators, _OPERATORS):
         share = effect.half / what_if.seconds if what_if.seconds else 0.0
@@ -224,7 +224,7 @@ def _operators(effects: Sequence[Effect], what_if: WhatIf) -> Iterator[Advice]:
         )
 
 
-# ---- what is no part of the replays
+# ---- causes that cannot be replayed
 
 
 def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:

@@ -1,10 +1,10 @@
-"""Where the time of a run went: what each device did, and why it waited when it did not.
+"""Where the time of a run went: the work of each device, and the causes of its waits.
 
 At every moment a device computes, communicates, handles feeds and fetches, is between the
-operators of a task, or waits. What it waits for is found backwards from the task that ends the
-wait: as long as that task was ready, a thread or the scheduler was missing; before that, the task
-that it depended on last was the reason, and so on. If that one's twin on the waiting device is
-done already, the other device is a straggler.
+operators of a task, or waits. The cause of a wait is found backwards from the task that ends it.
+While that task was ready, it waited for a thread or the scheduler. Before that, it waited for the
+task that it depended on last; the search continues with that task. If the waiting device has
+already done its twin of that task, the other device is a straggler.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Analysis:
     """Where the time of a run went.
 
     Args:
-        steps: How long each step took.
-        left_out: How many first steps count in nothing else, since they were slower.
+        steps: The duration of each step.
+        left_out: The number of slow first steps, which all other figures leave out.
         median: Seconds of the median step.
-        spread: How far the steps that count lie from that, the median distance.
-        devices: What each device did.
-        waits: What was waited for, longest first.
+        spread: Median distance of the counted steps from the median.
+        devices: The use of each device.
+        waits: The waits, longest first.
         path: The critical path of the typical step.
-        traffic: What a step moved.
-        effects: What types of operators are worth, and layers where the trace tells of them: how
-            much shorter a step would be if they were faster.
-        advice: What to change, first what makes a step shortest.
+        traffic: The bytes that a step moved.
+        effects: How much shorter a step would be if types of operators were faster; the same for
+            layers, if the trace has them.
+        advice: The advice, with the largest saving first.
     """
 
     steps: tuple[StepTime, ...]
@@ -76,11 +76,11 @@ class Analysis:
 
 
 def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> Analysis:
-    """Say where the time of a trace went.
+    """Analyse where the time of a trace went.
 
     Args:
-        trace: What was recorded; causes of waiting are known if it holds its graph.
-        steps: Numbers of the steps to look at; None for all but first ones that were slower.
+        trace: The trace; causes of waiting are known only if it has its graph.
+        steps: Numbers of the steps to analyse; None for all except slow first ones.
 
     Raises:
         ValueError: The trace is empty, or has no such step.
@@ -111,7 +111,7 @@ def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> 
 
 
 def device_uses(schedule: Schedule, steps: Sequence[Step]) -> tuple[DeviceUse, ...]:
-    """Say what each device did during some steps of a schedule."""
+    """Return how each device spent its time during some steps of a schedule."""
     return _uses(schedule, [_StepAnalysis(runs_of(schedule, step)) for step in steps])
 
 
@@ -156,7 +156,7 @@ def _waits(steps: Sequence[_StepAnalysis], total: float) -> tuple[Wait, ...]:
 
 
 def _threads(schedule: Schedule) -> int:
-    """How many tasks could run at the same time; the workers of a cluster are not counted."""
+    """The number of tasks that could run at the same time; workers of a cluster are not counted."""
     meta = schedule.trace.meta
     if meta.get("scheduler") == "sync":
         return 1
@@ -166,11 +166,11 @@ def _threads(schedule: Schedule) -> int:
 
 
 _Found = tuple[int, Cause, float, Run | str | None, float | None]
-"""Device, cause, seconds, what was waited for (a process by its name), and times as long."""
+"""Device, cause, seconds, the awaited run (or name of a process), and a straggler's ratio."""
 
 
 class _StepAnalysis:
-    """What the devices did during one step."""
+    """The use of the devices during one step."""
 
     def __init__(self, runs: StepRuns) -> None:
         self.runs = runs
@@ -184,7 +184,7 @@ class _StepAnalysis:
         ]
 
     def seconds_of(self, device: int) -> Iterator[tuple[str, float]]:
-        """What a device did, in seconds that add up to the step; then its communication."""
+        """The seconds of a device by kind, which add up to the step; then its communication."""
         busy: list[Interval] = []
         kinds = self._kinds(device)
         sums = dict.fromkeys(CAUSES, 0.0)
@@ -236,7 +236,7 @@ class _StepAnalysis:
         return {name: intervals.union(times) for name, times in found.items()}
 
     def _others(self, device: int) -> dict[str, list[Interval]]:
-        """When collectives waited for processes that are not in the trace, by whom."""
+        """By process that is not in the trace: when collectives waited for it."""
         found: dict[str, list[Interval]] = {}
         for one in activities_of(self.runs.schedule, self.runs.step).all:
             if one.waits_for is not None and device in self.runs.runs[one.run].devices:

@@ -1,9 +1,10 @@
 """Why the steps of one run take longer than those of another: causes that add up exactly.
 
-The median step of a run is divided as the middle half of its steps is (`step_parts`), so that parts
-add up to the median, and differences of parts to the difference of the medians. An operator's cause
-is how much longer it takes; how often more threads had to do it one after another is a cause of its
-own. Steps are drawn again and again (bootstrap) to see how far each cause would vary.
+The median step of a run is divided into parts in proportion to the middle half of its steps
+(`step_parts`). So the parts add up to the median, and differences of parts to the difference of the
+medians. The cause of an operator is its longer duration; if threads had to run it more often one
+after another, that is a separate cause. The variation of each cause is estimated by drawing steps
+repeatedly (bootstrap).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _DRAWS = 500
 _SEED = 20160919
 _CLOCK = 1e-9
 ENOUGH = 5
-"""So many steps at least tell something of noise."""
+"""The least number of steps that allow an estimate of noise."""
 
 Rows = npt.NDArray[np.float64]
 
@@ -45,16 +46,16 @@ class Cause:
     """A part of the difference of two runs.
 
     Args:
-        kind: What it is.
-        name: Of an operator or collective; "" for the rest.
+        kind: Its kind.
+        name: Name of an operator or collective; "" for other kinds.
         before: Seconds of the median step of the first run.
-        after: The same of the second run.
-        difference: Seconds that steps are longer because of it; they add up to the difference of
-            the medians. Where tasks waited for threads, it is not `after - before`: that operators
-            take longer for which they waited is no cause of threads.
-        low: Where the difference lies at least, in 39 of 40 cases; None if steps are too few.
-        high: And at most.
-        nodes: Operators of the graph, of the first run unless they were added.
+        after: The same for the second run.
+        difference: Seconds that it adds to a step; they add up to the difference of the medians.
+            For waits for threads it is not `after - before`: if the awaited operators take longer,
+            that counts for these operators.
+        low: Lower bound of the difference, in 39 of 40 cases; None if there are too few steps.
+        high: Upper bound, likewise.
+        nodes: Operators in the graph of the first run; added ones, in that of the second.
     """
 
     kind: CauseKind
@@ -68,7 +69,7 @@ class Cause:
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is not noise, and not less than clocks can tell."""
+        """Whether it is more than noise and the resolution of clocks."""
         if self.low is None or self.high is None or abs(self.difference) < _CLOCK:
             return False
         return not self.low <= 0 <= self.high
@@ -80,11 +81,11 @@ class Split:
 
     Args:
         before: Seconds of the median step of the first run.
-        after: The same of the second run.
-        slower: By what share the second one's is longer: the measured one, and the ends of the
-            interval that holds it in 19 of 20 cases; None if steps are too few.
-        steps: How many of each run count.
-        causes: What is certain first, and then what is largest.
+        after: The same for the second run.
+        slower: The share by which the second one is longer: the measured value, and the ends of
+            the interval that holds it in 19 of 20 cases; None if there are too few steps.
+        steps: The number of counted steps of each run.
+        causes: The causes: certain ones first, then by size.
     """
 
     before: float
@@ -92,10 +93,10 @@ class Split:
     slower: tuple[float, float | None, float | None]
     steps: tuple[int, int]
     causes: tuple[Cause, ...]
-    _draws: Mapping[int, Rows]  # differences of a cause, by its place, in every draw
+    _draws: Mapping[int, Rows]  # by position of a cause: its difference in every draw
 
     def largest(self, number: int) -> tuple[Cause, ...]:
-        """Return so many causes, and what remains of each kind together behind them."""
+        """Return the first causes, then one for the rest of each kind."""
         shown = list(self.causes[:number])
         rest: dict[CauseKind, list[int]] = {}
         for place in range(number, len(self.causes)):
@@ -144,13 +145,13 @@ class _Run:
         return found
 
     def drawn(self, generator: np.random.Generator) -> Rows:
-        """Weights of the steps, a row for the steps as they are and for every draw."""
+        """Weights of the steps: a row for the actual steps, then a row for every draw."""
         count = len(self.steps)
         chosen = [np.arange(count), *generator.integers(0, count, (_DRAWS, count))]
         return np.array([self._weights(members) for members in chosen])
 
     def _weights(self, members: npt.NDArray[np.int64]) -> Rows:
-        """By step: what makes the middle half of some steps their median."""
+        """By step: the weights with which the middle half of some steps gives their median."""
         ordered = members[np.argsort(self.seconds[members], kind="stable")]
         count = len(ordered)
         middle = ordered[count // 4 : count - count // 4]
@@ -215,7 +216,7 @@ def _of_a_step(rows: Rows, weights: Rows) -> Rows:
 
 
 def _longer(behind: Sequence[Rows], unit: Sequence[Rows]) -> tuple[Rows, Rows]:
-    """Divide what tasks waited for a thread to do: because it took longer, or was more."""
+    """Divide the longer waits for threads: awaited operators took longer, or there were more."""
     one, other = (np.where(u > 0, u, v) for u, v in (unit, unit[::-1]))
     before = np.divide(behind[0], one, out=np.zeros_like(one), where=one > 0)
     after = np.divide(behind[1], other, out=np.zeros_like(one), where=other > 0)
@@ -242,7 +243,7 @@ def _cause(
 def _measured(
     found: Iterable[tuple[Cause, Rows]], steps: tuple[int, int]
 ) -> list[tuple[Cause, Rows]]:
-    """The causes with what they come to; those that come to nothing are left out."""
+    """The causes with their differences; causes without a difference are left out."""
     measured = []
     for cause, drawn in found:
         if cause.before or cause.after or drawn[0]:

@@ -1,4 +1,4 @@
-"""What operators of two runs take, and which of them are the same."""
+"""The times of operators in two runs, and which operators are the same."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ _Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Change:
-    """What an operator took per step in both runs.
+    """The time of an operator per step in both runs.
 
     Args:
-        name: The operator, and what it makes.
-        device: Where it runs; None for all devices.
+        name: The operator and its output.
+        device: Its device; None for all devices.
         before: Seconds per step in the first run, the median of its steps.
         after: The same in the second run.
-        noise: How far steps of the same run lie apart: the median distance from the median, of both
-            runs together.
+        noise: The median distance of steps from their run's median, for both runs together.
         nodes: Its numbers in the graph of the first run.
     """
 
@@ -45,7 +44,7 @@ class Change:
 
     @property
     def certain(self) -> float:
-        """The part of the difference that noise does not explain, without its sign."""
+        """The size of the difference, less the part that noise explains."""
         return max(0.0, abs(self.difference) - 2 * self.noise)
 
     @property
@@ -59,9 +58,9 @@ class Lone:
     """An operator of one run that has no partner in the other one.
 
     Args:
-        name: The operator, and what it makes.
-        device: Where it runs; None for all devices.
-        seconds: What it took per step.
+        name: The operator and its output.
+        device: Its device; None for all devices.
+        seconds: Its time per step.
     """
 
     name: str
@@ -80,7 +79,7 @@ def _label(name: str, device: int | None) -> str:
 
 @dataclass
 class Times:
-    """What an operator took, step by step."""
+    """The times of an operator, step by step."""
 
     name: str
     device: int | None
@@ -89,7 +88,7 @@ class Times:
 
 
 def per_step(schedule: Schedule) -> dict[_Key, Times]:
-    """Return the seconds of each operator in each step that it runs in, by what it is."""
+    """Return the seconds of each operator, by its identity, in each step in which it runs."""
     found: dict[_Key, Times] = {}
     for step in schedule.counted:
         seen: dict[_Key, int] = {}
@@ -99,7 +98,7 @@ def per_step(schedule: Schedule) -> dict[_Key, Times]:
             if not piece.is_leaf_work:
                 continue
             key, name = _identity(schedule, piece)
-            if schedule.nodes_of(piece) == ():  # nothing tells those of one name apart
+            if schedule.nodes_of(piece) == ():  # equal names are told apart by their order only
                 seen[key] = seen.get(key, 0) + 1
                 key = (*key, seen[key])
             sums[key] = sums.get(key, 0.0) + piece.own
@@ -111,7 +110,7 @@ def per_step(schedule: Schedule) -> dict[_Key, Times]:
 
 
 def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
-    """What an operator is in any run of the network, and what it is called."""
+    """The identity of an operator, equal in all runs of the network, and its name."""
     event, nodes = piece.event, schedule.nodes_of(piece)
     if schedule.facts is None or not nodes:
         return (event.kind, event.name, event.device), event.name
@@ -123,7 +122,7 @@ def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
 
 
 def change_of(one: Times, other: Times) -> Change:
-    """Return what an operator took in both runs."""
+    """Return the times of an operator in both runs."""
     before, after = Typical.of(one.seconds), Typical.of(other.seconds)
     noise = before.spread + after.spread
     return Change(one.name, one.device, before.median, after.median, noise, tuple(one.nodes))

@@ -1,4 +1,4 @@
-"""How sure a median is: intervals that hold it in 19 of 20 cases, without any assumption."""
+"""Confidence intervals of medians, for any distribution: they hold it in 19 of 20 cases."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Sure:
-    """A median, and where it lies for sure.
+    """A median with its confidence interval.
 
     Args:
-        median: Of the values.
-        low: Below it the median of what was sampled lies in one case of 40 at most.
-        high: Above it, likewise.
+        median: Median of the values.
+        low: The true median is below this in at most one case of 40.
+        high: The true median is above this in at most one case of 40.
     """
 
     median: float
@@ -28,12 +28,12 @@ class Sure:
 def sure(values: Sequence[float]) -> Sure:
     """Return the median of some values with its interval, by order statistics.
 
-    The number of values below the true median is binomial, whatever they are distributed like; so
-    two of the sorted values hold it between them. Less than six values hold it less surely, and
-    the interval is all of them.
+    For any distribution, the number of values below the true median is binomial; this gives two of
+    the sorted values as ends of the interval. For less than six values, the interval is their
+    range, with less confidence.
 
     Args:
-        values: One at least; each independent of the others.
+        values: At least one value; they must be independent.
 
     Example:
         >>> sure([3, 1, 2, 5, 4, 6, 7, 8])

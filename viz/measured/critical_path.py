@@ -1,9 +1,9 @@
-"""The measured critical path: what decided how long a step took.
+"""The measured critical path: the chain of activities that determined the duration of a step.
 
-It is found backwards from what ended last: an activity began when the last of what it waited for
-had ended, and that one began for a reason, too, until the beginning of the step. So the path covers
-every moment of the step: with work, with time between operators, or with a delay during which all
-that was needed was there. Work that is not on the path has slack.
+It is found backwards from the activity that ended last. Each activity follows the one that it
+waited for last, back to the beginning of the step. So the path covers every moment of the step:
+with work, with time between operators, or with a delay during which an activity was ready but not
+started. Work that is not on the path has slack.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Link(NamedTuple):
     """An activity of the path, and why it began when it did.
 
     Args:
-        slice: id of the slice that was at work.
-        start: Seconds; the link before ends `delay` seconds earlier.
-        stop: Where the next link or its delay begins.
-        part: What kind of work it is.
-        reason: Why the link before is the one that it waited for: "data", it needs its result;
-            "straggler", so it is, and another device had the same done earlier; "thread", its
-            thread did that before; "order", both are of one task; "begin", nothing came before.
-        delay: Seconds for which all of that was there and it did not begin.
-        lead: Seconds by which the link before ended later than all else that it waited for; 0
-            within a task.
-        device: Where it ran; None for what belongs to all devices.
-        name: Of the slice; of a task or transfer without its number.
+        slice: id of the slice at work.
+        start: Seconds; the previous link ends `delay` seconds earlier.
+        stop: Seconds; the next link or its delay begins here.
+        part: Kind of work.
+        reason: Why it waited for the previous link: "data", it needs its result; "straggler", the
+            same, and another device had done its twin earlier; "thread", its thread was busy with
+            it; "order", both are in one task; "begin", there is no previous link.
+        delay: Seconds for which it was ready but did not begin.
+        lead: Seconds by which the previous link ended later than everything else that it waited
+            for; 0 within a task.
+        device: Its device; None if it belongs to all devices.
+        name: Name of the slice; for a task or transfer, without its number.
     """
 
     slice: int
@@ -59,13 +59,13 @@ class CriticalPath:
 
     Args:
         step: Number of the step.
-        seconds: How long the step took, which is how long the path is.
-        unhindered: How long it would have taken if nothing were delayed, with the same threads.
-        links: What decided that, in order.
+        seconds: The duration of the step, and so of the path.
+        unhindered: The duration without delays, with the same threads.
+        links: The links, in order.
         activities: By link: the position of its activity among those of the step.
-        nodes: The operators of the graph at work on it, where known.
-        slack: By slice: the seconds for which it may go on without the step taking longer.
-        ordered: Whether the trace says what tasks wait for; without that, delays may be anything.
+        nodes: The operators of the graph at work on it, if known.
+        slack: By slice: how many seconds longer it may take without making the step longer.
+        ordered: Whether the trace holds the dependencies of tasks; if not, delays may be waits.
     """
 
     step: int
@@ -94,7 +94,7 @@ class CriticalPath:
 
     @cached_property
     def parts(self) -> dict[PathPart, float]:
-        """Seconds by what they were spent on; they add up to the step."""
+        """Seconds by kind of work or waiting; they add up to the step."""
         found = dict.fromkeys(get_args(PathPart), 0.0)
         for link in self.links:
             found[link.part] += link.stop - link.start
@@ -103,7 +103,7 @@ class CriticalPath:
 
     @property
     def work(self) -> float:
-        """Seconds that are no waiting."""
+        """Seconds of work, without waiting."""
         waits = ("straggler", "scheduler", "unknown")
         return self.seconds - sum(self.parts[name] for name in waits)
 
@@ -158,10 +158,10 @@ def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
 
 
 def path_links(activities: Activities) -> tuple[list[int], list[Link]]:
-    """Return the path, from what ended last back to the beginning, in order of time.
+    """Return the path, found from the last activity back to the beginning, in order of time.
 
     Args:
-        activities: Of a step.
+        activities: The activities of a step.
 
     Returns:
         Positions of its activities, and its links.
@@ -200,7 +200,7 @@ def _name_of(run: Run, one: Activity) -> str:
 
 
 def _lead(activities: Activities, at: int, source: int | None) -> float:
-    """By how much what an activity waited for ended after everything else that had to."""
+    """By how much the activity that one waited for ended later than the others that it awaited."""
     thread = activities.thread[at]
     if source is None or (source == thread and not activities.is_first(at)):
         return 0.0
@@ -221,7 +221,7 @@ def _reason(activities: Activities, at: int, source: int | None) -> Reason:
 
 
 def _is_late(activities: Activities, run: Run, before: Run) -> bool:
-    """Whether another device that takes part had the same done earlier."""
+    """Whether another device that takes part had done its twin earlier."""
     runs = activities.runs
     if before.piece.event.device is None:
         return False

@@ -1,4 +1,4 @@
-"""What a graph file says of its operators: roles, bytes, and who waits for whom."""
+"""Facts about the operators of a graph file: roles, bytes, dependencies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GraphFacts:
 
     @cached_property
     def before(self) -> dict[int, tuple[int, ...]]:
-        """By operator: those whose results it reads, or that it has to come after."""
+        """By operator: those whose results it reads, or that it must follow."""
         writers = {var: node["id"] for node in self.nodes for var in node["outputs"]}
         found = {}
         for node in self.nodes:
@@ -48,7 +48,7 @@ class GraphFacts:
 
     @cached_property
     def signatures(self) -> dict[int, tuple[Any, ...]]:
-        """By operator: what it does, whatever the device; twins on other devices have the same."""
+        """By operator: its identity without the device, equal for twins on other devices."""
         found = {}
         for node in self.nodes:
             outputs = [self.vars[v] for v in node["outputs"] if self.vars[v]["kind"] == "var"]
@@ -57,7 +57,7 @@ class GraphFacts:
         return found
 
     def task_signature(self, key: str) -> tuple[Any, ...]:
-        """What a task does, whatever the device."""
+        """The identity of a task without its device."""
         nodes = self.tasks[key]["nodes"]
         return tuple(self.signatures[node] for node in nodes[:1] + nodes[-1:])
 
@@ -67,7 +67,7 @@ class GraphFacts:
         return frozenset(self.vars[v]["device"] for v in ends if self.vars[v]["kind"] == "var")
 
     def label(self, node: int) -> str:
-        """What an operator is and what it makes."""
+        """An operator's name and output."""
         op = self.by_id[node]
         made = [self.vars[v]["name"] for v in op["outputs"] if self.vars[v]["kind"] == "var"]
         more = f" +{len(set(made)) - 1}" if len(set(made)) > 1 else ""
@@ -76,7 +76,7 @@ class GraphFacts:
     def bytes_of(self, nodes: Iterable[int]) -> int | None:
         """Bytes that operators read and write together; None if a dimension is unknown.
 
-        One operator alone may touch less than all it is given: see its declaration.
+        An operator alone may touch only a part of its inputs: see its declaration.
         """
         members = [self.by_id[node] for node in nodes]
         if len(members) == 1 and members[0].get("bytes") is not None:

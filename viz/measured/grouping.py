@@ -1,4 +1,4 @@
-"""What slices have in common: the type of operator, the operator, its layer, its role."""
+"""Groups of slices: by type of operator, by operator, layer, task or role."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dpexec.viz.measured.schedule import Schedule, Slice
 By = Literal["type", "node", "layer", "task", "role"]
 
 BETWEEN = "between operators"
-"""The group of the time that tasks spend on none of their operators."""
+"""The group of the time that tasks spend outside their operators."""
 
 
 def namer(schedule: Schedule, by: By) -> Callable[[Slice], tuple[str, str]]:
-    """Return what tells the name and the role of the group that a slice is in.
+    """Return a function from a slice to the name and role of its group.
 
     Args:
         schedule: The trace.
-        by: What makes a group. Roles are "" where members have different ones.
+        by: The property that makes a group. A role is "" if members have different ones.
 
     Raises:
         ValueError: Layers are asked for, and the trace has no graph.
@@ -48,7 +48,7 @@ def namer(schedule: Schedule, by: By) -> Callable[[Slice], tuple[str, str]]:
 
 
 def operator_of(schedule: Schedule, piece: Slice) -> Hashable:
-    """Return what is the same for an operator in every step, and for its twins on other devices."""
+    """Return an operator's identity, equal in every step and for its twins on other devices."""
     node = schedule.node_of(piece)
     if schedule.facts is None or node not in schedule.facts.by_id:
         return piece.event.kind, piece.event.name

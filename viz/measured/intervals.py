@@ -1,4 +1,4 @@
-"""Sets of moments, as sorted intervals that do not touch: what a device did, and when."""
+"""Sets of moments as sorted disjoint intervals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Return how long intervals that do not overlap last together."""
+    """Return the total length of disjoint intervals."""
     return sum(stop - start for start, stop in intervals)
 
 
@@ -76,7 +76,7 @@ def within(intervals: Sequence[Interval], start: float, stop: float) -> float:
 
 
 def at_least(intervals: Iterable[Interval], number: int) -> list[Interval]:
-    """Return the moments that lie in at least so many of the intervals.
+    """Return the moments that lie in at least `number` of the intervals.
 
     Example:
         >>> at_least([(0, 3), (1, 4), (2, 5)], 2)

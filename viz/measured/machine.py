@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do.
+    """A job of the machine.
 
     Args:
-        seconds: On a core of its own, or on the link.
+        seconds: Its duration on a core of its own, or on the link.
         after: Positions of the jobs that must be done before, all smaller than its own.
-        delay: Seconds between the moment at which they are done and a thread takes it, and the
-            start; the thread does nothing else then.
+        delay: Seconds before its start, counted from the moment at which they are done and a thread
+            takes it; the thread does nothing else meanwhile.
         on_link: Whether it occupies the link instead of a core.
     """
 
@@ -32,19 +32,19 @@ class Job:
 
 
 def makespan(jobs: Sequence[Job], cores: float = math.inf, threads: Sequence[float] = ()) -> float:
-    """Return how long a machine takes for all jobs.
+    """Return the time that a machine takes for all jobs.
 
     Args:
-        jobs: What to do.
-        cores: How many jobs progress at full speed at the same time.
-        threads: When each of them begins to take jobs, which wait for it in order; without any,
-            every job has its own.
+        jobs: The jobs.
+        cores: Number of jobs that progress at full speed at the same time.
+        threads: For each thread, when it begins to take jobs; they take ready jobs in order.
+            Without threads, every job has its own.
     """
     return _Machine(jobs, cores, threads).run()
 
 
 _THREAD = -1
-"""Instead of a job: a thread begins to take jobs."""
+"""In place of a job in a timer: a thread begins to take jobs."""
 
 
 class _Machine:

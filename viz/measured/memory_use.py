@@ -1,4 +1,4 @@
-"""Bytes alive over time, per device, and what the peak was made of."""
+"""Bytes alive over time, per device, and the variables of the peak."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dpexec.engine.trace import Trace
 from dpexec.engine.trace.events import Allocation, MemoryKind
 
 KINDS: tuple[str, ...] = tuple(kind for kind in get_args(MemoryKind) if kind != "arena")
-"""What is alive, in the order of the stack; arenas are where machine code computes, their contents
-counted apart."""
+"""The kinds of memory, in the order of the stack. Arenas, in which machine code computes, are left
+out, because their contents are counted as other kinds."""
 
-POINTS = 4000  # per device in a page; between them the largest sum counts
+POINTS = 4000  # per device in a page; each stands for the largest sum of a stretch
 
 NANO = 1e9
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a variable held at the peak.
+    """The memory of a variable at the peak.
 
     Args:
-        name: Of the variable.
-        kind: What it is for.
-        bytes: How much.
+        name: Name of the variable.
+        kind: Kind of memory.
+        bytes: Its size.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Held:
 
 @dataclass(frozen=True)
 class Peak:
-    """The most that was alive at a time.
+    """The largest number of bytes alive at a time.
 
     Args:
-        time: When it was reached first, in seconds on the clock of the trace.
-        bytes: How much.
-        parts: What held it, largest first; they add up to the bytes.
+        time: When it was reached for the last time, in seconds on the clock of the trace.
+        bytes: Its size.
+        parts: The variables that held it, largest first; they add up to the bytes.
     """
 
     time: float
@@ -59,10 +59,11 @@ class DeviceMemory:
 
     Args:
         device: Index of the device.
-        times: In seconds on the clock of the trace.
+        times: Seconds on the clock of the trace.
         kinds: By kind of memory, bytes at each time.
-        work_area: Bytes at each time in which machine code computes: gradients and temporaries lie
-            there, one after another in the same place; parameters, states and feeds do not.
+        work_area: Bytes at each time of the memory in which machine code computes. Gradients and
+            temporaries share its space one after another; parameters, states and feeds are
+            elsewhere.
         peak: The largest sum.
     """
 
@@ -81,7 +82,7 @@ class DeviceMemory:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain JSON values, without the course over time."""
+        """Return the figures as plain JSON values, without the values over time."""
         area = int(self.work_area.max(initial=0))
         return {"device": self.device, "peak": asdict(self.peak), "work_area": area}
 
@@ -111,7 +112,7 @@ def _replay(device: int, rows: Sequence[Allocation]) -> DeviceMemory:
     moments = np.array([row.time for row in rows])
     sizes = np.array([row.bytes for row in rows], np.int64)
     kinds = np.array([row.kind for row in rows])
-    last = np.append(moments[1:] != moments[:-1], True)  # rows of one moment count together
+    last = np.append(moments[1:] != moments[:-1], True)  # rows of the same moment are added up
     course = {kind: np.cumsum(np.where(kinds == kind, sizes, 0))[last] for kind in KINDS}
     area = np.cumsum(np.where(kinds == "arena", sizes, 0))[last]
     times = moments[last]
@@ -128,7 +129,7 @@ def _replay(device: int, rows: Sequence[Allocation]) -> DeviceMemory:
 
 
 def thinned(total: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
-    """Return positions of at most so many values, of each stretch the largest one's."""
+    """Return the positions of at most `most` values: the largest one of each stretch."""
     if len(total) <= most:
         return np.arange(len(total))
     edges = np.linspace(0, len(total), most + 1).astype(int)

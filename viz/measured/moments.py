@@ -1,4 +1,4 @@
-"""A step moment by moment: what is at work, what each device waits for, which tensors are there."""
+"""A step moment by moment: running operators, and the waits of each device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Work:
     """Operators at work.
 
     Args:
-        nodes: Of the graph.
+        nodes: The operators, by their numbers in the graph.
         start: Seconds.
         stop: Seconds.
     """
@@ -31,11 +31,11 @@ class Waiting:
     """A device that waits.
 
     Args:
-        device: Which.
+        device: Its index.
         start: Seconds.
         stop: Seconds.
-        nodes: What it is going to do: the operators of its next task.
-        text: For whom it waits.
+        nodes: The operators of its next task.
+        text: What it waits for.
     """
 
     device: int
@@ -53,8 +53,8 @@ class Moments:
         step: Its number.
         start: Seconds.
         stop: Seconds.
-        works: What was done, by start.
-        waits: What was waited for, by start.
+        works: The work, by start.
+        waits: The waits, by start.
     """
 
     step: int
@@ -95,7 +95,7 @@ def _pieces(schedule: Schedule, runs: StepRuns) -> Iterator[Slice]:
 
 
 def _work(runs: StepRuns, piece: Slice) -> Work:
-    """What a slice does: its operators; those of a task of which no operators were recorded."""
+    """The operators of a slice; for a task without recorded operators, those of its plan."""
     schedule, event = runs.schedule, piece.event
     nodes = schedule.nodes_of(piece)
     if not nodes and event.kind in ("task", "collective") and schedule.facts is not None:
@@ -104,7 +104,7 @@ def _work(runs: StepRuns, piece: Slice) -> Work:
 
 
 def _waits(runs: StepRuns, device: int) -> Iterator[Waiting]:
-    """The gaps between what a device does, each with what comes next and what that waits for."""
+    """The gaps in the work of a device, each with its next task and what that task waits for."""
     if not runs.is_ordered:
         return
     own = [at for at, run in enumerate(runs.runs) if device in run.devices]

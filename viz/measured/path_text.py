@@ -1,4 +1,4 @@
-"""What a critical path says, in sentences: what the step was spent on, and what came late."""
+"""Sentences about a critical path: how the step's time was spent, and what was late."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dpexec.viz.pages.units import percent, seconds_text
 from dpexec.viz.pages.words import PARTS
 
 WORTH_SAYING = 0.03
-"""The share of a step from which on something that came late has a sentence."""
+"""A delay gets a sentence if it is at least this share of the step."""
 
 _AT_MOST = 4
 
 
 def path_sentences(path: CriticalPath) -> list[str]:
-    """Return what the path was spent on, then what began or ended late, the latest first."""
+    """Return how the path's time was spent, then the delays, the largest first."""
     parts = sorted(path.parts.items(), key=lambda item: -item[1])
     spent = ", ".join(
         f"{percent(seconds / path.seconds)} {PARTS[name]}"
@@ -33,7 +33,7 @@ def path_sentences(path: CriticalPath) -> list[str]:
 
 
 def waited(path: CriticalPath) -> dict[int, str]:
-    """Return why slices of the path began when they did, by id, where that is not their task."""
+    """Return by id why slices of the path began late; slices without such a reason are left out."""
     texts = {
         "straggler": "{} after all else that it waited for: a straggler",
         "thread": "{} after it was ready: its thread was busy",
@@ -52,7 +52,7 @@ def waited(path: CriticalPath) -> dict[int, str]:
 
 
 def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
-    """What the path waited for, in seconds and words."""
+    """The waits on the path, in seconds and words."""
     first = path.links[0]
     if first.delay > 0 and path.ordered:
         yield first.delay, f"{_who(first)} began {seconds_text(first.delay)} into the step."

@@ -1,4 +1,4 @@
-"""What a step would take on other devices: the parts of recorded steps as jobs of a machine."""
+"""Predicts the time of a step on other devices: recorded steps as jobs of a simulated machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 @dataclass(frozen=True)
 class Link:
-    """What connects the devices.
+    """The connection of the devices.
 
     Args:
         latency: Seconds from one device to the next.
@@ -30,21 +30,21 @@ class Link:
     bandwidth: float | None = None
 
     def seconds(self, size: float, devices: int) -> float:
-        """How long every device takes to pass its part of some bytes once around the ring."""
+        """The time to pass each device's part of some bytes once around the ring."""
         assert self.bandwidth is not None
         return (devices - 1) * (self.latency + size / devices / self.bandwidth)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a number of devices is worth.
+    """The prediction for a number of devices.
 
     Args:
-        devices: How many.
-        step: Seconds, the median over the recorded steps.
+        devices: Number of devices.
+        step: Seconds of a step, the median over the recorded steps.
         throughput: Samples per second, as a multiple of one device's.
         efficiency: Throughput per device.
-        without: By what might limit it: how long a step would take without.
+        without: By possible limit: how long a step would take without it.
     """
 
     devices: int
@@ -55,24 +55,24 @@ class Prediction:
 
     @property
     def reason(self) -> Reason | None:
-        """What costs most; None if nothing makes a difference of a twentieth."""
+        """The limit that costs most; None if none costs a twentieth of a step."""
         name = min(self.without, key=self.without.__getitem__)
         return name if self.without[name] < 0.95 * self.step else None
 
 
 @dataclass(frozen=True)
 class Model:
-    """How the parts of a step become jobs of a machine.
+    """Converts the parts of a step to jobs of a machine.
 
     Args:
         recorded: How gradients were aggregated in the recording.
         mode: How they are aggregated now.
-        link: What connects the devices.
-        cores: How many the devices share.
-        threads: How many may have run the recorded tasks.
-        elsewhere: Whether it is another machine, so that all of these threads may be busy, not just
-            those that were.
-        without: What costs nothing, to see what it costs.
+        link: The connection of the devices.
+        cores: Number of cores that the devices share.
+        threads: Largest number of threads that may have run the recorded tasks.
+        elsewhere: Whether it is another machine, on which all of these threads may be busy, not
+            only those that were busy in the recording.
+        without: A limit that is taken to cost nothing.
     """
 
     recorded: Kind
@@ -84,7 +84,11 @@ class Model:
     without: Reason | None = None
 
     def step(self, steps: Sequence[Template], devices: int) -> float:
-        """The median step on a number of devices; fewer than recorded: on each in its turn."""
+        """The median step on a number of devices.
+
+        If it is no multiple of the recorded number, each step is a mean over rotations of the
+        recorded devices.
+        """
         recorded = len(steps[0].segments)
         cores = math.inf if self.without == "cores" else self.cores
         if self.without == "stragglers":
@@ -104,9 +108,10 @@ class Model:
         )
 
     def _joins(self, step: Template, devices: int) -> list[float]:
-        """When threads begin to work; where there are enough for each device, more get their own.
+        """When each thread begins to work.
 
-        Further threads come as those of the recording did.
+        If there are enough threads for the recorded devices, additional devices get their own.
+        Additional threads begin at the times of the recorded ones.
         """
         recorded, joins = len(step.segments), step.joins
         if self.without == "serial part":
@@ -117,7 +122,7 @@ class Model:
         return [joins[i % len(joins)] for i in range(math.ceil(number))] if joins else []
 
     def _serial(self, step: Template, devices: int) -> float:
-        """How long feeding and fetching take, which is done for one device after another."""
+        """The time of feeding and fetching, which is done for one device after another."""
         if self.without == "serial part":
             return 0.0
         scale = devices / len(step.segments)
@@ -125,7 +130,7 @@ class Model:
 
 
 def _evened(step: Template) -> Template:
-    """A step in which all devices take the same time for the same."""
+    """A step in which all devices take the same time for the same segment."""
     chains = {len(chain) for chain in step.segments}
     if len(chains) > 1:
         return step  # their segments are not the same
@@ -142,7 +147,7 @@ def _mean(works: Sequence[Work]) -> Work:
 
 
 class _Jobs:
-    """The jobs of one step; devices beyond the recorded ones do what these did in other steps."""
+    """The jobs of one step; additional devices do the work of recorded ones in other steps."""
 
     def __init__(
         self, model: Model, steps: Sequence[Template], at: int, turn: int, devices: int
@@ -180,7 +185,7 @@ class _Jobs:
         return chain
 
     def _aggregate(self, size: int, parts: Sequence[Work], after: Iterable[int]) -> list[int]:
-        """Sum a bucket over the devices: a ring twice around, or once for an owner each."""
+        """Sum a bucket over the devices: twice around the ring, or once if parts have owners."""
         before = tuple(after)
         if self.model.link.bandwidth is not None:
             return self._transfer(size, 1 if self.model.mode.has_root else 2, before)
@@ -196,7 +201,7 @@ class _Jobs:
     def _updates(
         self, sources: Sequence[tuple[Template, int]], after: tuple[int, ...]
     ) -> list[int]:
-        """The optimizer on every device: all of it, or what it owns."""
+        """The optimizer on every device: for all parameters, or for those that it owns."""
         found = []
         for template, device in sources:
             seconds = template.updates[device].seconds

@@ -1,8 +1,8 @@
-"""A recorded step, replayed with other times: what waited for what stays as it was recorded.
+"""Replays a recorded step with other times; dependencies stay as they were recorded.
 
-Every activity begins when all that it waited for has ended, and as late after that as it did when
-it was recorded. With the recorded times that gives the recorded step, moment by moment. What runs
-at the same time is taken to disturb each other as much as it did.
+Every activity begins with its recorded delay after the last of the activities that it waited for
+has ended. With the recorded times, this gives the recorded step, moment by moment. Activities that
+run at the same time are assumed to slow each other down as much as in the recording.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dpexec.viz.measured.activities import Activities
 Times = npt.NDArray[np.float64]
 
 TOGETHER = 64
-"""How many replays run side by side: more would not fit the processor's caches."""
+"""Number of replays that run side by side: more would not fit into the processor's caches."""
 
 
 class Replay:
-    """What a step would take.
+    """Replays of one step.
 
     Args:
-        activities: Of the recorded step.
+        activities: The activities of the recorded step.
         free_threads: Whether tasks find a free thread whenever they are ready.
     """
 
@@ -41,21 +41,21 @@ class Replay:
     def seconds(
         self, times: Sequence[float] | Times | None = None, delays: Sequence[float] | None = None
     ) -> float:
-        """Return what the step takes.
+        """Return the seconds of the step.
 
         Args:
             times: Seconds of every activity; None for the recorded ones.
-            delays: How late each begins; None for the recorded ones.
+            delays: The delay of every activity; None for the recorded ones.
         """
         used = self.recorded if times is None else np.asarray(times, np.float64)
         return float(self._stops(used[:, None], delays).max(initial=self.start) - self.start)
 
     def each(self, scaled: Sequence[Sequence[int]], factor: float) -> list[float]:
-        """Return what the step takes if one group of activities takes another time, for each group.
+        """Return for each group of activities the seconds of a step with only that group scaled.
 
         Args:
             scaled: The positions of the activities of each group.
-            factor: What their times are multiplied by.
+            factor: Multiplies the times of the group.
         """
         found: list[float] = []
         for first in range(0, len(scaled), TOGETHER):
@@ -67,7 +67,7 @@ class Replay:
         return found
 
     def slack(self) -> list[float]:
-        """By activity: the seconds for which it may go on without the step taking longer."""
+        """By activity: how many seconds longer it may take without making the step longer."""
         count = len(self.activities.all)
         stops = [one.stop for one in self.activities.all]
         latest = [self.activities.runs.step.stop] * count
@@ -79,7 +79,7 @@ class Replay:
         return [max(0.0, end - stop) for end, stop in zip(latest, stops, strict=True)]
 
     def _stops(self, times: Times, delays: Sequence[float] | None = None) -> Times:
-        """When every activity ends; a column for each replay."""
+        """The end of every activity; a column for each replay."""
         late = self.activities.delays if delays is None else delays
         stops = times + np.asarray(late, np.float64)[:, None]
         for row, before in zip(stops, self._before, strict=True):

@@ -1,4 +1,4 @@
-"""The scheduled units of a step, tasks and what ran outside of one, and who waited for whom."""
+"""The runs of a step (tasks, and events outside tasks) and their dependencies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Run:
 
     Args:
         piece: Its slice.
-        key: Of its task in the graph; None for what is no task.
-        devices: Those that take part.
+        key: Key of its task in the graph; None if it is not a task.
+        devices: The devices that take part.
     """
 
     piece: Slice
@@ -35,7 +35,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What it is called, whatever the number of its task."""
+        """Its name, without the number of its task."""
         event = self.piece.event
         if self.is_transfer:
             return f"the transfer of {event.name.split('-')[0]}"
@@ -48,7 +48,7 @@ class Run:
 
     @property
     def keys(self) -> list[str]:
-        """The tasks that it is or, of a transfer, whose values it brings."""
+        """Its task; for a transfer, the tasks whose values it brings."""
         if self.is_transfer:
             return self.piece.event.args.get("keys") or [self.piece.event.key]
         return [] if self.key is None else [self.key]
@@ -107,10 +107,11 @@ class StepRuns:
 
     @cached_property
     def before(self) -> list[list[int]]:
-        """By position of a run: those that it waits for, as the graph says.
+        """By position of a run: the runs that it depends on, according to the graph.
 
-        Tasks without predecessors wait for the feeds, fetches for all tasks; transfers for what
-        made the values, and those who need them for the transfers to their worker.
+        Tasks without predecessors wait for the feeds, and fetches for all tasks. A transfer waits
+        for the tasks that made its values, and tasks that need them wait for the transfer to their
+        worker.
         """
         facts = self.schedule.facts
         if facts is None:
@@ -137,19 +138,19 @@ class StepRuns:
         return [sources(run) for run in self.runs]
 
     def _before(self, index: int, run: Run) -> bool:
-        """Whether a transfer brought something to where a run was to start."""
+        """Whether a transfer brought values to the place of a run, before the run."""
         transfer = self.runs[index]
         return transfer.stop <= run.start + TOLERANCE and bool(transfer.devices & run.devices)
 
     def signature(self, run: Run) -> object:
-        """What a run does, whatever the device: its twins on other devices have the same."""
+        """A run's identity without the device, equal for its twins on other devices."""
         facts = self.schedule.facts
         if facts is not None and run.key is not None and not run.is_transfer:
             return facts.task_signature(run.key)
         return run.piece.event.kind, without_device(run.piece.event.key)
 
     def twin(self, run: Run, device: int) -> Run | None:
-        """The run of a device that does what another one's does."""
+        """The twin of a run on a device."""
         same = self._by_signature.get(self.signature(run), ())
         return next((other for other in same if other.piece.event.device == device), None)
 
@@ -167,5 +168,5 @@ def _alone(device: int) -> frozenset[int]:
 
 
 def runs_of(schedule: Schedule, step: Step) -> StepRuns:
-    """Return the runs of a step; they are made once."""
+    """Return the runs of a step; they are computed once."""
     return schedule.once(("runs", step.number), lambda: StepRuns(schedule, step))

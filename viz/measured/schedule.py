@@ -1,4 +1,4 @@
-"""A trace made ready to look at: steps, tracks, and which slice is part of which.
+"""A trace prepared for views: steps, tracks, and nested slices.
 
 Every view of a trace starts here, so that they all count the same slices.
 """
@@ -19,10 +19,10 @@ from dpexec.engine.trace import Event, Trace
 _Made = TypeVar("_Made")
 
 TOLERANCE = 2e-9
-"""Seconds by which clocks and Chrome's microseconds may make neighbours overlap."""
+"""Seconds by which neighbours may overlap, because of clocks and Chrome's microseconds."""
 
 WARM = 1.5
-"""First steps that took more than so many times the median are left out of averages."""
+"""First steps that took more than this many times the median are left out of averages."""
 
 COMMUNICATION = ("collective", "transfer")
 DATA = ("feed", "fetch")
@@ -33,9 +33,9 @@ class Track:
     """A row of the timeline.
 
     Args:
-        device: Whose work it shows; None for what belongs to all devices.
-        thread: Number of the thread that did it.
-        name: What stands beside it.
+        device: The device whose work it shows; None for work that belongs to all devices.
+        thread: Number of the thread that did the work.
+        name: Label of the row.
     """
 
     device: int | None
@@ -44,7 +44,7 @@ class Track:
 
     @property
     def group(self) -> str:
-        """What stands above the tracks of the device."""
+        """The heading above the tracks of the device."""
         return "all devices" if self.device is None else f"device {self.device}"
 
 
@@ -55,9 +55,9 @@ class Slice(NamedTuple):
         id: Position of the event in the trace.
         event: What ran.
         track: Position of its track.
-        depth: 0 for a task or what is in none, 1 for the operators in it, and so on.
+        depth: 0 for a task or an event outside tasks, 1 for the operators in it, and so on.
         parent: id of the slice that it is part of.
-        own: Seconds that no part of it covers.
+        own: Seconds that are not covered by its parts.
     """
 
     id: int
@@ -69,7 +69,7 @@ class Slice(NamedTuple):
 
     @property
     def is_leaf_work(self) -> bool:
-        """Whether time of its own is work, not the frame around operators."""
+        """Whether its own time is work, and not time between operators."""
         return self.event.kind != "task" or self.own >= self.event.duration
 
 
@@ -78,9 +78,9 @@ class Step:
     """One step of the run.
 
     Args:
-        number: Counted from 0.
-        start: Of the first event, in seconds.
-        stop: Of the last event.
+        number: Its number, counted from 0.
+        start: Start of the first event, in seconds.
+        stop: End of the last event, in seconds.
         slices: ids of its slices, in order of their start.
     """
 
@@ -91,7 +91,7 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """From the first event to the last."""
+        """The seconds from the start of the first event to the end of the last one."""
         return self.stop - self.start
 
 
@@ -99,7 +99,7 @@ class Schedule:
     """The slices of a trace on their tracks.
 
     Args:
-        trace: What was recorded.
+        trace: The trace.
         steps: Numbers of the steps to keep; None for all.
 
     Raises:
@@ -123,11 +123,11 @@ class Schedule:
 
     @classmethod
     def of(cls, source: Trace | Schedule, steps: Iterable[int] | None = None) -> Schedule:
-        """Return a schedule as it is, or that of a trace; views of one run can share it."""
+        """Return a schedule unchanged, or that of a trace; views of one run can share it."""
         return source if isinstance(source, Schedule) else cls(source, steps)
 
     def once(self, key: tuple[str, int], make: Callable[[], _Made]) -> _Made:
-        """Return what was made of a step under a key; it is made at the first call."""
+        """Return the value of a key, which is made at the first call."""
         if key not in self._made:
             self._made[key] = make()
         found: _Made = self._made[key]
@@ -156,13 +156,13 @@ class Schedule:
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
-        """The devices, in order; those of the graph, too, that had nothing to do."""
+        """The devices, in order, including devices of the graph without work."""
         known = self.facts.devices if self.facts else ()
         return tuple(sorted({*known, *(t.device for t in self.tracks if t.device is not None)}))
 
     @cached_property
     def devices_of_thread(self) -> dict[int, frozenset[int]]:
-        """The devices whose tasks a thread ran: those of its worker, on a cluster."""
+        """By thread, the devices whose tasks it ran; on a cluster, those of its worker."""
         found: dict[int, set[int]] = {}
         for track in self.tracks:
             if track.device is not None:
@@ -171,7 +171,7 @@ class Schedule:
 
     @property
     def typical(self) -> Step:
-        """The step whose time is the median of the counted ones (the earlier one of two)."""
+        """The step with the median time of the counted steps (the earlier one of two)."""
         ordered = sorted(self.counted, key=lambda step: step.seconds)
         return ordered[(len(ordered) - 1) // 2]
 
@@ -179,8 +179,7 @@ class Schedule:
     def warm(self) -> tuple[Step, ...]:
         """The steps without the first ones that took more than `WARM` times the median.
 
-        What happens for the first time there, compiling and reserving memory, tells nothing of the
-        others.
+        First steps compile kernels and reserve memory, so their times do not represent the others.
         """
         limit = WARM * statistics.median(step.seconds for step in self.steps)
         first = next(n for n, step in enumerate(self.steps) if step.seconds <= limit)
@@ -188,12 +187,12 @@ class Schedule:
 
     @property
     def counted(self) -> tuple[Step, ...]:
-        """The steps of which views count and average: those that were chosen, else the warm."""
+        """The steps that views count and average: those that were chosen, else the warm ones."""
         return self.steps if self._all_count else self.warm
 
     @property
     def left_out(self) -> list[str]:
-        """A sentence on the steps that do not count, if there are any."""
+        """A sentence about the steps that are not counted, if there are any."""
         number = len(self.steps) - len(self.counted)
         which = "first step" if number == 1 else f"first {number} steps"
         return [f"Not counted: the {which}, slower than the others."] if number else []
@@ -202,7 +201,7 @@ class Schedule:
         """A step by its number; None for the typical one.
 
         Raises:
-            ValueError: There is none of that number.
+            ValueError: There is no such step.
         """
         if number is None:
             return self.typical
@@ -221,9 +220,9 @@ class Schedule:
         return None
 
     def nodes_of(self, piece: Slice) -> tuple[int, ...]:
-        """The operators of the graph that an event stands for: several, if code does them at once.
+        """The operators of the graph that an event stands for: several, if one kernel does them.
 
-        Machine code names the first one; the others follow it in its task.
+        The event of a kernel names the first one; the others follow it in its task.
         """
         if piece.id not in self._nodes:
             self._nodes[piece.id] = self._members(piece)
@@ -252,7 +251,7 @@ class Schedule:
         return {node["id"]: node["role"] for node in nodes}
 
     def role_of(self, piece: Slice) -> str:
-        """The role of what a slice does; of a task, the one that most of its parts have."""
+        """The role of a slice; for a task, the role of most of its parts."""
         if piece.id not in self._found_roles:
             self._found_roles[piece.id] = self._role(piece)
         return self._found_roles[piece.id]
@@ -273,7 +272,7 @@ class Schedule:
 
     @cached_property
     def _planned_roles(self) -> dict[str, str]:
-        """The role that most operators of a task have, of equally frequent ones the last."""
+        """By task, the role of most of its operators; of equally frequent roles, the last one."""
         found = {}
         for key, task in self.facts.tasks.items() if self.facts else ():
             roles = [self._roles[node] for node in task["nodes"]]
@@ -293,13 +292,13 @@ class Schedule:
 
 
 def _in_time(piece: Slice) -> tuple[float, int, bool, float]:
-    """What takes no time comes before what starts at the same moment."""
+    """A sort key: events without duration come before others that start at the same moment."""
     event = piece.event
     return event.start, piece.depth, event.stop > event.start, -event.stop
 
 
 def _guess(event: Event) -> str:
-    """The role of what no graph describes, from its name."""
+    """The role of an event that is in no graph, from its name."""
     if event.kind == "task" and event.device is None:
         return "collective"
     if "optimizer" in event.key:
@@ -324,7 +323,7 @@ def _chosen(trace: Trace, wanted: set[int] | None) -> list[tuple[int, Event]]:
 
 
 def _place(events: Sequence[tuple[int, Event]]) -> tuple[list[Track], list[Slice]]:
-    """Put events on tracks, nested; what would overlap gets a further track of the thread."""
+    """Put events on tracks, nested; an event that would overlap gets a further track."""
     rows: dict[tuple[bool, int, int], list[tuple[int, Event]]] = {}
     for index, event in events:
         group = (event.device is None, event.device or 0, event.thread)
@@ -344,7 +343,7 @@ _Placed = tuple[int, Event, int, int | None, float]
 
 
 class _Lane:
-    """A track being filled: what is open at the moment, and what was put there."""
+    """A track that is being filled: its open events, and all events placed so far."""
 
     def __init__(self) -> None:
         self.open: list[tuple[int, float]] = []  # id and stop
@@ -352,7 +351,7 @@ class _Lane:
         self.own: dict[int, float] = {}
 
     def take(self, index: int, event: Event) -> bool:
-        """Put an event here, unless it overlaps with one that it is no part of."""
+        """Put an event here, unless it overlaps an event without being part of it."""
         while self.open and self.open[-1][1] <= event.start + TOLERANCE:
             self.open.pop()
         if self.open and event.stop > self.open[-1][1] + TOLERANCE:

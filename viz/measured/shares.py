@@ -1,4 +1,4 @@
-"""What the time of steps was spent on: by devices, in waits, and between steps."""
+"""How the time of steps was spent: by devices, in waits, and between steps."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 PathPart = Literal[
     "compute", "communication", "data", "overhead", "straggler", "scheduler", "unknown"
 ]
-"""What the critical path spends time on; nothing on it waits for results but those of processes
-that are not in the trace, which are stragglers."""
+"""The kinds of time on the critical path. Nothing on it waits for results, except for those of
+processes that are not in the trace; these are stragglers."""
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """What a device did with the time of the steps, in fractions that add up to 1.
+    """How a device spent the time of the steps, in fractions that add up to 1.
 
     Args:
         device: Index of the device.
@@ -28,9 +28,9 @@ class DeviceUse:
         overhead: It was inside a task, between operators.
         dependency: It waited for a result.
         straggler: It waited for another device that took longer for the same.
-        no_free_thread: A task was ready, and all threads had work.
-        scheduler: A task was ready, a thread was free.
-        unknown: It waited; the trace holds no graph that says for what.
+        no_free_thread: A task was ready, but all threads were busy.
+        scheduler: A task was ready and a thread was free.
+        unknown: It waited; the trace has no graph that would tell for what.
         overlap: The share of its communication during which it also ran operators; None without
             communication.
     """
@@ -49,7 +49,7 @@ class DeviceUse:
 
     @property
     def idle(self) -> float:
-        """The fraction that it waited."""
+        """The fraction of time for which it waited."""
         return sum(getattr(self, cause) for cause in CAUSES)
 
     @property
@@ -61,15 +61,15 @@ class DeviceUse:
 
 @dataclass(frozen=True)
 class Wait:
-    """Time that a device waited for one thing.
+    """The time that a device waited for one thing.
 
     Args:
-        device: Who waited.
-        cause: Why.
-        seconds: How long, over all steps.
-        share: Of the time of all steps.
-        task: What it waited for: a task, or the name of an event.
-        on_device: Where that ran; None for what belongs to all devices.
+        device: The waiting device.
+        cause: The cause.
+        seconds: The duration, over all steps.
+        share: The share of the time of all steps.
+        task: The awaited task, or the name of an event.
+        on_device: Device of the awaited task; None if it belongs to all devices.
         ratio: For a straggler: how many times longer than the waiting device it took.
     """
 
@@ -84,11 +84,11 @@ class Wait:
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a step took.
+    """The time of a step.
 
     Args:
         step: Its number.
-        seconds: From its first event to its last.
+        seconds: Seconds from its first event to its last.
         gap: Seconds until the next step began; None after the last one.
     """
 

@@ -1,8 +1,8 @@
-"""The time of a step by what it was spent on, along the critical path: the parts add up to it.
+"""Divides the time of a step along its critical path; the parts add up to the step.
 
-Work on the path is its operator's, as long as the device takes for it that is fastest in that step;
-what the device on the path takes longer is imbalance, for which the others wait. Where a task was
-ready and waited for its thread to do another device's work, that time is noted apart.
+Work on the path counts for its operator, up to the time that the fastest device of the step takes
+for it. The rest is imbalance, for which the other devices wait. Work is kept separate if, during
+it, a ready task of another device waited for the same thread.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PartKind = Literal[
 
 @dataclass(frozen=True)
 class Part:
-    """What time is spent on, the same in all runs of a network and on all devices.
+    """A part of a step's time, the same in all runs of a network and on all devices.
 
     Args:
-        kind: What it is.
-        key: Of an operator or collective, what it does; None for the rest.
+        kind: Its kind.
+        key: The identity of an operator or collective; None for other kinds.
     """
 
     kind: PartKind
@@ -49,11 +49,10 @@ class StepParts:
     """A step, divided.
 
     Args:
-        seconds: What the step took.
+        seconds: The duration of the step.
         own: Seconds on the path by part; with those of `behind` they add up to the step.
-        behind: Seconds on the path, by the part that was at work, in which a task of another device
-            was ready and waited for that thread.
-        unit: By operator: seconds that it takes on a device, the mean over the devices.
+        behind: The same for time in which a ready task of another device waited for the thread.
+        unit: By operator: its seconds on a device, the mean over the devices.
     """
 
     seconds: float
@@ -69,8 +68,8 @@ class Divider:
         schedule: The trace.
 
     Attributes:
-        names: What operators and collectives are called, by part.
-        nodes: Those of the graph that they are.
+        names: Names of operators and collectives, by part.
+        nodes: Their numbers in the graph, by part.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -114,7 +113,7 @@ class Divider:
 
     def _part(self, piece: Slice) -> Part:
         event = piece.event
-        # What is no operator of the graph by itself is what surrounds it.
+        # A slice that is no operator of the graph counts for the slice around it.
         alike = (event.kind, event.name, event.node) if event.node is not None else (piece.id,)
         if alike not in self._parts:
             self._parts[alike] = self._made(piece)
@@ -160,9 +159,10 @@ def _fastest(spent: dict[Part, dict[int, float]]) -> int | None:
 
 
 def _excess(by_device: dict[int, float], device: int | None, fastest: int | None) -> float:
-    """The share of a device's time for an operator that the fastest device does not need.
+    """The share of a device's time for an operator that it takes longer than the fastest device.
 
-    Below 0 for one that takes longer there: what devices differ by in a step evens out.
+    It is negative for an operator that takes longer on the fastest device, so that differences
+    between devices cancel out within a step.
     """
     if device is None or fastest is None or fastest not in by_device:
         return 0.0

@@ -1,4 +1,4 @@
-"""What a recorded step consists of, apart from how many devices did it.
+"""The structure of a recorded step, independent of the number of devices.
 
 A device computes segments one after another; buckets of gradients are aggregated as soon as the
 segments that make them are done on all devices; then parameters are updated. Feeding comes before
@@ -22,17 +22,16 @@ from dpexec.engine.graph.kinds import COMPUTE, KINDS, MODES, Kind
 from dpexec.engine.trace import Trace
 
 _MEETING = (*MODES, *(kind.name for kind in KINDS.values() if kind.copies))
-"""How devices may meet, in the order of what matters if a task does several."""
+"""The collectives that are supported; if a task has several, the first one counts."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A task without what it waits for.
+    """A task without its waits.
 
     Args:
-        seconds: On a core of its own.
-        delay: Between the moment at which it was ready and its thread had nothing else to do, and
-            its start.
+        seconds: Its duration on a core of its own.
+        delay: Seconds from the moment at which it was ready and its thread was free to its start.
     """
 
     seconds: float
@@ -44,9 +43,9 @@ class Bucket:
     """Gradients that are aggregated together.
 
     Args:
-        bytes: Of one device.
-        after: How many segments of each device come before it.
-        parts: What did the aggregation; empty if one device did all.
+        bytes: Their size on one device.
+        after: Number of segments of each device that come before it.
+        parts: The tasks that did the aggregation; empty with a single device.
     """
 
     bytes: int
@@ -59,15 +58,15 @@ class Template:
     """One recorded step.
 
     Args:
-        measured: Seconds that it took.
-        feed: What came before the tasks, in seconds.
-        fetch: What came after them.
-        segments: By device, forward and backward.
+        measured: The recorded duration in seconds.
+        feed: The work before the tasks.
+        fetch: The work after the tasks.
+        segments: By device, the segments of forward and backward.
         updates: By device, the work of the optimizer.
         buckets: The gradients.
-        broadcasts: What sent parameters from their owners.
-        joins: When each thread did its first task, in seconds after the feeds; empty if devices
-            have threads of their own.
+        broadcasts: The tasks that sent parameters from their owners.
+        joins: When each thread began its first task, in seconds after the feeds; empty if devices
+            have their own threads.
     """
 
     measured: float
@@ -81,7 +80,7 @@ class Template:
 
 
 def threads_of(trace: Trace) -> float:
-    """How many tasks ran at most at the same time; workers of a cluster are not limited here."""
+    """How many tasks could run at the same time; unlimited for the workers of a cluster."""
     scheduler, number = trace.meta.get("scheduler"), trace.meta.get("num_threads")
     if scheduler == "sync":
         return 1.0
@@ -89,7 +88,7 @@ def threads_of(trace: Trace) -> float:
 
 
 def cores_of(trace: Trace) -> float:
-    """How many cores the recorded devices shared."""
+    """The number of cores that the recorded devices shared."""
     places = str(trace.meta.get("places", ""))
     if trace.meta.get("scheduler") == "distributed" or "CUDA" in places:
         return math.inf
@@ -101,11 +100,11 @@ def templates(schedule: Schedule, cores: float, threads: float) -> tuple[Templat
 
     Args:
         schedule: A trace with its graph.
-        cores: That the recorded devices shared; infinity if each had its own.
-        threads: How many may have run tasks; infinity where devices have their own.
+        cores: Number of cores that the recorded devices shared; infinity if each had its own.
+        threads: Number of threads that may have run tasks; infinity if devices had their own.
 
     Raises:
-        ValueError: The trace does not say what its tasks wait for, or has collectives between the
+        ValueError: The trace lacks the dependencies of its tasks, or has collectives between the
             segments of a device, so that it cannot be taken apart.
     """
     facts = schedule.facts
@@ -145,7 +144,7 @@ class _Taken:
         self._segments: dict[int, list[Work]] = {device: [] for device in self.facts.devices}
         self._updates = dict.fromkeys(self.facts.devices, Work(0.0, 0.0))
         self._aggregations: dict[str, list[Work]] = {}  # by task
-        self._places: dict[str, int] = {}  # by task, how many segments of its device end with it
+        self._places: dict[str, int] = {}  # by task, the number of its device's segments up to it
         self._broadcasts: list[Work] = []
 
     def _kind_of(self, key: str) -> Kind:
@@ -153,7 +152,7 @@ class _Taken:
         return KINDS[next((kind for kind in _MEETING if kind in kinds), COMPUTE.name)]
 
     def _work(self, index: int) -> Work:
-        """What a run took of a core, and how late it started."""
+        """A run's time on a core, and its delay."""
         run = self.runs.runs[index]
         seconds = run.stop - run.start
         for missed, crowd in self._crowds:
@@ -161,9 +160,9 @@ class _Taken:
         return Work(seconds, self._delay(index))
 
     def _delay(self, index: int) -> float:
-        """How late a run started, after it was ready and its thread had nothing else to do.
+        """Seconds from the moment at which a run was ready and its thread was free to its start.
 
-        What comes first on a thread is not late: the thread joined late.
+        The first run on a thread has no delay, because the thread joined late.
         """
         run, ready = self.runs.runs[index], self._ready[index]
         if self._free and not run.is_data:
@@ -199,7 +198,7 @@ class _Taken:
         )
 
     def _take(self, run: Run, work: Work) -> None:
-        """Put a run where it belongs."""
+        """Sort a run into segments, updates, aggregations, broadcasts, feeds or fetches."""
         kind = None if run.key is None else self._kind[run.key]
         if run.is_data:
             self._feed, self._fetch = _add_data(self._feed, self._fetch, run, work)
@@ -211,7 +210,7 @@ class _Taken:
             self._take_segment(run, run.piece.event.device, work)
 
     def _take_segment(self, run: Run, device: int, work: Work) -> None:
-        """Divide a task of a device between what computes and what updates."""
+        """Divide a task of a device between computation and updates."""
         share = self._update_share(run)
         if share < 1:
             self._segments[device].append(Work(work.seconds * (1 - share), work.delay))
@@ -224,7 +223,7 @@ class _Taken:
             self._updates[device] = Work(seconds, before.delay + work.delay)
 
     def _update_share(self, run: Run) -> float:
-        """How much of a task is the optimizer's work."""
+        """The share of a task that is the optimizer's work."""
         times = {True: 0.0, False: 0.0}
         for piece in self.runs.parts.get(run.piece.id, ()):
             role = self.runs.schedule.role_of(piece)
@@ -234,7 +233,7 @@ class _Taken:
         return times[True] / (times[True] + times[False])
 
     def _buckets(self) -> tuple[Bucket, ...]:
-        """The gradients by how early they are complete; those of owners meet in one bucket."""
+        """The buckets, in the order in which they are complete; those of all owners form one."""
         found: dict[int, tuple[int, list[Work]]] = {}
         for key, works in self._aggregations.items():
             task = self.facts.tasks[key]
@@ -253,7 +252,7 @@ class _Taken:
     def _cut(
         self, segments: dict[int, list[Work]]
     ) -> tuple[dict[int, list[Work]], tuple[Bucket, ...]]:
-        """Cut the segment of a single device where several would have aggregated gradients."""
+        """Cut the segment of a single device where several devices would aggregate gradients."""
         made = self._gradients()
         total = sum(size for _, size in made)
         buckets: list[Bucket] = []
@@ -275,7 +274,7 @@ class _Taken:
         return {device: cut}, tuple(buckets)
 
     def _gradients(self) -> list[tuple[float, int]]:
-        """When each gradient that the optimizer reads is made, as a share of the computation."""
+        """When each gradient for the optimizer is made, as a share of the computation."""
         facts = self.facts
         wanted = {
             var
@@ -306,7 +305,7 @@ def _add_data(feed: Work, fetch: Work, run: Run, work: Work) -> tuple[Work, Work
 
 
 def _free(runs: Sequence[Run]) -> list[float | None]:
-    """By position of a run: when its thread had ended its task before; None: it had none yet."""
+    """By position of a run: the end of its thread's previous task; None if there is none."""
     ended: dict[int, float] = {}
     found = []
     for run in runs:
@@ -318,9 +317,9 @@ def _free(runs: Sequence[Run]) -> list[float | None]:
 
 
 def _crowds(times: Sequence[Interval], cores: float) -> list[tuple[float, list[Interval]]]:
-    """What every running task misses of a core, and when, because more tasks run than cores are.
+    """The share of a core that every task loses, and when, because more tasks run than cores.
 
-    While n > c tasks run, each gets c/n of a core: it misses c/(m-1) - c/m for every m from c+1 to
+    While n > c tasks run, each gets c/n of a core: it loses c/(m-1) - c/m for every m from c+1 to
     n.
     """
     found: list[tuple[float, list[Interval]]] = []

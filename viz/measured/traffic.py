@@ -1,7 +1,7 @@
-"""How many bytes the steps of a run moved, and whether they left the process.
+"""The bytes that the steps of a run moved, and whether they left the process.
 
-Transfers, and collectives of gangs and of trainers, say what came through sockets and what through
-memory that several processes see. In a run of one process collectives move what they read.
+Transfers, and collectives of gangs and of trainers, record the bytes that came through sockets and
+those through shared memory. In a run of one process, collectives move the bytes that they read.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Traffic:
     """Bytes that a step moved, on average.
 
     Args:
-        between: What processes received from others. In a gang, all workers work on a collective:
-            counted is the one on whose track it stands.
-        shared: What was put into memory that several processes see.
-        inside: What collectives read in a run of one process.
-        unknown: How many collectives ran whose size is unknown: of sparse values, in old traces.
+        between: Bytes that processes received from others. All workers of a gang take part in a
+            collective; only the one on whose track it is recorded counts.
+        shared: Bytes that were written to shared memory.
+        inside: Bytes that collectives read in a run of one process.
+        unknown: Number of collectives of unknown size: those of sparse values in old traces.
     """
 
     between: float
@@ -43,7 +43,7 @@ class Traffic:
 
     @property
     def total(self) -> float:
-        """On all ways."""
+        """The sum of all ways."""
         return self.between + self.shared + self.inside
 
     def __str__(self) -> str:
@@ -62,10 +62,10 @@ class Traffic:
 
 
 def moved(schedule: Schedule) -> dict[int, dict[Way, int]]:
-    """Say what slices moved, as far as that is known.
+    """Return the bytes that slices moved, as far as they are known.
 
     Args:
-        schedule: What was recorded.
+        schedule: The trace.
 
     Returns:
         Bytes by way, by id of the slice.
@@ -76,10 +76,10 @@ def moved(schedule: Schedule) -> dict[int, dict[Way, int]]:
 
 
 def traffic(schedule: Schedule) -> Traffic:
-    """Say how many bytes the counted steps of a schedule moved.
+    """Return the bytes that the counted steps of a schedule moved.
 
     Args:
-        schedule: What was recorded.
+        schedule: The trace.
     """
     sizes, steps = moved(schedule), schedule.counted
     sums: dict[Way, float] = dict.fromkeys(_WAYS, 0.0)
@@ -93,7 +93,7 @@ def traffic(schedule: Schedule) -> Traffic:
 
 
 def _is_apart(event: Event) -> bool:
-    """Whether it shows that several processes did the work."""
+    """Whether an event shows that several processes did the work."""
     return event.kind == "transfer" or "worker" in event.args or "received" in event.args
 
 

@@ -1,6 +1,7 @@
-"""The one statistic of all views: medians over steps or calls, with how far values lie from them.
+"""The statistic of all views: medians over steps or calls, with the spread of the values.
 
-A mean is moved by the one slice in a thousand during which the operating system did something else.
+A mean would depend on the one slice in a thousand during which the operating system did something
+else.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """What some values are like.
+    """The median and spread of some values.
 
     Args:
-        median: Half of them are less, half of them more.
+        median: Half of the values are less, half of them more.
         spread: The median of their distances from the median.
     """
 

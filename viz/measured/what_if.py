@@ -1,7 +1,7 @@
-"""What is worth making faster: how much shorter steps would be, by replaying recorded ones.
+"""Estimates how much shorter steps would be if something were faster, by replaying recorded steps.
 
-Work that is not on the critical path has no effect, whatever it takes; work on it has an effect
-until something else decides the step. Replays find out which.
+Faster work has no effect unless it is on the critical path. On the path, it has an effect until
+another path becomes the longest one. Replays account for this.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from dpexec.viz.measured.schedule import Schedule, Step
 
 _STEPS = 9
 _SLICES = 20_000
-"""So many steps, and slices, are replayed at most: the typical step is always."""
+"""The most steps, and slices, that are replayed; the typical step is always replayed."""
 
 _REPLAYED = 128
-"""Of how many groups, those with most on the critical path. The others' effect is at most what
-they have there, and that is little."""
+"""The number of replayed groups, those with most time on the critical path. The effect of the other
+groups is at most their time on it, which is short."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a step would gain if something were faster; medians over the replayed steps.
+    """The saving per step if something were faster; medians over the replayed steps.
 
     Args:
-        name: Of the type of operator, operator, layer or role; on all devices together.
+        name: Name of the type of operator, operator, layer or role, on all devices together.
         by: Which of these it is.
-        kind: Of its events: "op", "collective", "task" for what tasks spend on no operator, ...
-        time: Seconds that it takes in a step, on all devices together.
-        path: Seconds of it on the critical path.
-        half: Seconds that a step would be shorter if all of it were twice as fast.
+        kind: Kind of its events: "op", "collective", "task" for time outside operators, ...
+        time: Its seconds in a step, on all devices together.
+        path: Its seconds on the critical path.
+        half: Seconds that a step would be shorter if it were twice as fast.
         none: Seconds that a step would be shorter if it took no time.
         nodes: The operators of the graph.
     """
@@ -51,7 +51,7 @@ class Effect:
 
 
 _Row = tuple[float, float, float, float]
-"""Seconds in a step: of work, of it on the critical path, gained by half of it and by none."""
+"""Seconds in a step: time, time on the critical path, saving at half the time, and at none."""
 
 
 class WhatIf:
@@ -61,7 +61,7 @@ class WhatIf:
         schedule: The trace.
 
     Attributes:
-        seconds: What the typical step took, the median of those replayed.
+        seconds: Seconds of a step, the median of the replayed ones.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -75,7 +75,7 @@ class WhatIf:
         """Return the share of a step that a change saves, the median over the steps.
 
         Args:
-            change: Returns what a step takes with it.
+            change: Function of a replay; returns the seconds of the changed step.
         """
         shares = (
             1 - change(replay) / step.seconds
@@ -88,12 +88,12 @@ class WhatIf:
         """Return the seconds of a step in which something is faster.
 
         Args:
-            by: What it is.
-            name: What it is called, as `effects` calls it.
-            faster: How many times; below 1 it is slower, infinity is no time at all.
+            by: The kind of group.
+            name: Its name, as in `effects`.
+            faster: How many times as fast; below 1 is slower, infinity takes no time at all.
 
         Raises:
-            ValueError: There is nothing of that name, or the number is none above 0.
+            ValueError: There is no such group, or `faster` is not above 0.
         """
         if not faster > 0:
             raise ValueError(f"faster must be above 0, not {faster}")
@@ -110,10 +110,10 @@ class WhatIf:
         )
 
     def effects(self, by: By) -> tuple[Effect, ...]:
-        """Return what every type of operator, operator, layer or role is worth, most first.
+        """Return the effects of all types of operators, operators, layers or roles, largest first.
 
         Raises:
-            ValueError: Layers of a trace without a graph.
+            ValueError: Layers are asked for, and the trace has no graph.
         """
         rows: dict[Hashable, list[_Row]] = {}
         nodes: dict[Hashable, dict[int, None]] = {}
@@ -133,7 +133,7 @@ class WhatIf:
         return tuple(sorted(effects, key=lambda effect: (-effect.half, -effect.path, -effect.time)))
 
     def _medians(self, table: Sequence[_Row]) -> _Row:
-        """Of every column; a step that has no row has zeros."""
+        """The median of every column; a step without a row counts as zeros."""
         rows = [*table, *[(0.0, 0.0, 0.0, 0.0)] * (len(self._replays) - len(table))]
         time, path, half, none = (median(column) for column in zip(*rows, strict=True))
         return time, path, half, none
@@ -170,7 +170,7 @@ def _name(key: Hashable) -> str:
 def _effects(
     replay: Replay, groups: Mapping[Hashable, list[int]], schedule: Schedule
 ) -> Iterator[tuple[Hashable, _Row]]:
-    """What a step would gain: time, time on the path, and gains if it takes half of it or none."""
+    """For each group: time, time on the path, and the savings at half of the time and at none."""
     activities = replay.activities
     step = activities.runs.step
     found = critical_path(schedule, step.number)
@@ -192,7 +192,7 @@ def _effects(
 
 
 def _sample(schedule: Schedule) -> list[Step]:
-    """The typical step, and as many that took longer as took less, those next to it."""
+    """The typical step, and the steps closest to it: as many longer as shorter ones."""
     ordered = sorted(schedule.counted, key=lambda step: step.seconds)
     middle = ordered.index(schedule.typical)
     most = min(_STEPS, _SLICES // len(schedule.typical.slices))
@@ -201,5 +201,5 @@ def _sample(schedule: Schedule) -> list[Step]:
 
 
 def what_if(schedule: Schedule) -> WhatIf:
-    """Return the replays of a schedule; they are made once."""
+    """Return the replays of a schedule; they are prepared once."""
     return schedule.once(("what if", 0), lambda: WhatIf(schedule))

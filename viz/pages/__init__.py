@@ -1,1 +1,1 @@
-"""Charts, pages and what a view is: the ground that all pictures stand on."""
+"""Charts, pages and the base class of views: shared by all pictures."""

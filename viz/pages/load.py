@@ -1,4 +1,4 @@
-"""What views are made of: live objects, or the files that they were saved to."""
+"""Loads the data of views from live objects, or from the files that they were saved to."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NODE: _Types = {
     "inputs": (list, tuple),
     "outputs": (list, tuple),
 }
-_MAYBE: _Types = {  # of a node; files of before lack some
+_MAYBE: _Types = {  # fields of a node that older files may lack
     "flops": (int, type(None)),
     "bytes": (int, type(None)),
     "parts": (list, tuple),
@@ -64,11 +64,11 @@ _TASK: _Types = {
 
 
 class FileError(ValueError):
-    """A file is damaged, empty, or none of dpexec's."""
+    """A file is damaged, empty, or not written by dpexec."""
 
 
 def as_graph(source: Any) -> GraphData:
-    """The content of a graph file, whatever holds it.
+    """The content of a graph file, from any source of it.
 
     Args:
         source: a Program, SSAGraph, Plan, Trace, ParallelExecutor or CompiledProgram, the path of
@@ -78,10 +78,10 @@ def as_graph(source: Any) -> GraphData:
         What `dpexec.engine.graph.describe.describe` returns.
 
     Raises:
-        FileError: the file is damaged, empty, or something else.
+        FileError: the file is damaged, empty, or of another kind.
         OSError: there is no such file.
-        TypeError: nothing that has a graph.
-        EnforceNotMet: an executor that did not run yet.
+        TypeError: the source has no graph.
+        EnforceNotMet: the executor has not run yet.
     """
     if isinstance(source, (str, os.PathLike)):
         return _named(Path(source), as_graph)
@@ -107,16 +107,16 @@ def as_graph(source: Any) -> GraphData:
 
 
 def as_trace(source: Any) -> Trace:
-    """A trace, whatever holds it.
+    """A trace, from any source of it.
 
     Args:
         source: a Trace, a ParallelExecutor or CompiledProgram that recorded one, the path of a
             saved trace, or such a file's content.
 
     Raises:
-        FileError: the file is damaged, empty or something else, or the trace has no events.
+        FileError: the file is damaged, empty or of another kind, or the trace has no events.
         OSError: there is no such file.
-        TypeError: nothing that has a trace.
+        TypeError: the source has no trace.
         RuntimeError: nothing was recorded.
     """
     if isinstance(source, (str, os.PathLike)):
@@ -142,7 +142,7 @@ def as_trace(source: Any) -> Trace:
 
 
 def _check_trace(trace: Trace) -> None:
-    """Refuse a trace from a file whose graph is damaged, or is not that of its events."""
+    """Reject a trace from a file whose graph is damaged, or does not fit its events."""
     for name in ("num_threads", "cpus"):
         if not isinstance(trace.meta.get(name, 1), int):
             raise FileError(f"the trace is damaged: {name} is {trace.meta[name]!r:.80}")
@@ -173,7 +173,7 @@ def _is_plan(source: object) -> bool:
 
 
 def _named(path: Path, take: Callable[[Any], _Made]) -> _Made:
-    """What a file holds; complaints name it."""
+    """The content of a file; errors name the file."""
     content = _read(path)
     try:
         return take(content)
@@ -205,7 +205,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _checked(data: Mapping[str, Any]) -> GraphData:
-    """The content of a graph file, after a look at all that views rely on."""
+    """The content of a graph file, after checks of all fields that views rely on."""
     if data.get("format") != graph_file.FORMAT:
         raise FileError(f"not a graph of dpexec: format is {data.get('format')!r}")
     if data.get("version") != graph_file.VERSION:
@@ -239,7 +239,7 @@ def _check_fields(data: Mapping[str, Any]) -> None:
 
 
 def _check_rows(part: str, rows: list[Any], fields: _Types, needed: bool = True) -> None:
-    """Refuse rows that lack a field, or hold something of another type there."""
+    """Reject rows that lack a field, or have a value of another type in it."""
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or (needed and not fields.keys() <= row.keys()):
             raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
@@ -253,7 +253,7 @@ def _check_rows(part: str, rows: list[Any], fields: _Types, needed: bool = True)
 
 
 def _check_texts(data: Mapping[str, Any]) -> None:
-    """Refuse texts that are none; files of before have none at all."""
+    """Reject damaged texts; older files have no texts."""
     listings = data.get("listings", [])
     if not isinstance(listings, list):
         raise FileError("listings of the graph file is no list")
@@ -269,7 +269,7 @@ def _check_texts(data: Mapping[str, Any]) -> None:
 
 
 def _check_edges(data: Mapping[str, Any]) -> None:
-    """Refuse edges to nowhere, and nodes that come before what they read."""
+    """Reject edges to missing nodes, and nodes that come before the nodes they read."""
     count = len(data["vars"])
     for number, node in enumerate(data["nodes"]):
         edges = [*node["inputs"], *node["outputs"]]

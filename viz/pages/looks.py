@@ -1,6 +1,6 @@
-"""How bars look: a colour and a pattern for each meaning, the same in pages and pictures.
+"""The looks of bars: a colour and a pattern for each meaning, the same in pages and pictures.
 
-Patterns tell apart what has the same lightness, on grey paper or for any eyes.
+Patterns distinguish colours of the same lightness, in grey prints and for colour-blind readers.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ Pattern = Literal["plain", "rising", "falling", "level", "upright", "cross", "do
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What stands for a meaning.
+    """The look of a meaning.
 
     Args:
-        light: Colour by day.
-        dark: Colour by night.
-        pattern: What is drawn on it.
+        light: Colour on light pages.
+        dark: Colour on dark pages.
+        pattern: Name of the pattern that is drawn on it.
     """
 
     light: str
@@ -39,8 +39,8 @@ LOOKS = {
     "half": Look("#1f8a68", "#34b78f", "plain"),
     "none": Look("#9ad9c3", "#1d6b53", "rising"),
 }
-"""Of the parts of a device's time, see `words.PARTS`; then of what a step would gain if something
-took half the time, and what it would gain besides if it took none."""
+"""Looks of the parts of a device's time (see `words.PARTS`), then of savings: those if something
+took half the time, and the additional ones if it took no time."""
 
 _INK = "#10161c"
 _ALPHA = 0.55
@@ -57,12 +57,12 @@ _LINES = {
 
 
 def role_of(meaning: str) -> str:
-    """Return what `Canvas.bar` and `Canvas.legend` call the look of a meaning."""
+    """Return the name of a meaning's look for `Canvas.bar` and `Canvas.legend`."""
     return f"is-{meaning}"
 
 
 def patterns() -> str:
-    """Return the definitions that bars of an SVG document are filled with."""
+    """Return the definitions of the patterns that fill bars of an SVG document."""
     return "".join(
         f'<pattern id="dpx-is-{name}" width="6" height="6" patternUnits="userSpaceOnUse">'
         f'<rect class="back-{name}" width="6" height="6"/>{_ink(look.pattern)}</pattern>'
@@ -75,7 +75,7 @@ def _ink(pattern: Pattern) -> str:
 
 
 def picture_rules(dark: bool) -> list[str]:
-    """Return the rules of an SVG document, by day or by night."""
+    """Return the style rules of an SVG document, light or dark."""
     rules = [] if dark else [f".dpx .ink {{ fill: none; stroke: {_INK}; opacity: {_ALPHA}; }}"]
     for name, look in LOOKS.items():
         colour = look.dark if dark else look.light
@@ -85,7 +85,7 @@ def picture_rules(dark: bool) -> list[str]:
 
 
 def page_rules() -> str:
-    """Return the rules of a page: a class for each meaning, `is-compute` and so on."""
+    """Return the style rules of a page: a class for each meaning, `is-compute` and so on."""
     rules = []
     for name, look in LOOKS.items():
         tile = (

@@ -1,7 +1,7 @@
-"""Shorter JSON for large pages: whole numbers as differences, records as columns, words once.
+"""Shorter JSON for large pages: integers as differences, records as columns, words once.
 
-What is made here is undone by viz/web/src/packing.ts. A packed value is an object whose key "@"
-says how; what is short stays as it is, so that both walk over few values only.
+viz/web/src/packing.ts unpacks it. A packed value is an object whose key "@" names the method. Short
+values are not packed, so that both programs visit few values only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from operator import sub
 from typing import Any
 
 MARK = "@"
-_LONG = 64  # elements from which on a list is packed
-_KEYS = 40  # of records
+_LONG = 64  # elements; shorter lists are not packed
+_KEYS = 40  # the most keys of records that are packed
 _NUMBERS = {int, type(None)}
 _WORDS = {str, type(None)}
 
@@ -22,7 +22,7 @@ def packed(value: Any) -> Any:
     """Return a JSON value in a shorter form.
 
     Args:
-        value: Of dicts with words as keys, lists, tuples, words, numbers and None.
+        value: A value of dicts with strings as keys, lists, tuples, strings, numbers and None.
     """
     if isinstance(value, dict):
         made = {key: packed(inner) for key, inner in value.items()}
@@ -42,7 +42,7 @@ def packed(value: Any) -> Any:
 
 
 def _numbers(values: Sequence[int | None]) -> Any:
-    """Each but the first as what it is more than the one before, if that is shorter."""
+    """The first number, then the differences of neighbours, if that is shorter."""
     known = [one for one in values if one is not None]
     steps: list[int] = [*known[:1], *map(sub, known[1:], known)]
     if 2 * sum(map(abs, steps)) >= sum(map(abs, known)):
@@ -54,7 +54,7 @@ def _numbers(values: Sequence[int | None]) -> Any:
 
 
 def _words(values: Sequence[str | None]) -> Any:
-    """Positions in a list that has each once, if many are equal."""
+    """Positions in a list of the distinct words, if many are equal."""
     number = {word: at for at, word in enumerate(dict.fromkeys(values))}
     if 4 * len(number) > len(values):
         return values
@@ -62,7 +62,7 @@ def _words(values: Sequence[str | None]) -> Any:
 
 
 def _lists(values: Sequence[Sequence[int]]) -> Any:
-    """One list of differences: to the number before, and of a first one to the first one before."""
+    """One list of differences to the previous number; a list's first, to the previous first."""
     flat, head = [], 0
     for one in values:
         last = head
@@ -75,9 +75,9 @@ def _lists(values: Sequence[Sequence[int]]) -> Any:
 
 
 def _records(values: Sequence[dict[str, Any]]) -> Any:
-    """A column for each key; those that not all have say which ones have them.
+    """A column for each key; if some records lack a key, its column tells which ones have it.
 
-    Records with many keys are tables of their own, by name: they stay.
+    Records with many keys are tables by name themselves, and are not packed.
     """
     shapes = set(map(tuple, values))
     keys = dict.fromkeys(chain.from_iterable(shapes))

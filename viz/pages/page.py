@@ -1,4 +1,4 @@
-"""Puts views into one HTML file that needs nothing else, by day, by night and without scripts."""
+"""Puts views into one self-contained HTML file, for light and dark, with and without scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpexec.viz.pages.style import DARK, LIGHT, ROLE_NAMES
 _STATIC = Path(__file__).parents[1] / "static"
 _COMPRESS_ABOVE = 20_000  # characters of JSON; smaller pages stay readable in a text editor
 _NOTEBOOK_HEIGHT = 640  # CSS pixels of a view in a notebook
-_NOTEBOOK_WIDTH = 640  # CSS pixels that any notebook has for a picture
+_NOTEBOOK_WIDTH = 640  # CSS pixels that every notebook has for a picture
 
 # Browsers refuse every request under this policy, whatever the page's data may hold.
 _POLICY = (
@@ -30,12 +30,12 @@ _POLICY = (
 
 
 class Shown(Protocol):
-    """What a page needs of a view."""
+    """The properties of a view that a page needs."""
 
     title: str
 
     def payload(self) -> ViewData:
-        """Return what the page draws."""
+        """Return the data that the page draws."""
         ...
 
     @property
@@ -49,7 +49,7 @@ def page(title: str, views: Sequence[Shown]) -> str:
 
     Args:
         title: Heading and title of the window.
-        views: What to show; a single view gets no tabs.
+        views: The views; a single one gets no tabs.
 
     Returns:
         A page that makes no request. Without scripts it shows each view's SVG.
@@ -59,7 +59,7 @@ def page(title: str, views: Sequence[Shown]) -> str:
         f'<section class="picture" aria-label="{escape(view.title)}">{view.svg}</section>'
         for view in views
     )
-    # A picture brings its own heading; several need one above them all.
+    # A picture has its own heading; several need a common one.
     heading = f"<h1>{escape(title)}</h1>\n" if len(views) > 1 else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -76,8 +76,8 @@ def page(title: str, views: Sequence[Shown]) -> str:
 def in_notebook(html: str, svg: str, title: str) -> str:
     """Return a page as the HTML of a notebook's output cell.
 
-    The page lies above the picture in a frame of its own: its style and ids meet nothing else. A
-    notebook that is not trusted drops frame and style, and the picture remains, as high as it is.
+    The page covers the picture, in a frame, so that its style and ids do not affect the notebook. A
+    notebook that is not trusted drops the frame, and the picture remains in its full height.
     """
     picture = base64.b64encode(svg.encode()).decode()
     return (
@@ -93,10 +93,10 @@ def in_notebook(html: str, svg: str, title: str) -> str:
 
 
 def fitting(svg: str) -> str:
-    """Return a picture that takes the width of its page if it would be wider.
+    """Return a picture that shrinks to the width of its page.
 
-    Notebooks show pictures as large as they say they are, and cut them. The rules of the picture
-    hold where it is a part of the page, its size where it is an image.
+    Notebooks show pictures in their stated size, and cut them off. The style applies where the
+    picture is a part of the page, the size where it is an image.
 
     Args:
         svg: A document whose size is in pixels.

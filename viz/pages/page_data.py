@@ -1,9 +1,10 @@
-"""What the interactive page draws: plain JSON values, described in viz/web/README.md.
+"""The data of the interactive page: plain JSON values, described in viz/web/README.md.
 
-Python computes graphs, schedules and figures; the page lays out what is visible and answers the
-mouse and the keyboard. Times are integer nanoseconds since the start of the trace, durations too;
-sizes are bytes. A node is the `id` of a node in the graph file (dpexec/engine/graph/describe.py),
-so that every view of a page speaks of the same nodes. None means unknown.
+Python computes graphs, schedules and figures; the page lays out the visible part and handles the
+mouse and the keyboard. Times are integer nanoseconds since the start of the trace, durations are
+integer nanoseconds, sizes are bytes. A node is the `id` of a node in the graph file
+(dpexec/engine/graph/describe.py), so every view of a page refers to the same nodes. None means
+unknown.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class GroupData(TypedDict):
     """Nodes that fold into one box; groups form a forest.
 
     A folded group must not depend on itself through nodes outside of it. `kind` is one of
-    `groups.KINDS`; `parent` is the position of the group around it; `nodes` are ids of
-    the nodes directly in it.
+    `groups.KINDS`, `parent` the position of the surrounding group, and `nodes` are ids of the nodes
+    directly in the group.
     """
 
     label: str
@@ -33,10 +34,10 @@ class GroupData(TypedDict):
 
 
 class ReplayData(TypedDict):
-    """The typical step as activities in an order in which each follows those it waited for.
+    """The typical step as activities, in an order in which each follows those it waited for.
 
-    An activity begins when all that are before it have ended, `delay` nanoseconds later; the first
-    ones wait for the beginning of the step. Its time belongs to its owners in equal parts.
+    An activity begins `delay` nanoseconds after the last activity in its `before` has ended, or
+    after the beginning of the step. Its time belongs to its owners in equal parts.
     """
 
     step: int  # nanoseconds
@@ -44,13 +45,13 @@ class ReplayData(TypedDict):
     delay: Sequence[int]
     before: Sequence[Sequence[int]]
     owner: Sequence[int]  # position in `owners`
-    owners: Sequence[Sequence[int]]  # positions of nodes; none: no operator's time
+    owners: Sequence[Sequence[int]]  # positions of nodes; empty for time outside operators
 
 
 class RoundsData(TypedDict):
     """Rounds of a loop, of all its runs one after another."""
 
-    of: list[int]  # the round of the loop around it in which each was; 0 without one
+    of: list[int]  # by round: the round of the surrounding loop; 0 without one
     seconds: list[list[float | None]]  # by operator directly in its body; None: it did not run
 
 
@@ -58,7 +59,7 @@ class OverlayData(TypedDict, total=False):
     """Measured figures of nodes, each a list with one entry per node of the graph, by position."""
 
     time: Sequence[float | None]  # seconds per step, the median
-    spread: Sequence[float | None]  # how far steps lie from that, the median distance
+    spread: Sequence[float | None]  # median distance of the steps from the median
     memory: Sequence[int | None]  # bytes of its outputs that are alive at the peak
     slack: Sequence[float | None]  # seconds it may be late without delaying the step
     effect: Sequence[float | None]  # seconds on the critical path: 1% faster saves 1% of them
@@ -114,7 +115,7 @@ class CounterData(TypedDict):
 
 
 class PlayData(TypedDict):
-    """The typical step moment by moment: what a playhead goes through."""
+    """The typical step moment by moment, for the playhead."""
 
     step: int  # its number
     span: tuple[int, int]
@@ -125,7 +126,7 @@ class PlayData(TypedDict):
 
 
 class WaitData(TypedDict):
-    """A device that waits: from, to, what it does next, and for whom it waits."""
+    """A device that waits: from, to, its next operators, and what it waits for."""
 
     device: int
     span: tuple[int, int]
@@ -134,12 +135,12 @@ class WaitData(TypedDict):
 
 
 class TimelineGroupData(TypedDict):
-    """Operators of a layer, or of one of several equal ones; groups come behind those around."""
+    """Operators of a layer or of an equal block; a group comes after its parent."""
 
     label: str
     kind: str
-    parent: int | None  # position of the group around it
-    nodes: Sequence[int]  # ids of those in none of the groups inside
+    parent: int | None  # position of the surrounding group
+    nodes: Sequence[int]  # ids of the nodes that are in no inner group
 
 
 class TimelineData(TypedDict):
@@ -154,12 +155,12 @@ class TimelineData(TypedDict):
     roles: Sequence[str]  # those of viz/pages/style.py
     slices: SlicesData
     typical: int  # number of the step that the page opens at
-    flows: Sequence[tuple[int, int]]  # positions of slices: what waited for what
+    flows: Sequence[tuple[int, int]]  # positions of slices: the second waited for the first
     critical: Sequence[int]  # positions of slices, in order
     counters: Sequence[CounterData]
     details: NotRequired[Mapping[str, Mapping[str, Any]]]  # slice position -> further facts
-    play: NotRequired[PlayData]  # of a trace with a graph
-    groups: NotRequired[Sequence[TimelineGroupData]]  # of the graph: what folds
+    play: NotRequired[PlayData]  # only for a trace with a graph
+    groups: NotRequired[Sequence[TimelineGroupData]]  # groups of the graph that can be folded
 
 
 class ColumnData(TypedDict):
@@ -180,12 +181,12 @@ class TableData(TypedDict):
     totals: NotRequired[Sequence[str | float | None]]
     sort: NotRequired[tuple[int, Literal["up", "down"]]]  # column, direction
     bars: NotRequired[Sequence[int]]  # columns that show a bar behind the figure
-    nodes: NotRequired[Sequence[Sequence[int]]]  # per row: the nodes it speaks of
+    nodes: NotRequired[Sequence[Sequence[int]]]  # per row: its nodes
     file: NotRequired[str]  # name of the CSV file
 
 
 class PeakData(TypedDict):
-    """The largest sum and what it was made of, largest first: name, kind, bytes."""
+    """The largest sum and its parts, largest first: name, kind, bytes."""
 
     time: int
     bytes: int
@@ -209,7 +210,7 @@ class MemoryData(TypedDict):
     title: str
     notes: Sequence[str]
     devices: Sequence[DeviceMemoryData]
-    view: tuple[int, int]  # what is seen at first: the steps that count, and the peaks
+    view: tuple[int, int]  # the span shown at first: the counted steps, and the peaks
 
 
 class StageData(TypedDict):
@@ -217,12 +218,12 @@ class StageData(TypedDict):
 
     name: str
     note: str  # e.g. "changed nothing"
-    nodes: NotRequired[Sequence[int]]  # nodes and links of one that changed nothing: as before it
+    nodes: NotRequired[Sequence[int]]  # left out with links if the pass changed nothing
     links: NotRequired[Sequence[tuple[int, int]]]
     added: Sequence[int]
-    removed: Sequence[int]  # nodes of the stage before that are gone
+    removed: Sequence[int]  # nodes that only the previous stage has
     changed: Sequence[int]
-    replaced: Sequence[tuple[int, Sequence[int]]]  # of an added one: those in whose place it is
+    replaced: Sequence[tuple[int, Sequence[int]]]  # an added node, and those that it replaces
 
 
 class PassNodeData(TypedDict):
@@ -233,9 +234,9 @@ class PassNodeData(TypedDict):
     detail: str
     role: str
     device: int | None
-    lines: Sequence[str]  # everything there is to say
-    line: NotRequired[str]  # where the user made it
-    kernels: NotRequired[Sequence[int]]  # positions in `listings`: what it becomes by itself
+    lines: Sequence[str]  # all details
+    line: NotRequired[str]  # the user's line that made it
+    kernels: NotRequired[Sequence[int]]  # positions in `listings` of its own machine code
 
 
 class PassesData(TypedDict):
@@ -269,7 +270,7 @@ class CompareData(TypedDict):
     title: str
     notes: Sequence[str]
     sides: tuple[SideData, SideData]
-    # of a waterfall: name, seconds, the same in words with its interval, certain, nodes
+    # bars of the waterfall: name, seconds, text with the interval, certain, nodes
     causes: Sequence[tuple[str, float, str, bool, Sequence[int]]]
     # name, seconds before, seconds after, nodes before
     rows: Sequence[tuple[str, float, float, Sequence[int]]]
@@ -321,7 +322,7 @@ class BarData(TypedDict):
 
 
 class SentenceData(TypedDict):
-    """A finding, with the nodes it speaks of."""
+    """A finding, with the nodes that it mentions."""
 
     text: str
     tone: Literal["plain", "good", "warn"]
@@ -329,7 +330,7 @@ class SentenceData(TypedDict):
 
 
 class StepsData(TypedDict):
-    """The time of every step, those first ones included that do not count."""
+    """The time of every step, including slow first ones that are not counted."""
 
     numbers: Sequence[int]
     seconds: Sequence[float]
@@ -338,7 +339,7 @@ class StepsData(TypedDict):
 
 
 class SectionData(TypedDict):
-    """A heading with what belongs under it."""
+    """A heading with its content."""
 
     heading: str
     figures: NotRequired[Sequence[FigureData]]

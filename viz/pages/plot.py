@@ -1,4 +1,4 @@
-"""What the charts have in common: SVG elements, axes, legends, notes; nothing is fetched."""
+"""Shared parts of charts: SVG elements, axes, legends, notes; nothing is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHAR = {10: 6.1, 11: 6.7, 12: 7.3, 13: 8.0, 16: 9.4}  # pixels of a wide charac
 
 
 def text_width(text: str, size: int = 12) -> float:
-    """Return at most how many pixels a text takes."""
+    """Return an upper bound of a text's width in pixels."""
     return len(text) * _CHAR[size]
 
 
@@ -26,7 +26,7 @@ def number(value: float) -> str:
 
 
 def wrap(text: str, width: float, size: int = 12) -> list[str]:
-    """Break a text into lines of at most so many pixels.
+    """Break a text into lines of at most `width` pixels.
 
     Example:
         >>> wrap("one two three", 60)
@@ -52,7 +52,7 @@ class Canvas:
 
     def __init__(self, title: str, width: float, notes: Iterable[str] = ()) -> None:
         self.title, self.width = title, width
-        self.back: list[str] = []  # lies under the lines of the axes, and these under the rest
+        self.back: list[str] = []  # drawn first, then the lines of the axes, then the rest
         self.lines: list[str] = []
         self.parts: list[str] = []
         self._lanes: list[tuple[float, float]] = []
@@ -76,7 +76,7 @@ class Canvas:
     def bar(
         self, x: float, y: float, width: float, height: float, role: str, hint: str = ""
     ) -> None:
-        """Draw a bar in the colours of a role; one without room for its frame is filled."""
+        """Draw a bar in the colours of a role; without a frame if it is too narrow for one."""
         solid = " solid" if width < 3 else ""
         title = f"<title>{escape(hint)}</title>" if hint else ""
         self.parts.append(
@@ -89,7 +89,7 @@ class Canvas:
         self.parts.append(_rectangle(x, y, width, height, classes))
 
     def lane(self, x: float, y: float, width: float, height: float) -> None:
-        """Draw the ground that a row of bars or a chart stands on."""
+        """Draw the background of a row of bars or of a chart."""
         self.back.append(_rectangle(x, y, width, height, "lane"))
         self._lanes.append((y, y + height))
 
@@ -110,7 +110,7 @@ class Canvas:
         self.parts.append(f'<path class="{classes}" d="{line}">{title}</path>')
 
     def legend(self, items: Sequence[tuple[str, str]]) -> None:
-        """Write a legend: role of a bar and what it is called; "" for the critical path."""
+        """Write a legend of roles and their names; the role "" is the critical path."""
         x = MARGIN
         for role, label in items:
             width = 20 + text_width(label) + 18
@@ -126,12 +126,14 @@ class Canvas:
         self.y += 24
 
     def axis_below(self, x: float, width: float, places: Sequence[tuple[float, str]]) -> None:
-        """Draw an axis below all lanes drawn since the last one: lines in them, labels with room.
+        """Draw an axis below all lanes drawn since the last axis, with lines through these lanes.
+
+        Labels without room are left out.
 
         Args:
             x: Left end.
-            width: Of the axis.
-            places: Position between 0 and 1, and label.
+            width: Width of the axis.
+            places: Positions between 0 and 1, with their labels.
         """
         free = -1e9
         for share, label in places:

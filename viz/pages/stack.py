@@ -14,11 +14,11 @@ def stacked(pictures: Sequence[str], title: str) -> str:
     """Return one SVG document that shows several, one below the other.
 
     Args:
-        pictures: SVG documents that say their width and height in pixels.
-        title: What readers of screens hear.
+        pictures: SVG documents with width and height in pixels.
+        title: Text for screen readers.
 
     Raises:
-        ValueError: A picture does not say its size.
+        ValueError: A picture has no size.
     """
     parts: list[str] = []
     width = y = 0.0

@@ -1,4 +1,4 @@
-"""Colours and typefaces of the pictures: readable with any colour vision, by day and by night."""
+"""Colours and typefaces of the pictures, for any colour vision, light and dark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIGNS = {
     "feed": "↧",
     "fetch": "↥",
 }
-"""Signs that tell roles apart where colours do not."""
+"""Signs that distinguish roles without colours."""
 
 # Line colours are those of Okabe and Ito (jfly.uni-koeln.de/color), fills are tints and shades.
 LIGHT = {

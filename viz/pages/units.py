@@ -1,4 +1,4 @@
-"""Figures the way people read them."""
+"""Figures in readable form: times, sizes, counts, percentages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 
 def _digits(value: float) -> str:
-    """Three digits that count, without an exponent."""
+    """Three significant digits, without an exponent."""
     if abs(value) >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
@@ -33,7 +33,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def spread_text(spread: float) -> str:
-    """Return how far values lie from a median, to stand behind it; "" where they do not differ.
+    """Return the spread of values as a text to append to their median; "" for 0.
 
     Example:
         >>> spread_text(0.0021), spread_text(0)
@@ -54,7 +54,7 @@ def bytes_text(size: float) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """Return a text, or its beginning if it has more than so many characters.
+    """Return a text, or its beginning if it has more than `longest` characters.
 
     Example:
         >>> cut("relu", 6), cut("elementwise_add", 6)
@@ -64,7 +64,7 @@ def cut(text: str, longest: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return how many of something there are.
+    """Return a number with a noun, in the plural if needed.
 
     Example:
         >>> counted(1, "operator"), counted(1536, "operator"), counted(0, "step")
@@ -74,7 +74,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def tally(names: Iterable[str]) -> list[str]:
-    """Return each name once with how often it comes, the most frequent first.
+    """Return each name once with its count, the most frequent first.
 
     Example:
         >>> tally(["mul", "relu", "mul"])
@@ -84,7 +84,7 @@ def tally(names: Iterable[str]) -> list[str]:
 
 
 def few(texts: Sequence[str], longest: int = 30) -> str:
-    """Return as many of the texts as a line holds, at least the first.
+    """Return as many of the texts as fit into a line, at least the first.
 
     Example:
         >>> few(["mul ×2", "elementwise_add", "softmax_with_cross_entropy"])

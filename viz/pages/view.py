@@ -1,4 +1,4 @@
-"""What every call of `dpexec.viz` returns: something that shows itself and can be saved."""
+"""The base class of views, which every call of `dpexec.viz` returns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dpexec.viz.pages.picture import cairo, convert
 class View(ABC):
     """A view of a graph or a trace. At the end of a notebook cell it shows itself.
 
-    Subclasses say what the interactive page draws (`payload`) and how the view looks on paper
-    (`svg`); pages, files and notebooks come from these two.
+    Subclasses define the data of the interactive page (`payload`) and a static picture (`svg`);
+    pages, files and notebooks are made from these two.
     """
 
     formats: tuple[str, ...] = (".svg", ".png", ".pdf", ".html", ".json")
@@ -29,7 +29,7 @@ class View(ABC):
 
     @abstractmethod
     def payload(self) -> ViewData:
-        """Return what the interactive page draws, as plain JSON values."""
+        """Return the data of the interactive page, as plain JSON values."""
 
     @property
     @abstractmethod
@@ -51,18 +51,18 @@ class View(ABC):
         return json.dumps(self.to_json())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the view to a file; the ending says how.
+        """Write the view to a file, in the format of its ending.
 
         Args:
             path: Its ending is one of `formats`. PNG and PDF need Cairo, which the `viz` extra
-                brings; the others need nothing.
+                installs; the others need nothing.
 
         Returns:
             The path.
 
         Raises:
-            ValueError: Another ending.
-            RuntimeError: .png or .pdf without Cairo.
+            ValueError: The ending is not one of `formats`.
+            RuntimeError: The ending is .png or .pdf, and Cairo is missing.
         """
         target, ending = Path(path), self.ending(path)
         content = self.encode(ending)
@@ -74,14 +74,14 @@ class View(ABC):
 
     @classmethod
     def ending(cls, path: str | os.PathLike[str]) -> str:
-        """The ending of a file's name, after a look at whether a view can be written to it.
+        """The ending of a file's name, after a check that a view can be written in this format.
 
         Args:
             path: The file.
 
         Raises:
-            ValueError: Another ending than `formats` has.
-            RuntimeError: .png or .pdf without Cairo.
+            ValueError: The ending is not one of `formats`.
+            RuntimeError: The ending is .png or .pdf, and Cairo is missing.
         """
         ending = Path(path).suffix.lower()
         if ending not in cls.formats:
@@ -92,10 +92,10 @@ class View(ABC):
         return ending
 
     def encode(self, ending: str) -> str | bytes:
-        """Return what a file holds; subclasses with more formats extend it.
+        """Return the content of a file; subclasses with more formats extend it.
 
         Args:
-            ending: Of its name, with the dot: one of `formats`.
+            ending: The ending of its name, with the dot: one of `formats`.
         """
         if ending in (".png", ".pdf"):
             return convert(self.svg, ending)

@@ -1,4 +1,4 @@
-"""What the parts of a device's time are called."""
+"""The names of the parts of a device's time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Advice that is tried: strategies, what they should be worth, and short runs that tell."""
+"""Tuning: settings of strategies, forecasts of their savings, and short runs that measure them."""

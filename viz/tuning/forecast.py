@@ -1,9 +1,9 @@
-"""What settings should be worth, from a recorded trace: simulated, or at most that much.
+"""Forecasts of the savings by settings, from a recorded trace: simulated, or as upper bounds.
 
-Modes and threads are simulated (`viz.simulate`). A pass replaces operators by others, whose time
-nobody knows before they ran; but the step is at best as much shorter as it would be if those that
-it replaces took no time, and that is a replay (`viz.analyse(...).what_if`). What has no model is
-only tried.
+Modes and threads are simulated (`viz.simulate`). A pass replaces operators by others, whose time is
+unknown before they run. But it saves at most the time that a step would save if the replaced
+operators took no time, and a replay tells that (`viz.analyse(...).what_if`). Settings without a
+model have no forecast and are only tried.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from dpexec.engine.trace import Trace
 Basis = Literal["simulated", "at most", "no model"]
 
 _TASKS = ("memory_optimize", "native_kernels", "enable_inplace", "skip_dead_ops")
-"""Fields that no pass stands for: they change how tasks run."""
+"""Fields that are not passes: they change how tasks run."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a setting should be worth.
+    """The expected saving by a setting.
 
     Args:
-        saved: The share of a step; below 0 it takes longer. None: there is no model.
-        basis: What says so.
+        saved: The saved share of a step; negative if it takes longer, None without a model.
+        basis: The source of the forecast.
     """
 
     saved: float | None
@@ -52,8 +52,8 @@ class Forecaster:
     """Forecasts for settings of a program.
 
     Args:
-        subject: What is tuned.
-        trace: Some of its steps, as the user has set it.
+        subject: The program to tune.
+        trace: A trace of some of its steps, with the user's settings.
     """
 
     def __init__(self, subject: Subject, trace: Trace) -> None:
@@ -64,7 +64,7 @@ class Forecaster:
         self._ran = self._modified(Setting())
 
     def of(self, setting: Setting) -> Forecast | None:
-        """Return what a setting should be worth; None if it changes nothing."""
+        """Return the forecast for a setting; None if it changes nothing."""
         threads = setting.execution.get("num_threads")
         if setting.execution.get("scheduler") == "sync":
             threads = 1
@@ -82,7 +82,7 @@ class Forecaster:
         cores, recorded = cores_of(self.trace), threads_of(self.trace)
         try:
             steps = templates(self.schedule, cores, recorded)
-        except ValueError:  # devices meet in the middle of a step: there is no model
+        except ValueError:  # collectives in the middle of a step: there is no model
             return _UNKNOWN
         kind, devices = MODES[self.trace.meta["mode"]], len(self.schedule.devices)
         now = Model(kind, kind, Link(), cores, recorded).step(steps, devices)
@@ -96,7 +96,7 @@ class Forecaster:
         gone = {node for node, text in self._nodes.items() if text not in present}
         if not gone and not passes:
             return None
-        if not gone:  # it changes the order of operators, or what they add up
+        if not gone:  # it only changes the order of operators, or the buckets of collectives
             return _UNKNOWN
         replays = what_if(self.schedule)
         return Forecast(replays.saved(lambda replay: _without(replay, gone)), "at most")
@@ -110,7 +110,7 @@ class Forecaster:
 
 
 def _labels_of(facts: GraphFacts) -> dict[int, str]:
-    """By operator of a trace: what passes call it."""
+    """By operator of a trace: the label that passes give it."""
     found = {}
     for node in facts.nodes:
         made = (facts.vars[var] for var in node["outputs"])
@@ -122,7 +122,7 @@ def _labels_of(facts: GraphFacts) -> dict[int, str]:
 
 
 def _without(replay: Replay, gone: set[int]) -> float:
-    """What a step takes if some operators, and tasks of nothing else, take no time."""
+    """The seconds of a step if some operators, and tasks with only these, take no time."""
     activities = replay.activities
     runs, schedule = activities.runs.runs, activities.runs.schedule
     left = _left(schedule, gone)

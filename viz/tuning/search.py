@@ -1,9 +1,9 @@
-"""Finding a better strategy: forecasts choose what is tried, short interleaved runs decide.
+"""Finds a better strategy: forecasts choose the settings to try, short interleaved runs decide.
 
-A setting and what the user has set run in turns, block by block, so that both share the moments in
-which others use the machine; a block gives one ratio. What was faster is tried together with the
-others that were. The best runs against what the user has set once more, since the fastest of many
-would look too good in the runs that it was chosen by: six times, set up anew.
+A setting and the user's settings run in turns, block by block, so that other programs disturb both
+equally; each pair of blocks gives one ratio. Faster settings are then tried together. Finally the
+best setting is compared with the user's again, in six fresh runs, because the fastest of many
+settings looks too good in the runs by which it was chosen.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from dpexec.engine.feeds.splitting import Feeds
 Verdict = Literal["faster", "slower", "the same", "not tried", "impossible"]
 
 HOPELESS = 0.01
-"""What cannot save that share of a step is not tried, and what does not is no advice."""
+"""A setting is not tried if it cannot save this share of a step, nor advised if it does not."""
 
 BLOCKS = 9, 41
-"""So many pairs of blocks a setting gets at least, and at most if they are short."""
+"""The least number of pairs of blocks for a setting, and the largest, if blocks are short."""
 
 FINAL_PAIRS = 6
-"""So often the best setting is set up anew: that all of these are faster by chance happens once in
-64 cases."""
+"""The number of fresh runs of the best setting. All of them are faster by chance in one case of 64
+only."""
 
-_PAIRS_SECONDS = 1.0  # so long a setting runs; the best one three times as long
+_PAIRS_SECONDS = 1.0  # duration of a setting's runs; the best one runs three times as long
 _BLOCK_SECONDS = 0.008
 _MOST_CALLS = 200
 _WARM = 2
@@ -46,14 +46,15 @@ _RECORDED = 8
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting, and what became of it.
+    """A setting with its result.
 
     Args:
-        setting: What differs from what the user has set.
-        forecast: What it should be worth.
-        ratio: Time of a step by that without it; None if it was not tried.
-        verdict: What the ratio says; "the same" within noise.
-        reason: Why it was not tried, or what its runs said; "" for nothing.
+        setting: The difference from the user's settings.
+        forecast: The expected saving.
+        ratio: Time of a step with the setting, divided by that without it; None if it was not
+            tried.
+        verdict: The verdict by the ratio; "the same" within noise.
+        reason: Why it was not tried, or a remark on its runs; "" for none.
     """
 
     setting: Setting
@@ -78,14 +79,14 @@ class Tried:
 
 @dataclass(frozen=True)
 class Found:
-    """The best setting, as fresh runs have it.
+    """The best setting, measured in fresh runs.
 
     Args:
-        setting: What to change.
-        before: Seconds of a step as the user has set it.
+        setting: The difference from the user's settings.
+        before: Seconds of a step with the user's settings.
         after: Seconds of a step with the setting.
-        ratio: Of both, pair by pair.
-        same: Whether both fetched the same bits after as many steps from the same state.
+        ratio: The ratio of both, pair by pair.
+        same: Whether both fetched the same bits after equally many steps from the same state.
     """
 
     setting: Setting
@@ -96,18 +97,18 @@ class Found:
 
     @property
     def is_better(self) -> bool:
-        """Whether it is faster beyond noise, and by more than is worth nothing."""
+        """Whether it is faster beyond noise, and by a relevant share."""
         return self.ratio.high < 1 and self.ratio.median <= 1 - HOPELESS
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the search is at.
+    """The progress of the search.
 
     Args:
-        done: Settings that are decided.
-        total: Settings that there are.
-        text: What is tried now.
+        done: Number of settings with a result.
+        total: Number of all settings.
+        text: The setting that is tried now.
     """
 
     done: int
@@ -119,14 +120,14 @@ class Search:
     """Looks for the best strategy of a program; iterate over it to run it.
 
     Args:
-        subject: What is tuned.
-        seconds: After that many it tries no further settings.
+        subject: The program to tune.
+        seconds: Time limit after which no further setting is tried.
         rounding: Whether results may change by rounding.
 
     Attributes:
-        tried: All settings, when it has run.
-        found: The best of them that was faster; None if none was.
-        step: Seconds of a step as the user has set it.
+        tried: All settings, after it has run.
+        found: The best setting; None if none was faster.
+        step: Seconds of a step with the user's settings.
     """
 
     def __init__(self, subject: Subject, seconds: float, rounding: bool) -> None:
@@ -134,7 +135,7 @@ class Search:
         self.tried: list[Tried] = []
         self.found: Found | None = None
         self._batches: list[Feeds] = []
-        self._calls, self._block = 1, 1.0  # of steps, and seconds
+        self._calls, self._block = 1, 1.0  # calls in a block, and its seconds
 
     def __iter__(self) -> Iterator[Progress]:
         begun = time.monotonic()
@@ -158,7 +159,7 @@ class Search:
             self.found = self._final(best)
         yield Progress(total + 1, total + 1, "done")
 
-    # ---- before
+    # ---- choice
 
     def _begin(self) -> Trial:
         base = Trial(self.subject, Setting())
@@ -171,7 +172,7 @@ class Search:
         return base
 
     def _plan(self, base: Trial) -> tuple[list[Tried], list[Tried]]:
-        """What is to be tried, the most promising first; and what is not."""
+        """The settings to try, the most promising first, and the others."""
         trace = base.recorded(self._batches, _RECORDED)
         forecaster = Forecaster(self.subject, trace)
         planned, idle = [], []
@@ -211,7 +212,7 @@ class Search:
     def _pairs(
         self, base: Trial, other: Trial, seconds: float
     ) -> tuple[list[float], list[float], list[float]]:
-        """Seconds of a step in blocks of both, each first in turn, and their ratios."""
+        """Seconds of a step in blocks of both, which take turns in being first, and the ratios."""
         before: list[float] = []
         after: list[float] = []
         least, most = BLOCKS
@@ -222,7 +223,7 @@ class Search:
         return before, after, [b / a for a, b in zip(before, after, strict=True)]
 
     def _together(self, winners: Sequence[Tried]) -> Setting | None:
-        """The best single setting, joined by each other one that makes it faster."""
+        """The best single setting, joined with every other one that makes it faster."""
         ranked = sorted(winners, key=lambda one: one.ratio.median if one.ratio else 1.0)
         if not ranked:
             return None
@@ -238,10 +239,10 @@ class Search:
         return best
 
     def _final(self, setting: Setting) -> Found:
-        """Both from the same state, once more, several times.
+        """Compare a setting with the user's several times, each time from the same state.
 
-        Where its arrays and threads lie makes a trial faster or slower for as long as it lives; so
-        trials are made anew, and each pair of them counts once.
+        The addresses of its arrays and the cores of its threads make a trial faster or slower as
+        long as it exists. So new trials are made for each comparison, and each pair counts once.
         """
         before: list[float] = []
         after: list[float] = []

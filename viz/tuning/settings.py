@@ -1,4 +1,4 @@
-"""What can be set: the fields of strategies and the flags in which trials differ."""
+"""Settings: the fields of strategies and the flags in which trials differ."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MEGABYTES = "FLAGS_fuse_parameter_memory_size"
 
 @dataclass(frozen=True)
 class Setting:
-    """How trials differ from what the user has set; nothing is no difference.
+    """The difference of a trial from the user's settings; empty without a difference.
 
     Args:
         build: Fields of BuildStrategy, by name.
-        execution: Fields of ExecutionStrategy.
+        execution: Fields of ExecutionStrategy, by name.
         flags: Flags that are set while a program is compiled.
     """
 
@@ -33,7 +33,7 @@ class Setting:
         return {**self.build, **self.execution, **self.flags}
 
     def __or__(self, other: Setting) -> Setting:
-        """Both together."""
+        """The combination of two settings."""
         return Setting(
             {**self.build, **other.build},
             {**self.execution, **other.execution},
@@ -44,7 +44,7 @@ class Setting:
         return ", ".join(f"{name} = {_word(value)}" for name, value in self.fields.items())
 
     def lines(self) -> list[str]:
-        """The lines of a script that set it, for strategies named after their classes."""
+        """Code that sets it, with variables named after the classes of strategies."""
         made = [f"fluid.set_flags({{{name!r}: {value!r}}})" for name, value in self.flags.items()]
         for variable, values in (
             ("build_strategy", self.build),
@@ -79,10 +79,10 @@ _BOTH_WAYS = (
     "remove_identities",
     "memory_optimize",
 )
-"""Fields that are right both ways: results keep their bits."""
+"""Fields that are tried on and off; they do not change results."""
 
 _ON = ("native_kernels", "enable_inplace", "skip_dead_ops")
-"""Fields that only help; they are off if somebody looks for a mistake."""
+"""Fields that are only tried on; users turn them off to look for a mistake."""
 
 _ON_GPUS = ("allow_cuda_graph_capture",)
 
@@ -92,17 +92,17 @@ _ROUNDING = ("fuse_softmax_with_cross_entropy", "fuse_gemm_epilogue")
 
 @dataclass(frozen=True)
 class Situation:
-    """What decides which settings are worth a thought.
+    """The facts that decide which settings are considered.
 
     Args:
-        build: As the user has set it.
-        execution: Likewise.
-        devices: How many.
-        cpus: That the process may use.
-        scheduler: In force: "threads" or "sync".
+        build: The user's BuildStrategy.
+        execution: The user's ExecutionStrategy.
+        devices: Number of devices.
+        cpus: Number of processors that the process may use.
+        scheduler: The current scheduler: "threads" or "sync".
         threads: Size of the pool of threads.
-        on_gpus: Whether the devices are some.
-        gradient_bytes: That a device aggregates in a step; 0 for a program without gradients.
+        on_gpus: Whether the devices are GPUs.
+        gradient_bytes: Bytes that a device aggregates in a step; 0 for a program without gradients.
     """
 
     build: BuildStrategy
@@ -116,10 +116,10 @@ class Situation:
 
 
 def settings(found: Situation, rounding: bool) -> Iterator[Setting]:
-    """Every single change of what the user has set that may be of use.
+    """Every single change of the user's settings that may help.
 
     Args:
-        found: What the user has set.
+        found: The user's settings.
         rounding: Whether results may change by rounding.
     """
     yield from _schedulers(found)
@@ -152,7 +152,7 @@ def _schedulers(found: Situation) -> Iterator[Setting]:
 
 
 def _modes(found: Situation) -> Iterator[Setting]:
-    """How gradients are aggregated, and how many of them together."""
+    """Modes of aggregation, and sizes of buckets."""
     if found.devices < 2 or not found.gradient_bytes:
         return
     kinds = BuildStrategy.ReduceStrategy
@@ -168,7 +168,7 @@ def _modes(found: Situation) -> Iterator[Setting]:
 
 
 def _rounded_up(value: float) -> float:
-    """A number with two digits that is not smaller.
+    """A number rounded up to two digits.
 
     Example:
         >>> _rounded_up(1.234), _rounded_up(0.0611), _rounded_up(120.0)

@@ -1,4 +1,4 @@
-"""A strategy at work on a copy of the state: nothing that the user has is touched."""
+"""Runs a strategy on a copy of the state, so that the user's state does not change."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from dpexec.engine.trace import Recorder, Trace, live
 
 @dataclass(frozen=True)
 class Subject:
-    """What is tuned: a program with its batch, as the user runs it.
+    """The program that is tuned, with its batch, as the user runs it.
 
     Args:
-        program: In the form that the batch needs; nobody else has it.
+        program: A copy of the program, in the form that the batch needs.
         label: The user's program, whose runs the scope counts.
         places: The devices.
-        scope: Where the user's variables live.
-        build: As the user has set it.
-        execution: Likewise.
+        scope: Scope of the user's variables.
+        build: The user's BuildStrategy.
+        execution: The user's ExecutionStrategy.
         scaled: Whether the gradient of the loss is seeded with the device's share of the batch.
-        feed: What a step is fed; what loaders of `source` give may be missing.
-        source: Whose loaders are asked.
-        fetch: Names of what a step returns.
+        feed: The feed of a step; variables from loaders of `source` may be missing.
+        source: The program whose loaders are used.
+        fetch: Names of the variables that a step returns.
     """
 
     program: Program
@@ -66,7 +66,7 @@ class Subject:
     def of(
         cls, replicas: Any, feed: Any, fetch_list: Any, scope: Scope | None, loads: bool
     ) -> Subject:
-        """Return what an executor or compiled program runs, see `tune`.
+        """Return the subject for an executor or compiled program, see `tune`.
 
         Args:
             loads: Whether loaders of the program may give a batch.
@@ -97,7 +97,7 @@ class Subject:
         )
 
     def situation(self, gradient_bytes: int) -> Situation:
-        """Return what decides which settings are worth a thought."""
+        """Return the facts that decide which settings are considered."""
         scheduler = scheduler_in_force(self.execution.scheduler)
         return Situation(
             self.build,
@@ -112,7 +112,7 @@ class Subject:
 
     @cached_property
     def acting(self) -> list[str]:
-        """The types of operators that do more than to compute."""
+        """The types of operators with side effects."""
         ops = (op for one in self.program.global_block().ops for op in one.with_inner())
         return sorted({op.type for op in ops if op.definition.acts})
 
@@ -132,12 +132,12 @@ class Subject:
         return made
 
     def strategies(self, setting: Setting) -> tuple[BuildStrategy, ExecutionStrategy]:
-        """Return strategies of their own for a trial; it writes no files and records nothing."""
+        """Return new strategies for a trial, which writes no files and records nothing."""
         build = self.build.with_fields(debug_graphviz_path="", **setting.build)
         return build, self.execution.with_fields(trace=False, **setting.execution)
 
     def compiled(self, setting: Setting) -> tuple[SSAGraph, list[PassRecord]]:
-        """Compile with a setting, up to the graph; return what each pass did, too."""
+        """Compile with a setting, up to the graph; also return a record of each pass."""
         with _flags(setting):
             build, _ = self.strategies(setting)
             made = Compilation.of(self.program, list(self.places), build, self.scaled)
@@ -161,10 +161,10 @@ def _parts(replicas: Any, scope: Scope | None) -> tuple[CompiledProgram, Scope, 
 
 
 def _check(compiled: CompiledProgram, scope: Scope) -> None:
-    """Refuse what cannot be tried without somebody else noticing.
+    """Reject programs that cannot be tried without side effects.
 
     Raises:
-        ValueError: It says what stands in the way.
+        ValueError: The program cannot be tried; the message gives the reason.
     """
     if not compiled._is_data_parallel:
         raise ValueError("the program has no strategies to tune: compile it with_data_parallel")
@@ -190,11 +190,11 @@ def _check(compiled: CompiledProgram, scope: Scope) -> None:
 
 
 class Trial:
-    """A setting at work, on a state of its own.
+    """Runs a setting on a copy of the state.
 
     Args:
-        subject: What is tuned.
-        setting: How it differs from what the user has set.
+        subject: The program to tune.
+        setting: The difference from the user's settings.
 
     Raises:
         EnforceNotMet: The setting is impossible for this program.
@@ -213,19 +213,19 @@ class Trial:
                 execution,
                 scale_loss_grad=subject.scaled,
             )
-        for watcher in live.watchers():  # profilers and pages show what the user runs
+        for watcher in live.watchers():  # profilers and pages show only the user's runs
             watcher.part(self.engine)
 
     def batches(self) -> list[Feeds]:
-        """Return what the steps of a call are fed; loaders are asked, if there are some."""
+        """Return the feeds of the steps of a call, with batches from loaders if there are any."""
         return self.engine.batches(self.subject.source, self.subject.feed)
 
     def run(self, batches: Sequence[Feeds], calls: int) -> float:
         """Run steps; returns the seconds of one, the median over the calls.
 
         Args:
-            batches: What the steps of a call are fed.
-            calls: How often to call.
+            batches: The feeds of the steps of a call.
+            calls: Number of calls.
         """
         times = []
         for _ in range(calls):
@@ -247,7 +247,7 @@ class Trial:
 
 @contextlib.contextmanager
 def untouched() -> Iterator[None]:
-    """Leave the generators of Python and NumPy as they are, from which `py_func` may draw."""
+    """Restore the random generators of Python and NumPy, from which `py_func` may draw."""
     drawn = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
     try:
         yield
