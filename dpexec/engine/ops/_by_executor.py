@@ -1,4 +1,4 @@
-"""Operators without a kernel: the executor itself does what they stand for."""
+"""Operators without a kernel: the executor itself performs them."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ _LOG_RECIPROCAL, _LOG_MIDDLE = _log_table()
 
 
 def _log_float32(x: Array) -> Array:
-    """The ``logf`` of glibc (2.27 and later), whose last bit no other logarithm has.
+    """The ``logf`` of glibc (2.27 and later); other logarithms differ from it in the last bit.
 
     In double precision, ``log(x) = log(middle of the interval) + log(1 + r)`` with a polynomial
     of degree four for the second part.

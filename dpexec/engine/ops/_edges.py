@@ -26,7 +26,7 @@ NUMBERS = np.array([[-2.5, 1.0, 0.5, -0.25], [3.0, -1.5, 0.75, 2.0], [1.5, -0.5,
 
 
 def among(value: float) -> Any:
-    """``NUMBERS`` with one of them replaced."""
+    """``NUMBERS`` with one number replaced by ``value``."""
     found = NUMBERS.copy()
     found[1, 2] = value
     return found

@@ -153,7 +153,7 @@ def samples(
 
 
 def infer_flow(y: Spec, d_out: Spec, ddx: Spec | None, ddy: Spec | None) -> Spec:
-    """The double gradient that flows back to the gradient of the result has that one's spec."""
+    """The gradient of the result's gradient has the spec of the result's gradient."""
     return d_out
 
 

@@ -101,7 +101,7 @@ def normal(xp: Any, x: Any) -> Any:
 
 
 def bell(xp: Any, x: Any, factor: float = 0.5) -> Any:
-    """``exp(-factor * x * x)``; a rounded square would count as often as it is large."""
+    """``exp(-factor * x * x)``, without the rounding error of a square, which may be large."""
     size = xp.minimum(xp.abs(x), _ZERO_FROM_HERE)
     high = xp.round(size * 16) / 16  # its square is exact
     rest = (size - high) * (size + high)

@@ -27,7 +27,7 @@ class GruCell:
     """The parameters that all steps share.
 
     Args:
-        xp: NumPy, or what has its interface.
+        xp: NumPy, or a module with its interface.
         weight: ``(size, 3 * size)``, see :func:`gru_weights`.
         gate: activation of the gates.
         candidate: activation of the candidate.

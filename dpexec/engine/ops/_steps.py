@@ -18,7 +18,7 @@ class Steps:
     Args:
         starts: first row of every sequence.
         lengths: number of rows of every sequence.
-        is_reverse: whether steps go from the end of sequences to their begin.
+        is_reverse: whether steps go from the end of sequences to their beginning.
 
     Attributes:
         order: numbers of the sequences, the longest first; ties keep their order.
@@ -59,7 +59,7 @@ class Steps:
         """Rows of sequences in the order of the steps.
 
         Args:
-            xp: NumPy, or what has its interface.
+            xp: NumPy, or a module with its interface.
             values: ``(rows, ...)``, sequence after sequence.
         """
         return values[xp.asarray(self.rows)]
@@ -68,7 +68,7 @@ class Steps:
         """Rows of steps back in the order of the sequences.
 
         Args:
-            xp: NumPy, or what has its interface.
+            xp: NumPy, or a module with its interface.
             values: ``(rows of steps, ...)``.
             rows: number of rows of the result, if some belong to no sequence; these are 0.
         """
@@ -85,7 +85,7 @@ class Steps:
         """Initial states of the nonempty sequences, the longest first.
 
         Args:
-            xp: NumPy, or what has its interface.
+            xp: NumPy, or a module with its interface.
             states: ``(sequences, ...)``, or None, which is returned then.
         """
         return None if states is None else states[xp.asarray(self.order[: self.running])]
@@ -94,7 +94,7 @@ class Steps:
         """Reorder a row per nonempty sequence, longest first, to the order of the sequences.
 
         Args:
-            xp: NumPy, or what has its interface.
+            xp: NumPy, or a module with its interface.
             values: ``(running, ...)``.
 
         Returns:
@@ -108,7 +108,7 @@ class Steps:
         """Sums over the steps of every nonempty sequence, the longest first.
 
         Args:
-            xp: NumPy, or what has its interface.
+            xp: NumPy, or a module with its interface.
             values: ``(rows of steps, ...)``.
         """
         out = xp.zeros((self.running, *values.shape[1:]), values.dtype)
@@ -120,7 +120,7 @@ class Steps:
         """For every row of the steps, the row of the same sequence in the previous step.
 
         Args:
-            xp: NumPy, or what has its interface.
+            xp: NumPy, or a module with its interface.
             values: ``(rows of steps, ...)``.
             first: the rows before the first step; None for zeros.
         """

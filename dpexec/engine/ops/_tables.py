@@ -26,7 +26,7 @@ def require_table(table: Spec) -> None:
 
 
 def levels_of(x: Spec, lod: Spec | None) -> int:
-    """The number of sequence levels of a variable: from the offsets of a run, or as declared."""
+    """The number of a variable's levels of sequences: from its offsets in a run, or as declared."""
     return x.lod_level if lod is None else lod.rank
 
 

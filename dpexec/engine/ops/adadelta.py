@@ -51,10 +51,10 @@ def adadelta(
 ) -> tuple[Any, Any, Any]:
     """``p -= sqrt((d + epsilon) / (s + epsilon)) * g``: running means of squares ``s`` and ``d``.
 
-    ``s`` is that of the gradients. ``d`` is that of the steps, ``d = rho * d + (1 - rho) * step *
-    step`` where the step is made with the old ``d``; the parameter then moves with the *new* one,
-    which Zeiler's formula does not, but Paddle's kernel does when it works in place, as it always
-    does in a program. There is no learning rate. Source: Paddle op ``adadelta``; Zeiler 2012.
+    ``s`` is the mean of the squared gradients. ``d`` is that of the squared steps, where a step is
+    computed with the old ``d``. Then the parameter moves by the *new* ``d``. That differs from
+    Zeiler's formula, but Paddle's kernel does it when it works in place, as always in a program.
+    There is no learning rate. Source: Paddle op ``adadelta``; Zeiler 2012.
     """
     kind = param.dtype.type
     kept, tiny = kind(rho), kind(epsilon)

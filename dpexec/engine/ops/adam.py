@@ -69,9 +69,9 @@ def adam(
 ) -> tuple[Any, ...]:
     """``p -= rate_t * m / (sqrt(v) + epsilon)`` with ``rate_t = rate*sqrt(1-b2**t)/(1-b1**t)``.
 
-    A sparse gradient counts as a dense one, unless ``lazy_mode`` leaves the other rows alone. The
-    powers of beta used are those of this step, for sparse gradients as for dense ones; Paddle's
-    sparse kernel on the CPU is one step ahead.
+    A sparse gradient is applied like a dense one; with ``lazy_mode``, only to its rows. Both kinds
+    of gradients use the powers of beta of this step; Paddle's sparse kernel for CPUs uses those of
+    the next step.
     Source: Paddle op ``adam``; Kingma, Ba 2015.
     """
     kind = param.dtype.type

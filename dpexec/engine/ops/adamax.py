@@ -56,7 +56,7 @@ def adamax(
 ) -> tuple[Any, Any, Any]:
     """``u = max(abs(g), b2 * u + epsilon); p -= rate / (1 - b1**t) * m / u``.
 
-    ``m`` is the running mean of the gradient; ``Beta1Pow`` is advanced by a ``scale`` of its own.
+    ``m`` is the running mean of the gradient; a separate operator ``scale`` updates ``Beta1Pow``.
     Source: Paddle op ``adamax``; Kingma, Ba 2015.
     """
     kind = param.dtype.type

@@ -50,7 +50,7 @@ def add_position_encoding(
 ) -> Any:
     """``alpha * x + beta * encoding`` for ``x`` of ``(samples, positions, width)``.
 
-    Of sequences, ``(rows, width)``, each begins at position 0.
+    For sequences, ``(rows, width)``, each sequence begins at position 0.
     The first half of the width is ``sin(position / 10000**(i / (width / 2 - 1)))``, the second
     half the cosine of the same. Source: Paddle op ``add_position_encoding``; Vaswani et al. 2017.
     """

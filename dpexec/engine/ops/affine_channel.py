@@ -22,7 +22,7 @@ def _infer(x: Spec, scale: Spec, bias: Spec, *, data_layout: str = "AnyLayout") 
 
 
 def _shape(x: Any, data_layout: str) -> tuple[int, ...]:
-    """How the numbers of channels lie in X."""
+    """The shape in which a vector of channels broadcasts to X."""
     return (-1,) if data_layout != "NCHW" else (-1,) + (1,) * (x.ndim - 2)
 
 
@@ -72,7 +72,7 @@ def affine_channel_grad(
     data_layout: str = "AnyLayout",
     needs: Sequence[bool] = (True, True, True),
 ) -> tuple[Any, Any, Any]:
-    """Sums over all but the channels for scale and bias."""
+    """The gradients of scale and bias are sums over all axes but the channels."""
     channel = x.ndim - 1 if data_layout != "NCHW" else 1
     others = tuple(axis for axis in range(x.ndim) if axis != channel)
     return (

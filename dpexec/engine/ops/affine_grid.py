@@ -66,6 +66,6 @@ def affine_grid(xp: Any, theta: Any, shape: Any = None, *, output_shape: Sequenc
     infer=lambda shape, d_out, **_: d_out.replace(shape=(d_out.shape[0], 2, 3)),
 )
 def affine_grid_grad(xp: Any, shape: Any, d_out: Any, *, output_shape: Sequence[int] = ()) -> Any:
-    """The sum over the pixels of gradient times ``(x, y, 1)``."""
+    """The sum over the pixels of the gradient times ``(x, y, 1)``."""
     points, _ = _points(xp, shape, output_shape, d_out.dtype)
     return d_out.reshape(d_out.shape[0], -1, 2).transpose(0, 2, 1) @ points

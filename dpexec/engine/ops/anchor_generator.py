@@ -62,8 +62,8 @@ def anchor_generator(
 ) -> Any:
     """Boxes of all ratios and sizes around every position of a map, in pixels.
 
-    A ratio is of height to width. Anchors and variances are ``(H, W, boxes, 4)``. Source: Paddle
-    op ``anchor_generator``; Ren and others, 2015 (Faster R-CNN).
+    A ratio is height divided by width. Anchors and variances are ``(H, W, boxes, 4)``. Source:
+    Paddle op ``anchor_generator``; Ren and others, 2015 (Faster R-CNN).
     """
     step = np.array(stride, float)
     widths = np.floor((step.prod() / np.array(aspect_ratios)) ** 0.5 + 0.5)

@@ -41,7 +41,7 @@ def _finish(xp: Any, indices: Any, axis: int, keepdims: bool, dtype: int) -> Any
     ],
 )
 def arg_max(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = -1) -> Any:
-    """Positions of the largest elements along ``axis``, of equals the first.
+    """Positions of the largest elements along ``axis``; of equal ones, the first.
 
     Source: Paddle op ``arg_max``.
 
@@ -72,7 +72,7 @@ def arg_max(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = 
     ],
 )
 def arg_min(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = -1) -> Any:
-    """Positions of the smallest elements along ``axis``, of equals the first.
+    """Positions of the smallest elements along ``axis``; of equal ones, the first.
 
     Source: Paddle op ``arg_min``.
 
@@ -110,7 +110,7 @@ def _infer_sort(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
     grad_lod="own",
 )
 def argsort(xp: Any, x: Any, *, axis: int = -1, descending: bool = False) -> Any:
-    """The elements sorted along ``axis``, and where each came from; equals keep their order.
+    """The elements sorted along ``axis``, and their old positions; equal ones keep their order.
 
     Source: Paddle op ``argsort``.
     """
@@ -120,7 +120,7 @@ def argsort(xp: Any, x: Any, *, axis: int = -1, descending: bool = False) -> Any
 
 @argsort.grad("X", "Indices", "Out@GRAD", outputs="X@GRAD")
 def argsort_grad(xp: Any, x: Any, indices: Any, d_out: Any, *, axis: int = -1) -> Any:
-    """Every gradient goes back to where its element came from."""
+    """Every gradient goes to the old position of its element."""
     d_x = xp.empty_like(d_out)
     xp.put_along_axis(d_x, indices, d_out, axis=axis)
     return d_x

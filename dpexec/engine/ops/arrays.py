@@ -1,4 +1,4 @@
-"""Arrays of tensors: writing and reading an entry, and how many there are."""
+"""Arrays of tensors: writing and reading an entry, and the number of entries."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def write_to_array(
     before: TensorArray | None = None,
     backward: bool = False,
 ) -> TensorArray:
-    """The array ``Out`` with ``x`` as the entry of number ``I``; it grows as far as it must.
+    """The array ``Out`` with ``x`` as entry number ``I``; the array grows if necessary.
 
-    In a backward pass, where it is the gradient of reading, ``x`` is added to what is there.
+    In a backward pass, as the gradient of reading, ``x`` is added to the existing entry.
 
     Source: Paddle op ``write_to_array``.
 
@@ -86,7 +86,7 @@ def write_to_array(
         x: any tensor.
         lod: its sequences.
         index: int64, one element.
-        before: what the array held so far.
+        before: the array before this operator.
         backward: whether this is a backward pass.
     """
     array, number = TensorArray() if before is None else before, _number(index)
@@ -96,7 +96,7 @@ def write_to_array(
 
 @write_to_array.grad_maker
 def write_to_array_grad(context: GradContext) -> list[GradOp]:
-    """The entry of the gradient; zeros like ``X`` if nothing flows into that entry."""
+    """The entry of the array's gradient; zeros like ``X`` if the entry has no gradient."""
     inputs = {
         "X": context.output_grads["Out"],
         "I": context.op.inputs["I"],
@@ -145,7 +145,7 @@ def _pass_read(op: Operator) -> Callable[[RoundValues], bool]:
 def read_from_array(
     xp: Any, x: TensorArray, index: Any, like: Any, lod: Lod | None
 ) -> tuple[Any, Lod]:
-    """The entry of number ``I`` of an array, with its sequences.
+    """Entry number ``I`` of an array, with its sequences.
 
     Source: Paddle op ``read_from_array``.
 
@@ -153,8 +153,8 @@ def read_from_array(
         xp: the array library.
         x: the array.
         index: int64, one element.
-        like: the array is a gradient: the tensor that this entry is the gradient of; zeros if
-            nothing flows into it.
+        like: if the array is a gradient: the tensor whose gradient the entry is. Without such an
+            entry, the result is zeros like it.
         lod: the sequences of that tensor.
 
     Raises:
@@ -170,7 +170,7 @@ def read_from_array(
 
 @read_from_array.grad_maker
 def read_from_array_grad(context: GradContext) -> list[GradOp]:
-    """An array that has the gradient as its entry."""
+    """An array with the gradient as its entry."""
     inputs = {"X": context.output_grads["Out"], "I": context.op.inputs["I"]}
     attrs = context.op.plain_attrs()
     return [GradOp("write_to_array", inputs, {"Out": context.input_grads["X"]}, attrs)]

@@ -99,7 +99,7 @@ def _infer_cast(x: Spec, *, out_dtype: int) -> Spec:
     flops=0,
 )
 def cast(xp: Any, x: Any, *, in_dtype: int, out_dtype: int) -> Any:
-    """``x`` in another data type; floating point numbers lose what follows the point.
+    """``x`` in another data type; conversions to integers truncate.
 
     Source: Paddle op ``cast``.
     """
@@ -155,7 +155,7 @@ def increment(xp: Any, x: Any, *, step: float = 1.0) -> Any:
 
 @increment.undone_by
 def decrement(context: GradContext) -> list[GradOp]:
-    """The counter gets the value back that it had before."""
+    """Restore the previous value of the counter."""
     counter = context.op
     attrs = {"step": -counter.attrs["step"]}
     return [GradOp("increment", {"X": counter.outputs["Out"]}, {"Out": counter.inputs["X"]}, attrs)]

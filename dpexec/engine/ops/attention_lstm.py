@@ -93,15 +93,15 @@ def attention_lstm(
     *, gate_activation: str = "sigmoid", cell_activation: str = "tanh",
     candidate_activation: str = "tanh",
 ) -> tuple[Any, ...]:  # fmt: skip
-    """At every step a memory takes in the rows of its sequence, weighted by what it remembers.
+    """An LSTM whose input at each step is a mean of all rows of its sequence, weighted by its cell.
 
-    Their weights are the softmax of ``relu(row @ w + cell @ v + AttentionBias)``, where w and v
-    are the first and the last rows of ``AttentionWeight``; with ``AttentionScalar`` of
-    ``relu(that * AttentionScalar + AttentionScalarBias)``. The first rows of ``LSTMWeight`` are
-    for the outputs of the step before. Its columns, and those of ``LSTMBias``, are for forget gate,
-    input gate, output gate and candidate. ``AttentionedX`` is ``row @ w + AttentionBias``; the
-    outputs after it are memory that Paddle works in, and nothing is stored there. Source: Paddle
-    op ``attention_lstm``.
+    The weights of the rows are the softmax of ``a = relu(row @ w + cell @ v + AttentionBias)``,
+    where w and v are the first and the last rows of ``AttentionWeight``. With ``AttentionScalar``,
+    they are the softmax of ``relu(a * AttentionScalar + AttentionScalarBias)``. The first rows of
+    ``LSTMWeight`` are for the outputs of the previous step. Its columns, and those of ``LSTMBias``,
+    are for forget gate, input gate, output gate and candidate. ``AttentionedX`` is
+    ``row @ w + AttentionBias``; the outputs after it are buffers of Paddle, which stay empty here.
+    Source: Paddle op ``attention_lstm``.
     """
     width, size = x.shape[1], weight.shape[1] // 4
     cell_of_step = LstmCell(xp, None, gate_activation, cell_activation, candidate_activation)
@@ -129,6 +129,6 @@ def attention_lstm(
 
 
 def _lstm_columns(xp: Any, size: int) -> Any:
-    """Forget gate, input gate, output gate, candidate in the order in which ``lstm`` has them."""
+    """Columns of forget gate, input gate, output gate and candidate, in the order of ``lstm``."""
     forget, taken, shown, new = (xp.arange(i * size, (i + 1) * size) for i in range(4))
     return xp.concatenate([new, taken, forget, shown])

@@ -104,10 +104,10 @@ def auc(
 ) -> tuple[Any, Any, Any]:
     """The area under the curve of the true over the false positive rate.
 
-    Scores (the last column of ``Predict``) are counted in ``num_thresholds + 1`` buckets, apart
-    for positive and negative labels. With ``slide_steps`` 0 the statistics are the counts of all
-    batches; else they hold the counts of that many latest batches, their sum, and the position
-    of the next batch. ``curve`` makes no difference. Source: Paddle op ``auc``.
+    Scores (the last column of ``Predict``) are counted in ``num_thresholds + 1`` buckets,
+    separately for positive and negative labels. With ``slide_steps`` 0 the statistics are the
+    counts of all batches; else they hold the counts of that many latest batches, their sum, and the
+    position of the next batch. ``curve`` has no effect. Source: Paddle op ``auc``.
 
     Raises:
         ValueError: a score lies outside [0, 1].
@@ -120,7 +120,7 @@ def auc(
     for before, chosen in ((positive, hits), (negative, ~hits)):
         counts = counted(xp, places, chosen, num_thresholds + 1)
         if xp is not np:
-            before = before.copy()  # the scores are yet to be looked at
+            before = before.copy()  # the scores may still be rejected
         made.append(_updated(before, counts, slide_steps))
     (positive, total), (negative, total_negative) = made
     return _area(xp, total, total_negative), positive, negative

@@ -13,7 +13,7 @@ from dpexec.engine.ops._shapes import require_shape_of
 Arrays: TypeAlias = tuple[Any, ...]
 
 MOST = 16384
-"""After so many additions a sum moves on to the next, which keeps its precision."""
+"""The number of additions after which a sum is added to the next one, to limit rounding errors."""
 
 _STATES = ("sum_1", "sum_2", "sum_3", "num_accumulates", "old_num_accumulates", "num_updates")
 _INPUTS = " ".join(["param", *(f"in_{name}" for name in _STATES)])
@@ -79,8 +79,8 @@ def average_accumulates(
 ) -> Any:
     """Add the parameter to the sums; when the window is full, the sums become the old ones.
 
-    ``sum_1`` takes the parameter, ``sum_2`` what ``sum_1`` had after 16384 updates, ``sum_3`` the
-    window before. Source: Paddle op ``average_accumulates``.
+    The parameter is added to ``sum_1``; after 16384 updates ``sum_1`` is added to ``sum_2``;
+    ``sum_3`` has the sum of the previous window. Source: Paddle op ``average_accumulates``.
     """
     states = sum_1, sum_2, sum_3, num_accumulates, old_num_accumulates, num_updates
     updates, count, old = num_updates + 1, num_accumulates + 1, old_num_accumulates
@@ -97,12 +97,12 @@ def average_accumulates(
 
 
 def _either(xp: Any, changes: Any, change: Callable[..., Arrays], values: Arrays) -> Arrays:
-    """Values that change, or not.
+    """Values that change under a condition.
 
     Args:
         xp: ``numpy`` or ``cupy``.
-        changes: whether they do, ``(1,)``. Of a GPU that is not looked at: the host would wait.
-        change: what becomes of the values.
+        changes: the condition, ``(1,)``. On a GPU the host does not read it, because it would wait.
+        change: function from the values to the changed ones.
         values: arrays.
     """
     if xp is np:

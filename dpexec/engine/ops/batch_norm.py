@@ -23,7 +23,7 @@ from dpexec.engine.ops._shapes import require_float
 
 
 def channel_axis(rank: int, layout: str) -> int:
-    """Where the channels are in a layout; refuses others."""
+    """The axis of the channels in a layout; rejects unknown layouts."""
     require(
         layout in ("NCHW", "NHWC", "AnyLayout"),
         f"data_layout must be NCHW or NHWC, but is {layout}",
@@ -87,7 +87,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 def is_lone(x: Any, layout: str) -> bool:
-    """Whether every channel has one value, which would be its own mean."""
+    """Whether every channel has a single value, which would be its own mean."""
     return bool(x.size == x.shape[channel_axis(x.ndim, layout)])
 
 
@@ -135,8 +135,9 @@ def batch_norm(
     Mean and variance are those of the batch, or the moving ones with ``is_test`` or
     ``use_global_stats``. ``MeanOut`` and ``VarianceOut`` are the moving ones afterwards,
     ``momentum * old + (1 - momentum) * batch``. ``SavedMean`` is the mean that was used and
-    ``SavedVariance`` the *inverse standard deviation*, as in Paddle. Where a channel has one value
-    in the batch, it is the result, and nothing is learned from it; what is saved is 0.
+    ``SavedVariance`` the *inverse standard deviation*, as in Paddle. If each channel has a single
+    value in the batch, the values are returned unchanged, the moving statistics stay, and the saved
+    ones are 0.
     Source: Paddle op ``batch_norm``; Ioffe, Szegedy 2015.
     """
     is_global = use_global_stats or (is_test and not trainable_statistics)
@@ -216,7 +217,7 @@ def batch_norm_grad(
 
 @batch_norm.grad_maker
 def batch_norm_grad_maker(context: GradContext) -> list[GradOp]:
-    """The moving statistics are inputs of the gradient only where they were used."""
+    """The moving statistics are inputs of the gradient only if they were used."""
     forward = context.op
     inputs = {
         **{slot: forward.input(slot) for slot in ("X", "Scale", "Bias")},

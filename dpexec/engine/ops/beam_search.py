@@ -1,4 +1,4 @@
-"""``beam_search``: a step of a beam search on sentences that lie one after another."""
+"""``beam_search``: a step of a beam search over concatenated sentences."""
 
 from __future__ import annotations
 
@@ -93,17 +93,18 @@ def beam_search(
     end_id: int,
     is_accumulated: bool = True,
 ) -> tuple[Any, Lod, Any, Lod, Any]:
-    """The ``beam_size`` best ways to go on with each sentence.
+    """The ``beam_size`` best continuations of each sentence.
 
-    ``scores`` has a row of candidates for each beam; ``level`` of its offsets says which beams are
-    of one sentence. They are sums of logarithms, or with ``is_accumulated`` False probabilities
-    that come to ``pre_scores``. A beam that has ended only goes on with ``end_id``; a sentence is
-    dropped once that is all that it does. Without ``ids`` the candidates are 0, 1, ...
+    ``scores`` has a row of candidates for each beam; the offsets of level ``level`` divide beams
+    into sentences. Scores are sums of logarithms; with ``is_accumulated`` False they are
+    probabilities, whose logarithms are added to ``pre_scores``. The only continuation of an ended
+    beam is ``end_id``; a sentence is dropped when all its beams have ended. Without ``ids`` the
+    candidates are 0, 1, ...
 
     Returns:
-        Candidates and scores, beam by beam, ``(n, 1)``, and the beam before each, ``(n,)``. The
-        offsets of the former: the beams of each sentence, the candidates of each beam. Source:
-        Paddle op ``beam_search``.
+        Candidates and scores, beam by beam, ``(n, 1)``, and the previous beam of each, ``(n,)``.
+        The offsets of the former have two levels: the beams of each sentence, and the candidates of
+        each beam. Source: Paddle op ``beam_search``.
     """
     given = (pre_ids, pre_scores, scores) if ids is None else (pre_ids, pre_scores, scores, ids)
     host = [array if isinstance(array, np.ndarray) else array.get() for array in given]
@@ -132,7 +133,7 @@ def beam_search(
 
 
 def _candidates(table: Any, ended: Any, count: int) -> tuple[Any, Any]:
-    """Beam and column of all candidates that may be among ``count``; an ended beam has one."""
+    """Beam and column of candidates that may be among the ``count`` best; one per ended beam."""
     possible = np.ones(table.shape, bool)
     if table.shape[1] > count:
         possible = ~(table < _least(table, count)[:, None])
@@ -143,7 +144,7 @@ def _candidates(table: Any, ended: Any, count: int) -> tuple[Any, Any]:
 
 
 def _least(scores: Any, count: int) -> Any:
-    """The last of the ``count`` greatest in each row; what is less never pushes them out."""
+    """The smallest of the ``count`` greatest elements in each row; no smaller one is chosen."""
     return -np.partition(-scores, count - 1)[..., count - 1]
 
 
@@ -151,11 +152,11 @@ def _best(totals: Any, parents: Any, owners: Any, bounds: Any, count: int) -> An
     """Positions of the greatest totals of each sentence in falling order.
 
     Args:
-        totals: of all candidates.
+        totals: totals of all candidates.
         parents: their beams.
         owners: their sentences.
         bounds: where the candidates of each sentence begin, and where the last ones end.
-        count: how many are wanted.
+        count: number of candidates to choose for each sentence.
     """
     order = np.lexsort((-parents, -totals, owners))
     places = np.arange(len(order)) - bounds[owners[order]]
@@ -172,10 +173,10 @@ def _best(totals: Any, parents: Any, owners: Any, bounds: Any, count: int) -> An
 
 
 def _best_of_equal(totals: Any, parents: Any, count: int) -> Any:
-    """Positions of the greatest totals in falling order, as Paddle decides between equal ones.
+    """Positions of the greatest totals in falling order, with Paddle's choice among equal ones.
 
-    The later beam wins; of the candidates of one beam the earlier one, but the last place goes to
-    whoever comes last.
+    The later beam wins; of equal candidates of one beam, the earlier one wins, except that the last
+    place goes to the last candidate.
     """
     positions = np.arange(len(totals))
     if len(totals) > count:

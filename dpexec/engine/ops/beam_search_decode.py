@@ -63,17 +63,17 @@ def beam_search_decode(
 ) -> tuple[Any, Lod, Any, Lod]:
     """The sentences that a beam search found, best ones first, and the scores of their tokens.
 
-    ``Ids`` and ``Scores`` are what ``beam_search`` chose in every step, with its offsets, which
-    say what each token goes on from. A sentence that ended before others keeps one ``end_id``.
+    ``Ids`` and ``Scores`` are the results of ``beam_search`` in every step, with its offsets, which
+    tell the predecessor of each token. A sentence that ended early keeps one ``end_id``.
 
     Returns:
-        Tokens and scores, one-dimensional; of their offsets the first level has the sentences of
+        Tokens and scores, one-dimensional. The first level of their offsets has the sentences of
         each source, the second the tokens of each sentence. Source: Paddle op
         ``beam_search_decode``.
 
     Raises:
-        ValueError: there are no steps, a step has not two levels of offsets, or a source has more
-            sentences than ``beam_size``.
+        ValueError: there are no steps, a step does not have two levels of offsets, or a source has
+            more sentences than ``beam_size``.
     """
     steps = list(_steps(ids, scores))
     source, sentence, token, score, final = _walk_back(steps, end_id)
@@ -90,7 +90,7 @@ def beam_search_decode(
 
 
 Step = tuple[Any, Any, Lod]
-"""Tokens and scores that a step chose, and where they come from."""
+"""The tokens and scores that a step chose, and the offsets that tell their predecessors."""
 
 
 def _steps(ids: TensorArray, scores: TensorArray) -> Iterable[Step]:
@@ -108,8 +108,8 @@ def _walk_back(steps: list[Step], end_id: int) -> tuple[Any, ...]:
     """Follow all sentences from their last tokens to their first.
 
     Returns:
-        Of every sentence its source; of every token, those of earlier steps first, its sentence,
-        itself, and its score; of every sentence the score of its last token.
+        For every sentence, its source; for every token, ordered by step, its sentence, the token
+        and its score; for every sentence, the score of its last token.
     """
     source = place = np.zeros(0, np.int64)
     final = np.zeros(0, steps[0][1].dtype)

@@ -76,7 +76,7 @@ def bilinear_tensor_product_grad(
     *,
     needs: tuple[bool, bool, bool, bool],
 ) -> tuple[Any, ...]:
-    """The same product with the gradient in the place of one factor."""
+    """The same product, with the gradient in place of one factor."""
     d_x = d_y = d_weight = None
     if needs[0] or needs[1]:
         middle = xp.tensordot(d_out, weight, axes=(1, 0))
@@ -114,7 +114,7 @@ def _flat(images: Any) -> Any:
     operand_ulps=2,
 )
 def fsp(xp: Any, x: Any, y: Any) -> Any:
-    """Products of every channel of ``x`` with every one of ``y``, averaged over the positions.
+    """Products of every channel of ``x`` with every channel of ``y``, averaged over positions.
 
     ``(N, Cx, H, W)`` and ``(N, Cy, H, W)`` give ``(N, Cx, Cy)``. Source: Paddle op ``fsp``;
     Yim and others, 2017.
@@ -125,7 +125,7 @@ def fsp(xp: Any, x: Any, y: Any) -> Any:
 
 @fsp.grad("X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def fsp_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
-    """The other images combined by the gradient."""
+    """The other images, multiplied by the gradient along the channels."""
     share = d_out / d_out.dtype.type(x.shape[2] * x.shape[3])
     return (
         xp.matmul(share, _flat(y)).reshape(x.shape) if needs[0] else None,

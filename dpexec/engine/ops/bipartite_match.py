@@ -14,7 +14,7 @@ from dpexec.engine.ops._sequences import sequence_count
 from dpexec.engine.ops._shapes import require_float
 
 _TINY = 1e-6
-"""What is closer to nothing is no match."""
+"""Pairs with a smaller score are not matched."""
 _TYPES = ("bipartite", "per_prediction")
 
 
@@ -27,7 +27,7 @@ def _infer(scores: Spec, lod: Spec | None, *, match_type: str = "bipartite") -> 
 
 
 def _greedy(scores: Numbers) -> Numbers:
-    """The row of every column, -1 for none: the best pair of all, the best of what is left, ..."""
+    """The row of every column, -1 for none: repeatedly takes the best of the remaining pairs."""
     left, rows = scores.T.copy(), np.full(scores.shape[1], -1, np.int32)
     for _ in range(min(scores.shape)):
         column, row = np.unravel_index(left.argmax(), left.shape)
@@ -79,8 +79,8 @@ def bipartite_match(
     """For every image and column the row that it is matched with, -1 for none, and its score.
 
     Rows (objects) of a sequence (image) get a column each, best pairs first. With
-    ``per_prediction``, columns that are left take the row of their greatest score if that is
-    ``dist_threshold`` or more. Source: Paddle op ``bipartite_match``.
+    ``per_prediction``, each remaining column gets the row of its greatest score if that is at least
+    ``dist_threshold``. Source: Paddle op ``bipartite_match``.
     """
     matrix = to_host(scores)
     spans = lod.spans() if lod else [(0, len(matrix))]

@@ -103,7 +103,7 @@ def addmm_grad(
     Beta: float = 1.0,
     needs: tuple[bool, bool, bool],
 ) -> tuple[Any, Any, Any]:
-    """The gradient summed over what was repeated, and those of a product of matrices."""
+    """The gradient summed over repeated elements, and the gradients of a matrix product."""
     kind = d_out.dtype.type
     return (
         kind(Beta) * unbroadcast(xp, d_out, added, d_out, -1) if needs[0] else None,

@@ -48,10 +48,10 @@ def _infer(boxes: Spec, lod: Spec | None, info: Spec) -> Spec:
     ],
 )
 def box_clip(xp: Any, boxes: Any, lod: Lod, info: Any) -> Any:
-    """Boxes ``(..., 4)`` moved into their images: those of a sequence into its image.
+    """Boxes ``(..., 4)`` clipped to their images; each sequence has the boxes of an image.
 
-    ``ImInfo`` has the height and width of what the network got, and by which scale it is larger
-    than the image. Images after the last sequence have no boxes. Source: Paddle op ``box_clip``.
+    ``ImInfo`` has the height and width of the network's input, and its scale relative to the
+    original image. Images after the last sequence have no boxes. Source: Paddle op ``box_clip``.
     """
     info = info[: len(lod.lengths)]
     sizes = xp.floor(info[:, 1::-1] / info[:, 2:] + 0.5) - 1

@@ -88,10 +88,10 @@ def box_coder(
 ) -> Any:
     """Centres and sizes of boxes relative to those of prior boxes, or boxes from these.
 
-    Encoded are all pairs of targets ``(N, 4)`` and priors ``(M, 4)``, to ``(N, M, 4)``: the way
-    of the centre by the prior's size, and the logarithm of the sizes' ratio, each by its
-    variance. Decoded are targets ``(N, M, 4)``, with a prior for each along ``1 - axis``. Source:
-    Paddle op ``box_coder``.
+    Encoding takes all pairs of targets ``(N, 4)`` and priors ``(M, 4)``, and gives ``(N, M, 4)``:
+    the difference of the centres divided by the prior's size, and the logarithm of the ratio of
+    sizes, each divided by its variance. Decoding takes targets ``(N, M, 4)``, with a prior for each
+    along ``1 - axis``. Source: Paddle op ``box_coder``.
     """
     extra = 0.0 if box_normalized else 1.0
     factors = xp.asarray(np.array(variance or [1.0] * 4, prior.dtype))

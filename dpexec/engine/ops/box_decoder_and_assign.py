@@ -53,12 +53,11 @@ def _samples(r: Any) -> list[Sample]:
 def box_decoder_and_assign(
     xp: Any, prior: Any, variance: Any, target: Any, score: Any, *, box_clip: float = 4.135
 ) -> tuple[Any, Any]:
-    """Boxes after the shifts of every class, and after those of the class with the best score.
+    """Boxes shifted for every class, and boxes shifted for the class with the best score.
 
-    ``DecodeBox`` is ``(boxes, 4 * classes)``. ``OutputAssignBox`` ``(boxes, 4)`` leaves class 0
-    out, which is the background; a box is left where it is if all others have scores of -1 or
-    less. ``box_clip`` limits the logarithms of factors. Source: Paddle op
-    ``box_decoder_and_assign``.
+    ``DecodeBox`` is ``(boxes, 4 * classes)``. ``OutputAssignBox`` ``(boxes, 4)`` ignores class 0,
+    the background; a box is not shifted if all other classes have scores of -1 or less.
+    ``box_clip`` limits the logarithms of factors. Source: Paddle op ``box_decoder_and_assign``.
     """
     boxes, classes = score.shape
     change = target.reshape(boxes, classes, 4) * variance.reshape(4)

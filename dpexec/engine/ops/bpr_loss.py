@@ -60,7 +60,7 @@ def bpr_loss(xp: Any, x: Any, label: Any) -> Any:
 
 @bpr_loss.grad("X", "Label", "Y@GRAD", outputs="X@GRAD", operand_ulps=2)
 def bpr_loss_grad(xp: Any, x: Any, label: Any, d_y: Any) -> Any:
-    """Up for the label as much as down for the others together."""
+    """The gradient of the label is minus the sum of the gradients of the other items."""
     rows, columns = _where(xp, x, label)
     flat = x.reshape(-1, x.shape[-1])
     d_x = d_y.reshape(-1, 1) / x.dtype.type(x.shape[-1] - 1)

@@ -62,9 +62,9 @@ def center_loss(
 ) -> tuple[Any, Any, Any]:
     """Half the squared distance of every sample from the center of its class, ``(N, 1)``.
 
-    The centers move towards their samples: by the rate times the sum of the differences over one
-    more than their number. Also gives the differences. Source: Paddle op ``center_loss``; Wen
-    and others, 2016.
+    The centers move towards their samples, by the rate times the sum of the differences, divided by
+    the number of samples plus one. The differences are returned, too. Source: Paddle op
+    ``center_loss``; Wen and others, 2016.
 
     Raises:
         ValueError: there is no such class.

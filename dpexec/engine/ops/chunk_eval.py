@@ -15,8 +15,8 @@ from dpexec.engine.ops._shapes import require_integer
 from dpexec.engine.ops._tagging import places
 
 _SCHEMES = {"plain": "I", "IOB": "BI", "IOE": "IE", "IOBES": "BIES"}
-"""What tags say of a word, in the order of their numbers: it begins a chunk, is inside of one,
-ends it, or is one by itself. Plain tags tell kinds of chunks apart, no more."""
+"""The places of a word in a chunk, in the order of their numbers: B begins a chunk, I is inside, E
+ends it, S is a chunk of one word. The scheme ``plain`` has no places, only kinds of chunks."""
 
 
 def _infer(
@@ -78,10 +78,10 @@ def _chunks(tags: Any, firsts: Any, scheme: str, types: int) -> Any:
     """The chunks of all sequences.
 
     Args:
-        tags: of all words, sequence after sequence.
+        tags: tags of all words, sequence after sequence.
         firsts: whether a word is the first of its sequence.
-        scheme: what tags say of words.
-        types: how many kinds of chunks there are.
+        scheme: the places that tags distinguish, a value of ``_SCHEMES``.
+        types: number of kinds of chunks.
 
     Returns:
         ``(chunks, 3)``: kind, first word, and the word after the last one.
@@ -126,13 +126,13 @@ def chunk_eval(
 ) -> tuple[Any, ...]:
     """Precision, recall and F1 score of chunks, and their counts; each ``(1,)``.
 
-    A chunk is right if it has the kind and the words of one in ``Label``. A tag is the kind times
-    the number of places in a chunk that ``chunk_scheme`` tells apart, plus the place; the greatest
-    tag is for words outside of chunks. Source: Paddle op ``chunk_eval``.
+    A chunk is right if ``Label`` has a chunk of the same kind and words. A tag is the kind times
+    the number of places that ``chunk_scheme`` distinguishes, plus the place; the greatest tag is
+    for words outside chunks. Source: Paddle op ``chunk_eval``.
 
     Raises:
-        ValueError: a tag is outside of what there are, a length is greater than the width, or
-            labels have other sequences.
+        ValueError: a tag is out of range, a length is greater than the width, or labels have other
+            sequences.
     """
     scheme = _SCHEMES[chunk_scheme]
     starts, lengths = places(found.shape, (lod, label_lod), length)

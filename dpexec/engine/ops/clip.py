@@ -43,14 +43,14 @@ def _infer(x: Spec, low: Spec | None, high: Spec | None, *, min: float, max: flo
     flops=per_element("Out", 1),
 )
 def clip(xp: Any, x: Any, low: Any = None, high: Any = None, *, min: float, max: float) -> Any:
-    """``min`` where x is below, ``max`` where it is above; ``Min`` and ``Max`` replace them.
+    """``x`` limited to ``min`` and ``max``; the inputs ``Min`` and ``Max`` replace the attributes.
 
-    Of a sparse gradient the rows are merged first. Source: Paddle op ``clip``.
+    The rows of a sparse gradient are merged first. Source: Paddle op ``clip``.
     """
     if isinstance(x, SelectedRows):
         x = x.merged(xp)
         value = _clipped(xp, x.value, low, high, min, max)
-        if xp is not np:  # rows that are there again stay 0, whatever the bounds
+        if xp is not np:  # repeated rows stay 0, whatever the bounds
             value[1:] *= (x.row_array[1:] != x.row_array[:-1]).reshape(-1, *[1] * (value.ndim - 1))
         return SelectedRows(x.row_array, x.height_, value)
     return _clipped(xp, x, low, high, min, max)
@@ -72,7 +72,7 @@ def _clipped(xp: Any, x: Any, low: Any, high: Any, least: float, most: float) ->
 def clip_grad(
     xp: Any, x: Any, low: Any, high: Any, d_out: Any, *, min: float = -1.0, max: float = 1.0
 ) -> Any:
-    """The gradient passes strictly between the bounds."""
+    """The gradient, 0 where x is not strictly between the bounds."""
     least, most = _bounds(x, low, high, min, max)
     return d_out * ((x > least) & (x < most))
 
@@ -117,7 +117,7 @@ def _infer_clipped(x: Spec, *, max_norm: float) -> Spec:
 def clip_by_norm(xp: Any, x: Any, *, max_norm: float) -> Any:
     """``x``, scaled down to the Euclidean norm ``max_norm`` if its norm is larger.
 
-    Of a sparse gradient the rows are merged first. Source: Paddle op ``clip_by_norm``.
+    The rows of a sparse gradient are merged first. Source: Paddle op ``clip_by_norm``.
     """
     if isinstance(x, SelectedRows):
         x = x.merged(xp)

@@ -11,11 +11,11 @@ from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 
 ALIGNMENT = 4096
-"""Bytes: each tensor begins at a multiple of this in the long one, as on Paddle's CPUs."""
+"""Bytes: each tensor begins at a multiple of this in the long one, as in Paddle on CPUs."""
 
 
 def _places(sizes: Sequence[int], width: int) -> tuple[list[int], int]:
-    """Where tensors of some elements begin, and how many elements all take together."""
+    """The position of each tensor, given its number of elements, and the total size."""
     step, starts, end = ALIGNMENT // width, [], 0
     for size in sizes:
         starts.append(end)
@@ -67,9 +67,9 @@ def coalesce_tensor(
 ) -> tuple[list[Any], Any]:
     """The inputs or ``constant`` in their shapes, and one vector that has all of them.
 
-    Without ``copy_data`` and ``set_constant`` the values are zeros (Paddle leaves them undefined),
-    as they are between the tensors. In Paddle the outputs are parts of ``FusedOutput``, so that an
-    operator that overwrites one of these writes the other; here each has its own values.
+    Without ``copy_data`` and ``set_constant`` the values are zeros (Paddle leaves them undefined).
+    The gaps between tensors are zeros, too. In Paddle the outputs are parts of ``FusedOutput``, so
+    an operator that overwrites one also changes the other; here each has its own values.
     Source: Paddle op ``coalesce_tensor``.
     """
     if check_name:

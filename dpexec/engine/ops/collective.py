@@ -1,7 +1,7 @@
 """Operators that combine values of several trainers: ``c_allreduce_sum`` and similar ones.
 
-They connect processes with one device each, in the rings that ``c_comm_init`` in a startup program
-sets up; all trainers run them in the same order. With a single trainer they have no effect.
+They connect processes with one device each, in rings that ``c_comm_init`` creates in a startup
+program. All trainers run them in the same order. With a single trainer they have no effect.
 Source: Paddle ops ``c_allreduce_*``, ``c_broadcast``, ``c_allgather``, ... (for GPUs).
 """
 
@@ -32,16 +32,16 @@ _declare = functools.partial(op, inputs="X", checks_values=True)
 
 
 class _Trainers:
-    """The trainers of a ring, as an operator meets them.
+    """The trainers of a ring, for one operator.
 
     Args:
-        number: of the ring.
-        rings: those of this process.
-        share: of the batch on this device.
-        names: of the operator's variables, by slot.
+        number: number of the ring.
+        rings: the rings of this process.
+        share: share of the batch on this device.
+        names: names of the operator's variables, by slot.
 
     Raises:
-        InvalidOp: several devices share the batch, or nobody set up the ring.
+        InvalidOp: several devices share the batch, or the ring was not created.
     """
 
     def __init__(
@@ -69,22 +69,22 @@ class _Trainers:
         self._text = f"the collective of {(names or {}).get('Out', ['a value'])[0]}"
 
     def gather(self, x: Any, senders: Sequence[int]) -> list[Any]:
-        """The values of some of them."""
+        """The values of some trainers."""
         return self._ring.gather(x, senders, self._text)
 
     def reduce(self, xp: Any, how: Reduction, x: Any) -> Any:
-        """The values of all, put together in their order."""
+        """The values of all trainers, reduced in their order."""
         parts = self.gather(x, range(self.size))
         return how.of(xp, parts) if len(parts) > 1 else parts[0].copy()
 
     def spread(self, x: Any, root: int) -> Any:
-        """The value of one, for all."""
+        """The value of one trainer, for all of them."""
         if not 0 <= root < self.size:
             raise InvalidOp(f"there is no trainer {root} (root), only {self.size}")
         return self.gather(x, [root])[0].copy()
 
     def must_be(self, nranks: int) -> None:
-        """Refuse another number of them."""
+        """Reject another number of trainers."""
         if self.size != nranks:
             raise InvalidOp(f"it is for {nranks} trainers (nranks), but there are {self.size}")
 
@@ -135,18 +135,18 @@ def c_allreduce_sum_grad(context: GradContext) -> list[GradOp]:
 )
 @passes_on(_Trainers)
 def allreduce(xp: Any, x: Any, *, reduce_type: int = 0, **met: Any) -> Any:
-    """``x`` over the trainers of ring 0, put together. Source: Paddle op ``allreduce``.
+    """``x`` reduced over the trainers of ring 0. Source: Paddle op ``allreduce``.
 
     Args:
         xp: the array library.
         x: any array.
         reduce_type: 0 sum, 1 product, 2 largest, 3 smallest value.
-        met: whom it meets.
+        met: the trainers: arguments of ``_Trainers``.
     """
     return _Trainers(0, **met).reduce(xp, REDUCTIONS[reduce_type], x)
 
 
-# ---- one for all
+# ---- broadcasts
 
 
 @_declare(
@@ -175,7 +175,7 @@ def broadcast(xp: Any, x: Any, *, root: int = 0, **met: Any) -> Any:
     return _Trainers(0, **met).spread(x, root)
 
 
-# ---- one after another, and parts of sums
+# ---- concatenation, and parts of sums
 
 
 def _infer_gathered(x: Spec, *, nranks: int) -> Spec:
@@ -192,7 +192,7 @@ def _infer_gathered(x: Spec, *, nranks: int) -> Spec:
 )
 @passes_on(_Trainers)
 def c_allgather(xp: Any, x: Any, *, ring_id: int = 0, nranks: int, **met: Any) -> Any:
-    """``x`` of all trainers, one below the other. Source: Paddle op ``c_allgather``."""
+    """``x`` of all trainers, concatenated by rows. Source: Paddle op ``c_allgather``."""
     trainers = _Trainers(ring_id, **met)
     trainers.must_be(nranks)
     return xp.concatenate(trainers.gather(x, range(nranks)))
@@ -200,7 +200,7 @@ def c_allgather(xp: Any, x: Any, *, ring_id: int = 0, nranks: int, **met: Any) -
 
 @c_allgather.grad_maker
 def c_allgather_grad(context: GradContext) -> list[GradOp]:
-    """Each trainer gets the sum of what comes for its rows."""
+    """Each trainer gets the sum of the gradients of its rows."""
     inputs = {"X": context.output_grads["Out"]}
     outputs = {"Out": context.input_grads["X"]}
     return [GradOp("c_reducescatter", inputs, outputs, context.op.plain_attrs())]
@@ -224,14 +224,14 @@ def _infer_scattered(x: Spec, *, nranks: int = 1) -> Spec:
 )
 @passes_on(_Trainers)
 def c_reducescatter(xp: Any, x: Any, *, ring_id: int = 0, nranks: int = 1, **met: Any) -> Any:
-    """The rows of this trainer of the sum of ``x``. Source: Paddle op ``c_reducescatter``."""
+    """This trainer's rows of the sum of ``x``. Source: Paddle op ``c_reducescatter``."""
     trainers = _Trainers(ring_id, **met)
     trainers.must_be(nranks)
     rows = len(x) // nranks
     return trainers.reduce(xp, SUM, x)[trainers.rank * rows : (trainers.rank + 1) * rows]
 
 
-# ---- what has nothing to do here
+# ---- operators without effect, and the setup of rings
 
 
 @op(
@@ -266,11 +266,11 @@ def c_sync_comm_stream(xp: Any, x: Any) -> Any:
     attrs={"endpoint": "", "other_endpoints": [], "rank": 0},
 )
 def c_gen_nccl_id(xp: Any) -> None:
-    """Where the trainers of a ring meet, for ``c_comm_init``."""
+    """The address at which the trainers of a ring connect, for ``c_comm_init``."""
 
 
 @executor_op(
     "c_comm_init", inputs="X", outputs="", attrs={"nranks": None, "rank": None, "ring_id": 0}
 )
 def c_comm_init(xp: Any, x: Any) -> None:
-    """Set up ring ``ring_id``; its members meet at the first operator that needs it."""
+    """Create ring ``ring_id``; its members connect at the first operator that needs it."""

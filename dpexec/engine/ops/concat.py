@@ -63,7 +63,7 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
     flops=0,
 )
 def concat(xp: Any, parts: list[Any], axis_tensor: Any, *, axis: int = 0) -> Any:
-    """All inputs laid one after another along ``axis``. Source: Paddle op ``concat``."""
+    """All inputs concatenated along ``axis``. Source: Paddle op ``concat``."""
     return xp.concatenate(parts, axis=integer(axis, axis_tensor))
 
 
@@ -91,7 +91,7 @@ def concat_grad(
 
 @concat_grad.grad_maker
 def concat_grad_grad(context: GradContext) -> list[GradOp]:
-    """What flows into the gradients of all inputs, one after another; zeros where nothing does."""
+    """The gradients of the inputs' gradients, concatenated; zeros for missing ones."""
     (flow,) = context.input_grads["Out@GRAD"]
     made, parts = [], []
     flows = zip(context.op.inputs["X"], context.output_grads["X@GRAD"], strict=True)

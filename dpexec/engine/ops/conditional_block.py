@@ -17,7 +17,7 @@ Locals = Mapping[str, Any]
 def _infer(
     conditions: Sequence[Spec], inputs: Sequence[Spec], *, is_scalar_condition: bool = False
 ) -> tuple[list[Spec], Spec]:
-    """The outputs are what the operators of the body make of them."""
+    """The specs of the outputs are those that the operators of the body infer."""
     if is_scalar_condition:
         require(len(conditions) == 1, f"a scalar condition is one, not {len(conditions)}")
         cond = conditions[0]
@@ -52,17 +52,17 @@ def conditional_block(
 ) -> tuple[list[Any], Locals | None]:
     """Run the operators of the attribute ``sub_block`` if a condition holds.
 
-    What they write of the variables around their block lands there; if the condition does not
-    hold, those keep their values. Variables of the block itself are gone afterwards, but for those
-    that gradients need, which ``Scope`` holds. Source: Paddle op ``conditional_block``.
+    They may write variables of surrounding blocks; if the condition does not hold, these keep their
+    values. Variables of the block itself are deleted afterwards, except those that gradients need,
+    which ``Scope`` holds. Source: Paddle op ``conditional_block``.
 
     Args:
         xp: the array library.
-        conditions: ``is_scalar_condition``: a bool with one element; else any arrays, and the
+        conditions: with ``is_scalar_condition`` a bool with one element; else any arrays, and the
             operators run if none of them is empty.
-        inputs: what the operators read; they find it by name.
-        body: runs them.
-        is_scalar_condition: which kind of condition.
+        inputs: variables that the operators read; they find them by name.
+        body: runs the operators.
+        is_scalar_condition: the kind of condition.
     """
     return [], body() if _holds(conditions, is_scalar_condition) else None
 
@@ -124,8 +124,8 @@ def conditional_block_grad(
 ) -> list[Any]:
     """Gradients of what a ``conditional_block`` reads, by the operators of ``sub_block``.
 
-    If the block did not run, they are zero, but for what it would have overwritten: that keeps its
-    gradient (the real Paddle has zeros there, too). If a loss was minimized in the block, the
+    If the block did not run, they are zero, except that a variable that it would have overwritten
+    keeps its gradient (zero in the real Paddle). If a loss was minimized in the block, the
     operators of ``sub_block`` also update parameters. Source: Paddle op ``conditional_block_grad``.
     """
     if not names.get("Input" + GRAD_SUFFIX):  # the body has updates, whose gradients it keeps

@@ -169,7 +169,7 @@ def _declare(
     bias: str = "",
     **facts: Any,
 ) -> tuple[OpDef, OpDef]:
-    """A convolution and its gradient; ``bias`` is the slot that those of images have."""
+    """A convolution and its gradient; ``bias`` is the slot of the bias, which only images have."""
 
     @passes_on(Window.of)
     def kernel(
@@ -251,7 +251,7 @@ def _with_double_gradient(gradient: OpDef) -> None:
         needs: tuple[bool, ...] = (True, True, True),
         **attrs: Any,
     ) -> tuple[Any, Any, Any]:
-        """What flows into the gradients is convolved, and has gradients, in place of the inputs."""
+        """The gradients of the gradients take the place of the inputs in all three products."""
         window = Window.of(image.shape, weight.shape[2:], **attrs)
         ddimage = xp.zeros_like(image) if ddimage is None else ddimage
         ddweight = xp.zeros_like(weight) if ddweight is None else ddweight
@@ -276,9 +276,9 @@ conv2d, _conv2d_grad = _declare(
     ``paddings`` are two or four numbers; SAME and VALID choose them and SAME ignores dilations.
     Models that were optimized for MKL-DNN add ``Bias``, a number for each filter, with
     ``fuse_residual_connection`` also ``ResidualData``, and apply ``fuse_activation``. Those that
-    were quantized hold images of int8 or uint8: filters become int8 by ``Scale_weights``, and the
-    result, times ``Scale_out``, int8 or uint8 again, float32 with ``force_fp32_output``.
-    Source: Paddle op ``conv2d``.
+    were quantized have images of int8 or uint8: filters are converted to int8 by ``Scale_weights``.
+    The result is multiplied by ``Scale_out`` and converted to int8 or uint8; it is float32 with
+    ``force_fp32_output``. Source: Paddle op ``conv2d``.
     """,
     image_samples,
     _OF_IMAGES,

@@ -40,7 +40,7 @@ def _activated(xp: Any, x: Any, activation: str) -> Any:
 
 
 def _plain(strides: Sequence[int], data_format: str) -> dict[str, Any]:
-    """The layout of images or volumes: channels are first, whatever the attribute says."""
+    """The layout of images or volumes: channels are first, independent of the attribute."""
     first = data_format in ("NCHW", "NCDHW", "AnyLayout")
     require(first, f"data_format must be NCHW, but is {data_format!r}")
     return {"strides": strides, "data_format": "NCHW" if len(strides) == 2 else "NCDHW"}
@@ -155,9 +155,9 @@ def conv2d_fusion(
 ) -> tuple[Any, list[Any]]:
     """``activation(conv2d(image) + residual + bias)``, and parts of its channels.
 
-    Models that Paddle optimized for GPUs hold it; Paddle has no kernel of it for CPUs. ``Outputs``
-    are as many parts of the channels as ``split_channels`` has numbers; Paddle divides batches of
-    one image only. Volumes are taken, too. Source: Paddle op ``conv2d_fusion``.
+    It occurs in models that Paddle optimized for GPUs; Paddle has no kernel of it for CPUs.
+    ``Outputs`` are parts of the channels, with sizes ``split_channels``; Paddle divides only
+    batches of one image. The images may be volumes. Source: Paddle op ``conv2d_fusion``.
     """
     layout = _plain(strides, data_format)
     out = conv2d(xp, image, weight, bias, None, **layout, **attrs)
@@ -249,11 +249,11 @@ def conv2d_inception_fusion(
 ) -> tuple[Any, list[Any]]:
     """A block of an inception net in one operator: four convolutions with biases and activations.
 
-    The first is of the image pooled by 3 x 3, the second of the image itself. The third, in two
-    groups, takes the last channels of the second, the fourth the last of the third. ``Output`` is
-    the first, and those channels of the second and the third that nothing took, and the fourth.
-    ``TempOutput`` is the pooled image and the third convolution. Models that Paddle optimized for
-    GPUs hold it. Source: Paddle op ``conv2d_inception_fusion``.
+    The first reads the image pooled by 3 x 3, the second the image itself. The third, in two
+    groups, reads the last channels of the second, and the fourth reads the last channels of the
+    third. ``Output`` concatenates the first, the unread channels of the second and third, and the
+    fourth. ``TempOutput`` is the pooled image and the third convolution. It occurs in models that
+    Paddle optimized for GPUs. Source: Paddle op ``conv2d_inception_fusion``.
     """
 
     def convolved(number: int, x: Any, **attrs: Any) -> Any:

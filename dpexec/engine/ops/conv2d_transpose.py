@@ -63,7 +63,7 @@ def window_of(
     padding_algorithm: str = "EXPLICIT",
     data_format: str = "NCHW",
 ) -> Window:
-    """The window of the convolution that this op transposes: over images of its output size."""
+    """The window of the transposed convolution, over images of the operator's output size."""
     size = size_of(image, data_format)
     axes = len(size)
     kernel, steps = sizes("kernel", weight[2:], axes), sizes("strides", strides, axes)
@@ -202,7 +202,7 @@ def _declare(
     bias: str = "",
     **facts: Any,
 ) -> OpDef:
-    """A transposed convolution; ``bias`` is the slot that those of images have."""
+    """A transposed convolution; ``bias`` is the slot of the bias, which only images have."""
     kernel = _fused_kernel() if bias else _plain_kernel()
     kernel.__doc__ = doc
     definition = op(
@@ -230,7 +230,7 @@ def _declare(
         needs: Sequence[bool] = (True, True, False),
         **attrs: Any,
     ) -> tuple[Any, ...]:
-        """To the images a convolution, to the filters a product with its windows' matrix."""
+        """For images a convolution, for filters a product with the matrix of its windows."""
         window = window_of(image.shape, weight.shape, **attrs)
         made = _spread_grad(xp, image, weight, others[-1], window, needs)
         if not bias:

@@ -33,7 +33,7 @@ def _infer(parts: list[Spec]) -> Spec:
     ],
 )
 def copy_lod(xp: Any, parts: list[Lod]) -> Lod:
-    """The same offsets under another name, those of several variables one after another.
+    """The same offsets under another name; those of several variables are concatenated.
 
     Source: dpexec's own; users never write it.
     """

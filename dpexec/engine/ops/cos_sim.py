@@ -43,7 +43,7 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
 def cos_sim(xp: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
     """``x . y / (norm(x) * norm(y))`` per row; one row of ``Y`` serves all rows of ``X``.
 
-    Also gives the norms, ``(rows, 1)`` each, none smaller than 0.0001. Source: Paddle op
+    The norms are returned, too, ``(rows, 1)`` each, none smaller than 0.0001. Source: Paddle op
     ``cos_sim``.
     """
     x, y = _rows(x), _rows(y)
@@ -65,7 +65,7 @@ def cos_sim_grad(
     *,
     needs: Sequence[bool] = (True, True),
 ) -> tuple[Any, Any]:
-    """The part of the other vector that is orthogonal to the own one."""
+    """The component of the other vector that is orthogonal to this one, scaled."""
     x_unit, y_unit = _rows(x) / x_norm, _rows(y) / y_norm
     d_x = d_y = None
     if needs[0]:

@@ -72,7 +72,7 @@ def _infer_crop(
     host_inputs="Offsets",
 )
 def crop(xp: Any, x: Any, like: Any, start: Any, *, shape: Ints = (), offsets: Ints = ()) -> Any:
-    """The section of ``x`` that begins at ``offsets`` and has a ``shape``, or that of ``Y``.
+    """The section of ``x`` from ``offsets`` on, with the shape ``shape`` or that of ``Y``.
 
     ``Offsets`` replaces the attribute. Source: Paddle op ``crop``.
 
@@ -157,7 +157,7 @@ def crop_tensor(
     shape: Ints = (),
     offsets: Ints = (),
 ) -> Any:
-    """The section of ``x`` that begins at ``offsets`` and has a ``shape``; -1 is what is left.
+    """The section of ``x`` that begins at ``offsets``; -1 in ``shape`` extends to the end.
 
     The variables replace the attributes. Source: Paddle op ``crop_tensor``.
 

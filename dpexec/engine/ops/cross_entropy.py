@@ -13,7 +13,7 @@ from dpexec.engine.ops._rows import fill_rows
 from dpexec.engine.ops._shapes import require_float
 
 HUGE = 1e20
-"""What an infinite loss is replaced by, as in Paddle."""
+"""The value that replaces an infinite loss, as in Paddle."""
 
 
 def negative_log(xp: Any, x: Any) -> Any:
@@ -150,7 +150,7 @@ def _infer2(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
 def cross_entropy2(
     xp: Any, x: Any, label: Any, *, ignore_index: int = -100
 ) -> tuple[Any, Any, Any]:
-    """``-log(x[label])`` along the last axis, keeping what its gradient needs instead of ``x``.
+    """``-log(x[label])`` along the last axis; its gradient does not need ``x``.
 
     Returns the loss, an empty array that carries the shape of ``x``, and ``x[label]``, 0 for
     rows that do not count.

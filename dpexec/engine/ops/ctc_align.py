@@ -45,7 +45,7 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _kept(classes: Any, firsts: Any, blank: int, merge_repeated: bool) -> Any:
-    """Which steps stay; ``firsts``: which ones begin a sequence."""
+    """Whether each step is kept; ``firsts`` tells whether it begins a sequence."""
     kept = classes != blank
     if merge_repeated:
         kept &= firsts | (classes != np.roll(classes, 1))
@@ -70,11 +70,11 @@ def ctc_align(
     merge_repeated: bool = True,
     padding_value: int = 0,
 ) -> tuple[Any, Lod, Any]:
-    """What is left without blanks, and without repetitions if ``merge_repeated``.
+    """The sequences without blanks, and without repetitions if ``merge_repeated``.
 
-    Of tensors with sequences ``(rows, 1)``; ``[[-1]]`` if nothing is left at all, a row that no
-    sequence has. With ``InputLength``, of padded ones ``(batch, T)``: the rest of a row is
-    ``padding_value``, and ``OutputLength`` ``(batch, 1)`` is what is left of each.
+    For tensors with sequences, ``(rows, 1)``; if nothing is left at all, the result is ``[[-1]]``,
+    a row outside all sequences. For padded tensors, ``(batch, T)`` with ``InputLength``, the rest
+    of a row is ``padding_value``, and ``OutputLength`` ``(batch, 1)`` has the new lengths.
     Source: Paddle op ``ctc_align``.
     """
     host = x if isinstance(x, np.ndarray) else x.get()

@@ -48,7 +48,7 @@ def cumsum(
     """
     source = xp.flip(x, axis) if reverse else x
     out = xp.cumsum(source, axis=axis, dtype=x.dtype)
-    if exclusive:  # what differences would lose
+    if exclusive:  # subtracting the element would lose precision
         places = [slice(None)] * x.ndim
         later, earlier = [*places], [*places]
         later[axis], earlier[axis], places[axis] = slice(1, None), slice(-1), slice(1)

@@ -40,10 +40,10 @@ def _inputs(r: Any) -> dict[str, Any]:
     grad_lod="own",
 )
 def cvm(xp: Any, x: Any, counts: Any, *, use_cvm: bool = True) -> Any:
-    """The first two columns, shows and clicks, as ``log(shows + 1)`` and the log of their ratio.
+    """``x`` with logarithms of its first two columns, shows and clicks.
 
-    ``log(clicks + 1) - log(shows + 1)``; without ``use_cvm`` both columns are left out. Source:
-    Paddle op ``cvm``.
+    They become ``log(shows + 1)`` and ``log(clicks + 1) - log(shows + 1)``; without ``use_cvm``
+    both columns are left out. Source: Paddle op ``cvm``.
     """
     if not use_cvm:
         return x[:, 2:].copy()
@@ -56,8 +56,8 @@ def cvm(xp: Any, x: Any, counts: Any, *, use_cvm: bool = True) -> Any:
 
 @cvm.grad("X", "CVM", "Y@GRAD", outputs="X@GRAD", operand_ulps=1)
 def cvm_grad(xp: Any, x: Any, counts: Any, d_y: Any, *, use_cvm: bool = True) -> Any:
-    """The gradient of the columns that were copied; for shows and clicks their counts ``CVM``.
+    """The gradient of the copied columns; in place of shows and clicks, their counts ``CVM``.
 
-    So an optimizer of Paddle's parameter server adds the counts up.
+    With these, an optimizer of Paddle's parameter server adds up the counts.
     """
     return xp.concatenate([counts, d_y[:, 2:] if use_cvm else d_y], axis=1)

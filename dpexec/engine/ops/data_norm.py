@@ -57,7 +57,7 @@ def _infer(
 
 
 def _shown(xp: Any, x: Any, slot_dim: int) -> Any:
-    """Which elements belong to a slot that was shown: its first element is not 0."""
+    """Whether each element belongs to a slot that was shown: its first element is not 0."""
     starts = xp.abs(x[:, ::slot_dim]) >= 1e-7
     return xp.repeat(starts, slot_dim, axis=1)
 
@@ -124,9 +124,9 @@ def data_norm(
 ) -> tuple[Any, Any, Any]:
     """``(x - BatchSum / BatchSize) * sqrt(BatchSize / BatchSquareSum)`` per feature.
 
-    With ``enable_scale_and_shift`` times ``scale_w`` plus ``bias``. Slots of ``slot_dim``
-    features whose first one is 0 were not shown and become 0. Also gives the means and the
-    factors. Source: Paddle op ``data_norm``.
+    With ``enable_scale_and_shift``, the result is multiplied by ``scale_w``, and ``bias`` is added.
+    A slot is a group of ``slot_dim`` features; if its first feature is 0, the slot was not shown,
+    and becomes 0. The means and the factors are returned, too. Source: Paddle op ``data_norm``.
     """
     means = total / size
     scales = xp.sqrt(size / squares)
@@ -167,10 +167,10 @@ def data_norm_grad(
     slot_dim: int = -1,
     enable_scale_and_shift: bool = False,
 ) -> tuple[Any, ...]:
-    """Gradients, and in place of those of the sums what the batch adds to them.
+    """Gradients; for the three sums, instead of gradients, the amounts that the batch adds.
 
-    That is its size, the sum of its values and of the squares of their distances from the means;
-    with slots, their averages over the samples that were shown. Slots that were not shown pass no
+    These are its size, the sum of its values, and the sum of their squared distances from the
+    means; with slots, averages over the samples that were shown. Slots that were not shown have no
     gradient (in Paddle only with ``enable_scale_and_shift``).
     """
     kind = x.dtype.type

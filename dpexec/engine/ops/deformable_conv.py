@@ -42,14 +42,14 @@ def _window(
 
 @dataclass(frozen=True, slots=True)
 class _Sampling:
-    """Images read where the elements of all windows lie.
+    """The positions at which the elements of all windows read the images.
 
-    Everything is ``(samples, deformable groups, kernel elements * positions)``.
+    All arrays are ``(samples, deformable groups, kernel elements * positions)``.
 
     Args:
         size: height and width of the images.
-        row: where each element lies.
-        column: where each element lies.
+        row: the row of each element.
+        column: the column of each element.
     """
 
     size: tuple[int, ...]
@@ -72,7 +72,7 @@ class _Sampling:
         return _Sampling(window.size, found[0], found[1])
 
     def corners(self, xp: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """For each of the four pixels around: its number, its weight, slopes along both axes."""
+        """For each of the four surrounding pixels: number, weight, slopes along both axes."""
         height, width = self.size
         top, left = xp.floor(self.row), xp.floor(self.column)
         # One pixel before the image the slopes jump. There are many such elements where offsets
@@ -220,7 +220,7 @@ def _declare(name: str, masked: bool, doc: str, samples: Any) -> OpDef:
     def kernel_grad(
         xp: Any, *arrays: Any, groups: int = 1, deformable_groups: int = 1, **attrs: Any
     ) -> tuple[Any, ...]:
-        """To pixels by their weights, to offsets by the slopes, to filters by the columns."""
+        """The gradients: of pixels by weights, of offsets by slopes, of filters by columns."""
         image, offset, mask, weight = _with_mask(arrays[:-1])
         window = _window(image, weight, **attrs)
         alike = (groups, deformable_groups)
@@ -277,11 +277,11 @@ deformable_conv = _declare(
     True,
     """A convolution whose window elements are moved by ``Offset`` and weighted by ``Mask``.
 
-    ``Offset`` is ``(batch, deformable_groups * kernel elements * 2, height, width)``: rows and
-    columns to move every element of every window by; ``Mask`` has half as many. Between pixels
-    images are read by bilinear weights, 0 outside. ``im2col_step`` makes no difference; the
-    original is right only where it is 1. Source: Paddle op ``deformable_conv``; Zhu et
-    al. 2018.
+    ``Offset`` is ``(batch, deformable_groups * kernel elements * 2, height, width)``: the rows and
+    columns by which every element of every window is moved; ``Mask`` has half as many channels.
+    Images are interpolated bilinearly between pixels, and are 0 outside. ``im2col_step`` has no
+    effect; Paddle's results are right only where it is 1. Source: Paddle op ``deformable_conv``;
+    Zhu et al. 2018.
     """,
     _samples(masked=True),
 )

@@ -16,7 +16,7 @@ from dpexec.engine.ops._sequences import row_owners
 from dpexec.engine.ops._shapes import require_same_dtype, same_dims
 
 _SMALLEST = 0.1
-"""Height and width that a region has at least, in cells."""
+"""The least height and width of a region, in cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class _Sizes:
 
     Args:
         pooled: bins of a region.
-        group: parts of a region that have channels of their own.
-        part: parts of a region that are moved alike.
-        samples: points of a bin, down as across.
+        group: parts of a region with their own channels.
+        part: parts of a region that are moved together.
+        samples: points of a bin along each axis.
         scale: cells of the features per pixel.
-        factor: of what bins are moved by; 0 where they are not.
+        factor: factor of the bins' offsets; 0 if they are not moved.
     """
 
     pooled: tuple[int, int]
@@ -40,7 +40,7 @@ class _Sizes:
     factor: float
 
     def numbers(self, xp: Any, parts: tuple[int, int]) -> tuple[Any, Any]:
-        """For every bin the part that it is in: rows ``(P, 1)``, columns ``(1, Q)``."""
+        """For every bin the number of its part: rows ``(P, 1)``, columns ``(1, Q)``."""
         down, across = (
             xp.arange(bins) * count // bins for bins, count in zip(self.pooled, parts, strict=True)
         )
@@ -128,9 +128,9 @@ class _Points:
 
     Args:
         plane: image and channel, as one number, of every bin and every channel of the result.
-        row: where it lies.
-        column: where it lies.
-        inside: whether it counts.
+        row: row of the point.
+        column: column of the point.
+        inside: whether the point counts.
         size: height and width of an image.
     """
 
@@ -141,7 +141,7 @@ class _Points:
     size: tuple[int, int]
 
     def corners(self, xp: Any) -> Iterator[tuple[Any, ...]]:
-        """For each of the four cells around: its number, its weight, slopes along both axes."""
+        """For each of the four surrounding cells: number, weight, slopes along both axes."""
         top, left = xp.floor(self.row), xp.floor(self.column)
         bottom, right = xp.ceil(self.row), xp.ceil(self.column)
         down, across = self.row - top, self.column - left
@@ -162,9 +162,9 @@ class _Bins:
         x: maps of features.
         rois: regions.
         lod: the images as sequences of regions.
-        trans: what bins are moved by, ``(regions, 2 * classes, parts...)``.
+        trans: offsets of the bins, ``(regions, 2 * classes, parts...)``.
         sizes: how regions are divided.
-        channels: of the result.
+        channels: number of channels of the result.
     """
 
     def __init__(
@@ -228,11 +228,11 @@ class _Bins:
 def deformable_psroi_pooling(
     xp: Any, x: Any, rois: Any, lod: Lod, trans: Any, *, output_dim: int, **attrs: Any
 ) -> tuple[Any, Any]:
-    """Means of points of bins that ``Trans`` moves, and how many points counted.
+    """Means over bins that ``Trans`` moves, and the number of points of each bin.
 
-    A region is divided into bins. Each is moved by ``trans_std * Trans`` times the size of the
-    region, and is the mean of ``sample_per_part`` squared points in it that lie in the image. With
-    ``group_size`` bins read channels of their own, as ``psroi_pool`` does. Source: Paddle op
+    A region is divided into bins, each moved by ``trans_std * Trans`` times the size of the region.
+    Its value is the mean over those of ``sample_per_part ** 2`` points that lie in the image. With
+    ``group_size``, bins read their own channels, as in ``psroi_pool``. Source: Paddle op
     ``deformable_psroi_pooling``; Dai and others, 2017 (deformable convolutional networks).
     """
     sizes = _sizes(**attrs)
@@ -256,7 +256,7 @@ def deformable_psroi_pooling_grad(
     xp: Any, x: Any, rois: Any, lod: Lod, trans: Any, count: Any, d_out: Any, *,
     output_dim: int, **attrs: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """To cells by their weights; to what moves a bin by the slopes at its points."""
+    """The gradients: of cells by their weights, of a bin's offsets by the slopes at its points."""
     sizes = _sizes(**attrs)
     bins = _Bins(xp, x, rois, lod, trans, sizes, output_dim)
     flow = (d_out / xp.maximum(count, 1)).reshape(bins.plane.shape)

@@ -80,11 +80,11 @@ def density_prior_box(
     fixed_ratios: Sequence[float] = (),
     densities: Sequence[int] = (),
 ) -> Any:
-    """Grids of ``density x density`` boxes around every position of a map, in parts of the image.
+    """Grids of ``density x density`` boxes around every position of a map, relative to the image.
 
-    Boxes end where the image ends, whatever ``clip`` says, as they do in the original. Boxes and
-    variances are ``(H, W, boxes, 4)``, or ``(H * W * boxes, 4)``. Source: Paddle op
-    ``density_prior_box``; Zhang and others, 2017 (FaceBoxes).
+    Boxes are always clipped to the image, as in Paddle, even without ``clip``. Boxes and variances
+    are ``(H, W, boxes, 4)``, or ``(H * W * boxes, 4)``. Source: Paddle op ``density_prior_box``;
+    Zhang and others, 2017 (FaceBoxes).
     """
     shape, pixels = features.shape, image.shape
     step = steps(shape, pixels, step_w, step_h)

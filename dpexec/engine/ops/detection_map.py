@@ -16,7 +16,7 @@ from dpexec.engine.ops._shapes import require_float
 
 _KINDS = ("integral", "11point")
 _STEP = 1e-6
-"""Recalls that differ by less are the same."""
+"""Recalls that differ by less count as equal."""
 
 
 def _infer(
@@ -68,13 +68,13 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _hits(found: Numbers, objects: Numbers, threshold: float, difficult: bool) -> Numbers:
-    """Score and whether it is right of the detections of one class in an image, best first.
+    """The detections of one class in an image, best first: score, and whether each is right.
 
     Args:
-        found: score and box.
-        objects: whether it is difficult, and box.
-        threshold: shared by covered area above which a box is right.
-        difficult: whether difficult objects count; without, their detections do not, either.
+        found: score and box of each detection.
+        objects: whether an object is difficult, and its box.
+        threshold: a box is right if its intersection over union with an object is larger.
+        difficult: whether difficult objects count; if not, their detections do not count, either.
     """
     order = np.argsort(-found[:, 0], kind="stable")
     seen, made = np.zeros(len(objects), bool), []
@@ -135,13 +135,14 @@ def detection_map(
     overlap_threshold: float = 0.5, evaluate_difficult: bool = True, ap_type: str = "integral",
     background_label: int = 0,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The mean average precision ``(1,)``, and what it adds up over batches.
+    """The mean average precision ``(1,)``, and the state that accumulates over batches.
 
-    A detection (label, score, box) is right if it covers an object of its image and class by more
-    than ``overlap_threshold``, once per object. States are the number of objects per class, and
-    score and 1 or 0 of all detections, whose sequences are the classes; they count if ``HasState``
-    is not 0. Classes without objects do not count, nor do those with ``background_label`` objects:
-    Paddle compares it with their number, not with the label. Source: Paddle op ``detection_map``.
+    A detection (label, score, box) is right if it overlaps an object of its image and class by more
+    than ``overlap_threshold``; each object counts once. The state is the number of objects per
+    class, and the score and 1 or 0 of all detections, with a sequence per class; it is used if
+    ``HasState`` is not 0. Classes without objects do not count. Neither do classes with
+    ``background_label`` objects, because Paddle compares it with their number, not with the label.
+    Source: Paddle op ``detection_map``.
     """
     counts, hits = _by_class(
         to_host(found), lod, to_host(label), label_lod, class_num, overlap_threshold,

@@ -80,10 +80,10 @@ def dgc(
     """Add the gradient to this device's sums and hand out the largest.
 
     ``u = m * u + g; v = v + u``, with Nesterov ``u = m * (u + g); v = v + u + g``. The elements of
-    ``v`` with the largest sizes, a share of ``1 - sparsity`` of them, go out and are zero in ``u``
-    and ``v`` afterwards. Before ``rampup_begin_step`` the gradient goes out as it is. ``nranks`` is
-    not read: gradients are weighed with the device's share of the batch. The other outputs of
-    Paddle's operator are buffers of its collectives, which nobody needs here.
+    ``v`` with the largest sizes, a share of ``1 - sparsity`` of them, are sent, and are zero in
+    ``u`` and ``v`` afterwards. Before ``rampup_begin_step`` the gradient is sent unchanged.
+    ``nranks`` is not read: gradients are weighted by the device's share of the batch. The other
+    outputs of Paddle's operator are buffers of its collectives, which are not needed here.
     Source: Paddle op ``dgc``; Lin et al. 2018.
     """
     kind = param.dtype.type
@@ -109,7 +109,7 @@ def dgc(
 
 
 def _sparsity_at(step: int, sparsity: Sequence[float], rampup_step: float) -> float:
-    """The sparsity of a step: the list is gone through in ``rampup_step`` steps."""
+    """The sparsity of a step: ``rampup_step`` steps are divided among the numbers of the list."""
     position = int(step * len(sparsity) / max(rampup_step, 1))
     return sparsity[min(position, len(sparsity) - 1)]
 
@@ -189,8 +189,7 @@ def dgc_momentum(
 ) -> tuple[Any, Any, Any]:
     """``momentum`` before ``rampup_begin_step``, then ``p -= rate * g``: ``dgc`` has the momentum.
 
-    ``nranks`` is not read: gradients come as their mean already. Source: Paddle op
-    ``dgc_momentum``.
+    ``nranks`` is not read: the gradients are means already. Source: Paddle op ``dgc_momentum``.
     """
     rate = scalar(rate)
     if isinstance(grad, SelectedRows):

@@ -45,9 +45,10 @@ def _infer_embed(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     ],
 )
 def diag_embed(xp: Any, x: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Matrices over ``dim1`` and ``dim2`` of which the last dimension of X is a diagonal.
+    """Matrices over ``dim1`` and ``dim2`` with the last dimension of X as a diagonal.
 
-    It lies ``offset`` above the main one, or below. Source: Paddle op ``diag_embed``.
+    It is ``offset`` above the main diagonal; below it if negative. Source: Paddle op
+    ``diag_embed``.
     """
     length = x.shape[-1]
     size = length + abs(offset)
@@ -90,7 +91,7 @@ def _infer_trace(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
 def trace(xp: Any, x: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """The sum of a diagonal of each matrix over ``dim1`` and ``dim2``.
 
-    It lies ``offset`` above the main one, or below. Source: Paddle op ``trace``.
+    It is ``offset`` above the main diagonal; below it if negative. Source: Paddle op ``trace``.
     """
     total = xp.trace(x, offset=offset, axis1=dim1, axis2=dim2, dtype=x.dtype)
     return total.reshape(total.shape or (1,))

@@ -48,7 +48,7 @@ _DRAWN = dict.fromkeys(
 
 
 def _draws_on_gpu(op: Operator) -> bool:
-    """Whether the kernel for GPUs takes an operator: it has its random numbers from there."""
+    """Whether the kernel for GPUs computes an operator; it then draws its own random numbers."""
     (name,) = op.inputs["X"]
     var = op.block._find_var_recursive(name)
     single = var is not None and var.dtype == VarType.FP32
@@ -95,8 +95,8 @@ def dropout(
 ) -> tuple[Any, Any]:
     """Set each element to 0 with a probability; ``Mask`` is 1 where it was kept.
 
-    What is kept is divided by ``1 - dropout_prob`` for ``upscale_in_train``; else a test run
-    multiplies everything by that. ``Seed`` is a seed in place of the attribute.
+    With ``upscale_in_train``, kept elements are divided by ``1 - dropout_prob``; else a test run
+    multiplies all elements by that. The input ``Seed`` replaces the attribute.
     Source: Paddle op ``dropout``; Srivastava et al. 2014.
     """
     if is_test:

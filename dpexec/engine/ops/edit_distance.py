@@ -119,10 +119,11 @@ def edit_distance(
     *,
     normalized: bool = False,
 ) -> tuple[Any, Any]:
-    """How many changes make each hypothesis its reference, float32 ``(N, 1)``, and N.
+    """The number of changes from each hypothesis to its reference, float32 ``(N, 1)``, and N.
 
-    Tensors with sequences ``(rows, 1)``, or padded ones ``(N, T)`` with lengths. ``normalized`` by
-    the lengths of the references. Source: Paddle op ``edit_distance``.
+    Inputs are tensors with sequences, ``(rows, 1)``, or padded ones, ``(N, T)`` with lengths. With
+    ``normalized`` the numbers are divided by the lengths of the references. Source: Paddle op
+    ``edit_distance``.
 
     Raises:
         ValueError: a reference is empty and ``normalized`` is set.

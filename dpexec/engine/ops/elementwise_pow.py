@@ -76,8 +76,8 @@ def elementwise_pow_grad(
 ) -> tuple[Any, Any]:
     """``d_out * y * x**(y-1)`` for X and ``d_out * x**y * log(x)`` for Y.
 
-    Zero where the exponent is 0, respectively where the base is 0: the limits, for which the
-    formulas give nan.
+    The first is 0 where the exponent is 0, the second where the base is 0. These are the limits;
+    the formulas would give nan.
     """
     base, exponent = aligned(x, y, axis)
     d_x = d_y = None

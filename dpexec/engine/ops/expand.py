@@ -104,9 +104,9 @@ def _pairs(x: Spec, target: Spec) -> Any:
     flops=0,
 )
 def expand_as(xp: Any, x: Any, target: Any) -> Any:
-    """``x`` repeated until it has the shape of ``target_tensor``. Source: Paddle op ``expand_as``.
+    """``x`` repeated to the shape of ``target_tensor``, whose values are not read.
 
-    Only the shape of the target counts.
+    Source: Paddle op ``expand_as``.
     """
     return xp.tile(x, [b // a for a, b in zip(x.shape, target.shape, strict=True)])
 

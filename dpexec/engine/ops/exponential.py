@@ -23,7 +23,7 @@ from dpexec.engine.ops._unary import LIBRARIES, bends, unary
     fuses=True,
 )
 def exp(xp: Any, x: Any) -> Any:
-    """``e ** x``, of integers rounded towards 0. Source: Paddle op ``exp``.
+    """``e ** x``, for integers rounded towards 0. Source: Paddle op ``exp``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

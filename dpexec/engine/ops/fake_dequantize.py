@@ -79,11 +79,12 @@ def _infer_channels(x: Spec, scales: list[Spec], *, quant_bits: Bits = (8,)) -> 
 def fake_channel_wise_dequantize_max_abs(
     xp: Any, x: Any, scales: list[Any], *, quant_bits: Bits = (8,)
 ) -> Any:
-    """``x * s / n`` with scales s of channels, for the largest level n.
+    """``x * s / n`` with a scale s for each channel, for the largest level n.
 
-    Of one scale, of weights, channels are the first dimension. With two, of weights and of what
-    they were multiplied with, ``x`` is a product with channels in the second dimension; it is
-    multiplied with both. Source: Paddle op ``fake_channel_wise_dequantize_max_abs``.
+    With one input in ``Scales``, ``x`` is weights, with channels in the first dimension. With two,
+    those of weights and of the other factor, ``x`` is a product with channels in the second
+    dimension, and is multiplied by both. Source: Paddle op
+    ``fake_channel_wise_dequantize_max_abs``.
     """
     axis = len(scales) - 1
     scale = scales[0].reshape(-1, *(1,) * (x.ndim - 1 - axis))

@@ -48,7 +48,7 @@ def _infer(x: Spec, *, bit_length: int = 8) -> tuple[Spec, Spec]:
 def fake_quantize_abs_max(xp: Any, x: Any, *, bit_length: int = 8) -> tuple[Any, Any]:
     """``round(x / s * n)`` for the largest magnitude s in ``x`` and the largest level n.
 
-    That is 127 for 8 bits. Also gives s. Source: Paddle op ``fake_quantize_abs_max``.
+    n is 127 for 8 bits. s is returned, too. Source: Paddle op ``fake_quantize_abs_max``.
     """
     scale = abs_max(xp, x)
     return levels_of(xp, x, scale, bit_length), scale.reshape(1)
@@ -73,7 +73,7 @@ def _infer_channels(x: Spec, *, bit_length: int = 8) -> tuple[Spec, Spec]:
     ],
 )
 def fake_channel_wise_quantize_abs_max(xp: Any, x: Any, *, bit_length: int = 8) -> tuple[Any, Any]:
-    """As ``fake_quantize_abs_max``, with a scale for every row of the first dimension.
+    """Like ``fake_quantize_abs_max``, with a scale for every row of the first dimension.
 
     Source: Paddle op ``fake_channel_wise_quantize_abs_max``.
     """
@@ -85,7 +85,7 @@ def fake_channel_wise_quantize_abs_max(xp: Any, x: Any, *, bit_length: int = 8) 
 
 
 def _moving(xp: Any, x: Any, accum: Any, state: Any, rate: float) -> tuple[Any, Any, Any]:
-    """Scale, state and sum after a batch: the mean of largest magnitudes, the old ones fading."""
+    """Scale, state and sum after a batch, for a mean of the largest magnitudes that decays."""
     kind = x.dtype.type
     state = kind(rate) * state + kind(1)
     accum = kind(rate) * accum + abs_max(xp, x)
@@ -134,7 +134,7 @@ def _moving_samples(r: SampleRng) -> list[Sample]:
 def _moved(
     xp: Any, x: Any, scale: Any, accum: Any, state: Any, rate: float, is_test: bool
 ) -> tuple[Any, Any, Any]:
-    """Scale, state and sum to quantize with and to go on from."""
+    """The scale to quantize with, and the new state and sum."""
     return (scale.copy(), None, None) if is_test else _moving(xp, x, accum, state, rate)
 
 
@@ -181,7 +181,7 @@ def fake_quantize_dequantize_moving_average_abs_max(
     moving_rate: float = 0.9,
     is_test: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
-    """As ``fake_quantize_moving_average_abs_max``, and the levels are numbers again: times s / n.
+    """Like ``fake_quantize_moving_average_abs_max``, then multiplied by s / n again.
 
     Source: Paddle op ``fake_quantize_dequantize_moving_average_abs_max``.
     """
@@ -219,9 +219,9 @@ def moving_average_abs_max_scale(
     moving_rate: float = 0.9,
     is_test: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
-    """``x`` as it is, and the scale of ``fake_quantize_moving_average_abs_max``.
+    """``x`` unchanged, and the scale of ``fake_quantize_moving_average_abs_max``.
 
-    With ``is_test`` the scale stays as it is. Source: Paddle op ``moving_average_abs_max_scale``.
+    With ``is_test`` the scale does not change. Source: Paddle op ``moving_average_abs_max_scale``.
     """
     if is_test:
         return x.copy(), None, None, None
@@ -281,8 +281,8 @@ def fake_quantize_range_abs_max(
 ) -> tuple[Any, Any, Any]:
     """``round(clip(x, -s, s) / s * n)`` for the largest magnitude s in the last batches.
 
-    ``OutScales`` keeps those of ``window_size`` batches, number ``Iter`` among them. With
-    ``is_test`` s is ``InScale``. Source: Paddle op ``fake_quantize_range_abs_max``.
+    ``OutScales`` holds the magnitudes of the last ``window_size`` batches, including batch
+    ``Iter``. With ``is_test`` s is ``InScale``. Source: Paddle op ``fake_quantize_range_abs_max``.
     """
     window, scale = (
         (None, scale.copy())
@@ -297,7 +297,7 @@ def _in_window(
 ) -> tuple[Any, Any]:
     """The window with the scale of this batch, and the largest one in it.
 
-    A smaller scale keeps the largest one, unless that is the one that it takes the place of.
+    A smaller scale does not change the largest one, unless it replaces that one in the window.
     """
     places = xp.arange(size)
     window = xp.zeros(size, scale.dtype) if before is None else before

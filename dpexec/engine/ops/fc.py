@@ -24,7 +24,7 @@ from dpexec.engine.ops.relu import relu
 
 _ACTIVATIONS = ("", "relu")
 _PADDING = 4
-"""Rows and columns that ``padding_weights`` says to lie behind those of W."""
+"""The number of additional rows and columns at the end of W with ``padding_weights``."""
 
 
 def _infer(
@@ -93,7 +93,7 @@ _SMALL: list[dict[str, Any]] = [
 
 
 def _small(r: SampleRng, kind: type[np.integer[Any]], **attrs: Any) -> Sample:
-    """A call as a quantized model holds it."""
+    """A call as in a quantized model."""
     ends = np.iinfo(kind)
     x = r.integers(ends.min, ends.max + 1, (3, 12)).astype(kind)
     given = {"use_mkldnn": True, "Scale_in": 40.0, "Scale_weights": [30.0], **attrs}
@@ -147,13 +147,13 @@ def fc(
 ) -> Any:
     """``activation(x @ w + bias)``, the layers ``mul``, ``elementwise_add`` and ``relu`` in one.
 
-    Programs that were optimized for prediction hold it; it has no gradient. The first
+    It occurs in programs that were optimized for prediction, and has no gradient. The first
     ``in_num_col_dims`` dimensions of ``x`` are rows, the others columns. With ``padding_weights``
-    the last four rows and columns of ``w`` are no part of it.
+    the last four rows and columns of ``w`` are ignored.
 
-    Quantized models hold inputs of int8 or uint8: ``w`` becomes int8 by ``Scale_weights``, and the
-    result, times ``Scale_out``, int8, behind ``relu`` uint8, with ``force_fp32_output`` float32.
-    Source: Paddle op ``fc``.
+    Quantized models have inputs of int8 or uint8: ``w`` is converted to int8 by ``Scale_weights``.
+    The result is multiplied by ``Scale_out`` and converted to int8, or to uint8 after ``relu``; it
+    is float32 with ``force_fp32_output``. Source: Paddle op ``fc``.
     """
     w = w[:-_PADDING, :-_PADDING] if padding_weights else w
     small, kind, back = x.dtype.kind != "f", x.dtype, [1.0]

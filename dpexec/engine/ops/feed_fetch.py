@@ -12,9 +12,9 @@ from dpexec.engine.ops._by_executor import executor_op
 
 @executor_op("feed", inputs="X", outputs="Out", attrs={"col": 0})
 def feed(xp: Any, x: Any) -> None:
-    """Value number ``col`` of what a run is fed."""
+    """Value number ``col`` of a run's feeds."""
 
 
 @executor_op("fetch", inputs="X", outputs="Out", attrs={"col": 0})
 def fetch(xp: Any, x: Any) -> None:
-    """Value number ``col`` of what a run gives."""
+    """Value number ``col`` of a run's results."""

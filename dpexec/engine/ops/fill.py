@@ -1,4 +1,4 @@
-"""Constant tensors: ``fill_constant``, ``fill_zeros_like``, ``assign_value`` and their kin."""
+"""Constant tensors: ``fill_constant``, ``fill_zeros_like``, ``assign_value`` and others."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _infer_constant(
 
 
 def _number(value: float, text: str, kind: np.dtype[Any]) -> Any:
-    """The value; ``text``, where given, has digits that single precision loses."""
+    """The value; ``text``, if given, has the digits that single precision loses."""
     if not text:
         return value
     return int(text) if kind.kind in "iu" else float(text)
 
 
 def _require_fits(value: float, text: str, dtype: int) -> None:
-    """Refuse what an integer of the data type cannot be."""
+    """Reject numbers outside the range of an integer type."""
     kind = to_numpy(dtype)
     if kind.kind in "iu":
         number, range = _number(value, text, kind), np.iinfo(kind)
@@ -94,8 +94,9 @@ def fill_constant(
 ) -> Any:
     """A tensor full of one number.
 
-    ``ValueTensor`` replaces ``value``, and the shape variables replace ``shape``. SelectedRows get
-    it as their values, without row numbers. Source: Paddle op ``fill_constant``.
+    ``ValueTensor`` replaces ``value``, and the shape variables replace ``shape``. If the output is
+    SelectedRows, the tensor is its values; it has no row numbers. Source: Paddle op
+    ``fill_constant``.
     """
     dims = integers(shape, tensor, parts)
     kind = to_numpy(dtype)
@@ -169,7 +170,7 @@ def fill_constant_batch_size_like(
 ) -> Any:
     """A tensor full of one number, one dimension of its shape taken from ``Input``.
 
-    Of an ``Input`` with sequences, dimension 0 counts these, not their rows.
+    If ``Input`` has sequences, the size of dimension 0 is their number, not that of rows.
     Source: Paddle op ``fill_constant_batch_size_like``.
     """
     sizes = list(like.shape)
@@ -211,7 +212,7 @@ def _infer_fill(*, value: Sequence[float], shape: Shape, dtype: int = VarType.FP
     ],
 )
 def fill(xp: Any, *, value: Sequence[float], shape: Shape, dtype: int = VarType.FP32) -> Any:
-    """A tensor of these numbers, row by row; integers lose what is behind the point.
+    """A tensor of these numbers, row by row; conversions to integers truncate.
 
     Source: Paddle op ``fill``.
     """

@@ -61,14 +61,15 @@ def filter_by_instag(
     xp: Any, x: Any, lod: Lod | None, tags: Any, tags_lod: Lod, wanted: Any,
     *, is_lod: bool, out_val_if_empty: int = 0,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The samples with a tag of ``Filter_tag``, a weight of 1 for each, and where they come from.
+    """The samples with a tag of ``Filter_tag``, a weight of 1 for each, and their old positions.
 
-    Samples are rows, or with ``is_lod`` sequences. ``IndexMap`` has a row for each that stays: its
-    first row in ``Out``, that in ``Ins``, number of rows. If none stays, ``Out`` is a row of
-    ``out_val_if_empty`` with weight 0. Source: Paddle op ``filter_by_instag``.
+    Samples are rows, or sequences with ``is_lod``. ``IndexMap`` has a row for each kept sample: its
+    first row in ``Out``, its first row in ``Ins``, and its number of rows. If no sample is kept,
+    ``Out`` is a row of ``out_val_if_empty`` with weight 0. Source: Paddle op ``filter_by_instag``.
 
     Raises:
-        ValueError: there are not as many samples as sequences of tags, or no sequences at all.
+        ValueError: the numbers of samples and of sequences of tags differ, or there are no
+            sequences.
     """
     if is_lod and not lod:
         raise ValueError("Ins holds no sequences, but is_lod is True")
@@ -94,7 +95,7 @@ def filter_by_instag(
 
 @filter_by_instag.grad("IndexMap", "LossWeight", "Ins", "Out@GRAD", outputs="Ins@GRAD", dense=True)
 def filter_by_instag_grad(xp: Any, index: Any, weight: Any, x: Any, d_out: Any) -> Any:
-    """To the rows that stayed."""
+    """The gradient of the kept rows; 0 for the others."""
     d_x = xp.zeros_like(x)
     if on_host(weight)[0]:
         _, starts, lengths = on_host(index).reshape(-1, 3).T

@@ -75,12 +75,12 @@ def distribute_fpn_proposals(
     refer_level: int,
     refer_scale: int,
 ) -> tuple[list[Any], Any, list[Lod]]:
-    """Give every box to the level of a pyramid that fits its size.
+    """Distribute boxes to the levels of a pyramid by size.
 
-    A box as large as a square of ``refer_scale`` goes to ``refer_level``, one twice as wide and
-    high to the next one. ``RestoreIndex`` ``(rois, 1)`` says which row of all levels, one after
-    another, a box has become. Source: Paddle op ``distribute_fpn_proposals``; Lin et al., 2017,
-    Feature Pyramid Networks, equation 1.
+    A box with the area of a square with side ``refer_scale`` goes to ``refer_level``, one twice as
+    wide and high to the next level. ``RestoreIndex`` ``(rois, 1)`` has the row of each box in the
+    concatenated levels. Source: Paddle op ``distribute_fpn_proposals``; Lin et al., 2017, Feature
+    Pyramid Networks, equation 1.
     """
     boxes = to_host(rois)
     valid = (boxes[:, 2:] >= boxes[:, :2]).all(axis=1)
@@ -146,8 +146,8 @@ def collect_fpn_proposals(
 ) -> tuple[Any, Lod]:
     """The best ``post_nms_topN`` boxes of all levels and images, image by image, best first.
 
-    Every image has its sequence, even if nothing of it is among them, for which the original has
-    none. Source: Paddle op ``collect_fpn_proposals``.
+    Every image has a sequence, even an image without boxes among the best ones, for which Paddle
+    has none. Source: Paddle op ``collect_fpn_proposals``.
 
     Raises:
         ValueError: boxes and scores of a level do not have the same sequences.

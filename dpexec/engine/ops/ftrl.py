@@ -78,7 +78,7 @@ def ftrl(
 
 
 def _rise(xp: Any, square: Any, more: Any, lr_power: float) -> Any:
-    """By how much the power of ``square`` rises with ``more``, of which little may be left."""
+    """The increase of the power of ``square`` by ``more``, exact even if ``more`` is very small."""
     before, after = _power(xp, square, lr_power), _power(xp, square + more, lr_power)
     if lr_power == -0.5:
         return more / xp.where(after > 0, before + after, 1)

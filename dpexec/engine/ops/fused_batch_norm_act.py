@@ -37,7 +37,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 def _with_attributes_of(one: OpDef, kernel: Any) -> Any:
-    """Let a kernel take the attributes of another, and ``act_type``."""
+    """Give a kernel the attributes of another one, and ``act_type``."""
     signature = inspect.signature(one.kernel)
     keyword = inspect.Parameter("act_type", inspect.Parameter.KEYWORD_ONLY, default="relu")
     parameters = [*signature.parameters.values(), keyword]

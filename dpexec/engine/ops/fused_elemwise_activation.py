@@ -41,7 +41,7 @@ _BINARY = {
 
 
 def _names(functor_list: Sequence[str]) -> tuple[str, str, bool]:
-    """The function of two arrays, that of one, and whether the latter is computed last."""
+    """The function of two arrays, that of one array, and whether the latter is computed last."""
     outer, inner = (name.removesuffix("_grad") for name in functor_list)
     return (inner, outer, True) if inner in _BINARY else (outer, inner, False)
 
@@ -149,9 +149,9 @@ def fused_elemwise_activation(
 ) -> tuple[Any, Any]:
     """``unary(x + y)`` for ``functor_list = [unary, "elementwise_add"]``, else ``x + unary(y)``.
 
-    The product is ``elementwise_mul``; ``unary`` is relu, sigmoid, tanh, or scale, which multiplies
-    by the attribute ``scale``. ``IntermediateOut`` is what is computed first. Source: Paddle op
-    ``fused_elemwise_activation``.
+    With ``elementwise_mul``, the sum is a product. ``unary`` is relu, sigmoid, tanh, or scale,
+    which multiplies by the attribute ``scale``. ``IntermediateOut`` is the result of the function
+    that is computed first. Source: Paddle op ``fused_elemwise_activation``.
     """
     binary, unary, unary_last = _names(functor_list)
     combine, apply = _BINARY[binary][0], _UNARY[unary][0]
@@ -184,7 +184,7 @@ def fused_elemwise_activation_grad(
     scale: float = 0.0,
     needs: tuple[bool, bool, bool] = (True, True, False),
 ) -> tuple[Any, ...]:
-    """The gradients of both operators; without ``X``, that has the shape of ``Out``."""
+    """The gradients of both operators; if ``X`` is missing, it has the shape of ``Out``."""
     binary, unary, unary_last = _names(functor_list)
     combine_grad, (apply, apply_grad) = _BINARY[binary][1], _UNARY[unary]
     shaped = out if x is None else x

@@ -53,10 +53,10 @@ def _sample(r: Any, *more: int, **attrs: Any) -> Sample:
 def fused_embedding_seq_pool(
     xp: Any, table: Any, ids: Any, lod: Lod, *, padding_idx: int = _NO_PADDING
 ) -> Any:
-    """For every sequence of ids the sum of the rows of W that they name.
+    """For every sequence of ids, the sum of the rows of W with these ids.
 
-    Ids are ``(rows, 1)``, the result is ``(sequences, width)``. Of ids ``(rows, k, 1)`` there are
-    ``k`` such sums side by side. The row ``padding_idx`` counts as 0. Source: Paddle op
+    Ids are ``(rows, 1)``, the result is ``(sequences, width)``. For ids ``(rows, k, 1)`` the result
+    has ``k`` such sums side by side. The row ``padding_idx`` counts as 0. Source: Paddle op
     ``fused_embedding_seq_pool``.
     """
     check_rows(xp, ids, table.shape[0], "Ids")
