@@ -61,7 +61,7 @@ def fused_gemm_epilogue(
 ) -> Any:
     """``activation(x @ y + bias)``, with ``x`` flattened to a matrix as by ``mul``.
 
-    A pass makes it, when programs have their gradients already. Source: operator
+    A pass makes it in programs that already have their gradients. Source: operator
     ``fused_gemm_epilogue`` of later versions of Paddle.
     """
     out = mul(xp, x, y, x_num_col_dims=x_num_col_dims)
@@ -89,7 +89,7 @@ def fused_gemm_epilogue_grad(
     x_num_col_dims: int = 1,
     needs: tuple[bool, bool, bool] = (True, True, True),
 ) -> tuple[Any, Any, Any]:
-    """The gradients of the product and of the bias; that of the activation comes before.
+    """The gradients of the product and of the bias; ``Out@GRAD`` includes the activation's slope.
 
     Source: operator ``fused_gemm_epilogue_grad`` of later versions of Paddle.
     """

@@ -15,7 +15,7 @@ __all__ = ["each", "fused_adam", "fused_momentum", "fused_sgd"]
 
 
 def each(lists: tuple[list[Any], ...]) -> list[tuple[Any, ...]]:
-    """The inputs of every single update; None where an optional input is absent."""
+    """The inputs of every single update; None for an absent optional input."""
     return [
         tuple(values[position] if values else None for values in lists)
         for position in range(len(lists[0]))

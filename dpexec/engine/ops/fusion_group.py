@@ -84,11 +84,11 @@ def _formula(op: Operator) -> str:
 def fusion_group(
     xp: Any, inputs: list[Any], *, parts: Sequence[str] = (), results: Sequence[int] = ()
 ) -> list[Any]:
-    """What a list of operators computes, one after another.
+    """The results of a list of operators, run one after another.
 
     Args:
         xp: numpy or cupy.
-        inputs: the values that come from outside, numbered from 0.
+        inputs: the input values, numbered from 0.
         parts: the operators as JSON, see :class:`~dpexec.engine.ir.group_ops.GroupOp`.
         results: the numbers of the values that are the outputs.
 

@@ -75,10 +75,10 @@ def fusion_gru(
     xp: Any, x: Any, lod: Lod, h0: Any, weight_x: Any, weight_h: Any, bias: Any,
     loops: Loops = ON_ARRAYS, **attrs: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """``gru`` of ``X @ WeightX``; ``origin_mode``, too, is what it is for ``gru``.
+    """``gru`` of ``X @ WeightX``, with the attributes of ``gru``, including ``origin_mode``.
 
-    The outputs but ``Hidden`` are memory that Paddle works in; nothing is stored there. Source:
-    Paddle op ``fusion_gru``.
+    All outputs except ``Hidden`` are buffers of Paddle, which stay empty here. Source: Paddle op
+    ``fusion_gru``.
     """
     taken = mul(xp, x, weight_x)
     hidden = gru(xp, taken, lod, h0, weight_h, bias, loops, **attrs)[-1]

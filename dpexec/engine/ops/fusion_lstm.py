@@ -25,7 +25,7 @@ def _states_of(
     x: Spec, lod: Spec | None, weight: Spec, bias: Spec, h0: Spec | None, c0: Spec | None,
     **attrs: Any,
 ) -> tuple[Spec, Spec]:  # fmt: skip
-    """Hidden states and cells, as ``lstm`` has them."""
+    """The specs of hidden states and cells, those of ``lstm``."""
     require(
         (h0 is None) == (c0 is None), "H0 and C0 must be given together, but one of them is missing"
     )
@@ -46,7 +46,7 @@ def _infer(
 
 
 def _attrs(r: SampleRng, size: int, lod: Lod, initial: bool, **attrs: Any) -> dict[str, Any]:
-    """What both operators have but their input."""
+    """The inputs that both operators have in common."""
     width = (_SEVEN if attrs.get("use_peepholes", True) else _FOUR) * size
     inputs = {"WeightH": r.normal((size, 4 * size)), "Bias": r.normal((1, width))}
     if initial:
@@ -105,7 +105,7 @@ def fusion_lstm(
 ) -> tuple[Any, ...]:  # fmt: skip
     """``lstm`` of ``X @ WeightX``.
 
-    The other outputs are memory that Paddle works in; nothing is stored there. Source: Paddle op
+    The other outputs are buffers of Paddle, which stay empty here. Source: Paddle op
     ``fusion_lstm``.
     """
     taken = mul(xp, x, weight_x)
@@ -162,11 +162,11 @@ def fused_embedding_fc_lstm(
     xp: Any, ids: Any, lod: Lod, table: Any, weight: Any, bias: Any, h0: Any, c0: Any,
     loops: Loops = ON_ARRAYS, **attrs: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """``lstm`` of the rows of ``Embeddings`` that ``Ids`` name.
+    """``lstm`` of the rows of ``Embeddings`` with the numbers ``Ids``.
 
-    The rows were multiplied and had the first 4 size numbers of ``Bias`` added before: of it, only
-    peepholes are used. The other outputs are memory that Paddle works in; nothing is stored
-    there. Source: Paddle op ``fused_embedding_fc_lstm``.
+    The rows already include the product with the input weights, and the first ``4 * size`` numbers
+    of ``Bias``; so only the peepholes of ``Bias`` are used. The other outputs are buffers of
+    Paddle, which stay empty here. Source: Paddle op ``fused_embedding_fc_lstm``.
 
     Raises:
         ValueError: an id is no row of ``Embeddings``.

@@ -58,7 +58,7 @@ def _sample(r: SampleRng, rows: int, *widths: int, flat: bool = False) -> Sample
 def fusion_repeated_fc_relu(
     xp: Any, x: Any, weights: list[Any], biases: list[Any]
 ) -> tuple[list[Any], Any]:
-    """``relu(x @ W + Bias)`` again and again; ``ReluOut`` has the results but the last.
+    """``relu(x @ W + Bias)``, layer after layer; ``ReluOut`` has all results but the last.
 
     Source: Paddle op ``fusion_repeated_fc_relu``.
     """

@@ -66,7 +66,7 @@ def fusion_seqexpand_concat_fc(
 ) -> tuple[Any, Any]:  # fmt: skip
     """The activation of ``concat(x[0], the others repeated for its rows) @ FCWeight + FCBias``.
 
-    The others have one row for each sequence of the first. Returns what they add to it, too.
+    The others have one row for each sequence of the first. Their contribution is returned, too.
     Source: Paddle op ``fusion_seqexpand_concat_fc``.
 
     Raises:

@@ -56,7 +56,7 @@ def _pooled(
     """The pooled sequences of every variable.
 
     Raises:
-        ValueError: there are not as many of one as of the first.
+        ValueError: a variable has another number of sequences than the first one.
     """
     for number, lod in enumerate(lods):
         if lod.sequences != lods[0].sequences:

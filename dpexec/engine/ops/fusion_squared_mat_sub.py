@@ -29,9 +29,9 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec, Spec]:
     ],
 )
 def fusion_squared_mat_sub(xp: Any, x: Any, y: Any, *, scalar: float = 1.0) -> tuple[Any, ...]:
-    """``scalar * ((x @ y)^2 - x^2 @ y^2)``, where powers are of every element.
+    """``scalar * ((x @ y)^2 - x^2 @ y^2)``, with powers of every element.
 
-    Returns the squares of both matrices and of their product, too. Source: Paddle op
+    The squares of both matrices and of their product are returned, too. Source: Paddle op
     ``fusion_squared_mat_sub``; Rendle, 2010 (factorization machines).
     """
     squares, product = (square(xp, x), square(xp, y)), square(xp, mul(xp, x, y))

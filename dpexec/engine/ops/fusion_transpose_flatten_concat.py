@@ -74,10 +74,10 @@ def fusion_transpose_flatten_concat(
     flatten_axis: int = 1,
     concat_axis: int = 1,
 ) -> Any:
-    """Tensors with their axes in another order, as matrices, one behind or below the other.
+    """Tensors transposed, flattened to matrices, and concatenated.
 
-    The first ``flatten_axis`` axes are rows. Models that Paddle optimized for GPUs hold it; Paddle
-    has no kernel of it for CPUs. Source: Paddle op ``fusion_transpose_flatten_concat``.
+    The first ``flatten_axis`` axes are rows. It occurs in models that Paddle optimized for GPUs;
+    Paddle has no kernel of it for CPUs. Source: Paddle op ``fusion_transpose_flatten_concat``.
     """
     parts = []
     for array in x:

@@ -45,7 +45,7 @@ def _infer(x: Spec, index: Spec) -> Spec:
 def gather(xp: Any, x: Any, index: Any) -> Any:
     """The rows of ``x`` with the numbers ``Index``. Source: Paddle op ``gather``.
 
-    ``overwrite`` is about the gradient of rows that are chosen several times.
+    ``overwrite`` affects the gradient of rows that are chosen several times.
 
     Raises:
         ValueError: there is no such row.
@@ -57,7 +57,7 @@ def gather(xp: Any, x: Any, index: Any) -> Any:
 
 @gather.grad("X", "Index", "Out@GRAD", outputs="X@GRAD")
 def gather_grad(xp: Any, x: Any, index: Any, d_out: Any, *, overwrite: bool = True) -> Any:
-    """The gradients of all copies of a row, added up; with ``overwrite`` that of the last copy."""
+    """The sum of the gradients of a row's copies; with ``overwrite`` that of the last copy."""
     rows = index.reshape(-1)
     if not overwrite:
         return added_rows(xp, rows, d_out, x.shape)
@@ -76,7 +76,7 @@ def _infer_nd(x: Spec, index: Spec) -> Spec:
 
 
 def flat_positions(xp: Any, shape: tuple[int, ...], index: Any) -> Any:
-    """Positions in the array whose first dimensions, as many as Index names, are one."""
+    """Positions in the array after the dimensions that Index addresses are merged into one."""
     flat = xp.zeros(index.shape[:-1], np.int64)
     for axis in range(index.shape[-1]):
         flat = flat * shape[axis] + index[..., axis]
@@ -103,7 +103,7 @@ def flat_positions(xp: Any, shape: tuple[int, ...], index: Any) -> Any:
 def gather_nd(xp: Any, x: Any, index: Any) -> Any:
     """The elements, or slices, of ``x`` at the positions in the last dimension of ``Index``.
 
-    Where that has no elements, each is all of ``x``. Source: Paddle op ``gather_nd``.
+    If that dimension has no elements, each result is all of ``x``. Source: Paddle op ``gather_nd``.
 
     Raises:
         ValueError: there is no such position.

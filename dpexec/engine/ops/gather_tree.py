@@ -40,9 +40,9 @@ def _infer(ids: Spec, parents: Spec) -> Spec:
     ],
 )
 def gather_tree(xp: Any, ids: Any, parents: Any) -> Any:
-    """For every beam of the last step the tokens of all steps that led to it.
+    """For every beam of the last step, the tokens of all steps that led to it.
 
-    ``Parents`` tells which beam of the step before each token belongs to. Source: Paddle op
+    ``Parents`` has the beam of the previous step that each token continues. Source: Paddle op
     ``gather_tree``.
 
     Raises:

@@ -65,7 +65,7 @@ def gelu(xp: Any, x: Any, *, approximate: bool = False) -> Any:
     """``x`` times the probability that a normal number is below ``x``.
 
     ``approximate`` replaces the distribution function by
-    ``sigmoid(2 * sqrt(2/pi) * (x + 0.044715 * x**3))``, which is that of its ``tanh``.
+    ``sigmoid(2 * sqrt(2/pi) * (x + 0.044715 * x**3))``, which equals the formula with ``tanh``.
     Source: Hendrycks, Gimpel, 2016; Paddle op ``gelu``.
 
     Example:

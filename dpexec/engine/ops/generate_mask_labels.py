@@ -67,13 +67,13 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _polygons(points: Numbers, lod: Lod, first: int, crowds: Ints) -> list[list[Numbers]]:
-    """Of every object of an image that is no crowd its polygons.
+    """The polygons of every object of an image, without crowds.
 
     Args:
         points: corners of all polygons.
-        lod: images of objects, objects of polygons, polygons of points.
+        lod: the offsets of objects in images, polygons in objects, and points in polygons.
         first: number of the first object of the image.
-        crowds: whether each object is not to be used.
+        crowds: whether each object is a crowd, which is not used.
     """
     objects, polygons = lod.levels[1].tolist(), lod.spans()
     return [
@@ -92,14 +92,14 @@ def _around(polygons: list[Numbers]) -> Numbers:
 def _of_image(
     rois: Numbers, labels: Ints, objects: list[list[Numbers]], num_classes: int, resolution: int
 ) -> tuple[Numbers, Ints, Ints]:
-    """Regions with an object, their numbers, and the masks; else one that is background.
+    """Regions with an object, their numbers, and the masks; without any, a background region.
 
     Args:
         rois: regions, in the image before it was scaled.
         labels: their classes.
         objects: polygons of every object.
-        num_classes: with the background.
-        resolution: of the masks, across as down.
+        num_classes: number of classes, including the background.
+        resolution: height and width of the masks.
     """
     chosen = np.flatnonzero(labels > 0)
     if not len(chosen):
@@ -134,10 +134,11 @@ def generate_mask_labels(
     """Regions with an object, their numbers in the image, and masks of the objects in them.
 
     A region with a class gets the mask of the object whose box it overlaps most, in the
-    ``resolution`` squared columns of its class: 1 inside, 0 outside. All other columns are -1. An
-    image without such regions has one of background, which is all -1. ``GtSegms`` are points with
-    three levels of sequences: images of objects, of polygons, of points. Source: Paddle op
-    ``generate_mask_labels``; He and others, 2017 (Mask R-CNN).
+    ``resolution ** 2`` columns of its class: 1 inside, 0 outside. All other columns are -1. An
+    image without such regions has a background region, whose columns are all -1. ``GtSegms`` are
+    points with three levels of sequences: objects in images, polygons in objects, points in
+    polygons.
+    Source: Paddle op ``generate_mask_labels``; He and others, 2017 (Mask R-CNN).
 
     Raises:
         ValueError: GtClasses, IsCrowd and GtSegms, or Rois and LabelsInt32, do not have the same

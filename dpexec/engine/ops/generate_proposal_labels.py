@@ -132,16 +132,16 @@ def generate_proposal_labels(
     is_cls_agnostic: bool = False,
     is_cascade_rcnn: bool = False,
 ) -> tuple[Any, ...]:
-    """Pick some of the proposed and the true boxes of every image; classes and shifts for them.
+    """Sample proposed and true boxes of every image, with their target classes and shifts.
 
-    Boxes that overlap a true one by ``fg_thresh`` get its class and the shift to it, in the four
-    columns of the class (``is_cls_agnostic``: of class 1); those between the other thresholds
-    become background, class 0. The weights are 1 in columns with shifts. Which ones are picked
-    differs from the real Paddle if ``use_random``.
+    A box that overlaps a true box by ``fg_thresh`` gets its class, and the shift to it in the four
+    columns of the class (of class 1 with ``is_cls_agnostic``). A box between the other thresholds
+    becomes background, class 0. The weights are 1 in columns with shifts. With ``use_random``, the
+    sample differs from that of the real Paddle.
 
-    With ``is_cascade_rcnn`` the proposed boxes are those of a stage before: all of them are taken
-    that have an area, and no true ones. The original then takes the first of them for the true
-    ones: it scales them twice, and leaves them out where these are crowds.
+    With ``is_cascade_rcnn`` the proposed boxes come from an earlier stage: all of them with an area
+    are taken, and no true boxes. Paddle then mistakes the first proposed boxes for the true ones:
+    it scales them twice, and leaves them out where the true ones are crowds.
 
     Source: Paddle op ``generate_proposal_labels``; Ren et al., 2015, Faster R-CNN; Cai,
     Vasconcelos, 2018, Cascade R-CNN.
@@ -180,7 +180,7 @@ def generate_proposal_labels(
 
 
 def _sample(found: Boxes, usable: Ints, fg: float, low: float, high: float) -> _Sampled:
-    """Which boxes may be taken, by their overlaps with true ones."""
+    """The boxes that may be sampled, by their overlaps with true ones."""
     best = np.where(usable, found.max(axis=1, initial=-1), -np.inf)
     positives = np.flatnonzero(best >= np.float32(fg))
     others = (best < np.float32(fg)) & (best >= np.float32(low)) & (best < np.float32(high))
@@ -197,7 +197,7 @@ def _pick(found: _Sampled, picker: Picker, count: int, fraction: float) -> _Samp
 
 
 def _spread(shift: Boxes, columns: Ints, classes: int) -> tuple[Boxes, Boxes, Boxes]:
-    """Shifts in the columns of their classes, and weights inside and outside of the loss."""
+    """Shifts in the columns of their classes, and the inside and outside weights of the loss."""
     out = np.zeros((len(columns), classes, 4), shift.dtype)
     weights = np.zeros_like(out)
     rows = np.flatnonzero(columns > 0)

@@ -16,7 +16,7 @@ from dpexec.engine.ops._sequences import Ints, offsets_spec
 from dpexec.engine.ops._shapes import same_dims
 
 _LIMIT = math.log(1000 / 16)
-"""No side of an anchor grows by more than this factor, given as its logarithm."""
+"""The logarithm of the largest factor by which a side of an anchor may grow."""
 
 
 def _infer(
@@ -85,10 +85,10 @@ def generate_proposals(
     min_size: float,
     eta: float,
 ) -> tuple[Any, ...]:
-    """The best anchors of every image after their shifts, without those that overlap better ones.
+    """The best shifted anchors of every image, without those that overlap better ones.
 
-    ``RpnRois`` has the boxes, best first, ``RpnRoiProbs`` their scores, ``RpnRoisLod`` how many
-    there are up to each image. Source: Paddle op ``generate_proposals``; Ren et al., 2015, Faster
+    ``RpnRois`` has the boxes, best first, ``RpnRoiProbs`` their scores, ``RpnRoisLod`` the number
+    of boxes up to each image. Source: Paddle op ``generate_proposals``; Ren et al., 2015, Faster
     R-CNN.
     """
     images = len(scores)
@@ -111,7 +111,7 @@ def generate_proposals(
 
 
 def _large(boxes: Boxes, info: Boxes, least: float) -> Ints:
-    """Numbers of boxes that are large enough in the image as it was, and centered in it."""
+    """Numbers of boxes that are large enough in the original image, with their centre inside."""
     original = (boxes[:, 2:] - boxes[:, :2]) / info[2] + 1
     centers = boxes[:, :2] + sizes(boxes) / 2
     large = (original >= max(least, 1.0)).all(axis=1)

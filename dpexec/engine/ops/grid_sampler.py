@@ -45,9 +45,9 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 def _corners(xp: Any, x: Any, grid: Any) -> Iterator[tuple[Any, Any, Any, Any, Any, Any]]:
-    """For each of the four pixels around every point: rows, columns, whether inside, weights.
+    """For each of the four pixels around every point: row, column, whether inside, and weight.
 
-    The last two are the slopes of the weight along x and y, in pixels.
+    Two more arrays are the slopes of the weight along x and y, per pixel.
     """
     height, width = x.shape[2:]
     column, row = (
@@ -95,7 +95,7 @@ def grid_sampler(xp: Any, x: Any, grid: Any) -> Any:
 def grid_sampler_grad(
     xp: Any, x: Any, grid: Any, d_out: Any, *, needs: Sequence[bool] = (True, True)
 ) -> tuple[Any, Any]:
-    """To the pixels by their weights, to the points by the slopes of the weights."""
+    """The gradients: of pixels by their weights, of points by the slopes of the weights."""
     height, width = x.shape[2:]
     flow = d_out.transpose(0, 2, 3, 1)
     first = xp.arange(x.shape[0])[:, None, None] * (height * width)

@@ -35,7 +35,7 @@ def infer_gru(
     activation: str = "tanh",
     gate_activation: str = "sigmoid",
 ) -> tuple[Spec, Spec, Spec, Spec]:
-    """What gradients need and hidden states, of the shapes that ``gru`` makes."""
+    """The specs of all outputs of ``gru``."""
     require_float(x, "Input")
     require(
         x.rank == 2 and x.shape[1] > 0 and x.shape[1] % 3 == 0,
@@ -104,12 +104,13 @@ def gru(
     is_reverse: bool = False,
     origin_mode: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
-    """A gated recurrent unit; what it takes in was multiplied with its weights before.
+    """A gated recurrent unit; its input must already be multiplied by the input weights.
 
     Columns of ``Input`` are for update gate, reset gate and candidate. In the memory of ``Weight``
-    (size, 3 size) the two gates have the first 2 size^2 numbers, a matrix, and the candidate the
-    rest. The states become ``before + update * (candidate - before)``; in ``origin_mode`` with
-    ``1 - update``. Outputs called Batch are for the gradient: their rows lie step after step.
+    ``(size, 3 * size)``, the first ``2 * size ** 2`` numbers are a matrix for the two gates, the
+    rest a matrix for the candidate. The states become ``before + update * (candidate - before)``;
+    in ``origin_mode`` with ``1 - update``. The outputs ``Batch...`` are for the gradient, with rows
+    ordered by step.
     Source: Paddle op ``gru``; Cho et al., 2014 (origin_mode); Chung et al., 2014.
     """
     steps = steps_of(lod, is_reverse)

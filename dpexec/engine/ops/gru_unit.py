@@ -74,7 +74,7 @@ def gru_unit(
 ) -> tuple[Any, Any, Any]:
     """One step of ``gru`` for a batch; activations are 0 identity, 1 sigmoid, 2 tanh, 3 relu.
 
-    Returns activated gates, what the reset gate lets through of the states, and the next states.
+    Returns activated gates, the states times the reset gate, and the next states.
     Source: Paddle op ``gru_unit``.
     """
     kinds = unbounded(ACTIVATIONS[gate_activation]), unbounded(ACTIVATIONS[activation])

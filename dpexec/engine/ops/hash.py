@@ -38,7 +38,7 @@ def _infer(x: Spec, *, num_hash: int = 1, mod_by: int = 100000) -> Spec:
     ],
 )
 def hash(xp: Any, x: Any, *, num_hash: int = 1, mod_by: int = 100000) -> Any:
-    """Each row by ``num_hash`` hash functions: XXH64 of its bytes, modulo ``mod_by``.
+    """``num_hash`` hashes of each row: XXH64 of its bytes, modulo ``mod_by``.
 
     ``(N, D)`` gives ``(N, num_hash, 1)``. Source: Paddle op ``hash``.
     """

@@ -14,7 +14,7 @@ from dpexec.engine.ops._rows import REMOTE, added_rows, check_rows, without
 from dpexec.engine.ops._shapes import require_same_dtype, require_same_shape
 
 LIMIT = 40.0
-"""Decisions are cut off here on both sides, as in Paddle."""
+"""Scores of decisions are limited to this size, as in Paddle."""
 
 
 def _infer(
@@ -64,7 +64,7 @@ def _infer(
 def _paths(
     xp: Any, label: Any, table: Any, code: Any, num_classes: int, height: int
 ) -> tuple[Any, Any, Any]:
-    """Rows of W, yes or no, and whether it is asked at all, for every step of every path.
+    """For every step of every path: the row of W, the decision, and whether the step exists.
 
     Raises:
         ValueError: there is no such class or row.
@@ -192,7 +192,7 @@ def hierarchical_sigmoid_grad(
     is_sparse: bool = False,
     needs: tuple[bool, bool, bool],
 ) -> tuple[Any, Any, Any]:
-    """Sigmoid minus decision at every node of a path; of W, if sparse, the nodes' rows alone."""
+    """Sigmoid minus decision at every node of a path; if sparse, only the nodes' rows of W."""
     rows, yes, asked = _paths(xp, label, table, code, num_classes, weight.shape[0])
     d_z = xp.where(yes, -xp.exp(-costs), -xp.expm1(-costs)) * asked * d_out
     d_x = d_weight = d_bias = None

@@ -22,7 +22,7 @@ def _counts(size: Any, kernel: int, padding: int, stride: int) -> Any:
     """Positions of a window along one axis.
 
     Rounded towards zero, as in Paddle: a window that is larger than the image by less than the
-    stride has a position, and what it meets beyond the image is 0.
+    stride has one position, and reads 0 beyond the image.
     """
     room = size + padding - kernel
     return np.where(room < 0, -(-room // stride), room // stride) + 1
@@ -62,7 +62,7 @@ def _infer(
 
 
 def _unfolding(size: Ints, kernels: Ints, paddings: Ints, strides: Ints) -> dict[str, Ints]:
-    """What ``unfold`` calls the same windows: with a position at least, and all of it padded."""
+    """Attributes of ``unfold`` for the same windows, with padding for at least one position."""
     beyond = [max(0, kernels[i] - size[i] - paddings[i] - paddings[i + 2]) for i in (0, 1)]
     return {
         "kernel_sizes": kernels,
@@ -116,9 +116,9 @@ def im2sequence(
 ) -> tuple[Any, Lod]:
     """Every window over an image as a row, all windows of an image as a sequence.
 
-    ``Y`` has the height and width that each image had before it became ``out_stride`` times
-    smaller and was padded to a common size: then only windows over these are taken. Source:
-    Paddle op ``im2sequence``.
+    ``Y`` has the height and width of each image before it was reduced by ``out_stride`` and padded
+    to a common size; with ``Y``, only windows over the unpadded part are taken. Source: Paddle op
+    ``im2sequence``.
 
     Raises:
         ValueError: an image is smaller than ``Y`` says.
@@ -150,7 +150,7 @@ def im2sequence_grad(
     strides: Ints = (1, 1),
     paddings: Ints = (0, 0, 0, 0),
 ) -> Any:
-    """Every element of a window added at its pixel."""
+    """Every element of a window is added to its pixel."""
     if not d_out.size:
         return xp.zeros_like(x)
     d_columns = d_out.reshape(len(x), -1, d_out.shape[1]).transpose(0, 2, 1)
@@ -159,7 +159,7 @@ def im2sequence_grad(
 
 @im2sequence.grad_maker
 def _grad_maker(context: GradContext) -> list[GradOp]:
-    """Paddle's gradient knows nothing of sizes, and is wrong with them."""
+    """With sizes there is no gradient: Paddle's ignores them, and is wrong."""
     if any(context.op.inputs.get("Y", [])) and any(context.input_grads["X"]):
         raise MissingGradientError("im2sequence has no gradient if images have sizes of their own")
     return [default_grad_op(context, ("X", "Out@GRAD"), ("X@GRAD",))]

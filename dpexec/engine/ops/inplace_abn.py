@@ -75,7 +75,7 @@ def _activated(xp: Any, z: Any, activation: str, alpha: float) -> Any:
 
 
 def _before(xp: Any, y: Any, activation: str, alpha: float) -> tuple[Any, Any]:
-    """What the activation made a result of, and its slope there."""
+    """The activation's argument, computed from its result, and its slope there."""
     factor = y.dtype.type(alpha)
     if activation == "leaky_relu":
         return xp.where(y > 0, y, y / factor), xp.where(y > 0, y.dtype.type(1), factor)
@@ -101,9 +101,9 @@ def inplace_abn(
 ) -> tuple[Any, ...]:
     """``activation(batch_norm(x))``, where the program keeps only the result.
 
-    Outputs are those of ``batch_norm``. The gradient reads ``Y`` alone and goes back from it to
-    ``X``, so activations must be reversible. Source: Paddle op ``inplace_abn``; Rota Bulò and
-    others, 2018 (In-Place Activated BatchNorm).
+    Outputs are those of ``batch_norm``. The gradient reads only ``Y`` and recomputes ``X`` from it,
+    so activations must be invertible. Source: Paddle op ``inplace_abn``; Rota Bulò and others, 2018
+    (In-Place Activated BatchNorm).
     """
     y, *statistics = batch_norm.kernel(xp, *inputs, **attrs)
     return _activated(xp, y, activation, alpha), *statistics
@@ -135,7 +135,7 @@ def inplace_abn_grad(
     data_layout: str = "NCHW",
     **attrs: Any,
 ) -> tuple[Any, ...]:
-    """Gradient of ``inplace_abn``: ``X`` is what gave ``Y``."""
+    """Gradient of ``inplace_abn``, with ``X`` recomputed from ``Y``."""
     normalized, slope = _before(xp, y, activation, alpha)
     planes, _, shape = in_planes(normalized, data_layout)
     factor = scale * saved_inverse
@@ -151,7 +151,7 @@ def inplace_abn_grad(
 
 @inplace_abn.grad_maker
 def inplace_abn_grad_maker(context: GradContext) -> list[GradOp]:
-    """The moving statistics are inputs of the gradient only where they were used."""
+    """The moving statistics are inputs of the gradient only if they were used."""
     forward = context.op
     inputs = {
         **{slot: forward.input(slot) for slot in ("Scale", "Bias")},

@@ -151,7 +151,7 @@ def instance_norm_grad_grad(
     ddscale: Any,
     ddbias: Any,
 ) -> tuple[Any, Any, Any]:
-    """What the gradients of X, Scale and Bias give back to X, to Scale and to ``d_y``."""
+    """Gradients of X, Scale and ``d_y``, from those of the gradients of X, Scale and Bias."""
     planes, channels = (x.shape[0], x.shape[1], -1), (1, x.shape[1], 1)
     inverse = inverse.reshape(planes)
     normal = (x.reshape(planes) - mean.reshape(planes)) * inverse
@@ -204,9 +204,9 @@ def _channels_back(xp: Any, planes: Any, shape: tuple[int, ...], layout: str) ->
 
 
 def _grouped(channels: int, groups: int) -> list[tuple[slice, int]]:
-    """Channels, and in how many groups of one size they are: the last group may be smaller.
+    """Slices of channels, each with its number of groups of equal size; the last may be smaller.
 
-    Where small groups leave none for the last ones, as of 5 channels in 4 groups, these are empty.
+    The last groups may be empty, for example with 5 channels in 4 groups.
     """
     size = -(-channels // groups)
     full = channels // size
@@ -338,7 +338,7 @@ def group_norm_grad(
     epsilon: float = 1e-5,
     data_layout: str = "NCHW",
 ) -> tuple[Any, Any, Any]:
-    """Computed from the output, as in Paddle; a channel with the scale 0 counts as 0 there."""
+    """Computed from the output, as in Paddle; a channel with the scale 0 counts as 0."""
     normal, d_planes = _channels_first(y, data_layout), _channels_first(d_y, data_layout)
     normal = normal - bias[:, None] if bias is not None else normal.copy()
     if scale is not None:
@@ -357,7 +357,7 @@ def group_norm_grad(
 
 
 def _group_grad(xp: Any, d_planes: Any, normal: Any, inverse: Any) -> Any:
-    """The gradient of what became ``normal``; overwrites both."""
+    """The gradient of the values before normalization; overwrites the first two arguments."""
     parts, first = [], 0
     for channels, n in _grouped(normal.shape[1], inverse.shape[1]):
         column = inverse[:, first : first + n].reshape(-1, 1)

@@ -25,16 +25,17 @@ _Taps = list[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Positions:
-    """Where the elements of a resized axis lie in the original.
+    """The positions of a resized axis's elements in the original.
 
-    In single precision, as in Paddle; but cubic polynomials are in that of the images.
+    They are computed in single precision, as in Paddle, but cubic polynomials in the precision of
+    the images.
 
     Args:
         old: length of the axis.
         new: length of the result.
-        align_corners: the first and the last elements of both coincide.
+        align_corners: whether the first and the last elements of both coincide.
         align_mode: 0: pixels are areas, 1: pixels are points (unless corners are aligned).
-        dtype: of the images.
+        dtype: data type of the images.
     """
 
     old: int
@@ -52,7 +53,7 @@ class _Positions:
         return np.float32(self.old) / np.float32(self.new)
 
     def _at(self, areas: bool, dtype: Any = np.float32) -> Any:
-        """The places, as numbers of a type; those of areas are rounded once, at the end."""
+        """The positions in a data type; those of areas are rounded once, at the end."""
         if areas:
             steps = np.arange(self.new) + 0.5
             return (float(self._ratio) * steps - 0.5).astype(dtype)
@@ -85,12 +86,12 @@ _BEND = -0.75
 
 
 def _near(d: Any, rest: Any) -> Any:
-    """The weight of an element that is ``d`` steps off, less than one; ``rest`` is ``1 - d``."""
+    """The weight of an element at the distance ``d`` < 1; ``rest`` is ``1 - d``."""
     return rest * (1 + d - (_BEND + 2) * d * d)
 
 
 def _far(d: Any, rest: Any) -> Any:
-    """The weight of an element that is ``1 + d`` steps off; ``rest`` is ``1 - d``."""
+    """The weight of an element at the distance ``1 + d``; ``rest`` is ``1 - d``."""
     return _BEND * d * rest * rest
 
 
@@ -163,7 +164,7 @@ def _resized(xp: Any, x: Any, axis: int, taps: _Taps) -> Any:
 
 
 def _resized_grad(xp: Any, d_out: Any, axis: int, old: int, taps: _Taps) -> Any:
-    """The product with the matrix of the weights, transposed."""
+    """The product with the transposed matrix of weights."""
     new = d_out.shape[axis]
     matrix = np.zeros((old, new), dtype=d_out.dtype)
     for index, weight in taps:
@@ -238,7 +239,7 @@ def _declare_gradient(definition: OpDef, method: str) -> OpDef:
         align_corners: bool = True,
         align_mode: int = 1,
     ) -> Any:
-        """Every element gets the gradients of those that it has a weight in."""
+        """Every element gets the gradients of the results that it has a weight in."""
         old, new = size_of(x.shape, data_layout), size_of(d_out.shape, data_layout)
         first = 1 if has_channels_last(data_layout) else 2
         for i, taps in enumerate(_axis_taps(old, new, x.dtype, method, align_corners, align_mode)):

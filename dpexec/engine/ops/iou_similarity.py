@@ -47,7 +47,7 @@ def _boxes(r: Any, count: int) -> Any:
     ],
 )
 def iou_similarity(xp: Any, x: Any, _: Lod | None, y: Any, *, box_normalized: bool = True) -> Any:
-    """Shared area by covered area of all pairs of boxes, ``(N, M)``.
+    """Intersection over union of all pairs of boxes, ``(N, M)``.
 
     With ``box_normalized=False`` the last pixel belongs to a box. Source: Paddle op
     ``iou_similarity``.

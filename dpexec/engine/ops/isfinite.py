@@ -1,4 +1,4 @@
-"""``isfinite``, ``isinf`` and ``isnan``: one truth value about all elements."""
+"""``isfinite``, ``isinf`` and ``isnan``: one truth value for all elements together."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def kldiv_loss(xp: Any, x: Any, target: Any, *, reduction: str = "mean") -> Any:
     ``batchmean`` divides the sum by the batch size, ``mean`` by the number of elements.
     Source: Paddle op ``kldiv_loss``.
     """
-    without = target <= 0  # what is not a number is not without: it shows in the loss
+    without = target <= 0  # false for NaN, which then shows in the loss
     terms = xp.where(without, 0, target * (xp.log(xp.where(without, 1, target)) - x))
     if reduction == "none":
         return terms

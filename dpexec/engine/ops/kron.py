@@ -49,7 +49,7 @@ def _interleaved(x: Any, y: Any) -> tuple[Any, Any]:
     operand_ulps=1,
 )
 def kron(xp: Any, x: Any, y: Any) -> Any:
-    """The Kronecker product; the smaller rank is filled up with dimensions of 1 in front.
+    """The Kronecker product; the smaller rank is padded with dimensions of 1 in front.
 
     Source: Paddle op ``kron``.
     """
@@ -60,7 +60,7 @@ def kron(xp: Any, x: Any, y: Any) -> Any:
 
 @kron.grad("X", "Y", "Out@GRAD", dense=True, operand_ulps=2)
 def kron_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
-    """For each tensor the products with the other one, summed over the latter's axes."""
+    """For each tensor the products with the other one, summed over the other's axes."""
     a, b = _interleaved(x, y)
     grad = d_out.reshape([max(p, q) for p, q in zip(a.shape, b.shape, strict=True)])
     of_x, of_y = tuple(range(0, grad.ndim, 2)), tuple(range(1, grad.ndim, 2))

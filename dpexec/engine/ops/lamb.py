@@ -69,7 +69,7 @@ def lamb(
 
     ``m`` and ``v`` are running means of the gradient and of its square; as in Paddle 1.8 they
     are not corrected for their start at 0, so the powers of beta are not used. A ratio with a
-    norm of 0 counts as 1. A sparse gradient counts as a dense one.
+    norm of 0 counts as 1. A sparse gradient is applied like a dense one.
     Source: Paddle op ``lamb``; You et al. 2019.
     """
     kind = param.dtype.type

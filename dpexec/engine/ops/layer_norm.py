@@ -70,7 +70,7 @@ def layer_norm(
     epsilon: float = 1e-5,
     begin_norm_axis: int = 1,
 ) -> tuple[Any, Any, Any]:
-    """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` over the axes from a number on.
+    """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` over axes ``begin_norm_axis`` on.
 
     ``Mean`` and ``Variance`` have one element per row that is normalised.
     Source: Paddle op ``layer_norm``; Ba, Kiros, Hinton 2016.
@@ -136,7 +136,7 @@ def layer_norm_grad_grad(
     epsilon: float = 1e-5,
     begin_norm_axis: int = 1,
 ) -> tuple[Any, Any, Any]:
-    """What the gradients of X, Scale and Bias give back to X, to Scale and to ``d_y``."""
+    """Gradients of X, Scale and ``d_y``, from those of the gradients of X, Scale and Bias."""
     inverse = inverse_deviation(xp, variance, epsilon)[:, None]
     normal = (_rows(x, begin_norm_axis) - mean[:, None]) * inverse
     d_y, ddx = (xp.zeros_like(normal) if a is None else a.reshape(normal.shape) for a in (d_y, ddx))

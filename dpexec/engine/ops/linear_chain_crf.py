@@ -58,7 +58,7 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _score(xp: Any, steps: Steps, rows: Any, transition: Any, tags: Any) -> Any:
-    """The scores of the given tags, of every sequence that is not empty."""
+    """The score of the given tags, for every sequence that is not empty."""
     begins, later = slice(steps.running), slice(steps.running, None)
     ends = xp.asarray(steps.last)
     taken = rows[xp.arange(len(tags)), tags]
@@ -69,7 +69,7 @@ def _score(xp: Any, steps: Steps, rows: Any, transition: Any, tags: Any) -> Any:
 
 
 def _weights(xp: Any, transition: Any) -> tuple[Any, tuple[Any, Any, Any]]:
-    """Exponentials of scores less the largest of begins, of ends, and of pairs; and these."""
+    """Exponentials of the scores of begins, ends and pairs, each less its maximum; the maxima."""
     tops = transition[0].max(), transition[1].max(), transition[2:].max()
     above = transition.copy()
     above[0] -= tops[0]
@@ -79,7 +79,7 @@ def _weights(xp: Any, transition: Any) -> tuple[Any, tuple[Any, Any, Any]]:
 
 
 def _forward(xp: Any, steps: Steps, exps: Any, weights: Any) -> tuple[Any, Any]:
-    """How likely tags are after each step, and the sums that make their sum 1."""
+    """The probabilities of tags after each step, and the sums that normalize them."""
     alpha, sums = exps.copy(), xp.empty(len(exps), exps.dtype)
     before = None
     for begin, end in steps.spans:
@@ -92,7 +92,7 @@ def _forward(xp: Any, steps: Steps, exps: Any, weights: Any) -> tuple[Any, Any]:
 
 
 def _backward(xp: Any, steps: Steps, exps: Any, weights: Any) -> Any:
-    """How likely what follows a step is, by its tag; with a factor for each row."""
+    """The likelihood of the steps after each step, by its tag, up to a factor for each row."""
     beta = xp.empty_like(exps)
     beta[...] = weights[1]
     for (begin, _), (now, end) in zip(steps.spans[-2::-1], steps.spans[:0:-1], strict=True):
@@ -120,11 +120,11 @@ def linear_chain_crf(
     label_lod: Lod | None,
     length: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """The negative logarithm of how likely each sequence of tags is, ``(sequences, 1)``.
+    """The negative log-likelihood of each sequence of tags, ``(sequences, 1)``.
 
-    ``Emission`` has the scores of tags in rows; ``Transition`` those of tags at the begin (row 0),
-    at the end (row 1), and after each other tag. Tensors with sequences or, with ``Length``,
-    padded ones. The other outputs are for the gradient; those of padding are 0 in ``Alpha``.
+    ``Emission`` has the scores of tags in rows; ``Transition`` those of tags at the beginning (row
+    0), at the end (row 1), and after each other tag. The inputs have sequences or, with ``Length``,
+    are padded. The other outputs are for the gradient; ``Alpha`` is 0 for padding.
     Source: Paddle op ``linear_chain_crf``; Lafferty, McCallum, Pereira, 2001.
 
     Raises:
@@ -168,7 +168,7 @@ def linear_chain_crf_grad(
     *,
     needs: Sequence[bool] = (True, True),
 ) -> tuple[Any, Any]:
-    """How likely each tag is, less the one that is right."""
+    """The probability of each tag, less 1 for the right one."""
     steps, count = steps_through(emission.shape, (lod, label_lod), length), transition.shape[1]
     tags = steps.gather(xp, label.reshape(-1))
     alpha, exps = (steps.gather(xp, values.reshape(-1, count)) for values in (alpha, exps))

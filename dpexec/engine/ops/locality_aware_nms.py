@@ -40,10 +40,10 @@ def _samples(r: Any) -> list[Sample]:
 def _merged(
     boxes: Numbers, scores: Numbers, threshold: float, extra: float
 ) -> tuple[Numbers, Numbers]:
-    """Boxes and scores after runs of neighbours that cover each other are one box each.
+    """Boxes and scores after each run of overlapping neighbours is merged to one box.
 
-    Boxes are means by score, and scores sums; they stand at the last box of their run. The others
-    have no score.
+    The merged box is the mean weighted by scores, its score their sum. It replaces the last box of
+    its run; the others get no score.
     """
     boxes, scores = boxes.copy(), scores.copy()
     for last in range(1, len(boxes)):
@@ -76,10 +76,10 @@ def locality_aware_nms(
     keep_top_k: int,
     normalized: bool = True,
 ) -> tuple[Any, Lod]:
-    """Rows of label, score and box of every image; scores of boxes that became one add up.
+    """Rows of label, score and box of every image; scores of merged boxes are added up.
 
-    Boxes may be polygons, as for ``multiclass_nms``. If nothing is found, there is one row of one
-    number, -1. Source: Paddle op ``locality_aware_nms``; Zhou and others, 2017 (EAST).
+    Boxes may be polygons, as for ``multiclass_nms``. If nothing is found, the result is a row with
+    the single number -1. Source: Paddle op ``locality_aware_nms``; Zhou and others, 2017 (EAST).
     """
     extra, parts = 0.0 if normalized else 1.0, []
     for places, classes in zip(to_host(boxes), to_host(scores), strict=True):

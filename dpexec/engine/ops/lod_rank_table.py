@@ -13,8 +13,8 @@ from dpexec.engine.ops._tables import levels_of, require_table
 
 
 def _infer(x: Spec, lod: Spec | None, *, level: int = 0) -> Spec:
-    """The shape of a table of rows is their number, and that of their sequences' offsets."""
-    levels = levels_of(x, lod)  # 0 of who is declared without, but may be fed some
+    """The shape of a table is the number of rows, and that of their sequences' offsets."""
+    levels = levels_of(x, lod)  # 0 if declared without sequences, although some may be fed
     require(
         0 <= level < (levels or level + 1),
         f"X has {levels} levels of sequences, but level is {level}",

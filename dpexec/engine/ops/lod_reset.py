@@ -37,7 +37,7 @@ def _infer(
 
 
 def _values(y: Spec) -> Spec:
-    """The offsets that the numbers of a vector are."""
+    """The spec of offsets that are given by the numbers of a vector."""
     if y.rank == 1:
         require_integer(y, "Y, which has no sequences,")
         return offsets_spec(y.shape[0] - 1)
@@ -76,13 +76,13 @@ def lod_reset(
     target_lod: Sequence[int] = (),
     append: bool = False,
 ) -> tuple[Any, Lod]:
-    """The rows of X in the sequences of Y; else in those that begin at the numbers of Y.
+    """The rows of X with new sequences: those of Y, or with the numbers of Y as offsets.
 
-    Without Y at ``target_lod``. With ``append``, these become a finer level below the sequences
-    that X has. Source: Paddle op ``lod_reset``.
+    Without Y, ``target_lod`` has the offsets. With ``append``, the new sequences become a finer
+    level below the existing ones. Source: Paddle op ``lod_reset``.
 
     Raises:
-        EnforceNotMet: they are no offsets of these rows.
+        EnforceNotMet: the numbers are not valid offsets of these rows.
     """
     made = y_lod or Lod([target_lod if y is None else on_host(y)])
     if append and x_lod:
@@ -93,5 +93,5 @@ def lod_reset(
 
 @lod_reset.grad("X", "Out@GRAD", outputs="X@GRAD")
 def lod_reset_grad(xp: Any, x: Any, d_out: Any) -> Any:
-    """The gradient as it is."""
+    """The gradient, unchanged."""
     return d_out

@@ -1,4 +1,4 @@
-"""``lod_tensor_to_array`` and back: from sequences one after another to one entry per time step."""
+"""``lod_tensor_to_array`` and back: from concatenated sequences to one entry per time step."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def _infer_to_array(x: Spec, lod: Spec | None, table: Spec) -> Spec:
 def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> TensorArray:
     """Entry t has step t of every sequence that is longer than t, in the order of the table.
 
-    Of sequences of sequences, such a step is a sequence. Source: Paddle op
+    For sequences of sequences, such a step is a sequence. Source: Paddle op
     ``lod_tensor_to_array``.
 
     Args:
         xp: the array library.
         x: the tensor.
-        lod: its sequences, at least as many levels as the table has above and at its own.
-        table: of ``x``, or of a tensor with as long sequences.
+        lod: its sequences, with at least as many levels as the table has above and at its own.
+        table: the table of ``x``, or of a tensor with equally long sequences.
 
     Raises:
-        ValueError: the table is of other lengths. The original reads rows of other sequences then.
+        ValueError: the table has other lengths. Paddle reads rows of other sequences then.
     """
     level = lod.levels[table.level]
     if not np.array_equal(level, table.offsets):
@@ -58,7 +58,7 @@ def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> Tenso
 
 @lod_tensor_to_array.grad_maker
 def lod_tensor_to_array_grad(context: GradContext) -> list[GradOp]:
-    """The entries of the gradient, put back where they came from."""
+    """The entries of the gradient, as concatenated sequences again."""
     return [_back("array_to_lod_tensor", context)]
 
 
@@ -86,10 +86,10 @@ def _infer_to_tensor(x: Spec, table: Spec) -> tuple[Spec, Spec | None]:
     grad_lod="own",
 )
 def array_to_lod_tensor(xp: Any, x: TensorArray, table: LoDRankTable) -> tuple[Any, Lod]:
-    """Sequences one after another, in the order from before they were ranked.
+    """Concatenated sequences, in the order before they were ranked.
 
-    Step t of a sequence comes from entry t; gradients of entries that nothing flows into are
-    zeros. Source: Paddle op ``array_to_lod_tensor``.
+    Step t of a sequence comes from entry t; missing entries of a gradient are zeros. Source: Paddle
+    op ``array_to_lod_tensor``.
 
     Args:
         xp: the array library.

@@ -55,12 +55,12 @@ def _samples(r: SampleRng) -> list[Sample]:
 def lookup_sparse_table(
     xp: Any, table: SelectedRows, ids: Any, *, is_test: bool = False
 ) -> tuple[Any, Any]:
-    """Rows of ``ids`` of a table, ``(ids, width)``; an id that it does not have gets a row.
+    """Rows of a table by ``ids``, ``(ids, width)``; unknown ids are added to the table.
 
-    The table holds values for more rows than it has numbers; an unknown id takes the next of them,
-    which is kept: ``WOut`` is the table ``W``, and stands in no program, as Paddle's operator
-    writes its input. With ``is_test`` unknown ids read as 0. Paddle reads neither ``padding_idx``
-    nor ``auto_grown_table``. Source: Paddle op ``lookup_sparse_table``.
+    The table holds values for more rows than it has numbers. An unknown id permanently takes the
+    next free row. ``WOut`` is the table ``W``; programs do not have this output, because Paddle's
+    operator writes to its input. With ``is_test`` unknown ids read as 0. Paddle reads neither
+    ``padding_idx`` nor ``auto_grown_table``. Source: Paddle op ``lookup_sparse_table``.
 
     Raises:
         ValueError: an unknown id finds the table full.

@@ -69,7 +69,7 @@ def lrn(
     beta: float = 0.75,
     data_format: str = "AnyLayout",
 ) -> tuple[Any, Any]:
-    """``x / MidOut**beta`` with ``MidOut = k + alpha * sum(x**2)`` over ``n`` channels around.
+    """``x / MidOut**beta``, ``MidOut = k + alpha * sum(x**2)`` over ``n`` neighbouring channels.
 
     Source: Paddle op ``lrn``; Krizhevsky et al. 2012.
     """

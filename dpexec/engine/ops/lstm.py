@@ -51,7 +51,7 @@ def infer_lstm(
     cell_activation: str = "tanh",
     candidate_activation: str = "tanh",
 ) -> tuple[Spec, Spec, Spec, Spec]:
-    """Hidden states, cells and what gradients need, of the shapes that ``lstm`` makes."""
+    """The specs of all outputs of ``lstm``."""
     size = check_lstm(
         x,
         bias,
@@ -125,16 +125,16 @@ def lstm(
     cell_activation: str = "tanh",
     candidate_activation: str = "tanh",
 ) -> tuple[Any, Any, Any, Any]:
-    """A long short-term memory; what it takes in was multiplied with its weights before.
+    """A long short-term memory; its input must already be multiplied by the input weights.
 
-    Columns of ``Input`` and of ``Weight`` (size, 4 size), which the outputs of the step before are
-    multiplied with, are for candidate, input gate, forget gate and output gate. ``Bias`` has the
-    same order, and then the weights with which the three gates see the cells (peepholes).
-    ``BatchGate`` and ``BatchCellPreAct``, activated gates and cells, are for the gradient: their
-    rows lie step after step. Gradients flow back from ``Hidden`` alone, not from ``Cell``.
-    On processors with AVX Paddle 1.8 computes gradients that are no derivatives of its outputs if
-    size is a multiple of 8; here they always are. Sigmoids saturate: their argument stays between
-    -40 and 13. Source: Paddle op ``lstm``; Gers, Schmidhuber, 2000.
+    ``Weight`` ``(size, 4 * size)`` multiplies the outputs of the previous step. Its columns, and
+    those of ``Input``, are for candidate, input gate, forget gate and output gate. ``Bias`` has the
+    same order, then the weights of the cells for the three gates (peepholes). ``BatchGate`` and
+    ``BatchCellPreAct``, activated gates and cells, are for the gradient, with rows ordered by step.
+    Gradients come from ``Hidden`` only, not from ``Cell``. On processors with AVX, if size is a
+    multiple of 8, the gradients of Paddle 1.8 are not the derivatives of its outputs; here they
+    always are. Arguments of sigmoids are limited to -40 to 13. Source: Paddle op ``lstm``; Gers,
+    Schmidhuber, 2000.
     """
     steps = steps_of(lod, is_reverse)
     unit = cell_of(

@@ -54,10 +54,11 @@ def _activated(xp: Any, x: Any, forget_bias: float) -> tuple[Any, Any, Any, Any]
     flops=per_element("C", LSTM_CELL),
 )
 def lstm_unit(xp: Any, x: Any, before: Any, *, forget_bias: float = 0.0) -> tuple[Any, Any]:
-    """The next cells, and what is shown of them.
+    """The next cells, and the hidden states.
 
     Columns of ``X`` are for input gate, forget gate, output gate and candidate; ``forget_bias`` is
-    added to the forget gate's. Source: Paddle op ``lstm_unit``; Hochreiter, Schmidhuber, 1997.
+    added to those of the forget gate. Source: Paddle op ``lstm_unit``; Hochreiter, Schmidhuber,
+    1997.
     """
     taken, kept, shown, new = _activated(xp, x, forget_bias)
     cell = kept * before + taken * new

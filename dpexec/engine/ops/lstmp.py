@@ -27,7 +27,7 @@ from dpexec.engine.ops.lstm import check_lstm
 
 
 def projection_kind(proj_activation: str, cell_activation: str) -> str:
-    """Paddle activates projections, unless it is told not to, as it does cells."""
+    """The activation of projections: in Paddle that of cells, unless it is ``identity``."""
     return "identity" if proj_activation == "identity" else cell_activation
 
 
@@ -148,13 +148,13 @@ def lstmp(
     candidate_activation: str = "tanh",
     proj_activation: str = "tanh",
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """As ``lstm``, but the next step sees ``Projection``: the outputs times ``ProjWeight``.
+    """Like ``lstm``, but the next step reads ``Projection``: the outputs times ``ProjWeight``.
 
-    Cells and projections may be kept within bounds. ``proj_activation`` says no more than whether
-    projections are activated: with ``cell_activation``, as in Paddle. ``BatchHidden``, the
-    outputs, is for the gradient as well; gradients flow back from ``Projection`` alone.
-    For sizes that are multiples of 8 what ``lstm`` says of gradients holds. Source: Paddle op
-    ``lstmp``; Sak, Senior, Beaufays, 2014.
+    Cells and projections may be clipped. ``proj_activation`` only tells whether projections are
+    activated; their activation is ``cell_activation``, as in Paddle. ``BatchHidden``, the outputs,
+    is for the gradient, too. Gradients come from ``Projection`` only. The remark of ``lstm`` on
+    gradients for sizes that are multiples of 8 applies here, too. Source: Paddle op ``lstmp``; Sak,
+    Senior, Beaufays, 2014.
     """
     steps = steps_of(lod, is_reverse)
     kinds = gate_activation, cell_activation, candidate_activation
@@ -232,7 +232,7 @@ def lstmp_grad(
 
 @lstmp.grad_maker
 def _grad_maker(context: GradContext) -> list[GradOp]:
-    """The offsets are those of the projection: Paddle's gradient operator has no Input."""
+    """The offsets are those of the projection, because Paddle's gradient operator has no Input."""
     made = default_grad_op(context, _GRAD_SLOTS, [slot.name for slot in lstmp_grad.outputs])
     inputs = {**made.inputs, **context.offsets("Projection@LOD", "Input")}
     return [GradOp(made.type, inputs, made.outputs, made.attrs)]

@@ -61,9 +61,9 @@ def match_matrix_tensor(
 ) -> tuple[Any, Any, Lod]:
     """``x @ W[:, t] @ y.T`` for every ``t`` and every pair of sequences.
 
-    ``Out`` is a column; a sequence of it has ``dim_t`` matrices with a row for every row of the
-    sequence of X and a column for every row of that of Y. ``Tmp`` is ``x @ W`` as a
-    column. Source: Paddle op ``match_matrix_tensor``.
+    ``Out`` is a column. Each of its sequences holds ``dim_t`` matrices, with a row for every row of
+    X's sequence and a column for every row of Y's sequence. ``Tmp`` is ``x @ W`` as a column.
+    Source: Paddle op ``match_matrix_tensor``.
     """
     tmp = (x @ w.reshape(x.shape[1], -1)).reshape(len(x), dim_t, -1)
     lod = Lod.of_lengths([dim_t * x_lod.lengths * y_lod.lengths])
@@ -98,7 +98,7 @@ def match_matrix_tensor_grad(
     *,
     dim_t: int = 1,
 ) -> tuple[Any, Any, Any]:
-    """Through the product with Y to ``x @ W``, and through that to X and W."""
+    """The gradients of Y and of ``x @ W``, and from the latter those of X and W."""
     lod = Lod.of_lengths([dim_t * x_lod.lengths * y_lod.lengths])
     tmp = tmp.reshape(len(x), dim_t, -1)
     d_tmp, d_y = xp.empty_like(tmp), xp.empty_like(y)

@@ -35,7 +35,7 @@ def _swapped(shape: Shape, swap: bool) -> Shape:
 
 
 def _infer_heads(x: Spec, y: Spec, x_shape: Shape, y_shape: Shape, heads: int) -> int:
-    """How many columns the products of all heads have together."""
+    """The number of columns of the products of all heads together."""
     width, rows, columns = x_shape[-1], y_shape[-2], y_shape[-1]
     require(
         width < 0 or width % heads == 0,
@@ -96,7 +96,7 @@ def _infer(
 def scale_of(
     use_mkldnn: bool, force_fp32_output: bool, Scale_x: float, Scale_y: float, Scale_out: float
 ) -> float:
-    """What the attributes of scales multiply the result by, which MKL-DNN alone heeds."""
+    """The factor of the result by the scale attributes, which only MKL-DNN uses."""
     if not use_mkldnn:
         return 1.0
     return (1.0 if force_fp32_output else Scale_out) / (Scale_x * Scale_y)
@@ -110,7 +110,7 @@ def _operands(x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> tuple[Any
 
 
 def _divided(matrices: Any, heads: int, axis: int) -> Any:
-    """Equal parts of the rows (-2) or columns (-1) of matrices, as a dimension before these."""
+    """Equal parts of the rows (-2) or columns (-1) of matrices, stacked in a new dimension."""
     *batch, rows, columns = matrices.shape
     if axis == -2:
         return matrices.reshape(*batch, heads, rows // heads, columns)
@@ -118,7 +118,7 @@ def _divided(matrices: Any, heads: int, axis: int) -> Any:
 
 
 def _joined(parts: Any, axis: int) -> Any:
-    """The matrices that were divided."""
+    """The inverse of :func:`_divided`."""
     *batch, heads, rows, columns = parts.shape
     if axis == -2:
         return parts.reshape(*batch, heads * rows, columns)
@@ -126,9 +126,9 @@ def _joined(parts: Any, axis: int) -> Any:
 
 
 def _by_heads(left: Any, right: Any, heads: int) -> tuple[Any, Any, int]:
-    """The parts that heads multiply, and which axis of the right side they are parts of.
+    """The parts that heads multiply, and the axis along which the right side is divided.
 
-    It is that of rows as long as every column of X has its row of Y.
+    It is the axis of rows if Y has a row for every column of X.
     """
     axis = -2 if left.shape[-1] == right.shape[-2] else -1
     return _divided(left, heads, -1), _divided(right, heads, axis), axis
@@ -174,7 +174,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 def _scaled(r: SampleRng) -> list[Sample]:
-    """Calls with scales, as quantized models hold them."""
+    """Calls with scales, as in quantized models."""
 
     def call(kind: type[np.generic], deviates: str = "", **attrs: Any) -> Sample:
         inputs = {"X": r.normal((2, 3, 4)), "Y": r.normal((2, 4, 5))}
@@ -230,20 +230,20 @@ def matmul(
     Scale_y: float = 1.0,
     Scale_out: float = 1.0,
 ) -> Any:
-    """``alpha * op(x) @ op(y)``, where ``op`` swaps the last two dimensions if it is asked to.
+    """``alpha * op(x) @ op(y)``, where ``op`` transposes if ``transpose_X`` or ``transpose_Y``.
 
     Dimensions before the last two are batches: equal in both inputs, or absent from one of them.
     A vector is a row on the left, a column on the right, and this dimension is absent from the
     result; the product of two vectors has the shape (1,).
 
-    With ``head_number`` of more than 1, the columns of ``op(x)`` are as many equal parts, each of
-    which is multiplied by its part of the rows of ``op(y)``; or of its columns, if ``op(y)`` has
-    only as many rows as one part has columns. The results stand side by side.
+    If ``head_number`` is above 1, the columns of ``op(x)`` are divided into as many equal parts.
+    Each part is multiplied by its part of the rows of ``op(y)``, or of the columns, if ``op(y)``
+    has only as many rows as one part has columns. The results are concatenated along the columns.
 
     With ``use_mkldnn`` the result is multiplied by ``Scale_out / (Scale_x * Scale_y)``, with
-    ``force_fp32_output`` by ``1 / (Scale_x * Scale_y)``. Quantized models hold inputs of int8 or
-    uint8: the result is then rounded to int8, unless it is forced to be float32. Source: Paddle op
-    ``matmul``.
+    ``force_fp32_output`` by ``1 / (Scale_x * Scale_y)``. Quantized models have inputs of int8 or
+    uint8; the result is then rounded to int8, unless ``force_fp32_output`` is set. Source: Paddle
+    op ``matmul``.
     """
     small = x.dtype.kind != "f"
     if small:
@@ -300,7 +300,7 @@ def matmul_grad(
 
 
 def _grads_by_heads(xp: Any, left: Any, right: Any, grad: Any, heads: int) -> tuple[Any, Any]:
-    """The gradients of both sides, summed over the batch where a side has none."""
+    """The gradients of both sides, summed over the batch for a side without one."""
     grads = _divided(grad, heads, -1)
     left_parts, right_parts, axis = _by_heads(left, right, heads)
     d_left = _joined(xp.matmul(grads, right_parts.swapaxes(-1, -2)), -1)

@@ -38,7 +38,7 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _decays(boxes: Numbers, extra: float, sigma: float | None) -> Numbers:
-    """What scores of boxes, best first, are multiplied with; ``sigma`` None: linearly."""
+    """The factors of the boxes' scores, best first; linear if ``sigma`` is None, else Gaussian."""
     shared = np.tril(jaccard(boxes[:, None], boxes[None], extra), -1)
     worst = shared.max(axis=1)  # of each box that may suppress others: how far it is, itself
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -73,10 +73,11 @@ def matrix_nms(
     use_gaussian: bool = False,
     gaussian_sigma: float = 2.0,
 ) -> tuple[Any, Lod, Any, Lod]:
-    """Rows of label, shrunk score and box of every image, best first, and the boxes' numbers.
+    """Rows of label, decayed score and box of every image, best first, and the boxes' numbers.
 
-    Of each class come the ``nms_top_k`` boxes with scores above ``score_threshold`` into question;
-    kept are the ``keep_top_k`` best of all classes whose shrunk score is above ``post_threshold``.
+    The candidates of each class are its ``nms_top_k`` best boxes with scores above
+    ``score_threshold``. The ``keep_top_k`` best candidates of all classes with decayed scores above
+    ``post_threshold`` are kept.
     Source: Paddle op ``matrix_nms``; Wang and others, 2020 (SOLOv2).
     """
     extra, sigma = 0.0 if normalized else 1.0, gaussian_sigma if use_gaussian else None

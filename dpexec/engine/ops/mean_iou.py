@@ -80,10 +80,10 @@ def mean_iou(
     *,
     num_classes: int,
 ) -> tuple[Any, Any, Any]:
-    """The mean over the classes of intersection over union, of those that occur.
+    """The mean of intersection over union, over the classes that occur.
 
-    Also gives the counts behind it: per class the wrong elements (as predicted and as true
-    class) and the right ones. What earlier calls gave is added. Source: Paddle op ``mean_iou``.
+    The counts behind it are returned, too: per class the wrong elements (as predicted and as true
+    class) and the right ones. Results of earlier calls are added. Source: Paddle op ``mean_iou``.
 
     Raises:
         ValueError: there is no such class.

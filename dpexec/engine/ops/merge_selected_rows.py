@@ -30,7 +30,7 @@ def _infer_merge(x: Spec) -> Spec:
     capturable=True,
 )
 def merge_selected_rows(xp: Any, x: SelectedRows) -> SelectedRows:
-    """The same matrix with sorted rows, each once; as it is if no row comes twice.
+    """The same matrix with sorted, unique rows; unchanged if no row occurs twice.
 
     Source: Paddle op ``merge_selected_rows``.
     """

@@ -52,7 +52,7 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _hardest(losses: Numbers, eligible: Numbers, count: int) -> Numbers:
-    """Whether a prediction is among the ``count`` of greatest loss of those that are eligible."""
+    """Whether each prediction is among the ``count`` eligible ones with the greatest losses."""
     order = np.argsort(-np.where(eligible, losses, -np.inf), kind="stable")
     chosen = np.zeros(losses.shape, bool)
     chosen[order[: min(count, int(eligible.sum()))]] = True
@@ -79,11 +79,12 @@ def mine_hard_examples(
     sample_size: int = 0,
     mining_type: str = "max_negative",
 ) -> tuple[Any, Lod, Any]:
-    """The predictions of greatest loss that have no object, an image after another, and matches.
+    """The predictions without an object that have the greatest losses, and updated matches.
 
-    ``max_negative``: up to ``neg_pos_ratio`` times as many as have one, of those whose score is
-    below ``neg_dist_threshold``. ``hard_example``: the ``sample_size`` predictions of greatest
-    loss, location included, stay; matches of others go. Source: Paddle op ``mine_hard_examples``.
+    With ``max_negative``, an image has up to ``neg_pos_ratio`` times as many as predictions with an
+    object, chosen among those with scores below ``neg_dist_threshold``. With ``hard_example``, the
+    ``sample_size`` predictions with the greatest losses, including location, are kept; other
+    matches are removed. Source: Paddle op ``mine_hard_examples``.
     """
     losses, rows, scores = to_host(loss), to_host(matches).copy(), to_host(scores)
     hard = mining_type == "hard_example"

@@ -10,7 +10,7 @@ from dpexec.engine.ops._unary import unary
 
 
 def _softplus(xp: Any, x: Any, threshold: float) -> Any:
-    """``log(1 + exp(x))``, and its limits beyond the threshold, if that is positive."""
+    """``log(1 + exp(x))``, and its limits beyond the threshold, if the threshold is positive."""
     if threshold <= 0:
         return xp.logaddexp(x, x.dtype.type(0))
     inner = xp.clip(x, -threshold, threshold)
@@ -39,6 +39,6 @@ def mish_grad(xp: Any, x: Any, d_out: Any, *, threshold: float = 20.0) -> Any:
     """By the chain rule."""
     softplus = _softplus(xp, x, threshold)
     outer = xp.tanh(softplus)
-    small = xp.exp(-2 * softplus)  # 1 - outer**2 would lose what is near 1
+    small = xp.exp(-2 * softplus)  # 1 - outer**2 would lose precision near 1
     inner = 4 * small / ((1 + small) * (1 + small)) * -xp.expm1(-softplus)
     return d_out * (outer + x * inner)

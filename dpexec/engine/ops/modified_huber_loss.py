@@ -50,7 +50,7 @@ def _infer_huber(x: Spec, y: Spec) -> tuple[Spec, Spec]:
 def modified_huber_loss(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """With ``m = x * (2 * y - 1)``: ``max(0, 1 - m) ** 2`` where m is at least -1, else ``-4 * m``.
 
-    ``y`` is 0 or 1. Also gives ``m``. Source: Paddle op ``modified_huber_loss``; Zhang, 2004.
+    ``y`` is 0 or 1. ``m`` is returned, too. Source: Paddle op ``modified_huber_loss``; Zhang, 2004.
     """
     margin = x * (2 * y - 1)
     near = xp.maximum(1 - margin, 0)
@@ -116,7 +116,7 @@ def _focal_inputs(r: Any, rows: int, classes: int) -> dict[str, Any]:
 def sigmoid_focal_loss(
     xp: Any, x: Any, label: Any, count: Any, *, gamma: float = 2.0, alpha: float = 0.25
 ) -> Any:
-    """Cross entropy of independent classes, of which easy samples count less.
+    """Cross entropy of independent classes, with smaller weights for easy samples.
 
     ``-alpha * (1 - p)**gamma * log(p)`` for the class of the label, ``-(1 - alpha) * p**gamma *
     log(1 - p)`` for the others, over ``FgNum``. Labels count from 1; 0 is background, -1 does

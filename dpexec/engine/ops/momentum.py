@@ -71,8 +71,8 @@ def momentum(
 ) -> tuple[Any, Any]:
     """``v = mu * v + g; p -= rate * v``, with Nesterov ``p -= rate * (g + mu * v)``.
 
-    A sparse gradient counts as a dense one: velocity decays and moves the other rows too. (Paddle
-    itself misses rows of it that are not in ascending order.)
+    A sparse gradient is applied like a dense one: velocity decays and moves the other rows, too.
+    (Paddle itself misses rows of the gradient that are not in ascending order.)
     Source: Paddle op ``momentum``; Sutskever et al. 2013.
     """
     mu = param.dtype.type(mu)

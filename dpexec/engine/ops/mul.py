@@ -73,7 +73,7 @@ def _small(
     deviates: Mapping[str, str] | None = None,
     **attrs: Any,
 ) -> Sample:
-    """A call as a quantized model holds it."""
+    """A call as in a quantized model."""
     ends = np.iinfo(kind)
     x = r.integers(ends.min, ends.max + 1, (3, 12)).astype(kind)
     given = {"use_mkldnn": True, "scale_x": 40.0, "scale_y": [30.0], **attrs}
@@ -136,8 +136,9 @@ def mul(
     The first ``x_num_col_dims`` dimensions of ``x`` are its rows, the others its columns; ``y``
     likewise. The result has the row dimensions of ``x`` and the column dimensions of ``y``.
 
-    Quantized models hold an ``x`` of int8 or uint8: ``y`` becomes int8 by ``scale_y``, and the
-    result, times ``scale_out``, int8, with ``force_fp32_output`` float32.
+    Quantized models have an ``x`` of int8 or uint8: ``y`` is converted to int8 by ``scale_y``. The
+    result is multiplied by ``scale_out`` and converted to int8; with ``force_fp32_output`` it is
+    float32.
     Source: Paddle op ``mul``.
     """
     left, right = _matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims)

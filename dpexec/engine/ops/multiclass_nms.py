@@ -25,7 +25,7 @@ def _infer_with_index(boxes: Spec, _: Spec | None, scores: Spec) -> tuple[Spec, 
 
 
 def quadrangles(boxes: Numbers) -> Numbers:
-    """Polygons in boxes ``(..., 4)``: their left, top, right and bottom at a third of the sides."""
+    """Polygons in boxes ``(..., 4)``, with a corner at a third of each side."""
     left, top, right, bottom = np.moveaxis(boxes, -1, 0)
     across, down = left + (right - left) / 3, top + (bottom - top) / 3
     return np.stack([left, down, across, top, right, down, across, bottom], axis=-1)
@@ -51,7 +51,7 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _samples_with_none(r: Any) -> list[Sample]:
-    """Also calls that find nothing: without rows the result has the shape that is declared."""
+    """Samples, including calls that find nothing: an empty result has the declared shape."""
     found = _samples(r)
     inputs, attrs = dict(found[0].inputs), dict(found[0].attrs)
     no_boxes = {"BBoxes": inputs["BBoxes"][:, :0], "Scores": inputs["Scores"][:, :, :0]}
@@ -67,7 +67,7 @@ def _samples_with_none(r: Any) -> list[Sample]:
 def _images(
     boxes: Numbers, scores: Numbers, lod: Lod | None
 ) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
-    """Of every image boxes and scores by class, ``(classes, M, ...)``, and numbers of the boxes."""
+    """For every image, boxes and scores by class, ``(classes, M, ...)``, and the boxes' numbers."""
     if scores.ndim == 3:
         numbers = np.arange(boxes.shape[0] * boxes.shape[1]).reshape(boxes.shape[:2])
         for image, part in enumerate(scores):
@@ -98,7 +98,7 @@ def _of_image(
     keep_top_k: int,
     normalized: bool,
 ) -> list[tuple[int, Numbers]]:
-    """Labels with the boxes of one image that are kept, best first."""
+    """Labels with the kept boxes of one image, best first."""
     found = []
     for label, (places, values) in enumerate(zip(boxes, scores, strict=True)):
         if label != background_label:
@@ -112,7 +112,7 @@ def _of_image(
 def _found(
     boxes: Any, scores: Any, lod: Lod | None, **attrs: Any
 ) -> tuple[list[Numbers], list[Numbers]]:
-    """Of every image rows of label, score and box, and the numbers of these boxes."""
+    """For every image, rows of label, score and box, and the numbers of these boxes."""
     parts, indices = [], []
     for places, values, numbers in _images(to_host(boxes), to_host(scores), lod):
         rows, chosen = [np.zeros((0, boxes.shape[2] + 2))], [np.zeros(0, np.int32)]
@@ -148,13 +148,13 @@ def multiclass_nms(
     keep_top_k: int,
     normalized: bool = True,
 ) -> tuple[Any, Lod]:
-    """Rows of label, score and box, for every image those that no better box of the class covers.
+    """Rows of label, score and box: for every image, boxes that no better one of the class covers.
 
-    Scores are ``(N, classes, M)`` of boxes ``(N, M, 4)``, or of polygons of 4, 8, 12 or 16 corners,
-    ``(N, M, 2 * corners)``; or ``(rows, classes)`` of boxes ``(rows, classes, 4)``, whose sequences
-    are the images. Of each class come the ``nms_top_k`` boxes with scores above
-    ``score_threshold`` into question; an image keeps the ``keep_top_k`` best of all classes. If
-    nothing is found, there is one row of one number, -1. Source: Paddle op
+    Scores are ``(N, classes, M)`` for boxes ``(N, M, 4)``, or for polygons with 4, 8, 12 or 16
+    corners, ``(N, M, 2 * corners)``; or ``(rows, classes)`` for boxes ``(rows, classes, 4)``, whose
+    sequences are the images. The candidates of each class are its ``nms_top_k`` best boxes with
+    scores above ``score_threshold``; an image keeps the ``keep_top_k`` best of all classes. If
+    nothing is found, the result is a row with the single number -1. Source: Paddle op
     ``multiclass_nms``.
     """
     parts, _indices = _found(
@@ -170,9 +170,9 @@ def multiclass_nms(
 def _with_index(
     xp: Any, boxes: Any, lod: Lod | None, scores: Any, **attrs: Any
 ) -> tuple[Any, Lod, Any, Lod]:
-    """As ``multiclass_nms``, with the number of each box that is found among all boxes.
+    """Like ``multiclass_nms``, with the number of each resulting box among all boxes.
 
-    Boxes are counted over all images; those of ``(rows, classes, 4)`` over rows and classes. If
+    Boxes are numbered over all images; those of ``(rows, classes, 4)`` over rows and classes. If
     nothing is found, there are no rows. Source: Paddle op ``multiclass_nms2``.
     """
     parts, indices = _found(boxes, scores, lod, **attrs)

@@ -91,8 +91,8 @@ def multihead_matmul(
 ) -> Any:
     """``softmax(alpha * q @ k.T + BiasQK) @ v`` for each head, ``(batch, length, heads * size)``.
 
-    ``Input @ W + Bias`` are queries, keys and values. Models that Paddle optimized for GPUs hold
-    it; Paddle has no kernel of it for CPUs. ``transpose_Q``, ``transpose_K`` and ``transpose_V``,
+    ``Input @ W + Bias`` are queries, keys and values. It occurs in models that Paddle optimized for
+    GPUs; Paddle has no kernel of it for CPUs. ``transpose_Q``, ``transpose_K`` and ``transpose_V``,
     which Paddle's kernel does not read, must have their defaults.
     Source: Paddle op ``multihead_matmul``.
     """

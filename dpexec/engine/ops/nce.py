@@ -84,7 +84,7 @@ def _sampler(number: int, classes: int, custom: Sequence[Any]) -> _samplers.Samp
 def _noise(
     xp: Any, sampler: _samplers.Sampler, classes: Any, o: Any, true: int, noises: int
 ) -> tuple[Any, Any]:
-    """How much more probable noise is than data for each drawn class, and which are the data."""
+    """The expected number of noise draws of each class, and whether each is a label."""
     host = classes if isinstance(classes, np.ndarray) else classes.get()
     expected = xp.asarray(sampler.probability(host)).astype(o.dtype) * o.dtype.type(noises)
     return expected, xp.arange(classes.shape[1]) < true
@@ -149,9 +149,9 @@ def nce(
     """Noise-contrastive estimation: cost per sample ``(N, 1)``.
 
     Classes of noise are drawn by ``sampler`` (0 uniform, 1 log-uniform, 2 by CustomDist...) or
-    are ``custom_neg_classes``. Also gives the probabilities and numbers of all classes that took
-    part, those of the label first. With a ``seed`` they are those of the real Paddle. Source:
-    Paddle op ``nce``; Gutmann, Hyvarinen, 2010.
+    are ``custom_neg_classes``. The probabilities and numbers of all classes that took part are
+    returned, too, those of the label first. With a ``seed`` the classes are those of the real
+    Paddle. Source: Paddle op ``nce``; Gutmann, Hyvarinen, 2010.
 
     Raises:
         ValueError: there is no such class.
@@ -212,7 +212,7 @@ def nce_grad(
     is_sparse: bool = False,
     needs: tuple[bool, bool, bool],
 ) -> tuple[Any, Any, Any]:
-    """Gradients of the classes that took part; of the weight, if sparse, their rows alone."""
+    """Gradients of the classes that took part; if sparse, only their rows of the weight."""
     drawer = _sampler(sampler, num_total_classes, (probabilities, alias, threshold))
     b, is_true = _noise(xp, drawer, classes, o, label.shape[1], num_neg_samples)
     d_logits = xp.where(is_true, -b, o) * (1 - o) / (o + b) * d_cost

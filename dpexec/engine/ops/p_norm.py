@@ -144,7 +144,8 @@ def _dist_samples(r: SampleRng) -> list[Sample]:
 def dist(xp: Any, x: Any, y: Any, *, p: float = 2.0) -> Any:
     """``sum(abs(x - y) ** p) ** (1 / p)`` over all elements, ``(1,)``.
 
-    For 0 the count of what differs, for the infinities the largest and the smallest difference.
+    For 0 it is the number of differing elements, for the infinities the largest and the smallest
+    difference.
     Source: Paddle op ``dist``.
     """
     return _power_norm(xp, x - y, p).reshape(1)
@@ -199,7 +200,7 @@ def _infer_squared_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
 def squared_l2_distance(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """``sum((x - y) ** 2)`` per row, ``(N, 1)``; one row of ``Y`` serves all rows of ``X``.
 
-    Also gives the differences. Source: Paddle op ``squared_l2_distance``.
+    The differences are returned, too. Source: Paddle op ``squared_l2_distance``.
     """
     difference = (x - y).reshape(x.shape[0], math.prod(x.shape[1:]))
     return difference, (difference * difference).sum(axis=1, keepdims=True)
@@ -211,7 +212,7 @@ def squared_l2_distance(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
 def squared_l2_distance_grad(
     xp: Any, x: Any, y: Any, difference: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:
-    """Twice the difference, and its negative, summed over the rows that share one of ``Y``."""
+    """Twice the difference, and its negative, summed over the rows that share a row of Y."""
     grad = 2 * difference * d_out
     d_y = None
     if needs[1]:

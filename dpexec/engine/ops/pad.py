@@ -108,7 +108,7 @@ def _paddings(paddings: Ints, tensor: Any) -> Ints:
 
 
 def _source(size: int, before: int, after: int, mode: str) -> np.ndarray[Any, Any]:
-    """For every position along a padded axis the position its value comes from."""
+    """For every position along a padded axis, the position of its value in the image."""
     positions = np.arange(-before, size + after)
     if mode == "edge":
         return positions.clip(0, size - 1)

@@ -36,11 +36,11 @@ def get_places(xp: Any) -> None:
 def parallel_do(xp: Any, inputs: Any, lods: Any, parameters: Any, places: Any) -> None:
     """Run the attribute ``sub_block`` on every place with a part of the rows of ``inputs``.
 
-    Of sequences every place gets whole ones.
+    Sequences are not divided between places.
 
-    ``parameters`` are whole everywhere, ``outputs`` are the rows of all places together.
+    Every place has all ``parameters``; ``outputs`` are the concatenated rows of all places.
     ``pre_fetch`` names the inputs that are split when they are fed; with ``keep_parameters``
-    every place has parameters of its own. Source: Paddle op ``parallel_do``.
+    every place has its own parameters. Source: Paddle op ``parallel_do``.
     """
 
 
@@ -73,9 +73,9 @@ def _infer_grads(
 def parallel_do_grad(
     xp: Any, inputs: Any, parameters: Any, places: Any, outputs: Any, d_outputs: Any, scopes: Any
 ) -> None:
-    """Run the gradients of a ``parallel_do`` on every place: its attribute ``sub_block``.
+    """Run the gradients of a ``parallel_do``, the attribute ``sub_block``, on every place.
 
-    Rows of the gradients of the outputs are split as the outputs were merged; those of the inputs
-    are merged, those of the parameters (the ones numbered in ``sparse`` are sparse) are added up.
+    The gradients of the outputs are split into the rows of each place. Those of the inputs are
+    concatenated, those of the parameters are added up; ``sparse`` has the numbers of sparse ones.
     Source: Paddle op ``parallel_do_grad``.
     """

@@ -91,5 +91,5 @@ def fetch_barrier(xp: Any, x: Any) -> None:
 def listen_and_serv(xp: Any, x: Any) -> None:
     """Update parameters with the gradients of ``Fanin`` trainers, until all of them are done.
 
-    ``max_staleness`` is dpexec's own: how far a trainer may be ahead if it is not synchronous.
+    ``max_staleness`` is dpexec's own: how many steps an asynchronous trainer may be ahead.
     """

@@ -15,7 +15,7 @@ def _columns(width: int, start: int, length: int) -> slice:
 
 
 def _count(parts: list[Spec], start: int, length: int) -> int:
-    """How many columns take part; checks that they are there."""
+    """The number of columns that take part; checks that they exist."""
     first = parts[0]
     for part in parts:
         require_same_dtype(first, part, "all inputs")

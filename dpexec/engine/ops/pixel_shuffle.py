@@ -131,11 +131,11 @@ def _infer_space_to_depth(x: Spec, *, blocksize: int = 2) -> Spec:
     ],
 )
 def space_to_depth(xp: Any, x: Any, *, blocksize: int = 2) -> Any:
-    """``(N, C, H, W)`` to ``(N, C * b * b, H / b, W / b)``, by way of finer images.
+    """``(N, C, H, W)`` to ``(N, C * b * b, H / b, W / b)``, in the order of Darknet.
 
-    As in Darknet, the channels become pixels of images ``(N, C / b**2, H * b, W * b)``; their
-    elements in order are the result. Source: Paddle op ``space_to_depth``; Redmon, 2016 (the
-    layer "reorg" of Darknet).
+    As in Darknet, the channels first become pixels of images ``(N, C / b**2, H * b, W * b)``; the
+    result has their elements in the same order. Source: Paddle op ``space_to_depth``; Redmon, 2016
+    (the layer "reorg" of Darknet).
     """
     b = blocksize
     batch, channels, height, width = x.shape
@@ -146,7 +146,7 @@ def space_to_depth(xp: Any, x: Any, *, blocksize: int = 2) -> Any:
 
 @space_to_depth.grad("X", "Out@GRAD", dense=True)
 def space_to_depth_grad(xp: Any, x: Any, d_out: Any, *, blocksize: int = 2) -> Any:
-    """The gradient with every element back at its place."""
+    """The gradient, with every element moved back."""
     b = blocksize
     batch, channels, height, width = x.shape
     finer = d_out.reshape(batch, channels // (b * b), height, b, width, b)
@@ -187,9 +187,9 @@ def _shifted(xp: Any, x: Any, seg_num: int, shift_ratio: float, step: int) -> An
     operand_ulps=1,
 )
 def temporal_shift(xp: Any, x: Any, *, seg_num: int, shift_ratio: float = 0.25) -> Any:
-    """A share of the channels of each frame comes from the frame before, a share from the next.
+    """Takes a share of the channels of each frame from the previous one, a share from the next.
 
-    ``X`` holds ``seg_num`` frames per video; beyond the ends are zeros. Source: Paddle op
+    ``X`` holds ``seg_num`` frames per video, with zeros beyond both ends. Source: Paddle op
     ``temporal_shift``; Lin, Gan, Han, 2018.
     """
     return _shifted(xp, x, seg_num, shift_ratio, 1)

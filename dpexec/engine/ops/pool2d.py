@@ -1,4 +1,4 @@
-"""``pool2d``, ``pool3d`` and their kin: the maximum or mean of windows of images and volumes."""
+"""``pool2d``, ``pool3d`` and others: the maximum or mean of windows of images and volumes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _with_gradient(definition: OpDef) -> OpDef:
         data_format: str,
         **windows: Any,
     ) -> Any:
-        """To the first maximum of each window, or to all its elements alike."""
+        """The gradient of the first maximum of each window, or shared by all its elements."""
         x, out, d_out = (_channels_first(a, data_format) for a in (x, out, d_out))
         pooling = Pooling.of(x.shape[2:], **windows)
         if pooling_type == "max":
@@ -112,7 +112,7 @@ def _call(kind: str, x: Any, ksize: list[int], strides: Sequence[int] = (), **at
 
 
 def _of_eight_bits(r: SampleRng, how: str, kind: type[np.integer[Any]]) -> Sample:
-    """A call as a quantized model holds it."""
+    """A call as in a quantized model."""
     ends = np.iinfo(kind)
     x = r.integers(ends.min, ends.max + 1, (2, 3, 6, 5)).astype(kind)
     attrs = {"pooling_type": how, "ksize": [3, 2], "strides": [2, 2], "paddings": [1, 0]}
@@ -163,7 +163,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 def _samples_with_ties(r: SampleRng) -> list[Sample]:
-    """Steps of a half make equal maxima frequent, which finite differences do not like."""
+    """Multiples of a half, so that equal maxima are frequent; finite differences fail there."""
     return [
         Sample(
             {"X": np.round(r.normal((2, 2, 7, 6)) * 2) / 2},
@@ -283,7 +283,7 @@ def _declare_indexed(
     @definition.grad("X", "Mask", "Out@GRAD", outputs="X@GRAD", dense=True, operand_ulps=4)
     @passes_on(kernel)
     def kernel_grad(xp: Any, x: Any, places: Any, d_out: Any, **windows: Any) -> Any:
-        """Gradients added up at the places of the maxima; GPUs look for these in the windows."""
+        """Gradients added up at the positions of the maxima; GPUs search the windows for these."""
         return Pooling.gathered(xp, x.shape, places, d_out)
 
     return definition

@@ -1,4 +1,4 @@
-"""``positive_negative_pair``: counts pairs that a model ranks like their labels, or not."""
+"""``positive_negative_pair``: counts pairs that a model ranks like their labels, and others."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def positive_negative_pair(
     *,
     column: int = 0,
 ) -> tuple[Any, Any, Any]:
-    """Pairs of items of one query and with other labels: in right, in wrong order, and ties.
+    """Counts pairs of a query's items with different labels: in right order, in wrong order, ties.
 
-    Each is ``(1,)``, added to what was accumulated. A pair counts 1, or the mean weight of both
-    items. ``column`` of ``score`` is what items are ranked by. Source: Paddle op
+    Each count is ``(1,)``, added to the accumulated one. A pair counts 1, or the mean weight of
+    both items. Items are ranked by ``column`` of ``score``. Source: Paddle op
     ``positive_negative_pair``.
     """
     scores = (score if isinstance(score, np.ndarray) else score.get())[:, column]
@@ -129,7 +129,7 @@ def positive_negative_pair(
 
 
 def _pairs(scores: Any, labels: Any, weights: Any) -> Any:
-    """What the pairs of one query count: in right order, in wrong order, with equal scores."""
+    """The counts of one query: pairs in right order, in wrong order, and with equal scores."""
     found = np.zeros(3)
     for i in range(len(scores) - 1):
         rest = slice(i + 1, None)

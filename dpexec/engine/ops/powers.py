@@ -228,7 +228,7 @@ def pow_grad(xp: Any, x: Any, exponent: Any, d_out: Any, *, factor: float = 1.0)
 def pow_grad_grad(
     xp: Any, x: Any, exponent: Any, d_out: Any, ddx: Any, *, factor: float = 1.0
 ) -> tuple[Any, Any]:
-    """``d_out * ddx * factor * (factor - 1) * x**(factor - 2)`` for X; for ``d_out`` as for X."""
+    """``d_out * ddx * factor * (factor - 1) * x**(factor - 2)`` for X; ``pow_grad`` for d_out."""
     if exponent is None and factor == 0:
         return xp.zeros_like(x), xp.zeros_like(x)
     power = factor if exponent is None else exponent.reshape(())

@@ -1,4 +1,4 @@
-"""``precision_recall``: precision, recall and F1 of classes, of a batch and of all so far."""
+"""``precision_recall``: precision, recall and F1 of classes, for a batch and accumulated."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def precision_recall(
     A row of the counts belongs to a class: true positives, false positives, true negatives, false
     negatives, in samples or their weights. ``AccumMetrics`` are the metrics of the counts of this
     batch and ``StatesInfo`` together. A quotient of zeros counts as 1, F1 of zeros as 0. The
-    scores themselves make no difference. Source: Paddle op ``precision_recall``.
+    scores themselves are not read. Source: Paddle op ``precision_recall``.
 
     Raises:
         ValueError: an index or label is no class.

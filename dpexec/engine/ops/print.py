@@ -56,13 +56,13 @@ def print_(
         xp: the array library.
         x: any array.
         lod: the offsets of its sequences.
-        names: of the variables, by slot.
-        calls: how often this operator ran, per device.
-        first_n: print only the first times; -1 always.
-        message: stands before it.
-        summarize: print so many elements; -1 all.
+        names: names of the variables, by slot.
+        calls: counts the runs of this operator, per device.
+        first_n: print only this many times; -1 for always.
+        message: text before the values.
+        summarize: number of elements to print; -1 for all.
         print_tensor_name: print the name.
-        print_tensor_type: print the element type, as the letter that C++ has for it.
+        print_tensor_type: print the element type, as its letter in C++.
         print_tensor_shape: print the shape.
         print_tensor_lod: print the offsets of sequences, if there are any.
         print_phase: ``FORWARD`` prints the variable, ``BACKWARD`` its gradient, ``BOTH`` both.
@@ -90,7 +90,7 @@ def print_(
 
 
 def _shown(item: np.generic) -> str:
-    """A number as C++ streams show it."""
+    """A number in the format of C++ streams."""
     return f"{float(item):g}" if item.dtype.kind == "f" else str(int(item))
 
 

@@ -19,7 +19,7 @@ from dpexec.engine.ops._priors import (
 
 _VARIANCES = (0.1, 0.1, 0.2, 0.2)
 _ALIKE = 1e-6
-"""Ratios that differ by less are the same."""
+"""Ratios that differ by less count as equal."""
 
 
 def _ratios(given: Sequence[float], flip: bool) -> list[float]:
@@ -103,11 +103,11 @@ def prior_box(
     offset: float = 0.5,
     min_max_aspect_ratios_order: bool = False,
 ) -> Any:
-    """Boxes of given sizes and shapes around every position of a map, in parts of the image.
+    """Boxes of given sizes and shapes around every position of a map, relative to the image.
 
-    For every minimal size one box of each ratio, and a square of the geometric mean with the
-    maximal size. Boxes and variances are ``(H, W, boxes, 4)``. Source: Paddle op ``prior_box``;
-    Liu and others, 2016 (SSD).
+    For every minimal size there is a box of each ratio, and a square with the geometric mean of
+    minimal and maximal size. Boxes and variances are ``(H, W, boxes, 4)``. Source: Paddle op
+    ``prior_box``; Liu and others, 2016 (SSD).
     """
     shape, pixels = features.shape, image.shape
     ratios = _ratios(aspect_ratios, flip)

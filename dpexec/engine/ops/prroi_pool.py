@@ -37,13 +37,13 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _hat(way: Numbers) -> Numbers:
-    """How much a pixel counts at a distance of it, interpolated."""
+    """The weight of a pixel at a distance from it, by linear interpolation."""
     found: Numbers = np.maximum(1 - abs(way), 0)
     return found
 
 
 def _hat_integral(way: Numbers) -> Numbers:
-    """The integral of :func:`_hat` up to a place."""
+    """The integral of :func:`_hat` up to a distance."""
     near = np.clip(way, -1, 1)
     found: Numbers = np.where(near < 0, (near + 1) ** 2 / 2, 1 - (1 - near) ** 2 / 2)
     return found
@@ -53,10 +53,10 @@ class _Axis:
     """The weights of rows (or columns) in the bins of regions.
 
     Args:
-        starts: of the regions, ``(regions,)``.
-        ends: of the regions.
+        starts: starts of the regions, ``(regions,)``.
+        ends: ends of the regions.
         size: number of rows.
-        bins: per region.
+        bins: number of bins per region.
 
     Attributes:
         weights: ``(regions, bins, size)``.
@@ -75,7 +75,7 @@ class _Axis:
         self.weights = self._weights.astype(starts.dtype)
 
     def grads(self, d_weights: Numbers) -> tuple[Numbers, Numbers]:
-        """The gradients by starts and by ends, ``(regions,)`` each."""
+        """The gradients of starts and ends, ``(regions,)`` each."""
         low, high = (_hat(edge) for edge in self._edges)
         first, second = self._number / self._bins, (self._number + 1) / self._bins
         shrinks = self._weights / self._bins
@@ -91,7 +91,7 @@ class _Axis:
 def _axes(
     rois: Any, shape: tuple[int, ...], scale: float, bins: tuple[int, int]
 ) -> tuple[_Axis, _Axis]:
-    """Those of rows and columns."""
+    """The axes of rows and of columns."""
     left, top, right, bottom = scaled(rois, scale).T
     return _Axis(top, bottom, shape[2], bins[0]), _Axis(left, right, shape[3], bins[1])
 
@@ -119,9 +119,9 @@ def prroi_pool(
 ) -> Any:
     """A map ``(pooled_height, pooled_width)`` for every region ``(left, top, right, bottom)``.
 
-    A bin of it is the integral of the interpolated pixels over a part of the region, by its area.
-    The images are sequences of regions, or ``BatchRoINums`` says how many each has. Source: Paddle
-    op ``prroi_pool``; Jiang and others, 2018.
+    A bin is the integral of the interpolated pixels over a part of the region, divided by its area.
+    Each sequence has the regions of an image, or ``BatchRoINums`` has the number of regions per
+    image. Source: Paddle op ``prroi_pool``; Jiang and others, 2018.
     """
     bins = (pooled_height, pooled_width)
     rows, columns = (axis.weights for axis in _axes(rois, x.shape, spatial_scale, bins))
@@ -149,7 +149,7 @@ def prroi_pool_grad(
     pooled_height: int = 1,
     pooled_width: int = 1,
 ) -> tuple[Any, Any]:
-    """By pixels and by regions: the integrand at the edges of bins."""
+    """The gradients of pixels and of regions; the latter from the integrand at the bins' edges."""
     bins = (pooled_height, pooled_width)
     down, across = _axes(rois, x.shape, spatial_scale, bins)
     d_x = xp.zeros_like(x)

@@ -12,7 +12,7 @@ from dpexec.engine.ops._boxes import Numbers, to_host
 from dpexec.engine.ops._rois import images, infer_pooled
 
 _SMALLEST = 0.1
-"""Height and width that a region has at least, in cells."""
+"""The least height and width of a region, in cells."""
 
 
 def _infer(
@@ -46,7 +46,7 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _means(starts: Numbers, ends: Numbers, scale: float, size: int, bins: int) -> Numbers:
-    """How much every row counts in every bin of a region, ``(regions, bins, size)``."""
+    """The weight of every row in every bin of a region, ``(regions, bins, size)``."""
     kind = starts.dtype.type
     first, last = (np.floor(abs(edge) + kind(0.5)) * np.sign(edge) for edge in (starts, ends))
     first, last = first * kind(scale), (last + 1) * kind(scale)
@@ -88,8 +88,8 @@ def psroi_pool(
 ) -> Any:
     """A map ``(pooled_height, pooled_width)`` for every region ``(left, top, right, bottom)``.
 
-    A bin of it is the mean of a part of the region in a channel of its own. Regions are sequences,
-    one for each image. Source: Paddle op ``psroi_pool``; Dai and others, 2016 (R-FCN).
+    A bin is the mean of a part of the region in the bin's own channel. Each sequence has the
+    regions of an image. Source: Paddle op ``psroi_pool``; Dai and others, 2016 (R-FCN).
     """
     bins = (pooled_height, pooled_width)
     rows, columns = _both(xp, rois, x.shape, spatial_scale, bins)
@@ -115,7 +115,7 @@ def psroi_pool_grad(
     pooled_height: int = 1,
     pooled_width: int = 1,
 ) -> Any:
-    """By ``X`` alone: regions are where they are."""
+    """The gradient of ``X``; regions have none."""
     bins = (pooled_height, pooled_width)
     rows, columns = _both(xp, rois, x.shape, spatial_scale, bins)
     d_x = xp.zeros_like(x)

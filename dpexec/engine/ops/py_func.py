@@ -20,10 +20,10 @@ registered_callables: list[Callable[..., Any]] = []
 
 
 class CallableId(int):
-    """The position of a function, which takes the function along to other processes.
+    """The position of a function; pickling it includes the function, for other processes.
 
     Args:
-        function: registered, if it is not yet.
+        function: a function; it is registered if necessary.
     """
 
     def __new__(cls, function: Callable[..., Any]) -> CallableId:
@@ -57,7 +57,7 @@ def py_func(
     backward_callable_id: int = -1,
     backward_skip_vars: Sequence[str] = (),
 ) -> tuple[list[Any], list[Lod]]:
-    """What a Python function returns for the inputs, which it gets as ``LoDTensor``.
+    """The results of a Python function, which gets the inputs as ``LoDTensor``.
 
     The outputs have the shapes that their variables were declared with, and the sequences that the
     function gives them by returning a ``LoDTensor``. Source: Paddle op ``py_func``.
@@ -65,12 +65,12 @@ def py_func(
     Args:
         xp: the array library.
         x: arguments of the function.
-        lods: offsets of those that hold sequences.
-        names: of the variables, by slot.
-        forward_callable_id: which function, see :class:`CallableId`.
-        backward_callable_id: the one that gives the gradients of the inputs, -1 for none. It gets
-            inputs, outputs and gradients of the outputs.
-        backward_skip_vars: names of inputs and outputs that it does not get.
+        lods: offsets of the arguments with sequences.
+        names: names of the variables, by slot.
+        forward_callable_id: position of the function, see :class:`CallableId`.
+        backward_callable_id: position of the function that returns the gradients of the inputs, -1
+            for none. It gets inputs, outputs and gradients of the outputs.
+        backward_skip_vars: names of inputs and outputs that the backward function does not get.
     """
     require(
         0 <= forward_callable_id < len(registered_callables),
@@ -98,7 +98,7 @@ def py_func(
 
 
 def _tensor(value: Any, lod: Lod) -> LoDTensor:
-    """What the function sees; NumPy makes a copy of it, so it cannot write to ``value``."""
+    """The argument of the function; NumPy copies it, so the function cannot change ``value``."""
     tensor = LoDTensor()
     tensor.array = value.get() if hasattr(value, "get") else value
     if lod:
@@ -107,7 +107,7 @@ def _tensor(value: Any, lod: Lod) -> LoDTensor:
 
 
 def _offsets(result: Any) -> Lod:
-    """The sequences of what the function returned."""
+    """The sequences of a result of the function."""
     return Lod(result.lod()) if isinstance(result, LoDTensor) else NO_SEQUENCES
 
 

@@ -69,13 +69,13 @@ def _infer(
 
 @dataclass(frozen=True)
 class Terms:
-    """Runs of two words and more; sequence after sequence, in each the shortest first.
+    """Terms: runs of two words or more, sequence after sequence, the shortest first in each.
 
     Args:
         words: all words, as the bits of float32 numbers, ``(rows,)``.
         starts: the first word of every term.
-        lengths: how many words it has.
-        owners: the sequence that it is of.
+        lengths: the number of words of every term.
+        owners: the sequence of every term.
     """
 
     words: Ints
@@ -84,7 +84,7 @@ class Terms:
     owners: Ints
 
     def groups(self, chosen: Ints) -> list[tuple[Ints, Ints]]:
-        """Those of the chosen terms that are equally long, and their words, a row for each."""
+        """Groups of equally long chosen terms, with their words, a row for each term."""
         lengths = self.lengths[chosen]
         found = []
         for length in np.unique(lengths):
@@ -94,11 +94,11 @@ class Terms:
 
 
 def terms_of(numbers: Ints, lod: Lod, layers: int) -> Terms:
-    """The terms of as many as ``layers`` words.
+    """The terms of up to ``layers`` words.
 
     Args:
-        numbers: of the words, float32 ``(rows,)``.
-        lod: where sentences are.
+        numbers: numbers of the words, float32 ``(rows,)``.
+        lod: offsets of the sentences.
         layers: the most words of a term.
     """
     found = [
@@ -115,12 +115,12 @@ class _Filter:
     """A set of terms, as bits that hashes choose (Bloom, 1970), in the memory of a parameter.
 
     Args:
-        stored: float32; its bytes are a magic number, the number of bits, how many pairs of hashes
-            there are, the number of terms (64 bits each), and the bits.
-        name: of the slot.
+        stored: float32; its bytes are a magic number, the numbers of bits, of pairs of hashes and
+            of terms (64 bits each), and the bits.
+        name: name of the slot.
 
     Raises:
-        ValueError: it does not begin with the magic number, or has fewer bits than it says.
+        ValueError: it does not begin with the magic number, or has fewer bits than it states.
     """
 
     def __init__(self, stored: Ints, name: str) -> None:
@@ -146,7 +146,7 @@ class _Filter:
 
 
 def _allowed(terms: Terms, white: _Filter | None, black: _Filter | None) -> Ints:
-    """The terms that the white list has, and the black list has not."""
+    """The terms that are in the white list, and not in the black list."""
     allowed = np.ones(len(terms.starts), bool)
     for number, words in terms.groups(np.arange(len(allowed))):
         if white is not None:
@@ -157,7 +157,7 @@ def _allowed(terms: Terms, white: _Filter | None, black: _Filter | None) -> Ints
 
 
 def _places(terms: Terms, kept: Ints, num_emb: int, rand_len: int, space_len: int) -> Ints:
-    """Where every kept term has the numbers of its embedding, ``(kept, num_emb)``."""
+    """The positions of the numbers in every kept term's embedding, ``(kept, num_emb)``."""
     places, row = np.empty((len(kept), num_emb), np.int64), np.empty(len(terms.starts), np.int64)
     row[kept] = np.arange(len(kept))
     for number, words in terms.groups(kept):
@@ -193,7 +193,7 @@ _SIZES = {"num_emb": 8, "space_len": 36, "rand_len": 4}
 
 
 def _samples(r: SampleRng) -> list[Sample]:
-    """Without filters, which are no numbers: they do not survive as another type."""
+    """Samples without filters, whose bytes do not survive a conversion to another type."""
     lists = {"white_list_len": 1, "black_list_len": 1, "use_filter": False}
     trained = {"is_training": 1, "drop_out_percent": 0.4}
     return [
@@ -219,14 +219,14 @@ def pyramid_hash(
     drop_out_percent: float = 0.0, is_training: int = 0, use_filter: bool = True,
     white_list_len: int = 0, black_list_len: int = 0, seed: int = 0,
 ) -> tuple[Any, Any, Any, Lod]:  # fmt: skip
-    """A row for every run of 2 to ``pyramid_layer`` words of a sequence; one of 0 if there is none.
+    """A row for every run of 2 to ``pyramid_layer`` words of a sequence; zeros if there is none.
 
-    A row is pieces of ``rand_len`` numbers of ``W``, whose places are the hashes XXH32 of the
-    words. With ``use_filter`` only runs count that WhiteList has and BlackList has not; each is a
-    Bloom filter in float32 numbers, and left alone where its length is 0. In training runs are
-    dropped, the same in every call for a ``seed``; else rows are times ``drop_out_percent``.
-    ``DropPos`` is 1 for every run that has a row, and ``X_Temp_Out`` X as float32. Source: Paddle
-    op ``pyramid_hash``.
+    A row consists of pieces of ``rand_len`` numbers of ``W``, at positions given by XXH32 hashes of
+    the words. With ``use_filter`` a run counts only if it is in WhiteList and not in BlackList.
+    Both are Bloom filters stored in float32 numbers; one with the length 0 is ignored. In training,
+    runs are dropped, the same ones in every call with a ``seed``; else rows are multiplied by
+    ``drop_out_percent``. ``DropPos`` is 1 for every run with a row, and ``X_Temp_Out`` is X as
+    float32. Source: Paddle op ``pyramid_hash``.
 
     Raises:
         ValueError: a list holds no filter.
@@ -302,7 +302,7 @@ def pyramid_hash_grad(
 
 @pyramid_hash.grad_maker
 def make_pyramid_hash_grad(context: GradContext) -> list[GradOp]:
-    """The operator is there if X has a gradient. W is an output, too: nothing else is written."""
+    """The gradient operator is made if X has a gradient; it overwrites W."""
     forward = context.op
     if not any(context.input_grads["X"]):
         return []

@@ -21,7 +21,7 @@ _LAYOUT = (
 
 
 def in_range(xp: Any, values: Any, kind: Any) -> Any:
-    """The nearest integers of a type; ties are even, and what is beyond its ends is there.
+    """The nearest integers of a type; ties go to even ones, and out-of-range numbers to the ends.
 
     Args:
         xp: ``numpy`` or ``cupy``.
@@ -74,7 +74,7 @@ def _infer_quantize(x: Spec, *, is_negative_input: bool = False) -> Spec:
 def quantize(xp: Any, x: Any, *, Scale: float = 1.0, is_negative_input: bool = False) -> Any:
     """``x * Scale`` as int8, or as uint8 if no number is negative.
 
-    ``output_format`` makes no difference. Source: Paddle op ``quantize``.
+    ``output_format`` has no effect. Source: Paddle op ``quantize``.
     """
     return in_range(xp, x * x.dtype.type(Scale), np.int8 if is_negative_input else np.uint8)
 
@@ -111,7 +111,7 @@ def _infer_small(x: Spec) -> Spec:
     ],
 )
 def requantize(xp: Any, x: Any, *, Scale_in: float = 1.0, Scale_out: float = 1.0) -> Any:
-    """Integers of one scale as those of another: ``x * (Scale_out / Scale_in)``.
+    """Convert integers from one scale to another: ``x * (Scale_out / Scale_in)``.
 
     Source: Paddle op ``requantize``.
     """

@@ -1,4 +1,4 @@
-"""``randint`` and ``randperm``: random integers, with a seed those of the real Paddle."""
+"""``randint`` and ``randperm``: random integers; with a seed, the same as in the real Paddle."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def randperm(
 ) -> Any:
     """The integers below ``n`` in random order.
 
-    With a ``seed`` in that of the real Paddle on Linux. Source: Paddle op ``randperm``.
+    With a ``seed`` the order is that of the real Paddle on Linux. Source: Paddle op ``randperm``.
     """
     if seed:
         order = _samplers.permutation(seed, n)

@@ -47,8 +47,8 @@ def _infer(x: Spec, seed: Spec, *, shape: Sequence[int]) -> tuple[Spec, Spec]:
 def random_crop(xp: Any, x: Any, seed: Any, *, shape: Sequence[int]) -> tuple[Any, Any]:
     """A section of ``shape`` from the last dimensions of every sample, and the next seed.
 
-    The seed goes on from run to run; ``startup_seed`` is what it starts from. The numbers are
-    those of the real Paddle. Source: Paddle op ``random_crop``.
+    The seed advances from run to run, beginning with ``startup_seed``. The numbers are those of the
+    real Paddle. Source: Paddle op ``random_crop``.
     """
     kept, inner = x.shape[: x.ndim - len(shape)], x.shape[x.ndim - len(shape) :]
     samples = product(kept)

@@ -1,4 +1,4 @@
-"""``uniform_random``, ``gaussian_random``, ``truncated_gaussian_random`` and their kin.
+"""``uniform_random``, ``gaussian_random``, ``truncated_gaussian_random`` and similar operators.
 
 With a seed they give the numbers of the real Paddle, bit for bit.
 """
@@ -133,9 +133,9 @@ def uniform_random(
 ) -> Any:
     """Uniform numbers in ``[min, max)``.
 
-    ``diag_num`` elements, ``diag_step + 1`` apart in the flat array, are set to ``diag_val``.
-    SelectedRows get them as their values, without row numbers. With a ``seed`` the numbers are
-    those of the real Paddle. Source: Paddle op ``uniform_random``.
+    ``diag_num`` elements, ``diag_step + 1`` apart in the flat array, are set to ``diag_val``. If
+    the output is SelectedRows, the numbers are its values; it has no row numbers. With a ``seed``
+    the numbers are those of the real Paddle. Source: Paddle op ``uniform_random``.
     """
     dims = integers(shape, tensor, parts)
     kind = to_numpy(dtype)
@@ -207,7 +207,7 @@ def truncated_gaussian_random(
     dtype: int = VarType.FP32,
     rng: RandomStream,
 ) -> Any:
-    """Normal numbers within two standard deviations of the mean, others drawn again.
+    """Numbers of a normal distribution that is truncated at two standard deviations.
 
     With a ``seed`` the numbers are those of the real Paddle; they are made in float32. Source:
     Paddle op ``truncated_gaussian_random``.
@@ -252,8 +252,8 @@ def uniform_random_batch_size_like(
 ) -> Any:
     """Uniform numbers, one dimension of their shape taken from ``Input``.
 
-    With a ``seed`` as in ``uniform_random``: then every device draws the same; without one the
-    numbers of all devices together are those of one device. Source: Paddle op
+    With a ``seed``, every device draws the same numbers, those of ``uniform_random``. Without one,
+    all devices together draw the numbers that a single device would. Source: Paddle op
     ``uniform_random_batch_size_like``.
     """
     dims = batch_size_like(shape, like.shape, input_dim_idx, output_dim_idx)
@@ -290,9 +290,9 @@ def gaussian_random_batch_size_like(
 ) -> Any:
     """Normal numbers, one dimension of their shape taken from ``Input``.
 
-    With a ``seed`` as in ``gaussian_random``: then every device draws the same; without one the
-    numbers of all devices together are those of one device (Box, Muller, 1958). Source: Paddle op
-    ``gaussian_random_batch_size_like``.
+    With a ``seed``, every device draws the same numbers, those of ``gaussian_random``. Without one,
+    all devices together draw the numbers that a single device would (Box, Muller, 1958). Source:
+    Paddle op ``gaussian_random_batch_size_like``.
     """
     dims = batch_size_like(shape, like.shape, input_dim_idx, output_dim_idx)
     kind = to_numpy(dtype)
