@@ -42,31 +42,33 @@ def export(
     """Write a program for prediction, with its parameters, as an ONNX file.
 
     Dimensions that are unknown until a batch is fed stay open and have names; the first one of the
-    only input that has one is ``batch``. Variables keep their names, nodes have the user's line
-    that made the operator as documentation. An input ``words`` with sequences is two inputs:
-    ``words``, the rows of all sequences, and ``words.lengths``, int64, how many rows each one has
-    (``words.lengths.0``, ``words.lengths.1`` for nested ones, the coarse level first, like
-    ``recursive_sequence_lengths()``). Outputs with sequences are given back in the same way.
+    only input that has one is ``batch``. Variables keep their names. The documentation of a node is
+    the line of the user's code that made the operator. An input ``words`` with sequences becomes
+    two inputs: ``words``, the rows of all sequences, and ``words.lengths``, int64, the number of
+    rows of each sequence. Nested sequences have ``words.lengths.0``, ``words.lengths.1``, ..., the
+    coarsest level first, like ``recursive_sequence_lengths()``. Outputs with sequences are returned
+    in the same way.
 
     Args:
         model: directory of a model that ``save_inference_model`` of Paddle 1.x or of dpexec wrote,
-            or a program. A program for training is cut to what ``targets`` need, in test mode.
+            or a program. A program for training is cut to the operators that ``targets`` need, in
+            test mode.
         path: file to write. It is replaced when the new one is complete. Parameters of more than
             2 GiB go to a second file, ``<path>.data``.
-        feeds: variables to feed; None takes those of the saved model, or the data that the targets
-            need.
+        feeds: variables to feed; None takes those of the saved model, or the variables that the
+            targets need and no operator makes.
         targets: variables to fetch; None takes those of the saved model.
         opset: version of ONNX's operators, 13 to 22.
         model_filename: file of the program in the directory, ``__model__`` by default.
-        params_filename: file with all parameters in the directory; None: each has a file.
-        scope: where the parameters of a program have their values; by default the global one.
+        params_filename: file with all parameters in the directory; None if each has its own file.
+        scope: holds the values of a program's parameters; by default the global scope.
 
     Returns:
         The model that was written.
 
     Raises:
-        ExportError: ONNX cannot say some operators; the error lists all of them with the lines
-            that made them. No file is written.
+        ExportError: some operators cannot be expressed in ONNX; the error lists all of them with
+            the lines of code that made them. No file is written.
         EnforceNotMet: a file of the model is missing or damaged, or a parameter has no value.
         ValueError: the opset is not supported, or a program has no targets.
     """
@@ -108,7 +110,7 @@ def model_of(
 
 
 def _loaded(folder: str, program: str | None, parameters: str | None) -> tuple[Program, Scope]:
-    """A saved model, and a scope of its own with its parameters."""
+    """A saved model, and a new scope with its parameters."""
     found, scope = read_program(folder, program or "__model__"), Scope()
     values = read_vars(folder, get_program_persistable_vars(found), parameters)
     for name, value in values.items():
@@ -129,7 +131,7 @@ def _last_writer(program: Program, name: str, feeds: Sequence[str]) -> Operator 
 
 
 def _data_of(program: Program) -> list[str]:
-    """The variables that a program needs and does not make: those to feed."""
+    """The variables to feed: a program needs them, and none of its operators makes them."""
     block = program.global_block()
     made: set[str] = set()
     found: dict[str, None] = {}
@@ -154,7 +156,7 @@ def _values_in(scope: Scope) -> ValueOf:
 
 
 def _write(model: onnx.ModelProto, path: Path) -> None:
-    """Write the file, or the file and its data, beside their places and move them there."""
+    """Write the file, and the file of data if there is one, under other names; then rename them."""
     size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     data = path.with_name(path.name + ".data")
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:

@@ -38,17 +38,17 @@ def load(
     """Load an ONNX model as a program, as ``fluid.io.load_inference_model`` loads a saved one.
 
     Variables have the names of the model's tensors. Initializers become parameters, whose values
-    go to the scope; nothing changes before the whole model is understood. Sizes that the model
-    leaves open are open in the program.
+    are stored in the scope after the whole model has been converted. Sizes that the model leaves
+    open are open in the program.
 
     Args:
         model: a path, the bytes of a file, or an ``onnx.ModelProto``. Files of external data are
             looked for beside the path.
-        is_test: normalizations use their running statistics, which stay as they are, and nothing
-            is dropped; False builds the program as training needs it.
+        is_test: normalizations use their running statistics without changing them, and dropout
+            drops nothing; False builds the program for training.
         trainable: which initializers are trained, by name: a list or a function. By default those
-            of real numbers with more than one element, but for running statistics, masks with
-            infinite elements, and what an operator takes as a setting.
+            of real numbers with more than one element, except running statistics, masks with
+            infinite elements, and settings of operators.
         constants: numbers for inputs of the model that need not be fed.
 
     Returns:
@@ -87,7 +87,7 @@ def load(
 
 
 def _fix(graph: Graph, proto: Any, constants: Mapping[str, Any]) -> None:
-    """Bind inputs that get their numbers when the model is loaded."""
+    """Bind the inputs whose values are given when the model is loaded."""
     known = {info.name for info in proto.input}
     for name, numbers in constants.items():
         if name not in known:
@@ -97,7 +97,7 @@ def _fix(graph: Graph, proto: Any, constants: Mapping[str, Any]) -> None:
 
 
 def _chooser(trainable: Trainable, names: set[str]) -> Callable[[str, Any], bool]:
-    """Which initializers are parameters that are trained."""
+    """A function that tells whether an initializer is trained, given its name and value."""
     if trainable is None:
         return _is_weight
     if callable(trainable):

@@ -28,7 +28,7 @@ __all__ = ["lengths_names", "program_to_model"]
 ValueOf = Callable[[str], np.ndarray[Any, Any] | None]
 
 _IR_VERSIONS = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10}
-"""The format of files in which a version of the operators appeared first."""
+"""The version of the file format that was current when a version of the operators appeared."""
 
 
 def lengths_names(name: str, levels: int) -> list[str]:
@@ -58,7 +58,7 @@ class _Exporter:
         self._mappings = mappings()
 
     def inputs(self, feeds: Sequence[str]) -> list[onnx.ValueInfoProto]:
-        """Declare the inputs: the variables that are fed, and lengths of their sequences."""
+        """Declare the inputs: the fed variables, and the lengths of their sequences."""
         found = [self.program.global_block().var(name) for name in feeds]
         opened = [var.name for var in found if var.shape[:1] == (-1,) and not var.lod_level]
         made = []
@@ -79,7 +79,8 @@ class _Exporter:
         """Make constants of the persistable variables that have a value.
 
         Raises:
-            EnforceNotMet: an operator reads one without a value that none before it writes.
+            EnforceNotMet: an operator reads such a variable, but it has no value and no earlier
+                operator writes it.
         """
         read: set[str] = set()
         written: set[str] = set()
@@ -103,7 +104,7 @@ class _Exporter:
                 self.operator(op, g, values)
 
     def operator(self, op: Operator, g: Builder, values: Values) -> None:
-        """Write an operator; if that is impossible, note why and go on for the list of all."""
+        """Write an operator; if that is impossible, note the reason for the list of all of them."""
         around, start = g.origin, len(g.nodes)
         g.origin = (next(filter(None, op.output_arg_names), op.type), _line(op))
         mapping = self._mappings.get(op.type)
@@ -128,7 +129,7 @@ class _Exporter:
         return next(filter(None, map(values.lengths, op.input_arg_names)), ())
 
     def outputs(self, targets: Sequence[str]) -> list[onnx.ValueInfoProto]:
-        """Declare the outputs: the targets, and lengths of their sequences."""
+        """Declare the outputs: the targets, and the lengths of their sequences."""
         made = []
         for target in targets:
             var = self.program.global_block().var(target)
@@ -146,7 +147,7 @@ class _Exporter:
         return made
 
     def _name(self, value: Value, name: str) -> None:
-        """Let the output of the model be called ``name``."""
+        """Rename a value to ``name``, the name of an output of the model."""
         if value == name:
             return
         if name in self.g.taken:
@@ -163,16 +164,16 @@ def _type(var: Variable) -> int:
 
 
 def _line(op: Operator) -> str:
-    """The user's line that made an operator."""
+    """The line of the user's code that made an operator."""
     return "" if op.callsite is None else " ".join(str(op.callsite).split())
 
 
 def dimensions(var: Variable, batch: str) -> list[str | int | None]:
-    """The dimensions of a variable; those that are unknown have names.
+    """The dimensions of a variable; unknown ones have names.
 
     Args:
         var: the variable.
-        batch: name of the first one, if it is unknown; "" for one of its own.
+        batch: name of the first dimension, if it is unknown; "" derives one from the variable.
     """
     first = batch or (f"{var.name}.rows" if var.lod_level else f"{var.name}.0")
     names = [first, *(f"{var.name}.{axis}" for axis in range(1, len(var.shape)))]
@@ -190,15 +191,15 @@ def program_to_model(
     """The ONNX model of a program for prediction.
 
     Args:
-        program: it is not changed.
+        program: the program, which is not changed.
         feeds: names of the variables that are fed.
         targets: names of the variables that are fetched.
         value_of: the array of a persistable variable; None if it has no value.
         opset: version of ONNX's operators.
-        name: of the graph.
+        name: name of the graph.
 
     Raises:
-        ExportError: operators cannot be said in ONNX; the error lists all of them.
+        ExportError: some operators cannot be written as ONNX; the error lists all of them.
     """
     exporter = _Exporter(program, targets, opset, value_of)
     inputs = exporter.inputs(feeds)
@@ -228,7 +229,7 @@ def program_to_model(
 
 
 def _used(nodes: Any) -> set[Value]:
-    """The values that nodes read, in inner graphs, too."""
+    """The values that nodes read, including those in inner graphs."""
     found: set[Value] = set()
     for node in nodes:
         found.update(node.input)

@@ -16,7 +16,7 @@ __all__ = ["exported", "loaded", "main", "update"]
 
 
 def exported() -> str:
-    """Fluid's operators that are exported: a row for all operators with the same limits."""
+    """Fluid's operators that can be exported, one row per set of limits."""
     rows: dict[tuple[int, str, str], list[str]] = {}
     for type, mapping in mappings().items():
         limits = mapping.opset, ", ".join(f"`{c}`" for c in sorted(mapping.constants))
@@ -31,7 +31,7 @@ def exported() -> str:
 
 
 def loaded() -> str:
-    """ONNX's operators that are loaded: a row for those of one mapping."""
+    """ONNX's operators that can be loaded, one row per mapping."""
     rows: dict[str, list[str]] = {}
     for (domain, name), function in sorted(MAPPINGS.items()):
         remark = (inspect.getdoc(function) or "").splitlines()[0].replace("``", "`")

@@ -28,9 +28,9 @@ def from_torch(
 ) -> list[Any]:
     """A module of PyTorch as a program, through PyTorch's exporter to ONNX.
 
-    Parameters and buffers have the names of ``module.state_dict()``, and their values go to the
-    scope; what the module trains (``requires_grad``) is trained. The first dimension of every
-    example is open: the batch.
+    Parameters and buffers have the names of ``module.state_dict()``, and their values are stored in
+    the scope. Parameters with ``requires_grad`` are trained. The first dimension of every example
+    is the batch, and stays open.
 
     Args:
         module: a ``torch.nn.Module``; it is exported as it computes in ``eval()``.

@@ -1,1 +1,1 @@
-"""From programs to ONNX models; what becomes of an operator stands in ``mappings``."""
+"""From programs to ONNX models; ``mappings`` has the ONNX nodes of each operator."""

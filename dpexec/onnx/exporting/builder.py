@@ -1,4 +1,4 @@
-"""One graph of ONNX while it is written: nodes, constants, unique names."""
+"""Builds one ONNX graph: nodes, constants, unique names."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ Value = str
 
 
 def onnx_type(dtype: Any) -> int:
-    """The number of ONNX for an element type of NumPy."""
+    """ONNX's number for an element type of NumPy."""
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 class Builder:
-    """Nodes of a graph in the order of their making.
+    """The nodes of a graph, in the order in which they were added.
 
-    A method call with a capital letter adds a node: ``g.Add(x, y)`` returns the name of the result,
-    ``g.Split(x, sizes, outputs=3)`` a list of names. Inputs are names, None for those left out,
-    arrays for constants, and Python's integers or lists of them for constants of int64.
+    A method whose name begins with a capital letter adds a node: ``g.Add(x, y)`` returns the name
+    of the result, ``g.Split(x, sizes, outputs=3)`` a list of names. An input is the name of a
+    value, None if it is left out, an array for a constant, or a Python integer or a list of
+    integers for a constant of int64.
 
     Args:
         opset: version of ONNX's operators.
@@ -35,7 +36,7 @@ class Builder:
     Attributes:
         nodes: the nodes so far.
         origin: prefix for the names of new values, and the documentation of new nodes.
-        arrays: values of the constants, by name. All constants lie in the outermost graph.
+        arrays: values of the constants, by name; they are stored in the outermost graph.
     """
 
     def __init__(self, opset: int, parent: Builder | None = None) -> None:
@@ -58,7 +59,7 @@ class Builder:
         return made
 
     def unique(self, name: str) -> str:
-        """The name, or with a number behind it if it is taken."""
+        """The name itself, or with a number appended if it is taken."""
         count = self.taken.get(name)
         if count is None:
             self.taken[name] = 0
@@ -69,7 +70,7 @@ class Builder:
         return self.unique(found)
 
     def constant(self, value: Any) -> Value:
-        """A constant; equal ones are one."""
+        """The name of a constant; equal constants share one."""
         array = np.asarray(value)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
@@ -87,8 +88,8 @@ class Builder:
         Args:
             kind: the operator of ONNX.
             inputs: see the class.
-            outputs: how many.
-            attrs: attributes; those that are None are left out.
+            outputs: number of outputs.
+            attrs: attributes; None leaves one out.
 
         Returns:
             The name of the output, or a list of the names if there are several.
@@ -126,18 +127,21 @@ class Builder:
         return self.constant(np.array(given, np.int64))
 
     def rename(self, old: Value, new: Value, since: int) -> None:
-        """Give a value another name in the nodes from number ``since`` on, and in their graphs."""
+        """Rename a value in the nodes from index ``since`` on, and in their inner graphs."""
         for node in self.nodes[since:]:
             _rename(node, old, new)
             if node.name == old:
                 node.name = new
 
     def initializers(self) -> list[onnx.TensorProto]:
-        """The constants as ONNX stores them."""
+        """The constants in ONNX's form."""
         return [numpy_helper.from_array(array, name) for name, array in self.arrays.items()]
 
     def reduce(self, kind: str, x: Any, axes: Sequence[int] | None, keepdims: bool = False) -> Any:
-        """A reduction over ``axes``, None for all: an input in new versions, else an attribute."""
+        """A reduction over ``axes``, None for all.
+
+        The axes are an input in new versions of ONNX's operators, and an attribute in older ones.
+        """
         keep = int(keepdims)
         if kind == "ReduceSum" or self.opset >= 18:
             given = None if axes is None else list(axes)
@@ -155,7 +159,7 @@ class Builder:
         return found
 
     def reshape(self, x: Any, *shape: int) -> Value:
-        """The value in a shape: 0 keeps a dimension, -1 is what remains."""
+        """The value in a shape: 0 keeps a dimension, -1 takes the remaining elements."""
         found: Value = self.Reshape(x, self.ints(*shape))
         return found
 

@@ -1,4 +1,4 @@
-"""An operator while it is written as ONNX: its inputs, attributes and outputs."""
+"""An operator that is being written as ONNX: its inputs, attributes and outputs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Call:
 
     Args:
         op: the operator.
-        g: the graph that gets its nodes.
-        values: of the variables.
+        g: the graph to add its nodes to.
+        values: the values of the variables.
         write: writes the operators of a block into a graph.
         needed: the variables that operators or users read.
     """
@@ -44,7 +44,7 @@ class Call:
         self._results: list[tuple[str, Value, tuple[Value, ...]]] = []
 
     def __getitem__(self, slot: str) -> Value:
-        """The value of an input that must be there."""
+        """The value of a required input."""
         found = self.get(slot)
         if found is None:
             raise CannotExport(f"its input {slot} has no value")
@@ -87,7 +87,7 @@ class Call:
         return self.spec(slot).shape
 
     def rank(self, slot: str) -> int:
-        """How many dimensions an input or output has."""
+        """The number of dimensions of an input or output."""
         return len(self.spec(slot).shape)
 
     def dtype(self, slot: str) -> np.dtype[Any]:
@@ -129,13 +129,13 @@ class Call:
         value: Value | Sequence[Value],
         lengths: Sequence[Value] | None = None,
     ) -> None:
-        """Let an output have a value; a list for several variables.
+        """Set the value of an output, or a list of values for several variables.
 
         Args:
             slot: the output.
-            value: what it has; an output without a variable gets nothing.
-            lengths: of its sequences, coarse levels first; by default those of the first input
-                that has sequences, if the operator keeps them.
+            value: its value; ignored if the output has no variable.
+            lengths: lengths of its sequences, coarse levels first; by default those of the first
+                input that has sequences, if the operator keeps them.
         """
         found = [value] if isinstance(value, str) else list(value)
         for name, each in zip(self.op.outputs.get(slot, []), found, strict=False):
@@ -146,12 +146,12 @@ class Call:
     def set_each(
         self, slot: str, values: Sequence[Value], lengths: Sequence[Sequence[Value]]
     ) -> None:
-        """Let the variables of an output have values, each with sequences of its own."""
+        """Set the values of an output's variables, each with its own sequences."""
         for name, value, own in zip(self.op.outputs.get(slot, []), values, lengths, strict=False):
             self._results.append((name, value, tuple(own)))
 
     def finish(self) -> None:
-        """Let the outputs have their values; what the operator made gets the variable's name."""
+        """Bind the outputs to their values; new values are renamed after their variables."""
         made = {output for node in self.g.nodes[self._start :] for output in node.output}
         renamed: dict[Value, Value] = {}
         for name, value, _ in self._results:
@@ -163,17 +163,17 @@ class Call:
             self.values.bind(name, renamed.get(value, value), kept)
 
     def lengths(self, slot: str) -> tuple[Value, ...]:
-        """How long the sequences of an input are: per level, coarse first; empty: it has none."""
+        """The lengths of an input's sequences, coarse levels first; empty without sequences."""
         return self.values.lengths(self.name(slot))
 
     def sequences(self, slot: str) -> Value:
-        """How long the sequences of the finest level of an input are."""
+        """The lengths of an input's sequences at the finest level."""
         found = self.lengths(slot)
         need(found, f"its input {slot} has no sequences")
         return found[-1]
 
     def _kept(self, name: str) -> tuple[Value, ...]:
-        """The lengths that an output has from the inputs: the operator's shapes tell."""
+        """The lengths that an output shares with the inputs, by the operator's shape inference."""
         definition = self.op.definition
         given = {
             slot: [(n, self.values.lengths(n)) for n in names if n]
@@ -197,7 +197,7 @@ class Call:
         return self.op.block._var_recursive(name).spec
 
     def typed(self, value: Any, dtype: DTypeLike, wanted: DTypeLike) -> Value:
-        """The value in the element type ``wanted``, if it has another one."""
+        """The value, cast to the element type ``wanted`` if ``dtype`` is another one."""
         if np.dtype(dtype) == np.dtype(wanted):
             found: Value = value
             return found

@@ -21,7 +21,7 @@ class Mapping:
 
     Args:
         write: writes the nodes of one operator.
-        without: what of the operator ONNX cannot say, in words for users; empty if it can say all.
+        without: uses of the operator that cannot be exported, in words for users; empty if all can.
         opset: the lowest version of ONNX's operators that it needs.
         constants: input slots whose values have to be known when the model is written.
         exact: whether results are the same numbers; if not, ``without`` says how they differ.
@@ -43,7 +43,7 @@ def exports(
 
     Args:
         types: operator types.
-        without: what of them ONNX cannot say.
+        without: uses of them that cannot be exported.
         opset: the lowest version that they need.
         constants: input slots, separated by spaces, whose values have to be known.
 

@@ -1,4 +1,4 @@
-"""What cannot be written as ONNX: of one operator, and of a program."""
+"""Errors of operators and programs that cannot be written as ONNX."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ __all__ = ["CannotExport", "ExportError", "need"]
 
 
 class CannotExport(Exception):
-    """A mapping cannot write an operator as it is used here; says why."""
+    """A mapping cannot write an operator as it is used here; the message gives the reason."""
 
 
 class ExportError(ValueError):
-    """A program has operators that ONNX cannot say; names all of them with the user's lines."""
+    """A program has operators that cannot be written as ONNX.
+
+    The message names all of them with the lines of the user's code.
+    """
 
 
 def need(condition: Any, message: str) -> None:
-    """Refuse to write an operator unless ``condition`` holds; ``message`` says why."""
+    """Refuse to write an operator unless ``condition`` holds; ``message`` gives the reason."""
     if not condition:
         raise CannotExport(message)

@@ -1,6 +1,7 @@
 """Sequences of different lengths in ONNX: rows one after another, and a vector of lengths.
 
-Where an operator of ONNX needs sequences of one length, rows are padded and taken out again.
+Where an operator of ONNX needs sequences of one length, rows are padded before it and extracted
+after it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Rows:
 
     Args:
         g: the graph.
-        lengths: of the sequences, int64.
+        lengths: lengths of the sequences, int64.
     """
 
     def __init__(self, g: Builder, lengths: Value) -> None:
@@ -42,7 +43,7 @@ class Rows:
 
     @property
     def numbers(self) -> Value:
-        """0, 1, ... for all rows."""
+        """The row numbers: 0, 1, ..."""
         g = self.g
 
         def make() -> Value:
@@ -66,7 +67,7 @@ class Rows:
 
     @property
     def places(self) -> Value:
-        """For each row, its place in its sequence."""
+        """For each row, its position in its sequence."""
         g = self.g
         return self._once("places", lambda: g.Sub(self.numbers, g.Gather(self.starts, self.owners)))
 
@@ -76,11 +77,11 @@ class Rows:
         return self._once("longest", lambda: self.g.reduce("ReduceMax", self.lengths, None))
 
     def grid(self, time_first: bool = False, steps: Any = None) -> tuple[Value, Value]:
-        """For padded sequences, which row lies at each place, and whether there is one.
+        """For each step of the padded sequences, its row, and whether there is one.
 
         Args:
             time_first: (steps, sequences) instead of (sequences, steps).
-            steps: how many; by default as many as the longest sequence has.
+            steps: number of steps; by default that of the longest sequence.
         """
         g = self.g
         times = g.Range(_ZERO, self.longest if steps is None else steps, _ONE)
@@ -102,8 +103,8 @@ class Rows:
 
         Args:
             x: the rows.
-            rank: of x.
-            fill: what stands behind shorter sequences; None if that does not matter.
+            rank: number of dimensions of x.
+            fill: value of the steps after the end of a sequence; None if it does not matter.
             time_first: see :meth:`grid`.
             steps: see :meth:`grid`.
         """
@@ -120,8 +121,8 @@ class Rows:
         """The rows of padded sequences.
 
         Args:
-            padded: what has a step for each row, of (sequences, steps, ...).
-            steps: how many, by default as many as the longest sequence has.
+            padded: the padded sequences, (sequences, steps, ...).
+            steps: number of steps; by default that of the longest sequence.
             time_first: whether it is (steps, sequences, ...).
         """
         g = self.g
@@ -139,13 +140,13 @@ class Rows:
 
 
 def spread(g: Builder, starts: Value, lengths: Value) -> Value:
-    """The numbers of the rows of pieces that begin at ``starts`` and have ``lengths``."""
+    """The row numbers of pieces, given the first row and the length of each."""
     rows = Rows(g, lengths)
     made: Value = g.Add(g.Gather(starts, rows.owners), rows.places)
     return made
 
 
 def interleaved(g: Builder, several: Sequence[Value]) -> Value:
-    """One vector out of several: the first elements of all, the second ones, ..."""
+    """Join vectors into one: the first elements of all of them, then the second ones, ..."""
     parts = [g.Unsqueeze(each, [1]) for each in several]
     return g.reshape(g.Concat(*parts, axis=1), -1)

@@ -1,4 +1,4 @@
-"""Which value of the ONNX model a variable of the program has at the moment."""
+"""The values that the program's variables currently have in the ONNX model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Values:
     """Values of variables, and lengths of their sequences, in a block and those around it.
 
     Args:
-        outer: those of the block around this one.
+        outer: values of the surrounding block.
     """
 
     def __init__(self, outer: Values | None = None) -> None:
@@ -20,7 +20,7 @@ class Values:
         self._lengths: dict[str, tuple[Value, ...]] = {}
 
     def bind(self, name: str, value: Value, lengths: tuple[Value, ...] = ()) -> None:
-        """Let a variable of the program have a value from here on."""
+        """Set the current value of a variable."""
         self._found[name] = value
         self._lengths[name] = lengths
 
@@ -32,7 +32,7 @@ class Values:
         return found
 
     def lengths(self, name: str) -> tuple[Value, ...]:
-        """How long the sequences of a variable are: a vector of int64 per level, coarse first."""
+        """The lengths of a variable's sequences: an int64 vector per level, coarse first."""
         if name not in self._found and self._outer is not None:
             return self._outer.lengths(name)
         return self._lengths.get(name, ())

@@ -1,4 +1,4 @@
-"""Adds operators to the program that a model becomes."""
+"""Adds operators to the program that is made from a model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _WIDER = {
     VarType.INT32: (VarType.INT64, VarType.FP64, VarType.FP32),
     VarType.INT64: (VarType.FP64,),
 }
-"""Types to compute in where there is no kernel for a type, the first that has one is taken."""
+"""Wider types to compute in if an operator lacks a type; the first one that it has is taken."""
 
 _INDICES = {"Indices", "Index", "Mask", "Count", "XShape"}
 _OF_OWN_TYPE = {"arg_max", "arg_min", "where_index", "shape", "size"}
-_IN_OPERATOR = 64  # elements; constants with more are variables that are saved with the program
+_IN_OPERATOR = 64  # elements; larger constants are variables that are saved with the program
 _ASSIGNED = {
     VarType.FP32: "fp32_values",
     VarType.INT32: "int32_values",
@@ -44,8 +44,8 @@ class Builder:
 
     Args:
         program: the program; only this object changes it while a model is loaded.
-        sizes: sizes of the model's values by name, as ONNX infers them: numbers, names of open
-            sizes, None.
+        sizes: sizes of the model's values by name, as ONNX infers them: a number, the name of an
+            open size, or None.
     """
 
     def __init__(self, program: Program, sizes: Mapping[str, Sequence[Any]]) -> None:
@@ -82,14 +82,14 @@ class Builder:
         outputs: Mapping[str, Any] | None = None,
         many: int = 0,
     ) -> dict[str, Any]:
-        """Add an operator; inputs for whose type it has no kernel are cast, and results back.
+        """Add an operator; if it lacks an input's type, cast the input, and the results back.
 
         Args:
             op_type: type of the operator.
-            inputs: variables by slot, or lists of them; None for what is not given.
+            inputs: variables by slot, or lists of them; None for a slot that is left out.
             attrs: its attributes.
-            prefix: what names of new variables begin with.
-            outputs: variables to write to by slot; others are made.
+            prefix: prefix of the names of new variables.
+            outputs: variables to write to, by slot; for other slots, new ones are made.
             many: number of variables in its output, if that is a list.
 
         Returns:
@@ -158,7 +158,7 @@ class Builder:
         return made
 
     def cast(self, var: Variable, dtype: VarType, prefix: str) -> Variable:
-        """A variable in another type; itself if it has that one."""
+        """A variable cast to a type; the variable itself if it has that type."""
         if var.dtype == dtype:
             return var
         self._casts("cast", {"X": [var]})
@@ -170,7 +170,7 @@ class Builder:
     # ---- constants and parameters
 
     def variable(self, value: Value) -> Variable:
-        """The variable of a value; constants and parameters get theirs when first asked for."""
+        """The variable of a value; that of a constant or parameter is created on first use."""
         if value.var is not None:
             return value.var
         assert value.array is not None
@@ -194,7 +194,7 @@ class Builder:
         )
 
     def store(self, name: str, array: np.ndarray[Any, Any]) -> str:
-        """Keep an array for the scope; returns the variable's name, which is a file's name, too."""
+        """Keep an array for the scope; returns its variable's name, which is valid for a file."""
         parts = [part for part in name.split("/") if part not in ("", ".", "..")]
         plain = "/".join(parts) or "constant"
         found, number = plain, 0
@@ -205,7 +205,7 @@ class Builder:
         return found
 
     def constant(self, array: Any, name: str = "constant") -> Variable:
-        """A variable with these numbers, which no training changes; shape [1] for a number."""
+        """An untrained variable with these numbers; a single number has the shape [1]."""
         array = np.ascontiguousarray(array)
         array = array.reshape(array.shape or (1,))
         key = (array.dtype.str, array.shape, array.tobytes())
@@ -259,7 +259,7 @@ class Builder:
         return value.dims[axis]
 
     def open_dim(self, var: Variable, axis: int, key: Any = None) -> OpenDim:
-        """The size of a variable along an axis, which a run tells."""
+        """The size of a variable along an axis, known only in a run."""
 
         def make() -> Variable:
             name = var.name

@@ -1,9 +1,9 @@
-"""Sizes that only a batch tells, in arithmetic on shapes while a model is loaded.
+"""Sizes that depend on the batch, in arithmetic on shapes while a model is loaded.
 
 PyTorch's exporters compute shapes in the graph: ``Shape``, ``Gather``, ``Mul``, ``Concat``,
-``Reshape``. These are followed with NumPy arrays of objects, whose elements are integers where a
-size is known and an :class:`OpenDim` where it is open. Operators are only made for open sizes that
-something needs as a tensor.
+``Reshape``. Loading computes them with NumPy arrays of objects: a known size is an integer, an open
+size an :class:`OpenDim`. Operators are made only for open sizes that another operator needs as a
+tensor.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class UnknownNumberError(Exception):
 
 
 class OpenDim:
-    """An open size: never negative.
+    """An open size, which is never negative.
 
     Args:
         key: equal for sizes that are known to be equal.
-        make: adds operators for it; returns a variable of one integer (int64).
+        make: adds operators that compute it; returns a variable of one integer (int64).
         combine: ``combine(op_type, a, b)`` adds an operator on two sizes.
     """
 
@@ -82,7 +82,7 @@ class OpenDim:
         return self._with("elementwise_mod", self, other)
 
     def same(self, other: Any) -> bool:
-        """Whether both are equal for certain."""
+        """Whether both are known to be equal."""
         return isinstance(other, OpenDim) and other.key == self.key
 
     def __eq__(self, other: object) -> bool:
@@ -109,7 +109,7 @@ def _is(value: Any, number: int) -> bool:
 
 
 def has_open(array: Any) -> bool:
-    """Whether an array has elements that only a batch tells."""
+    """Whether an array contains open sizes."""
     return array is not None and array.dtype == object
 
 

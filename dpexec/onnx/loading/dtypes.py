@@ -43,8 +43,8 @@ def array_of(tensor: Any, folder: str, what: str) -> np.ndarray[Any, Any]:
 
     Args:
         tensor: ``onnx.TensorProto``.
-        folder: where the files of external data lie.
-        what: names it in errors.
+        folder: folder of the files of external data.
+        what: name of the tensor in errors.
 
     Raises:
         UnsupportedError: fluid has no such element type.

@@ -1,4 +1,4 @@
-"""What can be wrong with an ONNX model."""
+"""Errors of loading an ONNX model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UnsupportedError(LoadError):
 
 
 class NotConstantError(UnsupportedError):
-    """An input must be known when the model is loaded, but only a run tells its numbers.
+    """An input must be known when the model is loaded, but is computed in a run.
 
     Args:
         message: says which input of which node.

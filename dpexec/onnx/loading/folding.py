@@ -1,4 +1,4 @@
-"""Computes what is known when a model is loaded: constants, and shapes with open sizes."""
+"""Computes values that are known when a model is loaded: constants, and shapes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LARGEST = 1 << 24  # elements
 
 
 def fold(proto: Any, inputs: Sequence[Any], version: int) -> list[Any] | None:
-    """The outputs of a node whose inputs are all known; None if that is not to be done.
+    """The outputs of a node whose inputs are all known; None if the program must compute them.
 
     Args:
         proto: ``onnx.NodeProto`` of ONNX's own domain.
-        inputs: arrays; None for what is not given.
+        inputs: arrays; None for inputs that are left out.
         version: version of the domain.
     """
     if proto.op_type in _NEVER or any(a.type == onnx.AttributeProto.GRAPH for a in proto.attribute):
@@ -156,7 +156,7 @@ def fold_open(node: Any, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]] | 
 
     Args:
         node: the :class:`~dpexec.onnx.loading.node.Node`.
-        inputs: arrays; None for what is not given.
+        inputs: arrays; None for inputs that are left out.
     """
     compute = _OPEN.get(node.op_type)
     if compute is None:

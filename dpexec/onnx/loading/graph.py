@@ -33,11 +33,11 @@ class Graph:
     Args:
         builder: adds operators.
         versions: versions of domains.
-        folder: where files of external data lie.
+        folder: folder of the files of external data.
         ranks: numbers of dimensions of values as ONNX infers them, by name.
         is_test: whether normalizations use their running statistics and nothing is dropped.
         chosen: whether an initializer is a parameter to be trained, by name and numbers.
-        values: what names stand for; a graph inside a node sees those around it.
+        values: values by name; a graph inside a node sees those of the graphs around it.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Graph:
 
         Args:
             proto: ``onnx.GraphProto``.
-            inputs: what its inputs stand for.
+            inputs: the values of its inputs.
         """
         walk = self.inside()
         walk.initialize(proto)
@@ -102,7 +102,7 @@ class Graph:
         return [walk.values[info.name] for info in proto.output]
 
     def run(self, nodes: Sequence[Any]) -> None:
-        """Add the operators of nodes, which stand in the order in which they can run."""
+        """Add the operators of nodes, which are given in an order in which they can run."""
         for proto in nodes:
             node = self._node(proto)
             with _named(node), self._scoped(node):
@@ -213,7 +213,7 @@ class Graph:
 
 
 def _shortest(number: float) -> float:
-    """The number that a model means: attributes have single precision, 0.001 is 0.0010000000475."""
+    """The shortest decimal number with the same float32 value: 0.001 for 0.0010000000475."""
     return float(str(np.float32(number)))
 
 

@@ -10,18 +10,18 @@ __all__ = ["MAPPINGS", "find", "operator"]
 Mapping = Callable[..., Any]
 
 MAPPINGS: dict[tuple[str, str], Mapping] = {}
-"""What adds the operators for a node, by its domain and type."""
+"""The function that adds the operators for a node, by the node's domain and type."""
 
 
 def operator(*names: str, domain: str = "") -> Callable[[Mapping], Mapping]:
-    """Declare what adds operators for nodes of some types; decorates a function of the node.
+    """Declare how nodes of some types are loaded; decorates a function of the node.
 
     The function gets a :class:`~dpexec.onnx.loading.node.Node` and returns a variable or a
     :class:`~dpexec.onnx.loading.values.Value` for each output.
 
     Args:
         *names: types of ONNX operators.
-        domain: their domain, "" for that of ONNX itself.
+        domain: their domain; "" is ONNX's own.
     """
 
     def declare(function: Mapping) -> Mapping:

@@ -19,15 +19,15 @@ from dpexec.onnx.loading.errors import LoadError, UnsupportedError
 __all__ = ["Inferred", "infer", "prepare", "read"]
 
 _OLDEST = 7
-_SHOWN = 4  # nodes of each unsupported operator that an error names
+_SHOWN = 4  # how many nodes of each unsupported operator an error names
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """What ONNX infers of a model's values.
+    """Facts that ONNX infers about a model's values.
 
     Args:
-        sizes: sizes by name: numbers, names of open sizes, None.
+        sizes: sizes by name: a number, the name of an open size, or None.
         ranks: numbers of dimensions by name.
     """
 
@@ -71,7 +71,7 @@ def _parsed(data: bytes, name: str) -> Any:
 
 
 def prepare(model: Any) -> Any:
-    """The model with functions expanded that have no mapping of their own.
+    """The model, with the ONNX functions expanded that have no mapping.
 
     Raises:
         UnsupportedError: operators have neither a mapping nor a function; all are listed.
@@ -157,7 +157,7 @@ def _require_mappings(model: Any) -> None:
 
 
 def infer(model: Any) -> Inferred:
-    """Sizes and ranks of the model's values, also of those inside of nodes."""
+    """Sizes and ranks of the model's values, including those of graphs inside nodes."""
     if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
         # What the model itself says of its values is all there is if they contradict each other.
         with contextlib.suppress(onnx.shape_inference.InferenceError):

@@ -23,7 +23,7 @@ def is_one(size: Any) -> bool:
 
 
 def common_dims(shapes: Sequence[Sequence[Any]]) -> list[Any]:
-    """The sizes to which NumPy broadcasts; open ones count as equal to what is not 1."""
+    """The sizes to which NumPy broadcasts; an open size counts as equal to any but 1."""
     rank = max(map(len, shapes))
     laid = [[1] * (rank - len(dims)) + list(dims) for dims in shapes]
     common = []
@@ -35,16 +35,16 @@ def common_dims(shapes: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 class Node:
-    """One node: its inputs, attributes and version, and what adds operators for it.
+    """One node: its inputs, attributes and version, and methods that add operators for it.
 
     Args:
         builder: adds operators.
-        graph: the walk over the graph that the node is part of; control flow asks it for others.
+        graph: the walk over the node's graph; control flow uses it to walk inner graphs.
         op_type: type of the operator.
         name: name of the node, or of its first output.
         version: version of the operator's domain.
-        inputs: values; None for what is not given.
-        outputs: names of the outputs; "" for what nobody wants.
+        inputs: values; None for inputs that are left out.
+        outputs: names of the outputs; "" for outputs that are left out.
         attrs: attributes by name.
     """
 
@@ -80,21 +80,21 @@ class Node:
         """
         raise UnsupportedError(f"{self}: {problem}")
 
-    # ---- what is given
+    # ---- attributes and inputs
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute: a number, a string, a list of them, an array, or a graph."""
         return self.attrs.get(name, default)
 
     def input(self, index: int) -> Value | None:
-        """An input; None if it is not given."""
+        """An input; None if it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def value(self, index: int) -> Value:
-        """An input that must be given.
+        """A required input.
 
         Raises:
-            UnsupportedError: it is not.
+            UnsupportedError: it is left out.
         """
         found = self.input(index)
         if found is None:
@@ -102,11 +102,11 @@ class Node:
         return found
 
     def var(self, index: int) -> Variable:
-        """The variable of an input that must be given."""
+        """The variable of a required input."""
         return self.builder.variable(self.value(index))
 
     def optional(self, index: int) -> Variable | None:
-        """The variable of an input, None if it is not given."""
+        """The variable of an input; None if it is left out."""
         found = self.input(index)
         return None if found is None else self.builder.variable(found)
 
@@ -121,10 +121,10 @@ class Node:
         return float(found.reshape(-1)[0]) if found is not None and found.size == 1 else None
 
     def constant(self, index: int, what: str) -> np.ndarray[Any, Any] | None:
-        """The numbers of an input that must be known; None if it is not given.
+        """The numbers of an input that must be known; None if it is left out.
 
         Raises:
-            NotConstantError: only a run tells them.
+            NotConstantError: they are computed in a run.
         """
         found = self.input(index)
         if found is None:
@@ -138,14 +138,14 @@ class Node:
         return found.array
 
     def integers(self, index: int, name: str) -> list[int] | None:
-        """A list of integers that older versions have as an attribute, newer ones as an input."""
+        """A list of integers: an attribute in older versions, an input in newer ones."""
         if name in self.attrs:
             return [int(v) for v in self.attrs[name]]
         found = self.constant(index, name)
         return None if found is None else [int(v) for v in found.reshape(-1)]
 
     def sizes(self, index: int, name: str) -> list[Any] | None:
-        """Like :meth:`integers`, with open sizes among them; None if only a run tells all."""
+        """Like :meth:`integers`, with open sizes allowed; None if they are computed in a run."""
         if name in self.attrs:
             return [int(v) for v in self.attrs[name]]
         found = self.input(index)
@@ -162,7 +162,7 @@ class Node:
         number = int(self.attr(name, default))
         return number + (self.value(0).rank if rank is None else rank) if number < 0 else number
 
-    # ---- what is made
+    # ---- new operators
 
     def add(
         self, op_type: str, inputs: Mapping[str, Any], slot: str = "Out", **attrs: Any
@@ -186,7 +186,7 @@ class Node:
         Args:
             var: the variable.
             dims: sizes; at most one is -1, and some may be open.
-            old: the sizes that the variable has: an open one that keeps its place costs nothing.
+            old: the sizes of the variable; an open size at the same position needs no operators.
         """
         dims = list(dims) or [1]
         open_ones = [i for i, size in enumerate(dims) if isinstance(size, OpenDim)]
@@ -225,7 +225,7 @@ class Node:
         return self.add("slice", {"Input": var}, axes=[axis], starts=[start], ends=[stop])
 
     def concat(self, variables: Sequence[Variable], axis: int) -> Variable:
-        """Variables one behind the other."""
+        """Variables concatenated along an axis."""
         if len(variables) == 1:
             return variables[0]
         return self.add("concat", {"X": list(variables)}, axis=axis)
@@ -246,7 +246,7 @@ class Node:
         Args:
             var: the variable.
             old: its sizes.
-            dims: the sizes to have; more than it has come in front.
+            dims: the new sizes; additional dimensions come first.
         """
         if len(dims) > max(len(old), 1):
             lead = len(dims) - max(len(old), 1)
@@ -269,5 +269,5 @@ class Node:
         return [self.expand(self.var(i), old, common) for i, old in pairs]
 
     def result(self, var: Variable, scalar: bool = False, index: int = 0) -> Value:
-        """An output, for which the mapping knows whether it has dimensions."""
+        """An output; ``scalar`` says that it has no dimensions in the model."""
         return Value(self.outputs[index] if index < len(self.outputs) else "", None, var, scalar)

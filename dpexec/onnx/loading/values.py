@@ -1,4 +1,4 @@
-"""What the names of an ONNX graph stand for while it becomes a program."""
+"""The values of an ONNX graph while it is converted to a program."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Value:
     """A tensor of the model: known numbers, a variable, or both; or a sequence of tensors.
 
     Args:
-        name: its name in the model, which its variable keeps.
-        array: its numbers as far as they are known when the model is loaded; of type object where
-            elements are open sizes (:class:`~dpexec.onnx.loading.dims.OpenDim`).
+        name: its name in the model; its variable has the same name.
+        array: its numbers, if they are known when the model is loaded; an array of objects if some
+            are open sizes (:class:`~dpexec.onnx.loading.dims.OpenDim`).
         var: the variable that holds it in a run.
         scalar: whether it has no dimensions in the model; its variable has the shape [1].
         items: the elements, if it is a sequence.
@@ -45,7 +45,7 @@ class Value:
 
     @property
     def is_open(self) -> bool:
-        """Whether the array has elements that only a batch tells."""
+        """Whether the array contains open sizes."""
         return has_open(self.array)
 
     @property

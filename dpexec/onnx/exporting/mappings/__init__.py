@@ -1,4 +1,4 @@
-"""What becomes of operators in ONNX. Every module declares its own when it is imported."""
+"""The ONNX nodes of operators. Every module declares its mappings when it is imported."""
 
 import importlib
 import pkgutil
