@@ -20,7 +20,7 @@ _HEAD = 30
 _LINE, _ACCENT, _WARN, _PAGE = "#d0103a", "#1f5fd0", "#a84800", "#ffffff"
 _TEXT, _FAINT, _LANE = "#1b2530", "#54616d", "#f4f6f8"
 _TENSORS = 24
-_LEGIBLE = 0.8  # the smallest scale at which the graph's texts are legible
+_LEGIBLE = 0.8  # the least scale at which texts of the graph are read
 _COLOURS = 256
 
 
