@@ -38,7 +38,9 @@ def _samples(r: Any) -> list[Sample]:
     ]
 
 
-def _weights(starts: Numbers, ends: Numbers, size: int, bins: int, sampling_ratio: int) -> Numbers:
+def _weights(
+    starts: Numbers, ends: Numbers, size: int, bins: int, sampling_ratio: int, aligned: bool
+) -> Numbers:
     """How much every row counts in every bin of a region, ``(regions, bins, size)``.
 
     Args:
@@ -47,30 +49,32 @@ def _weights(starts: Numbers, ends: Numbers, size: int, bins: int, sampling_rati
         size: number of rows.
         bins: per region.
         sampling_ratio: points per bin; with 0 or less as many as a bin has rows.
+        aligned: whether regions may be smaller than a pixel.
     """
-    lengths = np.maximum(ends - starts, 1)
+    lengths = ends - starts if aligned else np.maximum(ends - starts, 1)
     counts = np.full(len(starts), sampling_ratio)
     if sampling_ratio <= 0:
-        counts = np.ceil(lengths / bins).astype(np.int64)
+        counts = np.maximum(np.ceil(lengths / bins), 0).astype(np.int64)
     kind, point = starts.dtype, np.arange(counts.max(initial=1))
     # Rounded as Paddle rounds it: what lies at the edge of the image counts, what lies beyond not.
-    length = (lengths / bins)[:, None, None]
-    inside = (point + 0.5).astype(kind) * length / counts[:, None, None].astype(kind)
+    length, points = (lengths / bins)[:, None, None], np.maximum(counts, 1)[:, None, None]
+    inside = (point + 0.5).astype(kind) * length / points.astype(kind)
     places = starts[:, None, None] + np.arange(bins, dtype=kind)[:, None] * length + inside
     counted = (point < counts[:, None])[:, None] & (places >= -1) & (places <= size)
     near = 1 - abs(np.clip(places, 0, size - 1)[..., None] - np.arange(size))
     weights = np.maximum(near, 0) * counted[..., None]
-    found: Numbers = weights.sum(axis=2) / counts[:, None, None]
+    found: Numbers = weights.sum(axis=2) / points
     return found.astype(starts.dtype)
 
 
 def _both(
-    rois: Any, shape: tuple[int, ...], scale: float, bins: tuple[int, int], ratio: int
+    rois: Any, shape: tuple[int, ...], scale: float, bins: tuple[int, int], *how: Any
 ) -> tuple[Numbers, Numbers]:
-    """The weights of rows and of columns."""
-    left, top, right, bottom = scaled(rois, scale).T
-    rows = _weights(top, bottom, shape[2], bins[0], ratio)
-    return rows, _weights(left, right, shape[3], bins[1], ratio)
+    """The weights of rows and of columns; ``how`` is the sampling ratio, and whether aligned."""
+    regions = scaled(rois, scale)
+    left, top, right, bottom = (regions - regions.dtype.type(0.5 if how[1] else 0)).T
+    rows = _weights(top, bottom, shape[2], bins[0], *how)
+    return rows, _weights(left, right, shape[3], bins[1], *how)
 
 
 @op(
@@ -90,15 +94,17 @@ def roi_align(
     pooled_height: int = 1,
     pooled_width: int = 1,
     sampling_ratio: int = -1,
+    aligned: bool = False,
 ) -> Any:
     """A map ``(pooled_height, pooled_width)`` for every region ``(left, top, right, bottom)``.
 
     A bin of it is the mean of points of the region that are interpolated between pixels. Regions
-    are sequences, one for each image. Source: Paddle op ``roi_align``; He and others, 2017 (Mask
-    R-CNN).
+    are sequences, one for each image. With ``aligned``, which later versions of Paddle have, a
+    pixel's number is its middle, and regions may be smaller than a pixel. Source: Paddle op
+    ``roi_align``; He and others, 2017 (Mask R-CNN).
     """
     bins = (pooled_height, pooled_width)
-    rows, columns = _both(rois, x.shape, spatial_scale, bins, sampling_ratio)
+    rows, columns = _both(rois, x.shape, spatial_scale, bins, sampling_ratio, aligned)
     out = xp.empty((len(rois), x.shape[1], *bins), x.dtype)
     for image, part in images(lod, offsets):
         out[part] = pooled(x[image], xp.asarray(rows[part]), xp.asarray(columns[part]))
@@ -118,10 +124,11 @@ def roi_align_grad(
     pooled_height: int = 1,
     pooled_width: int = 1,
     sampling_ratio: int = -1,
+    aligned: bool = False,
 ) -> Any:
     """By ``X`` alone: regions are where they are."""
     bins = (pooled_height, pooled_width)
-    rows, columns = _both(rois, x.shape, spatial_scale, bins, sampling_ratio)
+    rows, columns = _both(rois, x.shape, spatial_scale, bins, sampling_ratio, aligned)
     d_x = xp.zeros_like(x)
     for image, part in images(lod, offsets):
         weights = xp.asarray(rows[part]), xp.asarray(columns[part])

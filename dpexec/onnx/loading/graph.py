@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.ir.undo import note
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading import mapping
 from dpexec.onnx.loading.builder import Builder
@@ -23,8 +24,15 @@ from dpexec.onnx.loading.values import Value
 
 __all__ = ["Graph"]
 
-_STATISTICS = {"BatchNormalization": (3, 4)}
-"""Inputs that are running statistics, by operator: they are never trained."""
+_STATISTICS = {
+    "BatchNormalization": (3, 4),
+    "QuantizeLinear": (1,),
+    "DequantizeLinear": (1,),
+    "QLinearConv": (1, 4, 6),
+    "QLinearMatMul": (1, 4, 6),
+    "QGemm": (1, 4, 7),
+}
+"""Inputs that are running statistics or scales, by operator: they are never trained."""
 
 
 class Graph:
@@ -189,6 +197,7 @@ class Graph:
         if block._find_var_recursive(name) is not None:
             return
         old = var.name
+        note(_name_back, var, old)
         del block.vars[old]
         var.name = name
         block.vars[name] = var
@@ -210,6 +219,13 @@ class Graph:
             yield
         finally:
             self.builder.scope_name = before
+
+
+def _name_back(var: Variable, name: str) -> None:
+    """Undo what :meth:`Graph._rename` did to a block; operators that name it are undone, too."""
+    del var.block.vars[var.name]
+    var.name = name
+    var.block.vars[name] = var
 
 
 def _shortest(number: float) -> float:

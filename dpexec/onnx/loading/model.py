@@ -104,7 +104,22 @@ def prepare(model: Any) -> Any:
                 f"the functions that ONNX defines for {names} cannot be expanded: {error}"
             ) from error
     _require_mappings(model)
+    _forget_unread(model)
     return model
+
+
+def _forget_unread(model: Any) -> None:
+    """Take the names from further outputs that nobody reads: mappings need not make them."""
+    read = {info.name for info in model.graph.output}
+    for node in _nodes(model.graph):
+        read.update(node.input)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                read.update(info.name for info in inner.output)
+    for node in _nodes(model.graph):
+        for index, name in enumerate(node.output[1:], 1):
+            if name not in read:
+                node.output[index] = ""
 
 
 def _version(model: Any) -> int:

@@ -104,7 +104,7 @@ def roi_align(c: Call) -> None:
         c["X"], c["ROIs"], images,
         output_height=c.attr("pooled_height"), output_width=c.attr("pooled_width"),
         sampling_ratio=max(c.attr("sampling_ratio"), 0), spatial_scale=c.attr("spatial_scale"),
-        coordinate_transformation_mode="output_half_pixel",
+        coordinate_transformation_mode=("" if c.attr("aligned") else "output_") + "half_pixel",
     )  # fmt: skip
     c.set("Out", made, lengths=())
 

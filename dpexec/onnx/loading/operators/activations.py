@@ -136,7 +136,7 @@ def clip(node: Node) -> Any:
             if limits[index - 1] is None:
                 limits[index - 1] = node.var(index)
     numbers = [isinstance(limit, int | float) for limit in limits]
-    if all(numbers) and is_float(x.dtype) and limits[0] <= limits[1]:
+    if all(numbers) and is_float(x.dtype) and limits[0] < limits[1]:
         return node.add("clip", {"X": x}, min=float(limits[0]), max=float(limits[1]))
     for op_type, limit in (("elementwise_max", limits[0]), ("elementwise_min", limits[1])):
         if limit is not None:

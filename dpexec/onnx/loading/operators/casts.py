@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dtypes import as_var_type, is_float
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
 from dpexec.onnx.loading.operators.unary import rounded
+
+_LIMITS = {
+    VarType.UINT8: (0, 255),
+    VarType.INT8: (-128, 127),
+    VarType.INT16: (-(2**15), 2**15 - 1),
+}
+"""The types of quantized numbers."""
 
 
 @operator("Cast", "CastLike")
@@ -40,27 +47,43 @@ def _along(node: Node, index: int, axis: int, rank: int) -> Variable:
 def quantize(node: Node) -> Any:
     """Divided by the scale, rounded, moved by the zero point, within the type's range."""
     rank, axis = node.value(0).rank, node.axis(1)
-    point = node.input(2)
+    made = node.binary("elementwise_div", node.var(0), _along(node, 1, axis, rank))
+    return quantized(node, made, 2, axis)
+
+
+def quantized(node: Node, x: Variable, index: int, axis: int = 1) -> Variable:
+    """Numbers that a scale has divided already: rounded, moved by the zero point, and limited.
+
+    Args:
+        node: the node.
+        x: the numbers.
+        index: position of the zero point; its type is that of the result.
+        axis: the axis of zero points that are several numbers.
+    """
+    point = node.input(index)
     dtype = VarType.UINT8 if point is None else point.dtype
     if point is None and node.attr("output_dtype", 0):
         dtype = as_var_type(node.attr("output_dtype"), f"the result of {node}")
-    limits = {
-        VarType.UINT8: (0, 255),
-        VarType.INT8: (-128, 127),
-        VarType.INT16: (-(2**15), 2**15 - 1),
-    }
-    if dtype not in limits:
+    if dtype not in _LIMITS:
         node.fail("only 8 and 16 bits with sign, or 8 without, are supported")
-    scale = _along(node, 1, axis, rank)
-    made = rounded(node, node.binary("elementwise_div", node.var(0), scale))
+    made = rounded(node, x)
     if point is not None:
-        made = node.binary(
-            "elementwise_add", made, node.cast(_along(node, 2, axis, rank), made.dtype)
-        )
-    low, high = limits[dtype]
+        moved = node.cast(_along(node, index, axis, len(x.shape)), made.dtype)
+        made = node.binary("elementwise_add", made, moved)
+    low, high = _LIMITS[dtype]
     if dtype != VarType.UINT8:
         dtype = VarType.INT32  # no operator takes the small ones; outputs are cast when fetched
     return node.cast(node.add("clip", {"X": made}, min=float(low), max=float(high)), dtype)
+
+
+def _real(node: Node, index: int, dtype: VarType, axis: int, rank: int) -> Variable:
+    """Integers as real numbers; programs cast none of 8 bits with sign that only a run tells."""
+    known = node.known(index)
+    if known is None:
+        return node.cast(_along(node, index, axis, rank) if index else node.var(0), dtype)
+    if index and known.size > 1:
+        known = known.reshape([-1 if a == axis else 1 for a in range(rank)])
+    return node.builder.constant(known.astype(to_numpy(dtype)), f"{node.prefix}.real")
 
 
 @operator("DequantizeLinear")
@@ -70,7 +93,7 @@ def dequantize(node: Node) -> Any:
     scale = _along(node, 1, axis, rank)
     if not is_float(scale.dtype):
         node.fail("scales must be real numbers")
-    x = node.cast(node.var(0), scale.dtype)
+    x = _real(node, 0, scale.dtype, axis, rank)
     if node.input(2) is not None:
-        x = node.binary("elementwise_sub", x, node.cast(_along(node, 2, axis, rank), scale.dtype))
+        x = node.binary("elementwise_sub", x, _real(node, 2, scale.dtype, axis, rank))
     return node.binary("elementwise_mul", x, scale)

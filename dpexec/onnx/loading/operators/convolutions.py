@@ -9,7 +9,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
 
-__all__ = ["explicit_pads", "with_channels"]
+__all__ = ["convolved", "explicit_pads", "with_channels"]
 
 
 def explicit_pads(
@@ -46,9 +46,11 @@ def with_channels(node: Node, made: Variable, bias: Variable | None) -> Variable
     return node.add("elementwise_add", {"X": made, "Y": bias}, axis=1)
 
 
-def _settings(node: Node, x: Variable, weight: Variable) -> tuple[Variable, Variable, dict, bool]:
+def _settings(
+    node: Node, x: Variable, weight: Variable, sizes: Sequence[Any]
+) -> tuple[Variable, Variable, dict, bool]:
     """Images, filters and attributes; sequences become images of one row."""
-    kernel, sizes = list(weight.shape[2:]), node.dims(0)[2:]
+    kernel = list(weight.shape[2:])
     count = len(kernel)
     strides = list(node.attr("strides", [1] * count))
     dilations = list(node.attr("dilations", [1] * count))
@@ -71,14 +73,26 @@ def _settings(node: Node, x: Variable, weight: Variable) -> tuple[Variable, Vari
 @operator("Conv")
 def conv(node: Node) -> Any:
     """With one filter for each channel it is ``depthwise_conv2d``."""
-    x, weight, attrs, flat = _settings(node, node.var(0), node.var(1))
+    made = convolved(node, node.var(0), node.var(1), node.dims(0)[2:])
+    return with_channels(node, made, node.optional(2))
+
+
+def convolved(node: Node, x: Variable, weight: Variable, sizes: Sequence[Any]) -> Variable:
+    """The convolution that a node's attributes say.
+
+    Args:
+        node: the node.
+        x: sequences, images or volumes.
+        weight: filters.
+        sizes: of ``x``, without samples and channels.
+    """
+    x, weight, attrs, flat = _settings(node, x, weight, sizes)
     if len(weight.shape) not in (4, 5):
         node.fail(f"filters have {len(weight.shape)} dimensions; 3 to 5 are supported")
     op_type = "conv2d" if len(weight.shape) == 4 else "conv3d"
     if op_type == "conv2d" and 1 < attrs["groups"] == x.shape[1]:
         op_type = "depthwise_conv2d"
     made = node.add(op_type, {"Input": x, "Filter": weight}, "Output", **attrs)
-    made = with_channels(node, made, node.optional(2))
     return node.squeeze(made, [2]) if flat else made
 
 

@@ -175,8 +175,8 @@ def compress(node: Node) -> Any:
 @operator("TopK")
 def top_k(node: Node) -> Any:
     """The largest or the smallest elements along an axis, in order."""
-    k = node.integers(1, "k") if "k" not in node.attrs else [node.attrs["k"]]
-    assert k is not None
+    found = [node.attrs["k"]] if "k" in node.attrs else node.sizes(1, "k")
+    k = None if found is None else found[0]
     axis, rank = node.axis(-1), node.value(0).rank
     largest = bool(node.attr("largest", 1))
     x = node.var(0)
@@ -187,7 +187,17 @@ def top_k(node: Node) -> Any:
         "argsort", inputs, {"axis": axis, "descending": largest}, prefix=node.prefix
     )
     size = node.dims(0)[axis]
-    if not isinstance(size, OpenDim) and not 0 < k[0] <= size:
-        node.fail(f"k is {k[0]}, but axis {axis} of rank {rank} has {size} elements")
-    parts = [node.slice(made[slot], axis, 0, k[0]) for slot in ("Out", "Indices")]
+    last = k if isinstance(k, int) else -1
+    if isinstance(k, int) and not isinstance(size, OpenDim) and not 0 < last <= size:
+        node.fail(f"k is {k}, but axis {axis} of rank {rank} has {size} elements")
+    ends = None
+    if not isinstance(k, int):
+        count = node.var(1) if k is None else node.builder.size_variable(k)
+        ends = [node.cast(count, VarType.INT32)]
+    cut: dict[str, Any] = {"axes": [axis], "starts": [0], "ends": [last]}
+    cut["infer_flags"] = [1 if ends is None else -1]
+    parts = [
+        node.add("slice", {"Input": made[slot], "EndsTensorList": ends}, **cut)
+        for slot in ("Out", "Indices")
+    ]
     return [node.cast(parts[0], node.value(0).dtype), parts[1]]

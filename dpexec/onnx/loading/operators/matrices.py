@@ -16,9 +16,23 @@ from dpexec.onnx.loading.node import Node, common_dims, is_one
 def matmul(node: Node) -> Any:
     """Products of matrices and vectors as in NumPy."""
     left, right = node.var(0), node.var(1)
-    dims = [node.dims(0), node.dims(1)]
     if not is_float(left.dtype):
         node.fail("products of integers are not supported")
+    made, scalar = multiplied(node, left, right, [node.dims(0), node.dims(1)])
+    return node.result(made, scalar)
+
+
+def multiplied(
+    node: Node, left: Variable, right: Variable, dims: list[Any]
+) -> tuple[Variable, bool]:
+    """A product as of ``numpy.matmul``, and whether it has no dimensions.
+
+    Args:
+        node: the node.
+        left: matrices or a vector.
+        right: matrices or a vector.
+        dims: sizes of both.
+    """
     vectors = [len(sizes) == 1 for sizes in dims]
     if vectors[0]:
         left, dims[0] = node.unsqueeze(left, [0]), [1, *dims[0]]
@@ -27,7 +41,7 @@ def matmul(node: Node) -> Any:
     made = product(node, left, right, *dims)
     rank = len(made.shape)
     gone = [axis for axis, vector in zip((rank - 2, rank - 1), vectors, strict=True) if vector]
-    return node.result(node.squeeze(made, gone), all(vectors) and rank == 2)
+    return node.squeeze(made, gone), all(vectors) and rank == 2
 
 
 def product(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
@@ -55,12 +56,65 @@ def _without_windows_on_padding(
 @operator("MaxPool")
 def max_pool(node: Node) -> Any:
     """The largest element of each window."""
-    if len(node.outputs) > 1 and node.outputs[1]:
-        node.fail("indices of the largest elements are not supported")
+    if any(node.outputs[1:]):
+        return _with_places(node)
     x = node.var(0)
     if is_float(x.dtype):
         return _pooled(node, x, "max")
     return node.cast(_pooled(node, node.cast(x, VarType.FP32), "max"), x.dtype)
+
+
+def _with_places(node: Node) -> list[Variable]:
+    """The largest elements, and their places counted through the whole tensor."""
+    x, dims, kernel = node.var(0), node.dims(0), list(node.attr("kernel_shape"))
+    count = len(kernel)
+    strides = list(node.attr("strides", [1] * count))
+    plain = node.attr("dilations", [1] * count) == [1] * count
+    if not plain or node.attr("ceil_mode", 0) or node.attr("storage_order", 0) or count > 2:
+        node.fail("places of the largest elements are supported for images and sequences, without "
+                  "ceil_mode, dilations and storage_order")  # fmt: skip
+    pads = explicit_pads(node, dims[2:], kernel, strides, [1] * count)
+    if pads[::2] != pads[1::2]:
+        node.fail(f"places of the largest elements need equal pads on both sides, not {pads}")
+    pads = pads[::2]
+    if count == 1:
+        x = node.unsqueeze(x, [2])
+        kernel, strides, pads = [1, *kernel], [1, *strides], [0, *pads]
+    attrs = {"ksize": kernel, "strides": strides, "paddings": pads}
+    made = node.builder.add("max_pool2d_with_index", {"X": x}, attrs, prefix=node.prefix)
+    out, inside = made["Out"], node.cast(made["Mask"], VarType.INT64)
+    one = node.slice(node.slice(inside, 2, 0, 1), 3, 0, 1)
+    ones = node.add("fill_any_like", {"X": one}, value=1.0, dtype=int(VarType.INT64))
+    flat = node.reshape(ones, [-1, 1, 1, 1])
+    numbers = node.add("cumsum", {"X": flat}, axis=0, exclusive=True)
+    size = node.builder.size_variable(math.prod(dims[2:]))
+    first = node.binary("elementwise_mul", numbers, size)
+    shape = [dims[0], dims[1], 1, 1]
+    places = node.binary("elementwise_add", inside, node.reshape(first, shape))
+    return [node.squeeze(var, [2]) if count == 1 else var for var in (out, places)]
+
+
+@operator("MaxUnpool")
+def max_unpool(node: Node) -> Any:
+    """Zeros, with elements at places that are counted through the whole image before the pool."""
+    x, dims, kernel = node.var(0), node.dims(0), node.attr("kernel_shape")
+    count = len(kernel)
+    strides, pads = node.attr("strides", [1] * count), node.attr("pads", [0] * 2 * count)
+    wanted = node.integers(2, "output_shape")
+    sizes = dims[:2] + [
+        (size - 1) * strides[i] + kernel[i] - pads[i] - pads[count + i]
+        for i, size in enumerate(dims[2:])
+    ]
+    numbers, variables = node.builder.mixed([math.prod(sizes)])
+    attrs: dict[str, Any] = {"shape": numbers, "value": 0.0, "dtype": int(x.dtype)}
+    zeros = node.add("fill_constant", {"ShapeTensorList": variables}, **attrs)
+    given = {"X": zeros, "Ids": node.reshape(node.var(1), [-1]), "Updates": node.reshape(x, [-1])}
+    made = node.reshape(node.add("scatter", given), sizes)
+    if wanted is None or wanted == sizes:
+        return made
+    grown = [after for old, new in zip(sizes[2:], wanted[2:], strict=True)
+             for after in (0, new - old)]  # fmt: skip
+    return node.add("pad", {"X": made}, paddings=[0, 0, 0, 0, *grown])
 
 
 @operator("AveragePool")

@@ -10,6 +10,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.layers.static_rnn import StaticRNN
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
+from dpexec.onnx.loading.operators.fused_lstm import FusedLSTM, fuses, part
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
@@ -87,11 +88,7 @@ class _Direction:
 
     def _part(self, index: int) -> Variable | None:
         """An input's part for this direction."""
-        var = self.node.optional(index)
-        if var is None:
-            return None
-        made = self.node.slice(var, 0, self.number, self.number + 1)
-        return self.node.squeeze(made, [0])
+        return part(self.node, index, self.number)
 
     def _activation(self, index: int) -> Callable[[Variable], Variable]:
         node = self.node
@@ -237,17 +234,16 @@ def recurrent(node: Node) -> Any:
             if node.input(index) is not None:
                 node.inputs[index] = node.result(node.transpose(node.var(index), [1, 0, 2]))
     lengths, mask = node.optional(4), None
-    steps = node.dims(0)[1 if batch_first else 0]
+    dims = node.dims(0)
+    dims = [dims[1], dims[0], dims[2]] if batch_first else dims
     if lengths is not None:
-        mask = _mask(node, lengths, steps, x.dtype)
+        mask = _mask(node, lengths, dims[0], x.dtype)
     direction = node.attr("direction", "forward")
-    count = 2 if direction == "bidirectional" else 1
     all_states, all_last = [], []
-    for number in range(count):
+    for number in range(2 if direction == "bidirectional" else 1):
         backwards = direction == "reverse" or number == 1
-        source = _turned(node, x, lengths) if backwards else x
-        states, last = _Direction(node, number, source, mask).run()
-        all_states.append(_turned(node, states, lengths) if backwards else states)
+        states, last = _direction(node, number, (x, dims), lengths, mask, backwards)
+        all_states.append(states)
         all_last.append(last)
     y = node.add("stack", {"X": all_states}, "Y", axis=2 if batch_first else 1)
     axis = 1 if batch_first else 0
@@ -257,6 +253,27 @@ def recurrent(node: Node) -> Any:
     if batch_first:  # [time, batch, direction, hidden]
         y = node.transpose(y, [1, 0, 2, 3])
     return [y, *finals]
+
+
+def _direction(
+    node: Node,
+    number: int,
+    source: tuple[Variable, list[Any]],
+    lengths: Variable | None,
+    mask: Variable | None,
+    backwards: bool,
+) -> tuple[Variable, list[Variable]]:
+    """The states after each step of one direction, and the last ones."""
+    x, dims = source
+    fused = FusedLSTM(node, number) if fuses(node, number) else None
+    if fused and lengths is None:
+        return fused.run(x, dims, backwards)
+    x = _turned(node, x, lengths) if backwards else x
+    if fused and lengths is not None and mask is not None:
+        states, last = fused.until(lengths, mask, x, dims)
+    else:
+        states, last = _Direction(node, number, x, mask).run()
+    return _turned(node, states, lengths) if backwards else states, last
 
 
 def _turned(node: Node, x: Variable, lengths: Variable | None) -> Variable:

@@ -15,6 +15,7 @@ from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.dtypes import is_float
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
+from dpexec.onnx.loading.operators.open_resizing import COORDINATES, of_open_sizes, open_lengths
 
 _FILTERS = {"nearest": 1, "linear": 1, "cubic": 2}
 """Half the width of each method's window."""
@@ -128,6 +129,9 @@ def resize(node: Node) -> Any:
     if mode not in _FILTERS:
         node.fail(f"mode {mode!r} is unknown")
     axes, scales, sizes = _scales(node, rank)
+    lengths = open_lengths(node, axes, scales, sizes)
+    if lengths:
+        return of_open_sizes(node, mode, lengths)
     resized = _axes(node, axes, scales, sizes)
     fused = _by_fluid(node, x, mode, resized)
     if fused is not None:
@@ -195,9 +199,10 @@ def _by_fluid(node: Node, x: Variable, mode: str, axes: dict[int, _Axis]) -> Var
         return None  # fluid takes the ratio of lengths, not the scale that is given
     where = node.attr("coordinate_transformation_mode", "half_pixel")
     settings: dict[str, Any] = {"out_h": axes[2].new, "out_w": axes[3].new, "scale": 0.0}
-    known = {"align_corners": (True, 1), "asymmetric": (False, 1), "half_pixel": (False, 0)}
-    if mode == "linear" and where in known and not node.attr("antialias", 0):
-        corners, areas = known[where]
+    if where == "half_pixel" and min(a.new for a in axes.values()) == 1:
+        return None  # the middle in ONNX, the first element in fluid
+    if mode == "linear" and where in COORDINATES and not node.attr("antialias", 0):
+        corners, areas = COORDINATES[where]
         settings |= {"align_corners": corners, "align_mode": areas, "interp_method": "bilinear"}
         return node.add("bilinear_interp", {"X": x}, **settings)
     if mode == "nearest" and where == "asymmetric" and node.attr("nearest_mode") == "floor":

@@ -11,6 +11,8 @@ from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
 
 _LEAST = -3.0e38
+_MOST = 2**31 - 1
+"""No image has as many boxes; exporters write this number or a larger one for no limit."""
 
 
 def _number(node: Node, index: int, what: str, default: float) -> float:
@@ -20,11 +22,9 @@ def _number(node: Node, index: int, what: str, default: float) -> float:
 
 @operator("NonMaxSuppression")
 def non_max_suppression(node: Node) -> Any:
-    """Rows of image, class and box; limits must be known, and the number of boxes."""
-    count = node.dims(0)[1]
-    classes = node.dims(1)[1]
-    if isinstance(count, OpenDim) or isinstance(classes, OpenDim):
-        node.fail("the numbers of boxes and classes must be known when the model is loaded")
+    """Rows of image, class and box; limits must be known."""
+    count, classes = node.dims(0)[1], node.dims(1)[1]
+    boxes = node.builder.size_variable(count)
     most = int(_number(node, 2, "max_output_boxes_per_class", 0))
     found = node.builder.add(
         "multiclass_nms2",
@@ -41,12 +41,12 @@ def non_max_suppression(node: Node) -> Any:
     )
     # Columns, as transposing leaves out which rows belong to which image.
     place = node.cast(node.transpose(found["Index"], [1, 0]), VarType.INT64)
-    image = node.binary("elementwise_floordiv", place, node.number(count, VarType.INT64))
-    start = node.binary("elementwise_mul", image, node.number(count, VarType.INT64))
+    image = node.binary("elementwise_floordiv", place, boxes)
+    start = node.binary("elementwise_mul", image, boxes)
     box = node.binary("elementwise_sub", place, start)
     kind = node.cast(node.slice(node.transpose(found["Out"], [1, 0]), 0, 0, 1), VarType.INT64)
     rows = node.transpose(node.concat([image, kind, box], 0), [1, 0])
-    if most >= count:
+    if most >= (_MOST if isinstance(count, OpenDim) else count):
         return rows
     return _first(node, rows, image, kind, most, classes)
 
@@ -64,10 +64,10 @@ def _corners(node: Node) -> Variable:
 
 
 def _first(
-    node: Node, rows: Variable, image: Variable, kind: Variable, most: int, classes: int
+    node: Node, rows: Variable, image: Variable, kind: Variable, most: int, classes: Any
 ) -> Variable:
     """The first rows of each image and class, which come in the order of their scores."""
-    scaled = node.binary("elementwise_mul", image, node.number(classes, VarType.INT64))
+    scaled = node.binary("elementwise_mul", image, node.builder.size_variable(classes))
     key = node.binary("elementwise_add", scaled, kind)
     same = node.binary("equal", node.transpose(key, [1, 0]), key)
     before = node.add("tril_triu", {"X": node.cast(same, VarType.FP32)}, diagonal=-1, lower=True)
