@@ -18,6 +18,7 @@ from tests.benchmarks import (
     machine,
     model,
     prediction,
+    predictors,
     registry,
     report,
     scaling,
@@ -53,6 +54,12 @@ def result(label, ms, loss=1.0, parallel=True, other=0.0):
         "memory_mb": 80,
         "threads": 3,
     }
+
+
+def test_predictors_and_onnxruntime_compute_the_same():
+    ours, theirs = predictors.predictors_of("wide_deep", rows=2, threads=1)
+    np.testing.assert_allclose(ours(), theirs(), rtol=1e-3)
+    assert ours().shape == (2, 1)
 
 
 def test_command_trains_a_workload_and_writes_json(tmp_path, no_lock):

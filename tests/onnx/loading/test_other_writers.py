@@ -243,6 +243,41 @@ def test_sums_of_products_of_integers_are_exact():
     np.testing.assert_array_equal(made, by_onnxruntime(proto, {"x": x})[0])
 
 
+SCALES = {"s": np.array(0.03, np.float32), "z": np.array(120, np.uint8)}
+OPERATORS = {
+    "QLinearSigmoid": (["q", "s", "z", "t", "z"], {}),
+    "QLinearLeakyRelu": (["q", "s", "z", "t", "z"], {"alpha": 0.1}),
+    "QLinearMul": (["q", "s", "z", "q", "s", "z", "t", "z"], {}),
+    "QLinearConcat": (["t", "z", "q", "s", "z", "q", "s", "z"], {"axis": 1}),
+    "QGemm": (["q", "s", "z", "w", "v", "n", "c", "t", "z"], {"transB": 1, "alpha": 0.5}),
+    "MatMulIntegerToFloat": (["q", "m", "s", "v", "z", "n"], {}),
+}
+"""Inputs and attributes of operators that onnxruntime's tools write."""
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_onnxruntime(name):
+    inputs, attrs = OPERATORS[name]
+    weights = SCALES | {
+        "t": np.array(0.05, np.float32),
+        "v": np.array([0.02, 0.05, 0.01], np.float32),
+        "n": np.array([3, -4, 0], np.int8),
+        "w": R.integers(-128, 128, (3, 6), np.int8),
+        "m": R.integers(-128, 128, (6, 3), np.int8),
+        "c": R.integers(-900, 900, 3, np.int32),
+    }
+    kind = TensorProto.FLOAT if name == "MatMulIntegerToFloat" else TensorProto.UINT8
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node(name, inputs, ["y"], domain="com.microsoft", **attrs),
+    ]
+    used = {each for node in nodes for each in node.input}
+    weights = {key: value for key, value in weights.items() if key in used}
+    proto = model(nodes, {"x": ["batch", 6]}, {"y": kind}, weights)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    compare(proto, {"x": normal(4, 6)}, atol=1 if kind == TensorProto.UINT8 else 1e-4)
+
+
 # ---- regions
 
 

@@ -166,5 +166,6 @@ def deform_conv(node: Node) -> Any:
         paddings=list(pads[:2]),
         groups=node.attr("group", 1),
         deformable_groups=node.attr("offset_group", 1),
+        im2col_step=1,  # with others Paddle itself is wrong, should it run the program
     )
     return with_channels(node, made, node.optional(3))

@@ -95,11 +95,9 @@ def matmul_integer(node: Node) -> Any:
     return node.cast(_matrix_product(node, 0, 2, 1, 3), VarType.INT32)
 
 
-@operator("MatMulIntegerToFloat", "DynamicQuantizeMatMul", domain=MICROSOFT)
+@operator("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_to_float(node: Node) -> Any:
     """A product of integers times their scales, and a bias."""
-    if node.op_type == "DynamicQuantizeMatMul":
-        node.fail("set the optimization level of what wrote the model below 2")
     made = node.cast(_matrix_product(node, 0, 4, 1, 5), VarType.FP32)
     made = node.binary("elementwise_mul", made, node.var(2))
     made = node.binary("elementwise_mul", made, node.var(3))
@@ -203,7 +201,7 @@ def qlinear_concat(node: Node) -> Any:
 @operator("QGemm", domain=MICROSOFT)
 def qgemm(node: Node) -> Any:
     """The exact product of matrices, then scaled; real numbers, or 8 bits again."""
-    if node.attr("transA", 0) or node.value(5).rank > 1:
+    if node.attr("transA", 0):
         node.fail("transposed left operands are not supported")
     turned = bool(node.attr("transB", 0))
     shape = node.value(3).shape
