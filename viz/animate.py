@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from dpexec.viz.animate_frames import film
+from dpexec.viz.animate_frames import READABLE, film, scale_of
 from dpexec.viz.draw import Drawing, draw
 from dpexec.viz.measured.moments import Moments, moments
 from dpexec.viz.measured.schedule import Schedule
@@ -21,6 +21,8 @@ from dpexec.viz.pages.view import View
 from dpexec.viz.timeline import Timeline
 
 from dpexec.engine.trace import Trace
+
+_COARSER = ("block", "repeat", "part", "stage")  # kinds of groups to fold to, one after the other
 
 
 class Animation(View):
@@ -71,7 +73,19 @@ class Animation(View):
         Raises:
             RuntimeError: Cairo or Pillow is missing.
         """
-        return film(self._schedule, self.moments, self.drawing, self.title, self.seconds, self.rate)
+        drawing = self.for_film
+        return film(self._schedule, self.moments, drawing, self.title, self.seconds, self.rate)
+
+    @cached_property
+    def for_film(self) -> Drawing:
+        """The graph; one that folds by itself, as far as its texts can be read in a film."""
+        drawing = self.drawing
+        replicas = "one" if drawing.one_lane else "lanes"
+        for kind in _COARSER if drawing.fold == "auto" else ():
+            if scale_of(drawing.diagram) >= READABLE:
+                break
+            drawing = draw(self._schedule.trace, fold=kind, replicas=replicas)
+        return drawing
 
     def payload(self) -> StackData:
         """Return what the interactive page draws."""

@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 from dpexec.viz.draw import Drawing
+from dpexec.viz.graphs.model import Diagram
 from dpexec.viz.graphs.svg import Placed, placed
 from dpexec.viz.measured.memory_use import memory_of
 from dpexec.viz.measured.moments import Moments
@@ -20,6 +21,7 @@ _HEAD = 30
 _LINE, _ACCENT, _WARN, _PAGE = "#d0103a", "#1f5fd0", "#a84800", "#ffffff"
 _TEXT, _FAINT, _LANE = "#1b2530", "#54616d", "#f4f6f8"
 _TENSORS = 24
+READABLE = 0.6  # the least scale of a graph that folds by itself
 _LEGIBLE = 0.8  # the least scale at which texts of the graph are read
 _COLOURS = 256
 
@@ -64,6 +66,15 @@ def film(
     return made.getvalue()
 
 
+def scale_of(diagram: Diagram) -> float:
+    """Return how large a graph is in a film; 1 is the size at which it was laid out."""
+    return _scale(placed(diagram))
+
+
+def _scale(places: Placed) -> float:
+    return min(1.0, _WIDTH / places.width, _GRAPH_HEIGHT / places.height)
+
+
 def _pillow() -> Any:
     try:
         from PIL import Image, ImageDraw, ImageFont
@@ -81,7 +92,7 @@ class _Frames:
         self.font, self.bold = font.load_default(12), font.load_default(15)
         diagram = drawing.diagram
         places: Placed = placed(diagram)
-        self.scale = min(1.0, _WIDTH / places.width, _GRAPH_HEIGHT / places.height)
+        self.scale = _scale(places)
         self.small = font.load_default(max(8.0, 12 * self.scale))
         self.left = (_WIDTH - places.width * self.scale) / 2
         self.boxes = places.boxes

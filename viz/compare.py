@@ -21,6 +21,7 @@ from dpexec.viz.pages.words import PARTS
 from dpexec.engine.trace import Trace
 
 _CAUSES = 10
+_EQUAL = 0.0005  # of a step; less would be written as 0.0%
 _BLAMED = 3
 _RELATED = 0.1
 """Two runs belong to one network if they have at least this share of all operators in common."""
@@ -124,9 +125,11 @@ class Comparison(View):
                 f"{counted(least, 'step')} of a run tell nothing of noise: record {ENOUGH} or "
                 "more, better 20, besides first ones that are slower"
             )
-        change = f"{abs(slower):.1%} {'slower' if slower > 0 else 'faster'}"
+        change = f"{abs(slower):.1%} {'slower' if slower > 0 else 'faster'} than"
+        if abs(slower) < _EQUAL:
+            change = "as fast as"
         about = (
-            f"the median step of {self.names[1]} is {change} than that of {self.names[0]} "
+            f"the median step of {self.names[1]} is {change} that of {self.names[0]} "
             f"({low:+.1%} to {high:+.1%})"
         )
         most = f"{100 * limit:g}%"

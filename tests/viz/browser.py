@@ -47,8 +47,8 @@ class Browser:
         self.wait("document.documentElement.dataset.ready")
         return self
 
-    def wait(self, condition: str, seconds: float = 5.0) -> Any:
-        """Wait until an expression is true; returns its value."""
+    def wait(self, condition: str, seconds: float = 30.0) -> Any:
+        """Wait until an expression is true; returns its value. Busy machines take their time."""
         end = time.monotonic() + seconds
         while True:
             value = self.js(f"return {condition}")

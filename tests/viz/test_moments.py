@@ -5,14 +5,16 @@ import json
 
 import pytest
 from dpexec.viz.animate import animate
+from dpexec.viz.animate_frames import READABLE, scale_of
 from dpexec.viz.graphs.svg import placed
 from dpexec.viz.measured.moments import Waiting, Work, moments
 from dpexec.viz.measured.schedule import Schedule
 from PIL import Image
 
 from dpexec import cli, viz
-from dpexec.engine.trace import Trace, save
+from dpexec.engine.trace import Event, Trace, save
 from tests.engine.run.nets import batches, classifier, train
+from tests.viz.graphs import mlp
 from tests.viz.traces import GraphFile, event, looping, straggling, task, trace
 
 
@@ -93,6 +95,19 @@ def test_a_film_shows_what_runs_and_what_is_still_to_come(tmp_path):
         animate(straggling(3), seconds=0.01)
     with pytest.raises(viz.FileError, match="the trace has no graph"):
         animate(Trace(straggling().events, {}, None))
+
+
+def test_a_graph_folds_until_a_film_shows_its_texts():
+    graph = mlp(layers=4).data()
+    events = [
+        Event(node["name"], "op", node["device"], f"op-{at}", at, at + 1.0, node=node["id"])
+        for at, node in enumerate(graph["nodes"])
+    ]
+    recorded = Trace(tuple(events), {}, graph)
+    made = animate(recorded)
+    assert scale_of(made.drawing.diagram) < READABLE <= scale_of(made.for_film.diagram)
+    chosen = animate(recorded, fold="none")
+    assert chosen.for_film is chosen.drawing
 
 
 def test_a_page_holds_what_the_playhead_goes_through(tmp_path, capsys):
