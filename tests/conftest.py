@@ -55,6 +55,7 @@ LONGEST = [  # take 10 s or more; files that wait stand among files that compute
     "viz/test_browser.py",
     "viz/test_main_paths.py",
     "distributed/test_lifetime.py",
+    "distributed/test_several_losses.py",
     "distributed/test_divided.py",
     "parity/test_training.py",
     "distributed/test_resident.py",

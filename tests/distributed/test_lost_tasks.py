@@ -2,6 +2,7 @@
 
 import pytest
 
+from dpexec.engine.cluster.client import gang_lines
 from dpexec.engine.cluster.client.gang_lines import GangLines
 from dpexec.engine.core.errors import WorkerLostError
 from tests.distributed.faults import disturbed, fail
@@ -70,6 +71,24 @@ def test_member_that_fails_again_and_again_is_an_error_that_says_why(pair):
     with pytest.raises(WorkerLostError, match=text):
         gang(disturbed(batches(STEPS), {3: fails}), scheduler=pair)
     assert_same_bits(gang(batches(2), scheduler=pair), train(classifier(), batches(2), 2))
+
+
+def test_tasks_that_dask_has_forgotten_take_orders_nevertheless(pair, monkeypatch):
+    """As when the client has lost the scheduler: the gang goes on."""
+    monkeypatch.setattr(gang_lines, "_LOOK", 0.0)  # each wait looks for tasks
+    made, opened = [], GangLines.open
+    monkeypatch.setattr(
+        GangLines, "open", lambda lines, by: made.append(lines) or opened(lines, by)
+    )
+
+    def forget():
+        for task in made[0]._tasks:
+            task.cancel(force=True)
+        until(lambda: all(task.done() for task in made[0]._tasks))
+
+    run = gang(disturbed(batches(STEPS), {3: forget}), scheduler=pair)
+    assert_same_bits(run, train(classifier(), batches(STEPS), 2))
+    assert len(made) == 1
 
 
 def test_task_of_a_member_that_is_cancelled_is_sent_again(pair, monkeypatch):

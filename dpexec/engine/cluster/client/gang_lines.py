@@ -20,6 +20,7 @@ from dpexec.engine.cluster.gang_messages import (
     encode,
 )
 from dpexec.engine.cluster.repeated_steps import KNOWN, known_step
+from dpexec.engine.cluster.worker.gang import is_served
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.cluster.worker.resident import reside
 from dpexec.engine.dask.annotations import of_ours
@@ -204,18 +205,24 @@ class GangLines:
         return self._outcomes
 
     def _look_for_tasks(self) -> None:
-        """Note members whose tasks have ended, of which nobody else would be told anything.
+        """Note members that nobody takes orders for, of which nobody else would be told anything.
 
-        They may have been cancelled, by a user or by dask, which does so when it has lost its
-        client. A task that ends by itself says so on the line, before dask knows.
+        Their tasks may have failed, or were cancelled before they began: by a user, or by dask,
+        which does so when it has lost its client. Those that had begun take orders nevertheless. A
+        task that ends by itself says so on the line, before dask knows.
         """
-        for rank in tuple(self._waiting):
-            task = self._tasks[rank]
-            if task.done():
-                self._move(rank)
-                if self._tasks[rank] is task and rank in self._waiting:
-                    self._waiting.discard(rank)
-                    self._has_failed = True
+        ended = {rank: self._tasks[rank] for rank in self._waiting if self._tasks[rank].done()}
+        for rank in ended:
+            self._move(rank)
+        left = [r for r, task in ended.items() if self._tasks[r] is task and r in self._waiting]
+        if left:
+            members = [self._parts[rank].me for rank in left]
+            homes = {member.worker: member.devices for member in members}
+            token = self._parts[0].epoch.token
+            resides, _ = self._contact.reach(is_served, token, homes=homes, what="to make steps")
+            lost = {rank for rank in left if not resides.get(self._parts[rank].me.worker)}
+            self._waiting -= lost
+            self._has_failed = self._has_failed or bool(lost)
 
     def _move(self, rank: int) -> None:
         """Send to and receive from a member as much as possible without waiting."""

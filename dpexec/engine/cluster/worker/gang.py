@@ -31,7 +31,7 @@ from dpexec.engine.exchange.rendezvous import CLIENT, Door, Member
 from dpexec.engine.exchange.wire import GangError, last_words
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
-__all__ = ["Seat", "leave", "open_door", "run_gang", "seat_of"]
+__all__ = ["Seat", "is_served", "leave", "open_door", "run_gang", "seat_of"]
 
 
 class Seat:
@@ -236,6 +236,17 @@ def seat_of(part: Part) -> Seat:
     if seat is None:
         raise StaleTaskError(f"a task of a gang came when {part.me.name} had left it")
     return seat
+
+
+def is_served(token: str, dask_worker: Any) -> bool:
+    """Whether a task takes orders for the member on a worker.
+
+    Args:
+        token: names the run.
+        dask_worker: of this process.
+    """
+    seat = _seats.get((token, dask_worker.address))
+    return seat is not None and seat.residing.locked()
 
 
 def run_gang(part: Part, order: Order) -> Outcome:
