@@ -10,7 +10,6 @@ whoever waits for one waits for ever. The scheduler still answers its calls, on 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from typing import Any
@@ -56,8 +55,13 @@ async def _listen(client: Any) -> None:
             _logger.error("%s does not find its scheduler again, and is closed", client)
             await client._close()
             return
-        with contextlib.suppress(OSError, AssertionError):
+        try:
             await client._ensure_connected(timeout=max(left, _LEAST))
+        except (OSError, AssertionError) as error:
+            _logger.info("%s is not connected yet (%s: %s)", client, type(error).__name__, error)
+        except Exception:  # such as a scheduler of another version
+            await client._close()
+            raise
         if client.status == "connecting":
             await asyncio.sleep(_PAUSE)
     await client._handle_report()
