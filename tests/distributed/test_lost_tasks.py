@@ -1,6 +1,7 @@
 """Tasks that dask forgets, and that end as they should not: nobody waits for them for ever."""
 
 import pytest
+from distributed import Status
 
 from dpexec.engine.cluster.client import gang_lines
 from dpexec.engine.cluster.client.gang_lines import GangLines
@@ -108,3 +109,26 @@ def test_task_of_a_member_that_is_cancelled_is_sent_again(pair, monkeypatch):
     run = gang(disturbed(batches(STEPS), {3: rest}), scheduler=pair)
     assert len(lost) == 1
     assert_same_bits(run, train(classifier(), batches(STEPS), 2))
+
+
+def pause(dask_worker):
+    """As dask does when the memory of a worker is nearly full."""
+    dask_worker.periodic_callbacks["memory_monitor"].stop()
+    dask_worker.status = Status.paused
+
+
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+def test_paused_worker_counts_as_lost_after_the_limit(mortals, collectives):
+    """No task begins there, neither one of a step nor that of a member which has rested."""
+    first, second = mortals.addresses()
+
+    def rest():
+        mortals.client.run(pause, workers=[second])
+        until(lambda: not residents(mortals.client), pause=0.1)
+
+    feeds = disturbed(batches(STEPS), {3: rest})
+    options = {"scheduler": mortals.client, "collectives": collectives, "collective_timeout": 2}
+    run = train(classifier(), feeds, 2, Reduce, **options)
+    assert_same_bits(run, train(classifier(), batches(STEPS), 2))
+    assert run.compiled._engine._cluster.address == [first] * 2
+    mortals.lose(second)

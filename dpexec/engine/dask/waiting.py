@@ -21,6 +21,7 @@ from distributed.scheduler import NoValidWorkerError
 
 from dpexec.engine.core.errors import SchedulerLostError, WorkerLostError
 from dpexec.engine.dask.hearing import hear_again
+from dpexec.engine.dask.pauses import Pauses
 from dpexec.engine.dask.reach import refusal
 from dpexec.engine.dask.reachability import Homes, Reachability, check_free, named
 
@@ -49,7 +50,7 @@ class Contact:
 
     def __init__(self, client: Any, limit: float) -> None:
         self._client, self.limit = client, limit
-        self.reachability = Reachability(self._reach, limit)
+        self.reachability, self._pauses = Reachability(self._reach, limit), Pauses(limit)
         self._scheduler = getattr(client.scheduler, "address", "a cluster")  # None once closed
         if self._is_closed():
             raise self._client_closed()
@@ -110,7 +111,7 @@ class Contact:
         return answers, lost
 
     def missing(self, homes: Homes, what: str) -> dict[str, str]:
-        """What is wrong with workers that have left or are silent; empty if all are there.
+        """What is wrong with workers that have left, are silent or paused; empty if all are there.
 
         Args:
             homes: the workers.
@@ -119,7 +120,7 @@ class Contact:
         Raises:
             SchedulerLostError: the scheduler is.
         """
-        return self.reach(_PING, homes=homes, what=what)[1]
+        return dict(self._sync(self._missing, homes, what))
 
     def check(self, homes: Homes, what: str) -> None:
         """Find out which workers reach each other, see :class:`Reachability`.
@@ -367,9 +368,14 @@ class Contact:
         Raises:
             WorkerLostError: they are not.
         """
-        _, lost = await self._reach(_PING, (), homes, what)
-        if lost:
+        if lost := await self._missing(homes, what):
             raise self._worker_lost(lost, homes, what)
+
+    async def _missing(self, homes: Homes, what: str) -> dict[str, str]:
+        _, lost = await self._reach(_PING, (), homes, what)
+        if self._pauses.is_due():
+            await self._told(self._pauses.ask(self.client), what)
+        return self._pauses.too_long(homes) | lost
 
     # ---- errors
 

@@ -140,6 +140,8 @@ class GangRunner:
         except GangError as error:
             missing = self._lines.missing if self._lines is not None else {}
             self.part()
+            if not missing:  # who does not come may be paused
+                missing = self._contact.missing(self._group.homes.workers, "to form a gang")
             return StepOutcome(0, [], error=error, missing=missing)
         except BaseException:
             self.part()  # a member may have received half an order
