@@ -32,7 +32,7 @@ def _infer(x: Spec, offsets: Spec, parameters: Spec, *, MaxRank: int = 3) -> Spe
 
 
 def _seen(xp: Any, x: Any, offsets: Any, MaxRank: int) -> list[tuple[Any, Any]]:
-    """For every rank, the rows of X that are seen, 0 for none, and the blocks they are times."""
+    """For every rank, the selected rows of X (0 for none), and the blocks that multiply them."""
     own, found = offsets[:, 0] - 1, []
     for position in range(MaxRank):
         other, row = offsets[:, 2 * position + 1] - 1, offsets[:, 2 * position + 2]
@@ -50,7 +50,7 @@ def _beyond(what: str, count: int) -> str:
 
 
 def _inputs(r: SampleRng, rows: int, width: int, ranks: int) -> dict[str, Any]:
-    """Rows in groups; each sees those of its group, by their rank."""
+    """Rows in groups; each selects the rows of its group, by their rank."""
     offsets = np.zeros((rows, 1 + 2 * ranks), np.int32)
     for first in range(0, rows, ranks):
         group = range(first, min(first + ranks, rows))
@@ -94,12 +94,12 @@ def _samples(r: SampleRng) -> list[Sample]:
     samples=_samples,
 )
 def rank_attention(xp: Any, x: Any, offsets: Any, parameters: Any, *, MaxRank: int = 3) -> Any:
-    """Rows of ``X`` that a row sees, each times the block of ``RankParam`` of both ranks, added up.
+    """For each row, the sum of selected rows of ``X``, each times a block of ``RankParam``.
 
-    A row of ``RankOffset`` is the row's own rank, and for every other one whose row it sees its
-    rank and the number of that row. Ranks are counted from 1; 0 says that there is none. Block
-    ``(own - 1) * MaxRank + other - 1`` has as many rows as X columns. By its formula: Paddle has
-    this operator on GPUs alone. Source: Paddle op ``rank_attention``.
+    A row of ``RankOffset`` has the row's own rank, then for every selected row its rank and its
+    number. Ranks are counted from 1; 0 means none. The block of two ranks is number
+    ``(own - 1) * MaxRank + other - 1``; it has as many rows as X has columns. Paddle has this
+    operator on GPUs only, so it was not compared with Paddle. Source: Paddle op ``rank_attention``.
 
     Raises:
         ValueError: a rank is above ``MaxRank``, or there is no such row.
@@ -120,7 +120,7 @@ def rank_attention(xp: Any, x: Any, offsets: Any, parameters: Any, *, MaxRank: i
 def rank_attention_grad(
     xp: Any, x: Any, offsets: Any, parameters: Any, d_out: Any, *, MaxRank: int = 3
 ) -> Any:
-    """Rows that were seen times the gradient, for every block; X has no gradient, as in Paddle."""
+    """For every block, selected rows times the gradient; X has no gradient, as in Paddle."""
     seen = _seen(xp, x, offsets, MaxRank)
     values = xp.concatenate([rows[:, :, None] * d_out[:, None] for rows, _ in seen])
     chosen = xp.concatenate([blocks for _, blocks in seen])

@@ -39,7 +39,7 @@ def create_py_reader(xp: Any, queue: Any) -> None:
     attrs={"place": "AUTO"},
 )
 def create_double_buffer_reader(xp: Any, reader: Any) -> None:
-    """A reader that copies the next batch to the device while the step before it runs."""
+    """A reader that copies the next batch to the device during the current step."""
 
 
 @executor_op(

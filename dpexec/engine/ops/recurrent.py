@@ -26,7 +26,7 @@ def _infer(
     states: Sequence[str],
     has_states: bool = False,
 ) -> tuple[list[Spec], Spec]:
-    """The outputs are what the operators of the body make of them."""
+    """The specs of the outputs are those that the operators of the body infer."""
     require(bool(inputs), "a recurrent network needs an input that it takes step by step")
     lengths = {spec.shape[0] if spec.rank else 0 for spec in inputs} - {-1}
     require(
@@ -67,25 +67,25 @@ def recurrent(
     states: Sequence[str],
     reverse: bool = False,
 ) -> tuple[list[Any], list[Values] | None]:
-    """Run the operators of the attribute ``sub_block`` once per step, with a memory of the last.
+    """Run the operators of the attribute ``sub_block`` once per step, with states of the last step.
 
-    Inside of the block an input has the name that it has outside, and is its slice for the step;
-    an output has the name of what its values are stacked to. Source: Paddle op ``recurrent``.
+    Inside the block, an input's name denotes its slice for the step, and an output's name denotes
+    its value for the step; these values are stacked. Source: Paddle op ``recurrent``.
 
     Args:
         xp: the array library.
         inputs: ``(steps, ...)`` each.
-        initial_states: what the first step finds in its memories.
-        parameters: what else the operators read; they find it by name.
+        initial_states: the states before the first step.
+        parameters: other variables that the operators read; they find them by name.
         body: runs the operators once.
-        names: of the variables, by slot.
-        differentiated: whether gradients flow through it.
-        ex_states: the memories as a step finds them, in the block.
-        states: the memories as it leaves them.
+        names: names of the variables, by slot.
+        differentiated: whether gradients are computed through it.
+        ex_states: names of the states before a step, in the block.
+        states: names of the states after a step.
         reverse: whether the last step comes first.
 
     Returns:
-        The outputs, ``(steps, ...)`` each, and what gradients need of every step.
+        The outputs, ``(steps, ...)`` each, and the values of every step that gradients need.
     """
     count = len(inputs[0])
     memories = dict(zip(ex_states, initial_states, strict=True))
@@ -126,7 +126,7 @@ class _Stack:
         self.whole: Any = None
 
     def put(self, step: int, value: Any) -> None:
-        """Store the value of a step; it has the shape of all others."""
+        """Store the value of a step; all values have the same shape."""
         if self.whole is None:
             self.whole = self._xp.empty((self._count, *value.shape), value.dtype)
         self._deferred.copy(self.whole[step : step + 1], value)

@@ -1,4 +1,4 @@
-"""``reduce_sum`` and its kin, from ``reduce_mean`` to ``frobenius_norm``."""
+"""``reduce_sum`` and similar operators, from ``reduce_mean`` to ``frobenius_norm``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def infer_reduced(
     reduce_all: bool = False,
     out_dtype: int = -1,
 ) -> Spec:
-    """What the dimensions ``dim``, or all, leave of ``x``."""
+    """The spec of ``x`` after a reduction over the dimensions ``dim``, or over all."""
     require(x.rank, f"X {x} has no dimension to reduce")
     require(x.dtype != VarType.BOOL, f"X {x} must hold numbers")
     for axis in [] if reduce_all else as_ints(dim):
@@ -70,7 +70,7 @@ def reduce(
 
 
 def _or_none(xp: Any, function: Callable[..., Any], of_none: float) -> Callable[..., Any]:
-    """The function with a result for no elements, which NumPy does not give, or warns of.
+    """The function, extended by a result for no elements, where NumPy fails or warns.
 
     Args:
         xp: the array library.
@@ -101,7 +101,7 @@ CASES: tuple[dict[str, Any], ...] = (
 
 
 def deviation(attrs: dict[str, Any]) -> dict[str, str]:
-    """Why the real Paddle gives something else."""
+    """Notes on how the results of the real Paddle differ."""
     if len(attrs.get("dim", ())) == 3:
         return {
             "*": (
@@ -132,7 +132,7 @@ def _samples(
 
     Args:
         known: the result.
-        wrong: what Paddle computes wrongly of an array of five dimensions.
+        wrong: slots that Paddle computes wrongly for an array of five dimensions.
     """
 
     def call(r: SampleRng) -> list[Sample]:
@@ -341,11 +341,11 @@ def reduce_prod(xp: Any, x: Any, **attrs: Any) -> Any:
 def reduce_prod_grad(
     xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
-    """The product of the other elements, right also where there are zeros (Paddle gives nan)."""
+    """The product of the other elements, also if there are zeros (Paddle gives nan)."""
     axes = _axes(x.ndim, dim, reduce_all)
     grad = spread(xp, d_out.astype(x.dtype, copy=False), x.shape, axes)
     zero = x == 0
-    if xp is np and not zero.any():  # the host would have to wait for what a GPU says
+    if xp is np and not zero.any():  # the host would have to wait for a GPU
         return grad * spread(xp, out.astype(x.dtype, copy=False), x.shape, axes) / x
     count = zero.sum(axis=axes, keepdims=True)
     others = xp.where(zero, 1, x)
@@ -389,6 +389,6 @@ def frobenius_norm(xp: Any, x: Any, **attrs: Any) -> Any:
 def frobenius_norm_grad(
     xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
-    """``x / out`` times the gradient; 0 where all elements are."""
+    """``x / out`` times the gradient; 0 if all elements are 0."""
     share = (d_out / xp.where(out == 0, 1, out)).astype(x.dtype, copy=False)
     return x * spread(xp, share, x.shape, _axes(x.ndim, dim, reduce_all))

@@ -50,5 +50,5 @@ def relu_grad(xp: Any, out: Any, d_out: Any) -> Any:
 
 @relu_grad.double_grad("Out", "DDX", outputs="DDOut", infer=same_as("Out"))
 def relu_grad_grad(xp: Any, out: Any, ddx: Any) -> Any:
-    """As the gradient: what flows in passes where the output is positive."""
+    """Like the gradient: ``ddx`` where the output is positive, else 0."""
     return xp.where(out > 0, ddx, 0)

@@ -49,7 +49,7 @@ def leaky_relu_grad(xp: Any, out: Any, d_out: Any, *, alpha: float = 0.02) -> An
 
 @leaky_relu_grad.double_grad("Out", "DDX", outputs="DDOut", infer=same_as("Out"))
 def leaky_relu_grad_grad(xp: Any, out: Any, ddx: Any, *, alpha: float = 0.02) -> Any:
-    """As the gradient: times ``alpha`` where the output is not positive."""
+    """Like the gradient: ``ddx``, times ``alpha`` where the output is not positive."""
     return xp.where(out > 0, ddx, ddx * alpha)
 
 

@@ -34,7 +34,7 @@ def reorder_lod_tensor_by_rank(
         xp: the array library.
         x: the tensor.
         lod: its sequences.
-        table: of another tensor with as many sequences.
+        table: the table of another tensor with equally many sequences.
 
     Raises:
         ValueError: there are more or fewer sequences than in the table.
@@ -68,7 +68,7 @@ def reorder_lod_tensor_by_rank_grad_maker(context: GradContext) -> list[GradOp]:
 def reorder_lod_tensor_by_rank_grad(
     xp: Any, d_out: Any, lod: Lod | None, table: LoDRankTable
 ) -> Any:
-    """The gradient in the order that the sequences had.
+    """The gradient in the original order of the sequences.
 
     Source: Paddle op ``reorder_lod_tensor_by_rank_grad``.
     """

@@ -32,7 +32,7 @@ def _with_copied(shape: Shape, x: Spec) -> list[int]:
 
 
 def resolved(shape: Shape, x: Spec) -> tuple[int, ...]:
-    """The shape that the attribute stands for, -1 where that is not known.
+    """The shape that the attribute denotes, -1 where it is unknown.
 
     Raises:
         InvalidOp: it does not have as many elements as X.
@@ -64,7 +64,7 @@ def resolved(shape: Shape, x: Spec) -> tuple[int, ...]:
 
 
 def _partly_known(shape: Shape, rank: int, x: Spec) -> tuple[int, ...]:
-    """What the attribute tells of a shape that variables complete: -1 where they count."""
+    """The known part of a shape that variables complete, from the attribute; -1 elsewhere."""
     return tuple(_with_copied(shape, x)) if len(shape) == rank else (-1,) * rank
 
 
@@ -87,7 +87,7 @@ def _infer(
 
 
 def _lod_level(x: Spec, shape: Shape) -> int:
-    """Sequences stay where rows do; Paddle compares how many there are when it runs."""
+    """Sequences are kept if the number of rows is; Paddle compares the numbers at run time."""
     before, after = product(x.shape[1:]), product(shape[1:])
     same = before == after if min(before, after) > 0 else x.shape[:1] == tuple(shape[:1])
     return x.lod_level if same else 0
@@ -128,8 +128,8 @@ def _keeps_shape(op: Operator) -> bool:
 def reshape2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Shape = ()) -> Any:
     """The elements of ``x`` in another shape; a view.
 
-    In ``shape`` 0 stands for the dimension of ``x`` at that place, and one -1 for what the others
-    leave; ``ShapeTensor`` and ``Shape`` replace it. Source: Paddle op ``reshape2``.
+    In ``shape`` 0 copies the dimension of ``x`` at that position, and one -1 takes the remaining
+    elements; ``ShapeTensor`` and ``Shape`` replace it. Source: Paddle op ``reshape2``.
     """
     wanted = integers(shape, tensor, parts)
     made = tuple(x.shape[i] if dim == 0 else dim for i, dim in enumerate(wanted))
@@ -146,7 +146,7 @@ with_double_gradient(reshape2_grad)
 
 
 def infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
-    """A matrix, and the shape that it had."""
+    """The specs of the matrix, and of ``XShape``."""
     require(0 <= axis <= x.rank, f"axis is {axis}, but must lie between 0 and the rank of X {x}")
     shape = (product(x.shape[:axis]), product(x.shape[axis:]))
     return x.replace(shape=shape, lod_level=x.lod_level if axis == 1 else 0), xshape_spec(x)

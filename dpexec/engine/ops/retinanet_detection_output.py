@@ -74,7 +74,7 @@ def _samples(r: Any) -> list[Sample]:
 def _decoded(
     boxes: Numbers, scores: Numbers, anchors: Numbers, info: Numbers, chosen: Numbers
 ) -> Numbers:
-    """Label, score and box, in the image before it was scaled, of chosen scores."""
+    """Label, score and box of chosen scores, in the image before it was scaled."""
     number, kind = np.divmod(chosen, scores.shape[1])
     height, width, scale = info
     places = moved(np, anchors[number], boxes[number]) / scale
@@ -117,10 +117,10 @@ def retinanet_detection_output(
 ) -> tuple[Any, Lod]:
     """Rows of label, score and box of every image, the best first; labels count from 1.
 
-    Of every level come the ``nms_top_k`` best scores above ``score_threshold`` (of the last one:
-    above 0) into question, with the anchor moved by what ``BBoxes`` say, in the image before it was
-    scaled. Of those no better one of the class covers, ``keep_top_k`` are kept. Source: Paddle op
-    ``retinanet_detection_output``; Lin and others, 2017 (focal loss).
+    The candidates of every level are its ``nms_top_k`` best scores above ``score_threshold`` (above
+    0 for the last level), with anchors moved by ``BBoxes``, in the image before it was scaled. Of
+    the candidates that no better one of their class covers, ``keep_top_k`` are kept. Source: Paddle
+    op ``retinanet_detection_output``; Lin and others, 2017 (focal loss).
     """
     levels = [
         [to_host(part) for part in level] for level in zip(boxes, scores, anchors, strict=True)

@@ -75,10 +75,10 @@ def retinanet_target_assign(
     positive_overlap: float = 0.5,
     negative_overlap: float = 0.4,
 ) -> tuple[Any, ...]:
-    """As ``rpn_target_assign``, of all anchors, with classes as labels.
+    """Like ``rpn_target_assign``, for all anchors, with classes as labels.
 
-    ``ForegroundNumber`` has one more than positive anchors for every image, which is what
-    ``sigmoid_focal_loss`` divides by. Source: Paddle op ``retinanet_target_assign``; Lin et al.,
+    ``ForegroundNumber`` is the number of positive anchors of every image plus one, by which
+    ``sigmoid_focal_loss`` divides. Source: Paddle op ``retinanet_target_assign``; Lin et al.,
     2017, Focal Loss for Dense Object Detection.
 
     Raises:

@@ -77,8 +77,8 @@ def rmsprop(
     """``s = decay*s + (1-decay)*g*g; m = momentum*m + rate*g/sqrt(s + epsilon); p -= m``.
 
     ``centered`` subtracts the square of the running mean of the gradient from ``s`` under the
-    root. A sparse gradient counts as a dense one. (Paddle itself misses rows of it that are not in
-    ascending order.) Source: Paddle op ``rmsprop``; Hinton 2012.
+    root. A sparse gradient is applied like a dense one. (Paddle itself misses rows of the gradient
+    that are not in ascending order.) Source: Paddle op ``rmsprop``; Hinton 2012.
     """
     kind = param.dtype.type
     kept = kind(decay)

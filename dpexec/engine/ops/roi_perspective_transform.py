@@ -1,4 +1,4 @@
-"""``roi_perspective_transform``: four-cornered regions of features, straightened."""
+"""``roi_perspective_transform``: quadrangular regions of features, rectified."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dpexec.engine.ops._sequences import sequence_count
 from dpexec.engine.ops._shapes import require_float, require_same_dtype
 
 _NEAR = 1e-4
-"""Coordinates that differ by less are the same."""
+"""Coordinates that differ by less count as equal."""
 _LEAST = 1e-5
-"""Added to what is divided by."""
+"""Added to divisors."""
 
 
 def _infer(
@@ -66,12 +66,12 @@ def _samples(r: Any) -> list[Sample]:
 
 
 def _matrices(rois: Numbers, height: int, width: int) -> Numbers:
-    """What takes a place in the result to one in the features, ``(regions, 3, 3)``.
+    """Matrices that map positions in the result to those in the features, ``(regions, 3, 3)``.
 
     Args:
         rois: ``(regions, 4, 2)``: columns and rows of corners.
-        height: of the result.
-        width: of the result. What is less wide than that by its sides ends earlier.
+        height: height of the result.
+        width: width of the result; a region that is narrower by its sides ends earlier.
     """
     sides = np.sqrt(((rois - np.roll(rois, -1, axis=1)) ** 2).sum(axis=2))
     across, down = (sides[:, 0] + sides[:, 2]) / 2, (sides[:, 1] + sides[:, 3]) / 2
@@ -96,7 +96,7 @@ def _cross(a: Numbers, b: Numbers) -> Numbers:
 
 
 def _sources(matrices: Numbers, height: int, width: int) -> tuple[Numbers, Numbers]:
-    """Columns and rows of the features that results are read at, ``(regions, height * width)``."""
+    """Columns and rows at which the features are read, ``(regions, height * width)``."""
     down, across = np.divmod(np.arange(height * width), width)
     places = np.stack([across, down, np.ones_like(down)]).astype(matrices.dtype)
     column, row, depth = (matrices @ places).transpose(1, 0, 2)
@@ -104,7 +104,7 @@ def _sources(matrices: Numbers, height: int, width: int) -> tuple[Numbers, Numbe
 
 
 def _inside(rois: Numbers, column: Numbers, row: Numbers) -> Numbers:
-    """Which places lie in their region, or on its border.
+    """Whether positions are in their region, or on its border.
 
     Args:
         rois: ``(regions, 4, 2)``.
@@ -131,18 +131,18 @@ def _inside(rois: Numbers, column: Numbers, row: Numbers) -> Numbers:
 
 
 class _Reading:
-    """Where results are read from the features.
+    """The positions at which the features are read.
 
     Args:
         x: ``(N, C, H, W)``.
         rois: regions, ``(regions, 8)``.
         scale: cells of the features per pixel.
-        height: of the result.
-        width: of the result.
+        height: height of the result.
+        width: width of the result.
 
     Attributes:
         matrices: ``(regions, 3, 3)``.
-        mask: whether there is anything to read, ``(regions, height * width)``.
+        mask: whether a position is in the region and the features, ``(regions, height * width)``.
     """
 
     def __init__(self, x: Any, rois: Any, scale: float, height: int, width: int) -> None:
@@ -187,11 +187,11 @@ def roi_perspective_transform(
     transformed_width: int = 1,
     spatial_scale: float = 1.0,
 ) -> tuple[Any, ...]:
-    """Regions between four corners as upright images, interpolated; where they are; how to get it.
+    """Regions between four corners as upright images, with masks and matrices.
 
-    ``Out`` is 0 and ``Mask`` 0 outside of a region or of the features. ``TransformMatrix`` takes
-    ``(column, row, 1)`` of ``Out`` to the features. The other two outputs, which the original only
-    fills on GPUs, are empty. Source: Paddle op ``roi_perspective_transform``; Sun and others, 2018
+    ``Out`` and ``Mask`` are 0 outside of a region or of the features. ``TransformMatrix`` maps
+    ``(column, row, 1)`` of ``Out`` to the features. The other two outputs, which Paddle fills on
+    GPUs only, are empty. Source: Paddle op ``roi_perspective_transform``; Sun and others, 2018
     (TextNet).
     """
     size = (transformed_height, transformed_width)
@@ -225,7 +225,7 @@ def roi_perspective_transform_grad(
     transformed_width: int = 1,
     spatial_scale: float = 1.0,
 ) -> Any:
-    """By ``X`` alone: regions are where they are."""
+    """The gradient of ``X``; regions have none."""
     reading = _Reading(x, rois, spatial_scale, transformed_height, transformed_width)
     d_x = xp.zeros((x.shape[0], x.shape[2] * x.shape[3], x.shape[1]), x.dtype)
     for image, part in images(lod, None):

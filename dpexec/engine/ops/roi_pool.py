@@ -53,7 +53,7 @@ def _spans(starts: Numbers, ends: Numbers, size: int, bins: int) -> tuple[Number
 def _pixels(
     rois: Numbers, shape: tuple[int, ...], bins: tuple[int, int]
 ) -> tuple[Numbers, Numbers]:
-    """The pixels of every bin, in rows, and which of these there are.
+    """The pixels of every bin, padded to rows of one length, and whether each pixel exists.
 
     Returns:
         ``(regions, bins, most)`` each, ``most`` being the size of the greatest bin.
@@ -93,9 +93,9 @@ def roi_pool(
 ) -> tuple[Any, Any]:
     """A map ``(pooled_height, pooled_width)`` for every region ``(left, top, right, bottom)``.
 
-    A bin of it is the greatest pixel of a part of the region, 0 if it has none; ``Argmax`` says
-    which one, -1 for none. Regions are sequences, one for each image. Source: Paddle op
-    ``roi_pool``; Girshick, 2015 (Fast R-CNN).
+    A bin is the greatest pixel of a part of the region, 0 if it has none; ``Argmax`` is the number
+    of this pixel, or -1. Each sequence has the regions of an image. Source: Paddle op ``roi_pool``;
+    Girshick, 2015 (Fast R-CNN).
     """
     bins, channels = (pooled_height, pooled_width), x.shape[1]
     regions = scaled(rois, spatial_scale)
@@ -122,7 +122,7 @@ def roi_pool(
 def roi_pool_grad(
     xp: Any, x: Any, rois: Any, lod: Lod | None, offsets: Any, greatest: Any, d_out: Any
 ) -> Any:
-    """To the greatest pixel of every bin."""
+    """The gradient of the greatest pixel of every bin; 0 elsewhere."""
     channels = x.shape[1]
     size = x.shape[2] * x.shape[3]
     d_x = xp.zeros((x.shape[0], channels * size), x.dtype)

@@ -38,7 +38,7 @@ def _infer(x: Spec, *, shifts: Sequence[int] = (), dims: Sequence[int] = ()) -> 
     flops=0,
 )
 def roll(xp: Any, x: Any, *, shifts: Sequence[int] = (), dims: Sequence[int] = ()) -> Any:
-    """``x`` moved by ``shifts`` along ``dims``, what leaves at the end comes in at the start.
+    """``x`` rotated by ``shifts`` along ``dims``: elements move from the end to the start.
 
     Source: Paddle op ``roll``.
     """

@@ -66,10 +66,10 @@ def floor(xp: Any, x: Any) -> Any:
     },
 )
 def round(xp: Any, x: Any) -> Any:
-    """The nearest whole number, of two equally near ones the even one.
+    """The nearest whole number; halves are rounded to the even one.
 
-    (Paddle itself takes now the even one, now the one further from 0, depending on the position in
-    the tensor.) Source: Paddle op ``round``.
+    (Paddle rounds halves to the even one, or away from 0, depending on the position in the tensor.)
+    Source: Paddle op ``round``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

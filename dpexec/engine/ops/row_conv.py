@@ -26,7 +26,7 @@ def _infer(x: Spec, lod: Spec | None, weight: Spec) -> Spec:
 
 
 def _as_rows(x: Any, lod: Lod | None) -> tuple[Any, Lod]:
-    """Rows and their sequences; dense sequences are all as long as another."""
+    """Rows and their sequences; dense sequences all have the same length."""
     if lod:
         return x, lod
     require(x.ndim == 3, "X holds no sequences, so it must be dense ones (N, T, D)")
@@ -56,7 +56,7 @@ def _as_rows(x: Any, lod: Lod | None) -> tuple[Any, Lod]:
     macs=lambda call: call.size("Out") * call.shape("Filter")[0],
 )
 def row_conv(xp: Any, x: Any, lod: Lod | None, weight: Any) -> Any:
-    """``out[t] = sum(x[t + k] * filter[k])`` over the steps ``k`` to come of the same sequence.
+    """``out[t] = sum(x[t + k] * filter[k])`` over this step and later ones of the same sequence.
 
     Source: Paddle op ``row_conv``; Amodei and others, 2015 (Deep Speech 2).
     """
@@ -71,7 +71,7 @@ def row_conv(xp: Any, x: Any, lod: Lod | None, weight: Any) -> Any:
 def row_conv_grad(
     xp: Any, x: Any, lod: Lod | None, weight: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:
-    """The same sums from the other side."""
+    """The same sums in the opposite direction."""
     rows, lod = _as_rows(x, lod)
     d_rows, d_x, d_weight = d_out.reshape(rows.shape), None, None
     if needs[0]:

@@ -64,14 +64,14 @@ def rpn_target_assign(
     rpn_fg_fraction: float = 0.25,
     use_random: bool = True,
 ) -> tuple[Any, ...]:
-    """Pick positive and negative anchors of every image, and say what they are to predict.
+    """Sample positive and negative anchors of every image, with their targets.
 
-    ``LocationIndex`` are the positive ones, ``TargetBBox`` how they are to move, ``ScoreIndex``
-    all that were picked, ``TargetLabel`` 1 for positive ones and 0 for others;
-    ``BBoxInsideWeight`` is 0 in rows that only fill up. Boxes of crowds do not count, nor do
-    anchors that leave the image by more than ``rpn_straddle_thresh`` if that is not negative.
-    Which ones are picked differs from the real Paddle if ``use_random``. Source: Paddle op
-    ``rpn_target_assign``; Ren et al., 2015, Faster R-CNN.
+    ``LocationIndex`` are the positive anchors, ``TargetBBox`` their target shifts, ``ScoreIndex``
+    all sampled anchors, ``TargetLabel`` 1 for positive ones and 0 for others. ``BBoxInsideWeight``
+    is 0 in placeholder rows. Boxes of crowds do not count. Neither do anchors that leave the image
+    by more than ``rpn_straddle_thresh``, unless it is negative. With ``use_random``, the sample
+    differs from that of the real Paddle. Source: Paddle op ``rpn_target_assign``; Ren et al., 2015,
+    Faster R-CNN.
 
     Raises:
         ValueError: GtBoxes and IsCrowd do not have the same sequences.

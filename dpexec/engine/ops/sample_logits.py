@@ -14,7 +14,7 @@ from dpexec.engine.ops._rows import added_rows, check_rows
 from dpexec.engine.ops._shapes import require_float, same_dims
 
 LOWEST = 1e20
-"""What is taken off the score of a drawn class that happens to be a true one."""
+"""Subtracted from the score of a drawn class that happens to be a true one."""
 
 
 def _infer(
@@ -81,7 +81,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 def _draw(
     sampler: _samplers.LogUniform, count: int, seed: int, rng: RandomStream
 ) -> tuple[Any, int]:
-    """``count`` different classes, and how many draws that took."""
+    """``count`` different classes, and the number of draws."""
     seed = seed or rng.integer()
     draws = 4 * count + 64
     while True:
@@ -93,7 +93,7 @@ def _draw(
 
 
 def _chances(sampler: _samplers.LogUniform, classes: Any, count: int, draws: int) -> Any:
-    """How probable it was that classes are among the ``count`` that were found by ``draws``."""
+    """The probability of each class to be among the ``count`` that were found by ``draws``."""
     probability = sampler.probability(classes)
     if draws == count:
         return probability * np.float32(count)
@@ -126,10 +126,10 @@ def sample_logits(
     """Scores of the true classes, then of drawn ones, less the logarithms of probabilities.
 
     ``num_samples`` different classes are drawn for the whole batch, log-uniformly, or they are
-    given. Drawn classes that are true ones lose 1e20. Also gives the classes, their
-    probabilities and, as labels of the new scores, the positions of the true ones. With a
-    ``seed`` the classes are those of the real Paddle. Source: Paddle op ``sample_logits``; Jean
-    and others, 2015.
+    given. 1e20 is subtracted from drawn classes that are true ones. The classes and their
+    probabilities are returned, too, and, as labels of the new scores, the positions of the true
+    classes. With a ``seed`` the classes are those of the real Paddle. Source: Paddle op
+    ``sample_logits``; Jean and others, 2015.
 
     Raises:
         ValueError: there is no such class.

@@ -42,8 +42,8 @@ def save(
     Args:
         xp: the array library.
         x: the variable.
-        lod: where its sequences begin, if it holds some.
-        file_path: the file; its directory is made.
+        lod: the offsets of its sequences, if it has any.
+        file_path: the file; its directory is created.
         overwrite: False refuses to replace a file.
         save_as_fp16: write floating point numbers in half precision.
 
@@ -116,16 +116,16 @@ def load(
     seek: int = -1,
     shape: Sequence[int] = (),
 ) -> tuple[Any, Lod | None]:
-    """A variable from a file, with shape and type that it has there.
+    """A variable from a file, with the shape and type stored there.
 
-    It has its sequences, too, if it is declared with ``lod_level``.
+    Its sequences are loaded, too, if it is declared with ``lod_level``.
 
     Args:
         xp: the array library.
         file_path: the file.
         load_as_fp16: floating point numbers in half precision.
-        seek: take ``shape`` elements from this one on, instead of all; -1 takes all.
-        shape: with ``seek``, of the result.
+        seek: number of the first element to read; -1 reads all elements.
+        shape: with ``seek``, shape of the result.
 
     Source: Paddle op ``load``.
     """
@@ -161,7 +161,7 @@ def load_combine(
 def _read(
     path: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[list[np.ndarray[Any, Any]], list[Lod]]:
-    """The arrays of a file, which must have just as many; and offsets, of those that want some."""
+    """The arrays of a file, one for each name, and the offsets of those with sequences."""
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
     except OSError as error:

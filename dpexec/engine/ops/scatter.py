@@ -61,8 +61,8 @@ _KEPT = (
 def scatter(xp: Any, x: Any, ids: Any, updates: Any, *, overwrite: bool = True) -> Any:
     """A copy of ``x`` whose rows ``Ids`` are replaced by those of ``Updates``.
 
-    Of a row that is named several times the last update counts; with ``overwrite=False`` their
-    sum. Source: Paddle op ``scatter``.
+    If a row occurs several times, the last update counts; with ``overwrite=False`` their sum.
+    Source: Paddle op ``scatter``.
 
     Raises:
         ValueError: there is no such row.
@@ -79,7 +79,7 @@ def scatter(xp: Any, x: Any, ids: Any, updates: Any, *, overwrite: bool = True) 
 
 
 def _last_updates(xp: Any, rows: Any, height: int) -> Any:
-    """For every update the number of the last one of the same row."""
+    """For every update, the number of the last update of the same row."""
     last = xp.zeros(height, np.int32)
     xp.maximum.at(last, rows, xp.arange(rows.size, dtype=np.int32))
     return last[rows]
@@ -96,7 +96,7 @@ def scatter_grad(
     overwrite: bool = True,
     needs: tuple[bool, bool],
 ) -> tuple[Any, Any]:
-    """Each row's gradient goes to where the row came from (Paddle also sends it to X)."""
+    """Each row's gradient goes to the input that the row is from (in Paddle, also to X)."""
     rows = ids.reshape(-1)
     d_x = d_updates = None
     if needs[0]:

@@ -28,9 +28,9 @@ from dpexec.engine.ir.opdef import Sample, Spec, op
     ],
 )
 def seed(xp: Any, *, rng: RandomStream, seed: int = 0) -> Any:
-    """A number ``(1,)`` to seed a ``dropout`` with: the attribute, or a new one if that is 0.
+    """A seed ``(1,)`` for a ``dropout``: the attribute, or a new number in every run if that is 0.
 
-    A new one comes in every run and is the same on all devices. A dropout that is computed again
-    in the backward pass gets the seed of the first time. Source: Paddle op ``seed``.
+    A new number is the same on all devices. A dropout that is recomputed in the backward pass gets
+    the same seed. Source: Paddle op ``seed``.
     """
     return xp.asarray([seed or rng.integer()], dtype=np.int32)

@@ -20,9 +20,9 @@ def _require_number(mask: Spec) -> None:
 
 
 def _infer_input(x: Sequence[Spec], lods: Sequence[Spec], mask: Spec) -> tuple[Spec, Spec | None]:
-    """As the first; dimensions in which the others differ are unknown.
+    """The spec of the first input; dimensions in which the others differ are unknown.
 
-    A program does not show that the result holds sequences, as in fluid.
+    As in fluid, the result is declared without sequences.
     """
     _require_number(mask)
     if all(spec.rank == x[0].rank for spec in x):

@@ -63,8 +63,8 @@ def _infer(xs: list[Spec], lods: list[Spec]) -> tuple[Spec, Spec | None]:
 def sequence_concat(xp: Any, xs: list[Any], lods: list[Lod]) -> tuple[Any, Lod]:
     """The first sequences of all variables, then the second ones, and so on.
 
-    Their rows have the shape of those of the first one: rows of the others, which must have as
-    many elements, are reshaped. Source: Paddle op ``sequence_concat``.
+    The result has the first variable's shape of rows. Rows of the others must have equally many
+    elements, and are reshaped. Source: Paddle op ``sequence_concat``.
     """
     width = xs[0].shape[1:]
     whole = xp.concatenate([x.reshape(len(x), *width) for x in xs])
@@ -73,7 +73,7 @@ def sequence_concat(xp: Any, xs: list[Any], lods: list[Lod]) -> tuple[Any, Lod]:
 
 
 def _order(lods: list[Lod]) -> Ints:
-    """For every row of the result its number when the variables lie one after another."""
+    """For every row of the result, its number in the concatenated variables."""
     first = np.cumsum([0, *(lod.rows for lod in lods)])
     starts = [lod.offsets[:-1] + row for lod, row in zip(lods, first, strict=False)]
     lengths = [lod.lengths for lod in lods]
@@ -84,7 +84,7 @@ def _order(lods: list[Lod]) -> Ints:
 def sequence_concat_grad(
     xp: Any, xs: list[Any], lods: list[Lod], d_out: Any, *, needs: tuple[list[bool]]
 ) -> list[Any]:
-    """For every row the gradient of where it went."""
+    """For every row, the gradient at its new position."""
     places = np.argsort(_order(lods))
     parts = np.split(places, np.cumsum([len(x) for x in xs])[:-1])
     return [

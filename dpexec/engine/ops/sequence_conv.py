@@ -105,11 +105,11 @@ def sequence_conv(
     contextStart: int = 0,
     paddingTrainable: bool = False,
 ) -> Any:
-    """Every row with those around it, times Filter.
+    """The context of every row, times Filter.
 
-    The context of a row are ``contextLength`` rows that begin ``contextStart`` rows after it (or
-    before it); what is not in its sequence is 0, or with ``paddingTrainable`` a row of
-    ``PaddingData``. Source: Paddle op ``sequence_conv``.
+    The context consists of ``contextLength`` rows, beginning ``contextStart`` rows after the row
+    (before it if negative). Rows outside its sequence are 0, or rows of ``PaddingData`` with
+    ``paddingTrainable``. Source: Paddle op ``sequence_conv``.
     """
     pads = padding if paddingTrainable else None
     found = neighbours.of_rows(xp, x, lod, contextStart, contextLength)
@@ -126,7 +126,7 @@ def _matrix(xp: Any, found: Any, lod: Lod, padding: Any, start: int) -> Any:
 
 
 def _padded(lod: Lod, start: int, length: int) -> list[tuple[int, Ints, Ints]]:
-    """For each position in contexts, the rows beyond whose sequence it lies, and its padding."""
+    """For each position in contexts, the rows for which it is padding, and the padding's row."""
     before = _reach(start, length)[0]
     owners, found = row_owners(lod), []
     for position, step in steps(start, length):
@@ -155,7 +155,7 @@ def sequence_conv_grad(
     paddingTrainable: bool = False,
     needs: tuple[bool, bool, bool],
 ) -> tuple[Any, Any, Any]:
-    """Those of a matrix product; what belongs to one row is added up."""
+    """The gradients of a matrix product, added up for each row."""
     d_x = d_padding = d_weight = None
     if needs[2]:
         pads = padding if paddingTrainable else None
@@ -175,7 +175,7 @@ def sequence_conv_grad(
 
 @sequence_conv.grad_maker
 def _grad_maker(context: GradContext) -> list[GradOp]:
-    """Padding that is not trained is not read."""
+    """The gradient reads padding only if it is trained."""
     trained = context.op.attr("paddingTrainable")
     slots = [slot for slot in _SLOTS if trained or slot != "PaddingData"]
     made = ("X@GRAD", "PaddingData@GRAD", "Filter@GRAD")

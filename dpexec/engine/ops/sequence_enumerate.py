@@ -47,9 +47,9 @@ def _infer_enumerate(x: Spec, lod: Spec | None, *, win_size: int) -> Spec:
     ],
 )
 def sequence_enumerate(xp: Any, x: Any, lod: Lod, *, win_size: int, pad_value: int = 0) -> Any:
-    """For every id those from it on in its sequence, ``win_size`` of them.
+    """For every id, ``win_size`` ids of its sequence, beginning with itself.
 
-    ``pad_value`` stands for those behind the end. Source: Paddle op ``sequence_enumerate``.
+    ``pad_value`` replaces ids beyond the end. Source: Paddle op ``sequence_enumerate``.
     """
     return contexts(xp, x, lod, 0, win_size, outside=pad_value).reshape(len(x), win_size)
 

@@ -73,9 +73,9 @@ def _sample(r: Any, x: Lod | None, rows: int, y: Lod, **attrs: Any) -> Sample:
 def sequence_expand(
     xp: Any, x: Any, x_lod: Lod | None, y: Any, y_lod: Lod, *, ref_level: int = -1
 ) -> tuple[Any, Lod]:
-    """Every sequence of X (or row, if it has none) as often as one of Y's has parts.
+    """Every sequence (or row) of X, repeated by the length of the sequence of Y with its number.
 
-    Y is looked at on the level ``ref_level``, -1 for the finest. Source: Paddle op
+    ``ref_level`` is the level of Y's sequences, -1 for the finest. Source: Paddle op
     ``sequence_expand``.
 
     Raises:

@@ -41,7 +41,7 @@ def _infer_pad(
 
 
 def _places(lengths: Ints, steps: int) -> Ints:
-    """Where the rows of the sequences are when each has ``steps`` rows."""
+    """The numbers of the rows after each sequence is padded to ``steps`` rows."""
     return rows_of(np.arange(len(lengths)) * steps, lengths)
 
 
@@ -128,14 +128,14 @@ def _infer_unpad(
     flops=0,
 )
 def sequence_unpad(xp: Any, rows: Any, lod: Lod | None, x: Any, length: Any) -> tuple[Any, Lod]:
-    """The first ``Length`` rows of every sequence, one after another.
+    """The first ``Length`` rows of every sequence, concatenated.
 
-    Where ``Length`` is fed, sequences of these lengths are fed, too, and where ``sequence_pad``
-    made it, its sequences have them; so the number of rows is known before. Source: Paddle op
-    ``sequence_unpad``.
+    The number of rows is known before the operator runs: if ``Length`` is fed, offsets with these
+    lengths are fed, too; if ``sequence_pad`` made it, they are those of its input. Source: Paddle
+    op ``sequence_unpad``.
 
     Raises:
-        ValueError: there are not so many rows.
+        ValueError: a length exceeds the number of rows.
     """
     lengths, steps = on_host(length).reshape(-1), x.shape[1]
     if ((lengths < 0) | (lengths > steps)).any():

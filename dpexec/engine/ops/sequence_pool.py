@@ -28,7 +28,7 @@ _MEANS = {
     "AVERAGE": lambda lengths: 1 / np.maximum(lengths, 1),
     "SQRT": lambda lengths: 1 / np.sqrt(np.maximum(lengths, 1)),
 }
-"""What the sum over a sequence is multiplied with, by its length."""
+"""The factor of the sum over a sequence, by its length."""
 
 _TYPES = (*_MEANS, "MAX", "FIRST", "LAST")
 
@@ -86,12 +86,12 @@ def sequence_pool(
     pad_value: float = 0.0,
     is_test: bool = False,
 ) -> tuple[Any, Any, Lod]:
-    """One row for every sequence: of its rows the sum, the mean, the greatest, first or last.
+    """One row for every sequence: the sum, mean or maximum of its rows, or its first or last row.
 
     ``SQRT`` is the sum divided by the root of the length. Sequences without rows become
-    ``pad_value``. ``MaxIndex`` has the rows of the maxima, -1 for sequences without rows; the
-    first one where there are several. With two levels, the finest one is pooled. Source: Paddle
-    op ``sequence_pool``.
+    ``pad_value``. ``MaxIndex`` has the rows of the maxima (the first of equal ones), -1 for
+    sequences without rows. With two levels, the finest one is pooled. Source: Paddle op
+    ``sequence_pool``.
     """
     filled, index = lod.lengths > 0, None
     if not len(x):  # then there is nothing to choose from
@@ -151,6 +151,6 @@ def sequence_pool_grad(
 
 @sequence_pool.grad_maker
 def _grad_maker(context: GradContext) -> list[GradOp]:
-    """Only maxima need to know where they were."""
+    """The gradient reads the positions of maxima only for ``MAX``."""
     slots = [s for s in _GRAD_SLOTS if s != "MaxIndex" or context.op.attr("pooltype") == "MAX"]
     return [default_grad_op(context, slots, ("X@GRAD",))]

@@ -56,10 +56,10 @@ def _sample(x: Any, ids: Any, updates: Any, lod: Lod, **more: Any) -> Sample:
     ],
 )
 def sequence_scatter(xp: Any, x: Any, ids: Any, lod: Lod, updates: Any, updates_lod: Lod) -> Any:
-    """A copy of X; to each row are added the updates of its sequence, in the columns ``Ids``.
+    """A copy of X, with the updates of a sequence added to each row, in the columns ``Ids``.
 
-    Columns of rows with several dimensions are counted through all of them. Source: Paddle op
-    ``sequence_scatter``.
+    In rows with several dimensions, columns are counted through the flattened row. Source: Paddle
+    op ``sequence_scatter``.
 
     Raises:
         ValueError: there is no such column, or Ids and Updates have different sequences.

@@ -81,11 +81,11 @@ def sequence_topk_avg_pooling(
     topks: Sequence[int],
     channel_num: int,
 ) -> tuple[Any, Any, Lod]:
-    """Means of the greatest numbers in every row of matrices, as many as ``topks`` says.
+    """Means of the ``k`` greatest numbers in every row of matrices, for each k in ``topks``.
 
-    A sequence of X is ``channel_num`` matrices, with a row for every row of the sequence of ROW
-    and a column for every row of that of COLUMN. A row of the result has the means for each
-    channel and each of ``topks``; where a matrix has fewer columns, the missing ones count as 0.
+    A sequence of X holds ``channel_num`` matrices, with a row for every row of ROW's sequence and a
+    column for every row of COLUMN's sequence. A row of the result has the means for each channel
+    and each of ``topks``; if a matrix has fewer columns, the missing ones count as 0.
     ``pos`` are the columns of the greatest numbers, -1 for missing ones. Source: Paddle op
     ``sequence_topk_avg_pooling``.
 
@@ -141,7 +141,7 @@ def sequence_topk_avg_pooling_grad(
     topks: Sequence[int] = (),
     channel_num: int = 0,
 ) -> Any:
-    """To every number that was counted, its part of the gradients of the means."""
+    """The gradient of each counted number: its share of the gradients of the means."""
     most = max(topks)
     parts = xp.asarray(_parts(topks).astype(d_out.dtype))
     d_pos = d_out.reshape(-1, channel_num, len(topks)) @ parts
@@ -156,6 +156,6 @@ def sequence_topk_avg_pooling_grad(
 
 
 def _parts(topks: Sequence[int]) -> Ints:
-    """For every mean, the part that each of the greatest numbers has in it."""
+    """For every mean, the share of each of the greatest numbers."""
     numbers = np.arange(max(topks))
     return np.stack([(numbers < k) / k for k in topks])

@@ -60,10 +60,10 @@ def _infer(param: Spec, rate: Spec, grad: Spec) -> Any:
     flops=per_element("Param", 2),
 )
 def sgd(xp: Any, param: Any, rate: Any, grad: Any) -> Any:
-    """``param -= rate * grad``; of a sparse gradient, only its rows.
+    """``param -= rate * grad``; for a sparse gradient, only in its rows.
 
-    A parameter that is SelectedRows, a table that grows, must have all rows of the gradient, which
-    is then sparse, too. Source: Paddle op ``sgd``.
+    If the parameter is SelectedRows (a growing table), the gradient must be sparse, too, and the
+    parameter must have all its rows. Source: Paddle op ``sgd``.
     """
     if isinstance(param, SelectedRows):
         rows, value = param.positions(grad.row_array, "Grad", xp), grad.value

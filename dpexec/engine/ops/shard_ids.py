@@ -62,9 +62,9 @@ def _split_samples(r: SampleRng) -> list[Sample]:
     samples=_split_samples,
 )
 def split_ids(xp: Any, ids: list[Any], *, needs: Sequence[Sequence[bool]]) -> list[Any]:
-    """Output ``k`` of ``n`` has the numbers whose remainder by ``n`` is ``k``.
+    """Output ``k`` of ``n`` has the ids with the remainder ``k`` modulo ``n``.
 
-    Numbers of all inputs come once each, in ascending order, ``(m, 1)``. Of a ``SelectedRows``
+    The ids of all inputs are taken once each, in ascending order, ``(m, 1)``. For ``SelectedRows``
     the rows are divided, in their order and with their values. Source: Paddle op ``split_ids``.
     """
     parts = len(needs[0])
@@ -137,7 +137,7 @@ def _merge_samples(r: SampleRng) -> list[Sample]:
     samples=_merge_samples,
 )
 def merge_ids(xp: Any, ids: list[Any], rows: list[Any], x: list[Any]) -> list[Any]:
-    """Each output has the rows of ``X`` that ``Rows`` gives the numbers of an input of ``Ids``.
+    """Each output has the rows of ``X`` for the numbers in an input of ``Ids``, found in ``Rows``.
 
     Source: Paddle op ``merge_ids``.
 

@@ -51,13 +51,13 @@ def _pass_rows(op: Operator) -> Callable[[RoundValues], bool]:
 def shrink_rnn_memory(
     xp: Any, x: Any, lod: Lod | None, table: LoDRankTable, step: Any
 ) -> tuple[Any, Lod]:
-    """The first rows, or sequences, of ``x``: of those that are longer than ``I``.
+    """The first rows (or sequences) of ``x``: those of sequences longer than ``I``.
 
     Source: Paddle op ``shrink_rnn_memory``.
 
     Args:
         xp: the array library.
-        x: a row, or a sequence, for each that ran in the step before, in the order of the table.
+        x: a row (or sequence) for each sequence of the previous step, in the order of the table.
         lod: its sequences.
         table: the sequences' lengths.
         step: number of the time step.
@@ -71,7 +71,7 @@ def shrink_rnn_memory(
 
 @shrink_rnn_memory.grad("X", "Out@GRAD", outputs="X@GRAD")
 def shrink_rnn_memory_grad(xp: Any, x: Any, d_out: Any) -> Any:
-    """What ends before gets no gradient."""
+    """The gradient, 0 for the rows of sequences that have ended."""
     if len(d_out) == len(x):
         return d_out
     d_x = xp.zeros_like(x)

@@ -11,7 +11,7 @@ from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.engine.ops._sequences import on_host
 
 _FACTOR, _MODULUS = 16807, 2**31 - 1
-"""Of ``std::default_random_engine``."""
+"""The constants of ``std::default_random_engine``."""
 
 
 def _infer(x: Spec, seed: Spec) -> tuple[Spec, Spec, Spec]:
@@ -52,10 +52,10 @@ def _shuffled(seed: int, count: int) -> tuple[list[int], int]:
     grad_lod="flow",
 )
 def shuffle_batch(xp: Any, x: Any, seed: Any) -> tuple[Any, Any, Any]:
-    """The rows, all dimensions but the last, elsewhere; where each has gone; and the next seed.
+    """The rows (of all dimensions but the last) in another order, their positions, the next seed.
 
-    The seed goes on from run to run; ``startup_seed`` is what it starts from. The order is that of
-    the real Paddle. Source: Paddle op ``shuffle_batch``.
+    The seed advances from run to run, beginning with ``startup_seed``. The order is that of the
+    real Paddle. Source: Paddle op ``shuffle_batch``.
     """
     rows = x.reshape(-1, x.shape[-1])
     numbers, following = _shuffled(int(on_host(seed)[0]), len(rows))
@@ -66,5 +66,5 @@ def shuffle_batch(xp: Any, x: Any, seed: Any) -> tuple[Any, Any, Any]:
 
 @shuffle_batch.grad("ShuffleIdx", "Out@GRAD", outputs="X@GRAD", infer=lambda _, d_out: d_out)
 def shuffle_batch_grad(xp: Any, order: Any, d_out: Any) -> Any:
-    """From where the rows have gone."""
+    """The gradient with the rows moved back."""
     return d_out.reshape(-1, d_out.shape[-1])[order].reshape(d_out.shape)

@@ -16,7 +16,7 @@ def _infer(x: Spec, label: Spec) -> Spec:
 
 
 def softplus_less(xp: Any, x: Any, label: Any) -> Any:
-    """``log(1 + exp(x)) - x * label``, also where these are nearly equal."""
+    """``log(1 + exp(x)) - x * label``, precise even if both terms are nearly equal."""
     loss = xp.maximum(x, 0)
     loss -= x * label
     loss += xp.log1p(xp.exp(-abs(x)))
@@ -24,12 +24,12 @@ def softplus_less(xp: Any, x: Any, label: Any) -> Any:
 
 
 def distance(xp: Any, x: Any, label: Any) -> Any:
-    """``sigmoid(x) - label``, also where these are nearly equal."""
+    """``sigmoid(x) - label``, precise even if both terms are nearly equal."""
     return (1 - label) * sigmoid_array(xp, x) - label * sigmoid_array(xp, -x)
 
 
 def _finish(xp: Any, values: Any, label: Any, ignore_index: int, normalize: bool) -> Any:
-    """Zero where the label does not count; divided by how many count."""
+    """Values, 0 for ignored labels; with ``normalize`` divided by the number of other labels."""
     counts = label != ignore_index
     values *= counts
     if normalize:

@@ -42,10 +42,10 @@ def _infer(x: Spec, *, axis: int, indexes: Sequence[int]) -> Spec:
     ],
 )
 def similarity_focus(xp: Any, x: Any, *, axis: int, indexes: Sequence[int]) -> Any:
-    """Ones where an element is chosen, in the shape of X; the same all along ``axis``.
+    """A mask in the shape of X, 1 for chosen elements; it is constant along ``axis``.
 
-    For every index the section of X there is looked at from its largest element to the smallest,
-    and an element is chosen if its row and its column have none yet. Source: Paddle op
+    For every index, the elements of that section of X are visited from the largest to the smallest.
+    An element is chosen if no other one of its row or column was chosen. Source: Paddle op
     ``similarity_focus``; He, Lin 2016 (pairwise word interaction).
     """
     values = x.tolist()
@@ -59,7 +59,7 @@ def similarity_focus(xp: Any, x: Any, *, axis: int, indexes: Sequence[int]) -> A
 
 
 def _chosen(section: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
-    """Places of elements, none of which share a row or a column, the largest ones first."""
+    """The positions of the chosen elements; no two of them share a row or column."""
     rows, columns = section.shape
     found: list[tuple[int, int]] = []
     free_rows, free_columns = set(range(rows)), set(range(columns))

@@ -108,12 +108,12 @@ def slice(
 ) -> Any:
     """The section of ``x`` from ``starts`` to before ``ends`` along ``axes``; a view.
 
-    Negative numbers count from the end, and what lies outside is cut off. The dimensions
-    ``decrease_axis``, of which one element is taken, are dropped; there a variable may hold -1,
-    with 0 as its end. The variables replace the attributes. Source: Paddle op ``slice``.
+    Negative numbers count from the end; sections are clipped to the tensor. The dimensions
+    ``decrease_axis``, of which a single element is taken, are dropped; for these, a variable may
+    hold -1 with 0 as its end. The variables replace the attributes. Source: Paddle op ``slice``.
 
     Raises:
-        IndexError: that one element is outside its dimension.
+        IndexError: an element of a dropped dimension does not exist.
     """
     starts, ends = integers(starts, start, start_list), integers(ends, end, end_list)
     out = x[sections_of(x.shape, axes, starts, ends, [1] * len(axes), decrease_axis)]

@@ -12,18 +12,18 @@ from dpexec.engine.ops._costs import SOFTMAX
 from dpexec.engine.ops._shapes import require_float
 
 SMALLEST_LOGIT = -64
-"""Shifted logits are cut off here, as in Paddle: no probability becomes 0 or a denormal."""
+"""The lower limit of shifted logits, as in Paddle: no probability becomes 0 or a denormal."""
 
 
 def softmax_powers(xp: Any, x: Any, axis: int) -> Any:
-    """What the softmax of an array along an axis is shares of, in one fresh array."""
+    """The exponentials that a softmax along an axis normalizes, in a new array."""
     out = x - x.max(axis=axis, keepdims=True)
     xp.maximum(out, SMALLEST_LOGIT, out=out)
     return xp.exp(out, out=out)
 
 
 def softmax_array(xp: Any, x: Any, axis: int) -> Any:
-    """The softmax of an array along an axis, in one fresh array."""
+    """The softmax of an array along an axis, in a new array."""
     out = softmax_powers(xp, x, axis)
     out /= out.sum(axis=axis, keepdims=True)
     return out

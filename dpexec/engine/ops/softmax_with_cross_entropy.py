@@ -80,7 +80,7 @@ def softmax_with_cross_entropy(
     ignore_index: int = -100,
     axis: int = -1,
 ) -> tuple[Any, Any]:
-    """The softmax of the logits and the cross entropy of it, along ``axis``.
+    """The softmax of the logits, and its cross entropy, along ``axis``.
 
     Soft labels must sum to 1, which the gradient relies on. Both settings of
     ``numeric_stable_mode`` are computed in the stable way.
@@ -124,9 +124,9 @@ def softmax_with_cross_entropy_grad(
     ignore_index: int = -100,
     axis: int = -1,
 ) -> Any:
-    """``(softmax - label) * d_loss``; ignored rows have none, as Paddle documents it.
+    """``(softmax - label) * d_loss``; ignored rows have no gradient, as Paddle documents it.
 
-    (Its CPU kernel gives them one all the same.)
+    (Paddle's CPU kernel gives them one nevertheless.)
     """
     if soft_label:
         return (softmax - label) * d_loss

@@ -85,7 +85,7 @@ def spectral_norm(
     power_iters: int = 1,
     eps: float = 1e-12,
 ) -> Any:
-    """``weight / (u @ matrix @ v)``, ``u`` and ``v`` made better by ``power_iters`` iterations.
+    """``weight / (u @ matrix @ v)``, with ``u`` and ``v`` refined by ``power_iters`` iterations.
 
     The matrix has the dimension ``dim`` of the weight as rows. Source: Paddle op
     ``spectral_norm``; Miyato et al. 2018.
@@ -107,10 +107,10 @@ def spectral_norm_grad(
     power_iters: int = 1,
     eps: float = 1e-12,
 ) -> Any:
-    """The singular value depends on the weight too; ``u`` and ``v`` count as constants.
+    """The derivative, in which the singular value depends on the weight, but not ``u`` and ``v``.
 
-    The original gives ``d_out * (1 - outer(u, v) * sum(weight / sigma)) / sigma``, which is not
-    the derivative.
+    Paddle gives ``d_out * (1 - outer(u, v) * sum(weight / sigma)) / sigma``, which is not the
+    derivative.
     """
     matrix = _matrix(weight, dim)
     u, v = _vectors(xp, matrix, u, v, power_iters, eps)

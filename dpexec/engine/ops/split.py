@@ -29,7 +29,7 @@ from dpexec.engine.ops._shapes import (
 
 
 def _section_sizes(sections: Sequence[int], size: int) -> list[int]:
-    """The sections, a -1 among them replaced by what the others leave of ``size``."""
+    """The sections, with -1 replaced by the rest of ``size``."""
     rest = size - sum(section for section in sections if section >= 0)
     return [rest if section < 0 else section for section in sections]
 
@@ -39,11 +39,11 @@ def _known_sizes(sections: Sequence[int], size: int, of: str) -> list[int]:
 
     Args:
         sections: their sizes; one may be -1.
-        size: of the dimension.
-        of: what that is, for errors.
+        size: size of the dimension.
+        of: name of the dimension, for errors.
 
     Raises:
-        InvalidOp: they do not make up the dimension, or leave nothing to the section of -1.
+        InvalidOp: they do not add up to the dimension, or nothing remains for -1.
     """
     require(
         list(sections).count(-1) <= 1 and all(section >= -1 for section in sections),
@@ -119,8 +119,8 @@ def split(
 ) -> Any:
     """``x`` cut along ``axis`` into ``num`` equal parts or into ``sections``; views.
 
-    A section of -1 takes what the others leave; the variables replace the attributes. Source:
-    Paddle op ``split``.
+    A section of -1 takes the rest; the variables replace the attributes. Source: Paddle op
+    ``split``.
     """
     at = integer(axis, axis_tensor)
     if num:
@@ -132,7 +132,7 @@ def split(
 
 @split.grad_maker
 def split_grad(context: GradContext) -> list[GradOp]:
-    """The parts' gradients put together again: a ``concat``, as Paddle's program dumps show."""
+    """The gradients of the parts, concatenated by a ``concat``, as in Paddle's programs."""
     inputs = {"X": context.output_grads["Out"]}
     if context.op.inputs.get("AxisTensor"):
         inputs["AxisTensor"] = context.op.inputs["AxisTensor"]
@@ -169,7 +169,7 @@ def _infer_stack(xs: list[Spec], *, axis: int = 0) -> Spec:
     flops=0,
 )
 def stack(xp: Any, xs: list[Any], *, axis: int = 0) -> Any:
-    """Tensors of one shape side by side along a new dimension. Source: Paddle op ``stack``."""
+    """Tensors of one shape, stacked along a new dimension. Source: Paddle op ``stack``."""
     return xp.stack(xs, axis=axis)
 
 

@@ -107,23 +107,23 @@ def merge_lod_tensor(
     *,
     level: int = 0,
 ) -> tuple[Any, Lod]:
-    """The sequences, or rows, of both inputs where the mask says that they were.
+    """The sequences (or rows) of both inputs, merged in the order of the mask.
 
     Source: Paddle op ``merge_lod_tensor``.
 
     Args:
         xp: the array library.
-        x: has the levels of sequences above ``level``.
-        lod: those.
+        x: a tensor with the levels of sequences above ``level``.
+        lod: its sequences.
         mask: bool ``(n, 1)``.
-        true: has what the mask holds for.
-        true_lod: its sequences.
-        false: has the others.
-        false_lod: its sequences.
-        level: of the sequences.
+        true: the sequences for which the mask holds.
+        true_lod: their offsets.
+        false: the other sequences.
+        false_lod: their offsets.
+        level: level of the sequences.
 
     Raises:
-        ValueError: the inputs have more or fewer rows than the mask says.
+        ValueError: the numbers of rows do not fit the mask.
     """
     holds = on_host(mask)
     parts = [(true_lod or Lod(), len(true)), (false_lod or Lod(), len(false))]

@@ -1,4 +1,4 @@
-"""``split_selected_rows`` and ``split_byref``: blocks of rows, such as parameter servers hold."""
+"""``split_selected_rows`` and ``split_byref``: blocks of rows, as on parameter servers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _infer_rows(x: Spec, *, height_sections: Sequence[int] = ()) -> list[Spec]:
 def split_selected_rows(
     xp: Any, x: SelectedRows, *, height_sections: Sequence[int] = ()
 ) -> list[SelectedRows]:
-    """Blocks of ``height_sections`` rows of a sparse gradient; rows count from each block's own.
+    """Blocks of ``height_sections`` rows of a sparse gradient; rows are counted in each block.
 
     Source: Paddle op ``split_selected_rows``.
     """

@@ -23,10 +23,10 @@ def _infer(x: Spec, *, pyramid_height: int, pooling_type: str) -> Spec:
 
 
 def _levels(size: Sizes, height: int) -> Iterator[Pooling]:
-    """The windows of each level: 1, then 2 by 2, then 4 by 4 ..., as alike as they can be.
+    """The windows of each level: 1, then 2 by 2, then 4 by 4, ..., of equal size if possible.
 
-    Where the image is small some windows lie beyond it: their maximum is the lowest number, their
-    mean is none, as in Paddle.
+    In a small image, some windows are beyond it: as in Paddle, their maximum is the lowest number,
+    and their mean is NaN.
     """
     for level in range(height):
         count = 2**level

@@ -1,4 +1,4 @@
-"""``squeeze``, ``unsqueeze`` and ``flatten``: the first versions of ``squeeze2`` and its kin.
+"""``squeeze``, ``unsqueeze`` and ``flatten``: the first versions of ``squeeze2`` and others.
 
 Old programs use them. Their gradients read X itself.
 """

@@ -76,9 +76,9 @@ def _infer(xs: list[Spec]) -> Spec:
 def sum(xp: Any, xs: list[Any]) -> Any:
     """The sum of all tensors of ``X``, which have one shape.
 
-    If all are SelectedRows the result is one with the rows of all of them, one after another,
-    merged if a row comes twice; if some are, they are added to the dense ones. Arrays of tensors
-    are added entry by entry, where they have entries. Source: Paddle op ``sum``.
+    If all are SelectedRows, so is the result: it has the rows of all of them, merged if a row
+    occurs twice. If only some are, they are added to the dense ones. Arrays of tensors are added
+    entry by entry. Source: Paddle op ``sum``.
     """
     if isinstance(xs[0], TensorArray):
         return _sum_of_entries(xp, xs)
@@ -95,7 +95,7 @@ def sum(xp: Any, xs: list[Any]) -> Any:
 
 
 def _sum_of_entries(xp: Any, arrays: list[TensorArray]) -> TensorArray:
-    """What of the arrays has an entry at a place is added up there; a lone entry is shared."""
+    """The sum of the arrays' entries at each position; an entry without partner is not copied."""
     made: list[Entry | None] = []
     for entries in itertools.zip_longest(*arrays):
         found = [entry for entry in entries if entry is not None]

@@ -129,7 +129,7 @@ def sync_batch_norm(
 def sync_batch_norm_grad_sums(
     xp: Any, x: Any, saved_mean: Any, saved_inverse: Any, d_y: Any, *, data_layout: str = "NCHW"
 ) -> tuple[Any, Any, Any]:
-    """The gradients of Scale and Bias from the samples here, which are the sums for that of X.
+    """The gradients of Scale and Bias from this device's samples, and the sums for that of X.
 
     Source: Paddle op ``sync_batch_norm_grad``, first half.
     """

@@ -68,10 +68,10 @@ def target_assign(
 ) -> tuple[Any, Any]:
     """``x[row, column % P]`` for every match, ``mismatch_value`` elsewhere; weights are 1 and 0.
 
-    ``MatchIndices`` ``(N, M)`` has rows of the N sequences of X ``(rows, P, K)``, -1 for none.
-    Positions in ``NegIndices``, sequences too, get ``mismatch_value`` and weight 1 (the original
-    gives weights to other positions, or writes outside of them, unless K is 1). Source: Paddle op
-    ``target_assign``.
+    ``MatchIndices`` ``(N, M)`` has numbers of rows in the N sequences of X ``(rows, P, K)``, -1 for
+    none. Positions in ``NegIndices``, which has sequences, too, get ``mismatch_value`` and weight 1
+    (unless K is 1, Paddle gives weights to other positions, or writes out of bounds). Source:
+    Paddle op ``target_assign``.
     """
     starts = xp.asarray(lod.offsets[:-1])[:, None]
     matched = matches >= 0

@@ -133,14 +133,14 @@ def _sampler_samples(r: SampleRng) -> list[Sample]:
 def _level(
     nodes: Ints, known: Ints, count: int, positive: bool, generator: np.random.Generator
 ) -> tuple[Ints, Ints, Ints]:
-    """Of one level nodes, labels and masks, ``(samples, count + positive)``.
+    """Nodes, labels and masks of one level, ``(samples, count + positive)``.
 
     Args:
-        nodes: of the level.
+        nodes: the nodes of the level.
         known: the true node of every sample; 0 where its path has ended.
-        count: how many others to draw.
-        positive: whether the true ones come with them.
-        generator: what they are drawn with.
+        count: number of other nodes to draw.
+        positive: whether the true nodes are included.
+        generator: the random generator.
     """
     chances = generator.random((len(known), len(nodes)))
     chances[nodes == known[:, None]] = np.inf
@@ -166,12 +166,12 @@ def tdm_sampler(
     neg_samples_num_list: Sequence[int] = (), layer_offset_lod: Sequence[int] = (),
     seed: int = 0, dtype: int = VarType.INT32,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """On every level the node that leads to an item, and others of the level, drawn at random.
+    """On every level, the node on the path to an item, and random other nodes of the level.
 
     ``Travel`` has the nodes on the path to each item, 0 where it has ended; ``Layer`` the nodes of
     all levels, which begin at ``layer_offset_lod``. ``Labels`` are 1 for the true nodes; ``Mask``
-    is 0 where a path has ended. Which ones are drawn differs from the real Paddle; with a ``seed``
-    they are the same in every run. Source: Paddle op ``tdm_sampler``; Zhu and others, 2018
+    is 0 where a path has ended. The drawn nodes differ from those of the real Paddle; with a
+    ``seed`` they are the same in every run. Source: Paddle op ``tdm_sampler``; Zhu and others, 2018
     (tree-based deep models).
 
     Raises:

@@ -51,9 +51,9 @@ def _samples(r: SampleRng) -> list[Sample]:
 def teacher_student_sigmoid_loss(xp: Any, x: Any, label: Any) -> Any:
     """The sigmoid cross entropy of a click, and another one with the teacher's score.
 
-    A label below -1 means no click and no score, below 0 a click without score, below 1 no click
-    and a score, else a click and a score that is 1 less. Source: Paddle op
-    ``teacher_student_sigmoid_loss``.
+    A label below -1 means no click and no score; from -1 to below 0, a click without score; from 0
+    to below 1, no click, and the label is the score; from 1 on, a click, and the score is the label
+    minus 1. Source: Paddle op ``teacher_student_sigmoid_loss``.
     """
     click, score, scored = _parts(xp, x, label)
     return softplus_less(xp, x, click) + softplus_less(xp, x, score) * scored

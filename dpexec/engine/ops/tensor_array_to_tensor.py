@@ -1,4 +1,4 @@
-"""``tensor_array_to_tensor``: the entries of an array in one tensor, one after another."""
+"""``tensor_array_to_tensor``: the entries of an array as one tensor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tensor_array_to_tensor(
     Args:
         xp: the array library.
         x: the array.
-        axis: along which they are put together.
+        axis: the axis along which they are joined.
         use_stack: whether the axis is a new one.
 
     Raises:

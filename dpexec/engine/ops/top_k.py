@@ -50,7 +50,7 @@ def _infer(x: Spec, wanted: Spec | None, *, k: int = 1) -> tuple[Spec, Spec]:
     precision="gray",
 )
 def top_k(xp: Any, x: Any, wanted: Any, *, k: int = 1) -> Any:
-    """The ``k`` largest elements along the last axis, descending; of equals the first.
+    """The ``k`` largest elements along the last axis, descending; of equal ones, the first.
 
     Source: Paddle op ``top_k``.
     """

@@ -55,7 +55,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 def _below(root: int, children: Sequence[Sequence[int]], depth: int) -> Iterator[tuple[int, ...]]:
-    """A node and all below it: number, depth, place among its siblings, how many these are."""
+    """A node and all below it: number, depth, position among its siblings, and their number."""
     yield root, 0, 1, 1
     seen, waiting = {root}, [(root, 1)]
     while waiting:
@@ -68,11 +68,11 @@ def _below(root: int, children: Sequence[Sequence[int]], depth: int) -> Iterator
 
 
 def _coefficients(edges: Ints, nodes: int, max_depth: int) -> Ints:
-    """How much every node counts for the window at every node, left, right and on top.
+    """The weights of every node in the window at every node, for left, right and top.
 
     Args:
-        edges: of one tree, ``(edges, 2)``: parent and child, counted from 1; 0 ends them.
-        nodes: how many nodes there may be.
+        edges: edges of one tree, ``(edges, 2)``: parent and child, counted from 1; 0 ends them.
+        nodes: the largest number of nodes.
         max_depth: levels of a window.
 
     Returns:
@@ -107,12 +107,12 @@ def _coefficients(edges: Ints, nodes: int, max_depth: int) -> Ints:
     operand_ulps=2,
 )
 def tree_conv(xp: Any, nodes: Any, edges: Any, weight: Any, *, max_depth: int = 2) -> Any:
-    """For every node of a tree what ``Filter`` makes of it and the nodes below it.
+    """For every node of a tree, the convolution of its window with ``Filter``.
 
-    A window has ``max_depth`` levels. ``Filter`` has weights for the left, the right and the top of
-    it, and each node counts for these by its place. ``EdgeSet`` has parent and child of every edge,
-    counted from 1; a 0 ends the tree, and nodes without edges get 0. Source: Paddle op
-    ``tree_conv``; Mou and others, 2016 (tree-based convolution).
+    The window is the node and those below it, in ``max_depth`` levels. ``Filter`` has weights for
+    the left, the right and the top of a window; each node is weighted by its position. ``EdgeSet``
+    has parent and child of every edge, counted from 1; a 0 ends the tree. Nodes without edges give
+    0. Source: Paddle op ``tree_conv``; Mou and others, 2016 (tree-based convolution).
 
     Raises:
         ValueError: there are more nodes in ``EdgeSet`` than in ``NodesVector``.
@@ -132,7 +132,7 @@ def tree_conv(xp: Any, nodes: Any, edges: Any, weight: Any, *, max_depth: int = 
 def tree_conv_grad(
     xp: Any, weight: Any, edges: Any, nodes: Any, d_out: Any, *, max_depth: int = 2
 ) -> tuple[Any, Any]:
-    """To every node what the windows that it is in get, by how much it counts for them."""
+    """The gradient of every node: the sum over its windows, with its weights in them."""
     d_nodes, d_weight = xp.empty_like(nodes), xp.zeros_like(weight.reshape(*weight.shape[:2], -1))
     matrix = weight.reshape(*weight.shape[:2], -1)
     for number, tree in enumerate(to_host(edges)):

@@ -56,7 +56,7 @@ def _infer_unfold(
 
 
 def _places(places: Ints, kernel: Ints, strides: Ints, dilations: Ints) -> Iterator[Any]:
-    """For each element of the window, its number and what it meets of a padded image."""
+    """For each element of the window, its number, and the part of a padded image that it reads."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             starts = (i * dilations[0], j * dilations[1])
@@ -140,7 +140,7 @@ def unfold_grad(
     paddings: Ints = (),
     dilations: Ints = (),
 ) -> Any:
-    """Every element of a window added at its pixel."""
+    """Every element of a window is added to its pixel."""
     places = _positions(x.shape[2:], kernel_sizes, strides, paddings, dilations)
     columns = d_y.reshape(*x.shape[:2], kernel_sizes[0] * kernel_sizes[1], *places)
     padded = xp.zeros(_padded_shape(x.shape, paddings), dtype=x.dtype)

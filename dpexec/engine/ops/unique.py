@@ -20,7 +20,7 @@ def _infer_unique(x: Spec, *, dtype: int) -> tuple[Spec, Spec]:
 
 
 def _first_seen(xp: Any, x: Any) -> tuple[Any, Any, Any]:
-    """What occurs in the order of its first occurrence, the number of each element, counts."""
+    """Values in the order of their first occurrence, each element's position there, and counts."""
     values, first, inverse, counts = xp.unique(
         x, return_index=True, return_inverse=True, return_counts=True
     )
@@ -47,7 +47,7 @@ def _unique_samples(r: SampleRng) -> list[Sample]:
     samples=_unique_samples,
 )
 def unique(xp: Any, x: Any, *, dtype: int) -> tuple[Any, Any]:
-    """Each value once, in the order of first occurrence, and where each element went.
+    """Each value once, in the order of first occurrence, and each element's position there.
 
     ``out[index]`` is ``x``. Source: Paddle op ``unique``.
     """

@@ -96,8 +96,8 @@ def unpool(
 ) -> Any:
     """Images of zeros with ``x`` at the places ``indices``, counted through each image.
 
-    ``ksize``, ``strides`` and ``paddings`` are those of the pooling. Where a place comes twice
-    the last element stays. Source: Paddle op ``unpool``.
+    ``ksize``, ``strides`` and ``paddings`` are those of the pooling. If a position occurs twice,
+    the last element is kept. Source: Paddle op ``unpool``.
 
     Raises:
         ValueError: an index lies outside the image.

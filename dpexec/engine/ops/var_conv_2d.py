@@ -18,13 +18,13 @@ _SLOTS = ("X", "X@LOD", "ROW", "ROW@LOD", "COLUMN", "COLUMN@LOD", "W")
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What is read for every place of a result; pairs are down and across.
+    """The window that is read for every position of a result; pairs are down and across.
 
     Args:
-        channels: of the images.
+        channels: channels of the images.
         filters: channels of the results.
-        kernel: size of the window, whose middle lies on the place.
-        strides: from a place to the next.
+        kernel: size of the window, centred on the position.
+        strides: distances between positions.
     """
 
     channels: int
@@ -169,10 +169,11 @@ def var_conv_2d(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Every image convolved with ``W (OutputChannel, InputChannel * kernel)``, padded by zeros.
 
-    ``X`` is a column; a sequence of it is an image of ``InputChannel`` channels, with a row for
-    every row of the sequence of ROW and a column for every row of that of COLUMN. ``Out`` is alike,
-    a stride-th as long and wide, rounded up; ``Col`` is what the window reads at all places, a
-    matrix for every image. Source: Paddle op ``var_conv_2d``.
+    ``X`` is a column; each of its sequences is an image with ``InputChannel`` channels, a row for
+    every row of ROW's sequence and a column for every row of COLUMN's sequence. ``Out`` has the
+    same form, with height and width divided by the strides and rounded up. ``Col`` has a matrix for
+    every image, with the pixels that the window reads at all positions. Source: Paddle op
+    ``var_conv_2d``.
 
     Raises:
         ValueError: sequences of X do not have these sizes.
@@ -194,7 +195,7 @@ def var_conv_2d_grad(
     xp: Any, x: Any, lod: Lod, row: Any, row_lod: Lod, column: Any, column_lod: Lod, w: Any,
     out: Any, col: Any, d_out: Any, **attrs: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """To the filters by what they read, and from there to the numbers of the images."""
+    """The gradients of the filters, from the pixels they read, and of the images."""
     window = _window(**attrs)
     d_x, d_w, start = xp.empty_like(x), xp.zeros_like(w), 0
     for numbers, before, after in _images(lod, row_lod, column_lod, window):

@@ -97,15 +97,15 @@ def _samples(r: Any) -> list[Sample]:
 def _rows(
     shape: tuple[int, ...], lod: Lod | None, length: Any
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Where steps of sequences lie.
+    """The rows of the sequences' steps.
 
     Args:
-        shape: of the tensor, ``(T, batch, ...)`` where it is padded.
+        shape: shape of the tensor; ``(T, batch, ...)`` if it is padded.
         lod: offsets, if there are no lengths.
-        length: of padded sequences, or None.
+        length: lengths of padded sequences, or None.
 
     Returns:
-        Number of the row ``(steps, batch)``, any one where a sequence is over; lengths.
+        Numbers of the rows ``(steps, batch)``, arbitrary after the end of a sequence; lengths.
 
     Raises:
         ValueError: a length is negative or greater than T, or there are no rows at all.
@@ -168,12 +168,12 @@ def warpctc(
     needs: Sequence[bool] = (True, True),
     blank: int = 0,
 ) -> tuple[Any, Any]:
-    """The negative logarithm of how likely tags are, ``(sequences, 1)``.
+    """The negative log-likelihood of tags over all alignments, ``(sequences, 1)``.
 
-    ``Logits`` has a row of unnormalised scores of all classes, ``blank`` among them, for each step;
-    tags are to come in their order, at any steps. Tensors with sequences or, with lengths, padded
-    ones: ``Logits`` ``(T, batch, classes)`` and ``Label`` ``(batch, tags)``. The loss is 0 where
-    there are too few steps for the tags. ``WarpCTCGrad`` is its gradient, padded.
+    ``Logits`` has a row of unnormalised scores of all classes, including ``blank``, for each step.
+    The inputs have sequences, or with lengths they are padded: ``Logits``
+    ``(T, batch, classes)`` and ``Label`` ``(batch, tags)``. The loss is 0 if there are too few
+    steps for the tags. ``WarpCTCGrad`` is its gradient, padded.
     Source: Paddle op ``warpctc``; Graves et al., 2006.
 
     Raises:
@@ -191,7 +191,7 @@ def warpctc(
     ways = Ways(xp, picked, xp.asarray(states.skip), xp.asarray(states.last), ends)
     until = ways.until()
     total = ways.total(until)
-    fits = ~(total <= NEVER / 2) & xp.asarray(lengths > 0)  # what is no number stays none
+    fits = ~(total <= NEVER / 2) & xp.asarray(lengths > 0)  # true for NaN, which stays NaN
     loss = xp.where(fits, -total, 0).astype(logits.dtype)[:, None]
     if not needs[0]:
         return None, loss
@@ -225,7 +225,7 @@ def warpctc_grad(
     *,
     norm_by_times: bool = False,
 ) -> Any:
-    """The gradient that the operator left, times that of the loss."""
+    """The gradient stored by the operator, times that of the loss."""
     rows, lengths = _rows(logits.shape, lod, logits_length)
     factor = d_loss.reshape(-1)
     if norm_by_times:

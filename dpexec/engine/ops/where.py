@@ -46,7 +46,7 @@ def where(xp: Any, condition: Any, x: Any, y: Any) -> Any:
 def where_grad(
     xp: Any, condition: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:
-    """Every element's gradient goes to where it was taken from."""
+    """Every element's gradient goes to the input that it was taken from."""
     return (
         d_out * condition if needs[0] else None,
         d_out * ~condition if needs[1] else None,

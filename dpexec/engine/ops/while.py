@@ -13,11 +13,11 @@ from dpexec.engine.ops._iterations import Iterations
 from dpexec.engine.ops._totals import dense
 
 Round = Mapping[str, Any]
-"""What a round leaves: values of variables, by name."""
+"""The values of variables after a round, by name."""
 
 
 def _infer(x: Sequence[Spec], condition: Spec) -> tuple[list[Spec], Spec]:
-    """The outputs are what the operators of the body make of them."""
+    """The specs of the outputs are those that the operators of the body infer."""
     require(
         condition.dtype == VarType.BOOL and condition.size in (1, -1),
         f"the condition must be bool with one element, but it is {condition}",
@@ -48,21 +48,21 @@ def while_(
 ) -> tuple[list[Any], list[Round]]:
     """Run the operators of the attribute ``sub_block`` as long as a condition holds.
 
-    They write the condition, and may write other variables around their block; the next round
-    sees that. Variables of the block itself are new in every round; ``StepScopes`` holds what
-    gradients need of them. Source: Paddle op ``while``.
+    They write the condition, and may write other variables of surrounding blocks, which the next
+    round reads. Variables of the block itself are new in every round; ``StepScopes`` holds those
+    that gradients need. Source: Paddle op ``while``.
 
     Args:
         xp: the array library.
-        x: what the operators read; they find it by name.
+        x: variables that the operators read; they find them by name.
         condition: bool with one element.
-        body: runs them once, and returns what they wrote.
-        names: of the variables, by slot.
-        is_test: gradients are not asked for.
+        body: runs the operators once, and returns the variables that they wrote.
+        names: names of the variables, by slot.
+        is_test: whether no gradients are needed.
         differentiated: whether the program has the gradients of the body.
 
     Returns:
-        Nothing, as the body wrote it, and what every round left.
+        No outputs, because the body has written them, and the values after every round.
     """
     (name,) = names["Condition"]
     rounds: list[Round] = []
@@ -103,20 +103,20 @@ def while_grad(
 ) -> list[Any]:
     """Gradients of what a ``while`` reads, by the operators of ``sub_block``, last round first.
 
-    What every round reads gets the sum of the rounds' gradients; it is dense even if these are
-    sparse, which the real Paddle refuses. What a round reads and writes, as a hidden state, gets
-    that of the first round, which the later ones flow into; the real Paddle has wrong numbers
-    there. Source: Paddle op ``while_grad``.
+    A variable that every round only reads gets the sum of the rounds' gradients. The sum is dense
+    even if these are sparse, which the real Paddle refuses. A variable that rounds read and write,
+    such as a hidden state, gets the gradient of the first round, to which later rounds contribute;
+    the real Paddle gives wrong numbers there. Source: Paddle op ``while_grad``.
 
     Args:
         xp: the array library.
-        x: what the rounds read.
-        outputs: what they wrote.
-        d_outputs: the gradients of some of that, as it was at the end.
-        rounds: what the rounds left.
-        body: runs the operators for a round, with the gradients of what it wrote.
-        names: of the variables, by slot.
-        original_output_grad: the names by which they find ``d_outputs``.
+        x: the variables that the rounds read.
+        outputs: the variables that they wrote.
+        d_outputs: gradients of some outputs, for their values at the end.
+        rounds: the values after every round.
+        body: runs the operators for a round, with the gradients of the variables it wrote.
+        names: names of the variables, by slot.
+        original_output_grad: the names by which the operators find ``d_outputs``.
     """
     wanted = [n for n, grad in zip(names["X"], names["X@GRAD"], strict=True) if grad != EMPTY]
     values = dict(zip((*names["X"], *names["Out"]), (*x, *outputs), strict=True))
@@ -134,9 +134,9 @@ def while_grad(
 
 
 def _before(gradient: Any) -> Any:
-    """The gradient of what a variable held before a round that overwrites it without reading it.
+    """The gradient of a variable's value before a round that overwrites it without reading it.
 
-    It is none; but of arrays, rounds write an entry each, and the other ones stay.
+    There is none, except for arrays: a round writes one entry, and the others remain.
     """
     return gradient if isinstance(gradient, TensorArray) else None
 

@@ -15,7 +15,7 @@ from dpexec.engine.ops._shapes import same_dims
 from dpexec.engine.ops._yolo import centers_and_sizes, require_anchors, require_grid, sigmoid
 
 _TINY = 1e-6
-"""Objects that are smaller are none: they fill up the rows of a batch."""
+"""Smaller boxes are not objects, but pad the rows of a batch."""
 
 
 def _infer(
@@ -86,15 +86,15 @@ def _samples(r: Any) -> list[Sample]:
 
 @dataclass(frozen=True)
 class _Targets:
-    """What cells with an object are to predict; one entry for each object that has a cell.
+    """The targets of cells with an object; one entry for each object that has a cell.
 
     Attributes:
         places: numbers of image, anchor, row and column.
-        boxes: way of the centre within its cell, logarithm of the size, ``(objects, 4)``.
-        weights: of the loss of the box.
+        boxes: position of the centre within its cell, logarithm of the size, ``(objects, 4)``.
+        weights: weights of the boxes' losses.
         labels: ``(objects, classes)``.
-        scores: of the objects.
-        matches: of every object the anchor in ``anchor_mask``, -1 for none, ``(N, B)``.
+        scores: scores of the objects.
+        matches: for every object its anchor in ``anchor_mask``, -1 for none, ``(N, B)``.
     """
 
     places: tuple[Numbers, ...]
@@ -160,7 +160,7 @@ def _objectness(
 
 
 def _cross_entropy(x: Numbers, wanted: Numbers | float) -> Numbers:
-    """Of the sigmoid of ``x``."""
+    """The cross entropy of the sigmoid of ``x``."""
     found: Numbers = np.maximum(x, 0) - x * wanted + np.log1p(np.exp(-abs(x)))
     return found
 
@@ -185,10 +185,10 @@ def yolov3_loss(
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The loss ``(N,)`` of boxes, classes, and whether there is an object.
 
-    An object (centre and size in parts of the image) is to be predicted by the cell where its
-    centre lies, at the anchor most like it, if that is in ``anchor_mask``. ``ObjectnessMask`` has
-    the objects' scores there, and -1 where a predicted box covers one by more than
-    ``ignore_thresh``; ``GTMatchMask`` the anchor of every object, or -1. Source: Paddle op
+    An object (centre and size relative to the image) belongs to the cell with its centre, at the
+    anchor with the most similar size, if that is in ``anchor_mask``. ``ObjectnessMask`` has the
+    objects' scores there, and -1 where a predicted box overlaps an object by more than
+    ``ignore_thresh``; ``GTMatchMask`` has the anchor of every object, or -1. Source: Paddle op
     ``yolov3_loss``; Redmon and Farhadi, 2018 (YOLOv3).
     """
     shape = (x.shape[0], len(anchor_mask), 5 + class_num, *x.shape[2:])
@@ -219,7 +219,7 @@ def yolov3_loss_grad(
     _: Any, *, class_num: int, anchors: Sequence[int] = (), anchor_mask: Sequence[int] = (),
     downsample_ratio: int = 32, use_label_smooth: bool = True,
 ) -> Any:  # fmt: skip
-    """By the predictions alone. Objects in one cell add up."""
+    """The gradient of the predictions. Objects in one cell add up."""
     shape = (x.shape[0], len(anchor_mask), 5 + class_num, *x.shape[2:])
     grid, sure = to_host(x).reshape(shape), to_host(mask)
     targets = _targets(
