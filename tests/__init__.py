@@ -1,1 +1,1 @@
-"""Tests of dpexec. A package, as is the room whose fixtures end with it."""
+"""Tests of dpexec; a package, because its folder ``distributed`` is one, for package fixtures."""

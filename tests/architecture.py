@@ -1,4 +1,4 @@
-"""Draw the rooms of dpexec and which of them import which: ``docs/pictures/rooms.svg``.
+"""Draws the packages of dpexec and their imports: ``docs/pictures/rooms.svg``.
 
 Usage: python -m tests.architecture, from the root of the repository. The arrows are read from the
 imports of the sources; an arrow that follows from others is left out. A test compares the file.

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of pages; where there is none they are skipped and say so."""
+"""A headless Chromium for tests of pages; without it, these tests are skipped with a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no test may find, and none may leave to others."""
+"""State of the environment that tests must not depend on, and must not leave behind."""
 
 import collections
 import contextlib

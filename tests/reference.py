@@ -1,4 +1,4 @@
-"""The first cells of the tables in ``docs/reference``, as the code has them."""
+"""The first columns of the tables in ``docs/reference``, generated from the code."""
 
 import enum
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the documentation refers to, and whether the site has it: a check without Sphinx.
+"""Checks without Sphinx that everything the documentation refers to is on the site.
 
 ``make docs`` finds every reference that leads nowhere, in minutes and in an environment of its own.
 This finds most of them in seconds: roles and errors in docstrings of public names and their

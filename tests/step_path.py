@@ -1,4 +1,4 @@
-"""Draw the calls of a step: ``docs/pictures/step.svg``.
+"""Draws the calls of a step: ``docs/pictures/step.svg``.
 
 Usage: python -m tests.step_path, from the root of the repository. A small net trains on two
 replicas of this process. Each call of a function of dpexec in the caller's thread is a line, for a

@@ -1,4 +1,4 @@
-"""The command line: what it accepts, what it says, what it exits with."""
+"""The command line: arguments, messages, exit codes."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Data sets of files, and what executors do with them."""
+"""Data sets of files, and executors that train on them."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What ``docs/deployment.md`` tells machines and pods to run is what Dask has."""
+"""The settings that ``docs/deployment.md`` names exist in Dask."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What the guides name is there."""
+"""The names in the guides exist."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Eager execution is not there, but packages that can do both are imported and run programs."""
+"""Eager execution is missing, but packages that support both modes import and run programs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""No handler swallows all exceptions; who catches all hands them to another thread or process."""
+"""No handler swallows all exceptions; some pass them to another thread or process."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The programs of the guides run, and what is said about them holds.
+"""The programs of the guides run, and the statements about them hold.
 
 Scripts of several processes are tested where these are (``incubate``, ``runtime/pservers``), and so
 are clusters, data sets and predictors.

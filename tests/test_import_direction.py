@@ -1,4 +1,4 @@
-"""Who may import whom: the layout of the project, kept by reading the sources.
+"""Checks the sources for imports in forbidden directions between packages.
 
 Imports inside of functions and for type checkers count like all others.
 """

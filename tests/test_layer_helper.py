@@ -1,4 +1,4 @@
-"""LayerHelper and ParamAttr, as layers that users write themselves see them."""
+"""LayerHelper and ParamAttr, used in layers that users write."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Files, functions and folders fit in the head."""
+"""Limits on the lengths of files, functions and folders."""
 
 import ast
 from collections import Counter

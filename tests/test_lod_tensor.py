@@ -1,4 +1,4 @@
-"""Tensors of sequences as users make them; what is expected is what the real Paddle gives."""
+"""Tensors of sequences as users make them; expected values are those of the real Paddle."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every notebook runs in a kernel of its own, and is stored with what it shows."""
+"""Every notebook runs in a kernel of its own, and is stored with its output."""
 
 import json
 import subprocess

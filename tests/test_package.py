@@ -1,4 +1,4 @@
-"""The package as it is installed."""
+"""The package as installed."""
 
 import ast
 import importlib.metadata

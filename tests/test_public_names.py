@@ -1,4 +1,4 @@
-"""Every public name of the original is there, or its error says what to use instead."""
+"""Every public name of Paddle exists, or its error names a replacement."""
 
 import functools
 import importlib

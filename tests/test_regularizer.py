@@ -1,4 +1,4 @@
-"""Weight decay: on which parameters, how much, and what becomes of sparse gradients."""
+"""Weight decay: on which parameters, how much, and for sparse gradients."""
 
 import numpy as np
 import pytest

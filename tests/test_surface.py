@@ -1,4 +1,4 @@
-"""The names of fluid 1.8 that real programs use are there; private ones do what they do there."""
+"""The names of fluid 1.8 that real programs use exist; private ones behave as in Paddle."""
 
 import json
 from pathlib import Path

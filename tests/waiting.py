@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do."""
+"""Waits for the results of other threads and processes."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""How often advice and gates are wrong: ``python -m tests.benchmarks.advice``.
+"""Measures how often advice and gates are wrong: ``python -m tests.benchmarks.advice``.
 
 The same runs are compared with each other: nothing changed, so that a gate that fails, or a setting
 that `viz.tune` calls faster, is a false alarm.

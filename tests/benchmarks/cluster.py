@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.cluster``: steps on two workers, and what else two processes take.
+"""``python -m tests.benchmarks.cluster``: steps on two workers, and the overhead of two processes.
 
 A replica on each worker of a local cluster, against threads, two trainer processes, single dask
 tasks, and PyTorch's DistributedDataParallel. ``empty`` only passes values, as dask's and Ray's own

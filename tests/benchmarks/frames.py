@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.frames``: what very large views cost, in Python and in a browser.
+"""``python -m tests.benchmarks.frames``: the cost of very large views, in Python and in a browser.
 
 A graph of 100,000 operators and a trace of 1,000,000 slices; needs Chromium and its driver. With a
 number, so many operators, and ten times as many slices.

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.gpu_kernels``: kernels of ours against CuPy's operators and cuDNN.
+"""``python -m tests.benchmarks.gpu_kernels``: dpexec's kernels against CuPy's operators and cuDNN.
 
 For every shape the milliseconds of an operator as it is declared (several launches of CuPy), of the
 kernel that dpexec uses, and of cuDNN, whose Python interface has batch norm, but neither pooling

@@ -1,4 +1,4 @@
-"""What the live view costs: ``python -m tests.benchmarks.live_view``.
+"""The cost of the live view: ``python -m tests.benchmarks.live_view``.
 
 Two replicas train. Recording alone is switched at every other block of steps; an open page, which a
 browser's stand-in in another process follows, at every other half second, in which it is updated

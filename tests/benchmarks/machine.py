@@ -1,4 +1,4 @@
-"""What processes take, and what else the machine does: read from Linux's /proc."""
+"""Resources used by processes and by the rest of the machine, from Linux's /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.model``: the model of docs/scaling.md against what was measured.
+"""``python -m tests.benchmarks.model``: the model of docs/scaling.md against measurements.
 
 Perceptrons train with Adam on one to eight replicas of this process, in turns; every replica gets
 as many rows as the others. The constants of the model are fitted to some points; what the others

@@ -1,4 +1,4 @@
-"""Who takes part: how each peer is started, and with which Python."""
+"""The peers: how each is started, and with which Python."""
 
 from __future__ import annotations
 

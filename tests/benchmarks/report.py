@@ -1,4 +1,4 @@
-"""From measurements to tables: ratios, the physical bound, and what moved since a baseline."""
+"""Converts measurements to tables: ratios, the physical bound, and changes since a baseline."""
 
 from __future__ import annotations
 

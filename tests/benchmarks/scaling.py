@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.scaling``: what a step costs as something grows.
+"""``python -m tests.benchmarks.scaling``: the cost of a step as a size grows.
 
 Perceptrons of two or more hidden layers, with Adam; everything but the axis stays as it is. Points
 of an axis take turns, so that their ratios hold on a machine whose speed drifts.

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.sizes``: what it costs that every batch has another size.
+"""``python -m tests.benchmarks.sizes``: the cost of batches with different sizes.
 
 Two copies of a word2vec program take steps in turn: batches of one always have the same size, those
 of the other a new one every time, from half as much to half as much again; on average, both have as

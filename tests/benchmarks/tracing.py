@@ -1,4 +1,4 @@
-"""What recording costs: ``python tests/benchmarks/tracing.py``.
+"""The cost of recording: ``python tests/benchmarks/tracing.py``.
 
 One executor trains; in every other block of 20 steps its recorder is on. So both kinds of steps
 share code, memory and moments of other load. Printed are the median step without recording, the

@@ -1,4 +1,4 @@
-"""How far what-if predictions are off: ``python -m tests.benchmarks.whatif``.
+"""The errors of what-if predictions: ``python -m tests.benchmarks.whatif``.
 
 Networks train on one device and on two, in turns, so that both kinds of runs share the moments of
 other load; every device gets as many samples in both. From the trace of one device the step of two

@@ -1,4 +1,4 @@
-"""Kill a training process at random moments: every checkpoint it leaves is that of a whole step.
+"""Kills a training process at random moments: every checkpoint left must be of a whole step.
 
 Usage: python -m tests.checkpoint.kill_training FOLDER KILLS.
 """

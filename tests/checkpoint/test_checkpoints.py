@@ -1,4 +1,4 @@
-"""Training that is continued from a checkpoint has the bits of one that never stopped."""
+"""Training continued from a checkpoint gives the same bits as training without interruption."""
 
 import subprocess
 import sys

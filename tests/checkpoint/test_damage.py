@@ -1,4 +1,4 @@
-"""A file of a checkpoint that is not as it was written is refused, by name, and changes nothing."""
+"""A damaged file of a checkpoint is rejected with its name, and changes nothing."""
 
 import io
 import json

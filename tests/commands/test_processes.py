@@ -1,4 +1,4 @@
-"""Processes that end together: who is to blame, what is kept, and that nobody is left."""
+"""Processes that end together: the reported cause, the kept output, and no process left behind."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Saved nets that are quantized: what they predict and what is noted, as the real Paddle has it.
+"""Quantized saved nets: their predictions and scales, compared with the real Paddle.
 
 ``tests/fixtures/record_quantization.py`` records it.
 """

@@ -1,4 +1,4 @@
-"""Passes of quantization where the original fails, and what they refuse."""
+"""Passes of quantization in cases in which Paddle fails, and their errors."""
 
 import contextlib
 import io

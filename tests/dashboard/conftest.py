@@ -1,4 +1,4 @@
-"""Tests of the live view leave nobody watching behind."""
+"""Checks that tests of the live view leave no watchers behind."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Boards: reports put together."""
+"""Boards: merged reports."""
 
 import time
 

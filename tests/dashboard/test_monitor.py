@@ -1,4 +1,4 @@
-"""What is recorded of training on threads, and when."""
+"""The data that are recorded about training on threads, and when."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""The page in a browser: it fills, follows training, and nothing complains."""
+"""The page in a browser: it shows content, follows training, and logs no errors."""
 
 import threading
 

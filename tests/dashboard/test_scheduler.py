@@ -1,4 +1,4 @@
-"""What dask's own scheduler and dashboard show of training on a cluster."""
+"""Training on a cluster, as shown by dask's own scheduler and dashboard."""
 
 import json
 import re

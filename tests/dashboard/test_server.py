@@ -1,4 +1,4 @@
-"""The small server for training on threads, and what it refuses."""
+"""The small server for training on threads, and its errors."""
 
 import contextlib
 import json

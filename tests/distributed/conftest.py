@@ -1,4 +1,4 @@
-"""Clusters that tests share, and what threads do without any."""
+"""Clusters shared by tests, and reference results of threads."""
 
 import pytest
 

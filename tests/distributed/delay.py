@@ -1,4 +1,4 @@
-"""A cable in which frames take time: a process that carries them between two network devices.
+"""A delay on a network link: a process that forwards frames between two network devices.
 
 It stands in for the kernel's ``netem``, which not every machine has. Run as a script:
 ``delay.py SECONDS DEVICE DEVICE`` makes both devices, which live as long as the process.

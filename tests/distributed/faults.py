@@ -1,4 +1,4 @@
-"""What goes wrong while a net is trained, and when."""
+"""The faults that tests cause during training, and their times."""
 
 import os
 import signal

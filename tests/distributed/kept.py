@@ -1,4 +1,4 @@
-"""Programs that keep more than tensors in the scope, and what lies there after every step."""
+"""Programs that keep more than tensors in the scope, and its content after every step."""
 
 import numpy as np
 

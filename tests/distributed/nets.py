@@ -1,4 +1,4 @@
-"""What tests of clusters train: dense layers, images, and words with sparse gradients."""
+"""The nets of the tests on clusters: dense layers, images, and words with sparse gradients."""
 
 import numpy as np
 

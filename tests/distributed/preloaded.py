@@ -1,4 +1,4 @@
-"""What workers of tests need, imported and loaded once by the process that they are forked from.
+"""Modules and nets for workers of tests, loaded once by the process that they are forked from.
 
 Each of two hundred workers would take 0.4 s of a processor to import what makes code, and to
 load the kernels of its first net.

@@ -1,4 +1,4 @@
-"""What loaders have read goes to the members of a gang while they work on the batch before."""
+"""Batches that loaders have read are sent to a gang's members during the step before."""
 
 import _thread
 import pickle

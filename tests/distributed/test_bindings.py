@@ -1,4 +1,4 @@
-"""Client and workers agree on the shapes that they know, whoever joins and whatever comes when."""
+"""Client and workers agree on the bindings they know, when workers join and in any order."""
 
 import pytest
 

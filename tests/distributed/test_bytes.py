@@ -1,4 +1,4 @@
-"""Traces tell how many bytes steps moved between workers; sparse gradients move few."""
+"""Traces hold the bytes that steps moved between workers; sparse gradients move few."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Storms of faults change no bit and hide no lost worker; ``make chaos`` makes longer ones."""
+"""Storms of faults change no bits, and losses are reported; ``make chaos`` runs longer storms."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Steps in the user's own graphs, computed by a cluster: made once, on its workers."""
+"""Steps in the user's own graphs, computed by a cluster: run once, on its workers."""
 
 import os
 import signal

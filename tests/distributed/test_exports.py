@@ -1,4 +1,4 @@
-"""What workers hand out to each other stays on GPUs where dask can send it from there."""
+"""Values that workers send to each other stay on GPUs if dask can send them from there."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Gangs fail as one, and leave nothing behind."""
+"""Gangs fail as a whole, and leave nothing behind."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Training between hosts on narrow links that take time: few bytes, patience, and nothing lost."""
+"""Training between hosts on slow, narrow links: few bytes, long timeouts, and no losses."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Workers that are lost while nothing runs: replicas move at once, before others are lost, too."""
+"""Workers that are lost while nothing runs: their replicas move at once."""
 
 import pytest
 

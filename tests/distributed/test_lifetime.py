@@ -1,4 +1,4 @@
-"""Workers keep the state of a run as long as somebody may ask for it, and no longer."""
+"""Workers keep the state of a run as long as it may be needed, and no longer."""
 
 import gc
 import os

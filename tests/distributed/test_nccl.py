@@ -1,4 +1,4 @@
-"""Workers whose GPUs exchange values by NCCL, none of which exist."""
+"""Workers whose (simulated) GPUs exchange values by NCCL."""
 
 import itertools
 import os

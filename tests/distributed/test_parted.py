@@ -1,4 +1,4 @@
-"""Workers that do not reach each other, though client and scheduler reach all of them."""
+"""Workers that cannot reach each other, although client and scheduler reach all of them."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""What comes after a loss: checkpoints, traces, interrupts."""
+"""After a loss: checkpoints, traces, interrupts."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Replicas of one worker keep what they have in common once, and it comes to them once."""
+"""Replicas of one worker store common state once, and receive it once."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Batches of many sizes on workers: code is made once for all of them, and gives the same bits."""
+"""Batches of many sizes on workers: compiled once for all sizes, with the same bits."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""On a cluster with TLS, nothing of ours travels in the clear either."""
+"""On a cluster with TLS, all data of dpexec is encrypted."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""What passes through this process, for tests and benchmarks of what does not."""
+"""Counts the data that pass through this process, for tests and benchmarks that forbid it."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

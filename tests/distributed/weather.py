@@ -1,4 +1,4 @@
-"""What a storm does to a cluster: every way in which workers, links and schedulers fail."""
+"""Random faults of a cluster: all ways in which workers, links and schedulers fail."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What recorded calls do not show of layers on sequences: several devices, refusals."""
+"""Layers on sequences beyond recorded calls: several devices, errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Boxes per image that are rows of all images: the boxes say which rows are whose."""
+"""Boxes per image that are rows of all images: the offsets of the boxes assign them to images."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What recorded calls do not show of layers on sequences of tags: training, metrics, refusals."""
+"""Layers on sequences of tags beyond recorded calls: training, metrics, errors."""
 
 import numpy as np
 import pytest

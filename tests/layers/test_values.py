@@ -1,4 +1,4 @@
-"""Layers that are made of other layers compute what they say."""
+"""Layers that are composed of other layers give the results that they promise."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every optimizer with all that they share: schedules, factors, clips, decay, lists, names."""
+"""Arguments that all optimizers share: schedules, factors, clips, decay, lists, names."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Data sets read the original file formats; the files here are tiny ones of the same form."""
+"""Data sets read the original file formats; the files here are tiny."""
 
 import gzip
 import pickle

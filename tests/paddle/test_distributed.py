@@ -1,4 +1,4 @@
-"""``paddle.distributed``: which processes its launchers start."""
+"""``paddle.distributed``: the processes that its launchers start."""
 
 import argparse
 import logging

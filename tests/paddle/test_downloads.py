@@ -1,4 +1,4 @@
-"""Data sets are fetched when they are not there; the server is this process."""
+"""Missing data sets are downloaded; the server is this process."""
 
 import hashlib
 import http.server

@@ -1,4 +1,4 @@
-"""A mistake raises the class of error that the real Paddle raises, and leaves no traces.
+"""A mistake raises the error class of the real Paddle, and leaves no traces.
 
 The classes are recorded by tests/fixtures/record_errors.py. Where dpexec deviates on purpose,
 DEVIATIONS says how and why.

@@ -1,4 +1,4 @@
-"""Sparse gradients: every optimizer that takes them, and a clear refusal by those that do not.
+"""Sparse gradients: optimizers that support them, and clear errors of the others.
 
 Recorded by tests/fixtures/record_sparse.py. Where dpexec deviates on purpose:
 

@@ -1,4 +1,4 @@
-"""Queues of loaders: what waits, what is pushed, and loaders for another number of devices."""
+"""Queues of loaders: waiting, pushed batches, and loaders for another number of devices."""
 
 import numpy as np
 import pytest

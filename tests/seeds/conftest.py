@@ -1,3 +1,3 @@
-"""The scripts here import paddle: they are run by tests, not collected."""
+"""The scripts here import paddle; they are run by tests, not collected."""
 
 collect_ignore_glob = ["*.py"]

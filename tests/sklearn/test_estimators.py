@@ -1,4 +1,4 @@
-"""Nets as estimators: scikit-learn's own checks, and what its tools do with them."""
+"""Nets as estimators: scikit-learn's own checks, and their use with its tools."""
 
 import functools
 import pickle

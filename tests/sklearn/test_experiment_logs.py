@@ -1,4 +1,4 @@
-"""What callbacks write to TensorBoard and MLflow."""
+"""The output of callbacks for TensorBoard and MLflow."""
 
 import sys
 

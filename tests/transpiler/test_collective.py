@@ -1,4 +1,4 @@
-"""Programs that say themselves who trains them."""
+"""Programs that name their trainers themselves."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Views with next to nothing in them: whatever there can be only one of, or none."""
+"""Views with almost no content: one or none of everything."""
 
 __all__ = ["views"]
 

@@ -1,4 +1,4 @@
-"""A graph of 10,000 operators and a trace of 100,000 slices: how large things may get."""
+"""A graph of 10,000 operators and a trace of 100,000 slices, for tests of size limits."""
 
 from __future__ import annotations
 

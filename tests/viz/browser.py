@@ -1,4 +1,4 @@
-"""Headless browsers for the tests of the interactive page: a window, and what tests ask of it."""
+"""Headless browsers for the tests of the interactive page: a window with helper methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the interactive page share: a window, a run, its report."""
+"""Fixtures of the tests of the interactive page: a window, a run, its report."""
 
 import pytest
 

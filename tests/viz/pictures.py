@@ -1,4 +1,4 @@
-"""Takes the pictures of the documentation: a real run, its report in headless Chromium.
+"""Takes the pictures for the documentation: a real run, its report in headless Chromium.
 
 python -m tests.viz.pictures docs/pictures
 """

@@ -1,4 +1,4 @@
-"""Where the time went, on traces whose answers are known."""
+"""Where the time of a run went, on traces with known answers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Comparing two runs: what slowed down ranks first, whatever else differs."""
+"""Comparing two runs: the slower operator ranks first, whatever else differs."""
 
 import json
 import random

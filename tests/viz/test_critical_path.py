@@ -1,4 +1,4 @@
-"""The critical path: all of a step, along what every moment really waited for."""
+"""The critical path covers a step, and follows the actual waits."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Pictures: everything is there, in its lane, and nothing lies on anything else."""
+"""Pictures: complete, every box in its lane, and without overlaps."""
 
 import json
 import subprocess

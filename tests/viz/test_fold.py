@@ -1,4 +1,4 @@
-"""Folding: nothing is lost, nothing goes in circles, and the picture says what was folded."""
+"""Folding: nothing is lost, no cycles arise, and a note tells what was folded."""
 
 import pytest
 from dpexec.viz.graphs.fold import AT_A_GLANCE, fold, fold_replicas, glance

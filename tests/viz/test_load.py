@@ -1,4 +1,4 @@
-"""What views take: live objects and files; everything else is refused by name."""
+"""Sources of views: live objects and files; other objects are rejected with an error."""
 
 import json
 

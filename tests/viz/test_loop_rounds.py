@@ -1,4 +1,4 @@
-"""Rounds of a loop: which slice is of which round, and of which operator of the body."""
+"""Rounds of a loop: the round and the operator of the body for each slice."""
 
 from dpexec.viz.loop_rounds import rounds_of
 from dpexec.viz.measured.schedule import Schedule

@@ -1,4 +1,4 @@
-"""Down to the instructions: the machine code of an operator's kernels."""
+"""The machine code of an operator's kernels."""
 
 import pytest
 

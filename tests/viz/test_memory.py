@@ -1,4 +1,4 @@
-"""Memory: equal to a replay of the allocations, byte by byte."""
+"""Memory equals a replay of the allocations, byte by byte."""
 
 import xml.etree.ElementTree as ElementTree
 

@@ -1,4 +1,4 @@
-"""A step moment by moment, and films of it: what is at work, who waits for whom."""
+"""A step moment by moment, and films of it: running operators and waits."""
 
 import io
 import json

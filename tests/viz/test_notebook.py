@@ -1,4 +1,4 @@
-"""What stands at the end of a notebook cell shows itself: without Graphviz, network or scripts."""
+"""Objects at the end of a notebook cell show themselves, without Graphviz, network or scripts."""
 
 import re
 import subprocess

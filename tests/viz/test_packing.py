@@ -1,4 +1,4 @@
-"""What large pages carry can be restored, and is short."""
+"""Packed data of large pages can be restored, and are short."""
 
 import json
 from itertools import accumulate

@@ -1,4 +1,4 @@
-"""The page's file: complete, harmless whatever the names in it, and small."""
+"""The file of a page: complete, small, and safe with any names in it."""
 
 import json
 import re

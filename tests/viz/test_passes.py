@@ -1,4 +1,4 @@
-"""What every pass made of the graph: as set differences have it, everything in its place."""
+"""The changes by every pass: equal to set differences, with every operator in its place."""
 
 import xml.etree.ElementTree as ElementTree
 

@@ -1,4 +1,4 @@
-"""Equal blocks of a network: which are found, what they are called, and what they hold."""
+"""Equal blocks of a network: which are found, their names, and their content."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""One page for a run: which views it has, what colours the graph, which formats it comes in."""
+"""The report of a run: its views, the colours of the graph, its formats."""
 
 import json
 import re

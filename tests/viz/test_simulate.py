@@ -1,4 +1,4 @@
-"""What-if: the recorded machine is met, and other machines behave as their model says."""
+"""What-if: the recorded machine is reproduced, and other machines behave as their model says."""
 
 import json
 

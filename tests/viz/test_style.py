@@ -1,4 +1,4 @@
-"""Colours: readable by day and by night, and told apart by any eyes."""
+"""Colours: readable on light and dark pages, and distinct for any colour vision."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Per-operator tables: figures by hand, and totals that are those of the timeline."""
+"""Per-operator tables: known figures, and totals equal to those of the timeline."""
 
 import csv
 import io

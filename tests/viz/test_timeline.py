@@ -1,4 +1,4 @@
-"""The timeline: what the page gets, and a picture on which nothing overlaps."""
+"""The timeline: the data of the page, and a picture without overlaps."""
 
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise

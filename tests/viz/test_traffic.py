@@ -1,4 +1,4 @@
-"""Bytes that steps moved: known answers for one process, workers and gangs; where it is said."""
+"""Bytes that steps moved: known answers for one process, workers and gangs, and where they show."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tuning: what is faster is found and verified, what is not is said, and nothing is changed."""
+"""Tuning finds and verifies faster settings, explains the others, and changes nothing."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What a step would take if something were faster: known answers, and operators slowed for real."""
+"""Savings by faster operators: known answers, and operators that are really slowed down."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""How a peer talks with the driver: one line of JSON for each command.
+"""The protocol between a peer and the driver: one line of JSON for each command.
 
 A peer is started with a request in JSON as its argument. It builds its net, trains to step 30 and
 says so. Then each line that it reads is a number of steps to train; it answers with the

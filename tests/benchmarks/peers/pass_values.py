@@ -1,4 +1,4 @@
-"""Values to workers and a number back, without any framework of ours: what a step costs at least.
+"""Sends values to workers and a number back, without a framework: a lower bound of a step's cost.
 
 Modes: ``tasks`` (submit and gather) and ``actors`` of dask, ``ray actors``, and ``ray graph``
 (Ray's compiled graphs: channels that stay).

@@ -1,4 +1,4 @@
-"""The matrix products of a workload and nothing else: no step can be faster than its products.
+"""Only the matrix products of a workload: no step can be faster.
 
 Modes: ``numpy`` and ``torch`` say whose products; ``traffic`` is the other bound on GPUs: a copy
 that reads and writes as much as the update of the parameters must. Convolutions count as the

@@ -1,4 +1,4 @@
-"""Replicas of dpexec in other processes: trainers that meet at ports, and workers of a cluster."""
+"""Replicas of dpexec in other processes: trainers connected by ports, and workers of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained: nets, batches and initial parameters, the same for everybody.
+"""The workloads: nets, batches and initial parameters, the same for all peers.
 
 Every peer reads this file with its own Python (3.7 or newer) and NumPy. A net is written once, over
 the few layers that each ``train_*.py`` provides, so that all of them do the same work.

@@ -1,4 +1,4 @@
-"""A step is made again when workers were lost, but not for ever: it may be what kills them."""
+"""A step is repeated after workers were lost, but only a few times: it may be the cause."""
 
 import pytest
 

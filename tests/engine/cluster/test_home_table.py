@@ -1,4 +1,4 @@
-"""Which worker is the home of which replica, and who goes where."""
+"""The assignment of replicas to workers, and its changes."""
 
 from dpexec.engine.cluster.home_table import HomeTable
 

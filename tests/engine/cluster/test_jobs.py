@@ -1,4 +1,4 @@
-"""Of which dask tasks a step on a cluster consists: few, and only gradients and sums travel."""
+"""The dask tasks of a step on a cluster: they are few, and only gradients and sums travel."""
 
 import pytest
 

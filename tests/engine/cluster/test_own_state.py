@@ -1,4 +1,4 @@
-"""What a replica does not have in common with all others."""
+"""The state of a replica that differs from that of the others."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is told of a step like one before is the same step as if all of it was told."""
+"""A step sent as a repetition of an earlier one equals the step sent in full."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which steps of a gang are measured, and what their members tell of all of them."""
+"""The measured steps of a gang, and the reports of its members on all steps."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What users see of an operator's error: their call and the operator, and nothing of the inside."""
+"""The error of an operator as users see it: their call and the operator, without internals."""
 
 import threading
 import traceback

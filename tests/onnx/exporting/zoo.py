@@ -1,4 +1,4 @@
-"""Small models of families that are deployed: what their operators and shapes have in common."""
+"""Small models of deployed families, with their typical operators and shapes."""
 
 import dpexec as fluid
 from dpexec import layers

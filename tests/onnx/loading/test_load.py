@@ -1,4 +1,4 @@
-"""What ``dpexec.onnx.load`` refuses, and how it treats names, constants and open sizes."""
+"""Errors of ``dpexec.onnx.load``, and its treatment of names, constants and open sizes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Updates of copies: what they overwrite is copied on the way, and the version before stays."""
+"""Updates of copies: overwritten values are copied first, and the previous version remains."""
 
 import numpy as np
 import pytest
