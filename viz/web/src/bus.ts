@@ -1,11 +1,11 @@
-// What is selected, for all views of the page.
+// The selection, shared by all views of the page.
 
 import type { Playhead } from "./play/playhead";
 
 export type Kind = "graph" | "timeline";
 type Listener = (nodes: readonly number[], origin: object) => void;
 
-/** Views tell here what was selected in them and hear what was selected elsewhere. */
+/** Views publish their selection here, and are notified of selections in other views. */
 export class Bus {
   nodes: readonly number[] = [];
   private listeners: Listener[] = [];
@@ -47,18 +47,18 @@ export class Bus {
   }
 }
 
-/** What somebody chose in a view, as short texts by name; what is as it was at first is left out. */
+/** The user's choices in a view, as short texts by name; unchanged ones are left out. */
 export type State = Record<string, string>;
 
 export interface Panel {
   element: HTMLElement;
   /** Called whenever the tab becomes visible. */
   reveal?: () => void;
-  /** A key that was pressed anywhere in the tab but where people type. */
+  /** A key that was pressed in the tab, outside text fields. */
   key?: (event: KeyboardEvent) => void;
-  /** What a link to the page has to say of this view. */
+  /** The state of this view for a link to the page. */
   link?: () => State;
-  /** Show what such a link says. */
+  /** Restore the state of such a link. */
   restore?: (state: State) => void;
 }
 

@@ -1,4 +1,4 @@
-// Lines over an axis, with the figures as a table below for those who do not see them.
+// Lines over an axis, with the figures as a table below for readers who cannot see them.
 
 import type { Context, Panel } from "./bus";
 import type { Cell, ChartData } from "./data";

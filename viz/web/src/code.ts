@@ -4,7 +4,7 @@ import type { Listing, Texts } from "./data";
 import { type Child, h } from "./dom";
 import { plural } from "./format";
 
-/** The user's line, with what stands there. */
+/** The user's line, with its text. */
 export function userLine(texts: Texts, line: string): Child {
   const text = texts.lines?.[line];
   return [h("code", {}, line), text ? h("pre", { class: "source" }, text) : null];
@@ -16,7 +16,7 @@ export function declaration(texts: Texts, type: string): Child {
   return number === undefined ? null : listing(texts, number, `${type} is declared in`);
 }
 
-/** What did the work of an operator: kernels, each behind a fold. */
+/** The kernels that did the work of an operator, each behind a fold. */
 export function kernels(texts: Texts, numbers: number[] | undefined, open = false): Child {
   if (!numbers) return null;
   if (!numbers.length) return h("p", {}, "no kernel: its result is its input");

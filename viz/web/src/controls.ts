@@ -1,4 +1,4 @@
-// The controls of a view by name: what was chosen with them goes into links to the page.
+// The controls of a view by name; their values are stored in links to the page.
 
 import type { State } from "./bus";
 import { checkbox, choice } from "./dom";
@@ -33,7 +33,7 @@ export class Controls {
     for (const event of ["input", "change"]) input.addEventListener(event, this.changed);
   }
 
-  /** What was chosen, where that is not what was chosen at first. */
+  /** The values that differ from the initial ones. */
   link(): State {
     const found: State = {};
     for (const [name, { input, first }] of this.inputs)

@@ -1,11 +1,11 @@
-// Which keys are commands of the page, wherever the focus is.
+// The keys that are commands of the page, independent of the focus.
 
 const OWN: Record<string, readonly string[]> = {
   range: ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"],
   checkbox: [" "],
 };
 
-/** Whether nobody else wants a key: a field in which people type, or a control that it works. */
+/** Whether a key is free: no text field has the focus, and no control that uses the key. */
 export function isForPage(event: KeyboardEvent): boolean {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return false;
   const { target, key } = event;

@@ -4,13 +4,13 @@ import { colour } from "../theme";
 import { frameColour } from "./paint";
 import type { Scene } from "./scene";
 
-/** The least size of a rectangle, in units of the drawing: below that nothing is seen. */
+/** The least size of a rectangle, in units of the drawing; smaller ones would be invisible. */
 export interface Least {
   w: number;
   h: number;
 }
 
-/** Paint boxes over whatever there is; those that are named take the place of what they were. */
+/** Paint boxes over the picture; boxes given by number are repainted in place. */
 export function paintBoxes(
   context: CanvasRenderingContext2D,
   scene: Scene,

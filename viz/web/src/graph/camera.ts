@@ -1,4 +1,4 @@
-// Which part of a drawing is seen, and how large.
+// The visible part of a drawing, and its scale.
 
 import { LABEL_SIZE } from "./diagram";
 import { READABLE } from "./legible";

@@ -1,4 +1,4 @@
-// Wraps the rows of a diagram into columns, so that what is long fits a window.
+// Wraps the rows of a diagram into columns, so that long diagrams fit into a window.
 
 import { BOX_HEIGHT, type Diagram, type Link, boxWidth } from "./diagram";
 import {
@@ -106,7 +106,7 @@ function cutWhereLittlePasses(diagram: Diagram, rows: Rows, count: number): numb
   return cuts;
 }
 
-/** A diagram of the boxes in some rows, with what is what in the whole one. */
+/** A diagram of the boxes in some rows, with their numbers in the whole diagram. */
 interface Part {
   diagram: Diagram;
   rows: Rows;
@@ -177,7 +177,7 @@ function parts(
   return found;
 }
 
-/** Place a part to the right of what is there. */
+/** Place a part to the right of the parts placed so far. */
 function append(result: Layout, part: Part, spans: [number, number][]): void {
   const made = column(part.diagram, part.rows);
   const x = result.width;

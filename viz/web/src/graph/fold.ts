@@ -1,4 +1,4 @@
-// What of a graph is visible: some groups and equal devices stand for their nodes.
+// The visible part of a graph: folded groups and equal devices stand for their nodes.
 
 import { bytes, count, plural, shape, tally } from "../format";
 import type { Box, Diagram, Link, Span } from "./diagram";
@@ -29,7 +29,7 @@ function shownAs(model: GraphModel, folded: Set<number>, position: number): numb
   return outermost;
 }
 
-/** How many boxes would be visible; quick, to know whether it is worth asking which. */
+/** The number of boxes that would be visible; faster than computing which ones. */
 export function countBoxes(model: GraphModel, state: FoldState): number {
   const seen = new Set<number>();
   let single = 0;

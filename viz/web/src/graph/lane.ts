@@ -1,4 +1,4 @@
-// One lane: the order of boxes in their rows and their x, near what they are joined with.
+// One lane: the order of boxes in their rows, and their x, near their neighbours.
 
 export interface Item {
   box: number; // a port of a collective carries the collective's number

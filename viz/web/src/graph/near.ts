@@ -1,4 +1,4 @@
-// Which routes touch an area, without asking all of them: those that do not go far, by height.
+// Finds the routes that touch an area without visiting all of them: short routes by height.
 
 import type { Layout, Route } from "./layout";
 import type { Area } from "./scene";

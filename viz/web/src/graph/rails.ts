@@ -1,4 +1,4 @@
-// Rails beside the boxes of a lane, for links that pass rows they have no business in.
+// Rails beside the boxes of a lane, for links that pass rows without boxes of theirs.
 
 export interface Long {
   key: number;

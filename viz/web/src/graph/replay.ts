@@ -5,7 +5,7 @@ import { type Child, h } from "../dom";
 import { figure, nanoseconds } from "../format";
 import type { GraphModel } from "./model";
 
-/** What the slider goes through; twice as fast at first. */
+/** The values of the slider, which starts at twice as fast. */
 const FACTORS = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, Infinity];
 
 /** Nanoseconds of the step if some nodes, by position, were so many times as fast. */
@@ -27,7 +27,7 @@ export function replayed(data: ReplayData, nodes: Set<number>, faster: number): 
   return last;
 }
 
-/** A slider: what the step would take if a box were faster. */
+/** A slider: the time of the step if a box were faster. */
 export function whatIf(model: GraphModel, members: number[]): Child {
   const data = model.overlay.replay;
   const nodes = new Set(members);

@@ -1,4 +1,4 @@
-// Where arrow keys lead.
+// The targets of arrow keys.
 
 import type { Diagram } from "./diagram";
 import type { Layout } from "./layout";

@@ -1,4 +1,4 @@
-// What the mouse is told about boxes and links.
+// Tooltips of boxes and links.
 
 import { type Visible, flowText } from "./fold";
 import type { GraphModel } from "./model";
