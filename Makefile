@@ -17,7 +17,7 @@ PEER_torch ?= torch
 PEER_jax ?= "jax[cuda$(CUDA)]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test tests style types gpu gpubench notebooks browser page pictures docs lint format chaos bench clean
+.PHONY: help demo lab test tests kernels wheel style types gpu gpubench notebooks browser page pictures docs lint format chaos bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -32,8 +32,16 @@ lab: $(VENV)/notebook.stamp ## open the notebooks in JupyterLab; e.g. ARGS="--no
 test: style browser ## lint, types and tests
 	+@$(MAKE) --no-print-directory -j2 types tests
 
-tests: $(VENV)/test.stamp
+tests: $(VENV)/test.stamp $(VENV)/kernels.stamp
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+
+kernels: $(VENV)/kernels.stamp ## compile ahead what first steps need
+
+wheel: $(VENV)/test.stamp ## build the wheel, with kernels for all that this processor can be
+	rm -rf dpexec/engine/kernels/packs
+	for family in 2 3 4; do \
+	  DPEXEC_PROCESSOR=x86-64-v$$family $(BIN)/python -m dpexec kernels --pack || echo "without x86-64-v$$family"; done
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 gpu: $(VENV)/test.stamp $(VENV)/cuda.stamp ## test what needs a GPU; says what it skipped
 	$(BIN)/python -m pytest -rs tests/gpu || [ $$? = 5 ]  # 5: without a GPU there is no test
@@ -89,6 +97,11 @@ clean: ## remove the environment, caches and what runs wrote
 # A stamp says that the extras of that name are installed; it is redone when pyproject.toml changes.
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) -e ".[$*]"
+	@touch $@
+
+# Three processes of tests would else compile the same, and wait for each other.
+$(VENV)/kernels.stamp: $(VENV)/test.stamp $(wildcard dpexec/engine/kernels/*.py)
+	$(BIN)/python -m dpexec kernels
 	@touch $@
 
 # CuPy, and where there is a driver the libraries that it works with.

@@ -1,4 +1,4 @@
-"""The command line: ``dpexec demo``, ``run``, ``tune``, ``viz``, ``convert``, ``info``."""
+"""The command line: ``demo``, ``run``, ``tune``, ``viz``, ``convert``, ``kernels``, ``info``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dpexec.commands import (
     CommandError,
     convert,
     count,
+    kernels,
     launch,
     quiet_ends,
     run,
@@ -38,6 +39,7 @@ examples:
   dpexec viz trace.json                    the same of a recorded trace, as text
   dpexec tune train.py                     which strategies are faster for a script
   dpexec convert model.onnx model/         between ONNX, Paddle 1.x, safetensors, NumPy
+  dpexec kernels                           compile ahead what first steps need
   dpexec info                              devices, versions, kernel libraries, threads
 """
 _DEMO_NOTES = """\
@@ -142,6 +144,12 @@ def _add_commands(commands: Any) -> None:
     shown = commands.add_parser("viz", help="show what a trace or graph holds", epilog=viz.NOTES)
     viz.add_options(shown)
     shown.set_defaults(function=viz.show)
+
+    ahead = commands.add_parser(
+        "kernels", help="compile ahead what first steps need", epilog=kernels.NOTES
+    )
+    kernels.add_options(ahead)
+    ahead.set_defaults(function=kernels.build)
 
     converted = commands.add_parser(
         "convert", help="write a model in another format", epilog=convert.NOTES

@@ -9,11 +9,10 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-
-from dpexec.engine.kernels.compiling import entry
+from dpexec.engine.kernels.compiling import Lazily, entry
 from dpexec.engine.kernels.machine import count, intrinsic
+
+ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 
 __all__ = ["increase", "load", "pause", "reached", "read", "store", "take", "write"]
 
@@ -79,21 +78,21 @@ def pause(typing_context: Any) -> Any:
     return types.void(), generate
 
 
-@entry("int64(int64)")
+@entry
 def read(address: int) -> int:
     """Read a word that other threads or processes write, from Python."""
     return load(address)
 
 
-@entry("int64(int64, int64)")
+@entry
 def write(address: int, value: int) -> int:
     """Write a word that other threads or processes read, from Python; returns the value."""
     store(address, value)
     return value
 
 
-@entry("boolean(int64, int64, int64, int64)")
-def reached(words: int, number: int, turn: int, patience: int) -> bool:
+@entry
+def reached(words: int, number: int, turn: int, patience: int) -> int:
     """Wait until words of other processes have reached a number.
 
     All words are read once more after the last one has reached it, so that none was taken back
@@ -113,4 +112,4 @@ def reached(words: int, number: int, turn: int, patience: int) -> bool:
             there = 0
             pause()
             idle += 1
-    return there == 2 * number
+    return 1 if there == 2 * number else 0

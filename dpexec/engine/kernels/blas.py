@@ -6,11 +6,12 @@ import ctypes
 import functools
 from typing import Any
 
-from llvmlite import ir
-from numba import types
 from threadpoolctl import ThreadpoolController
 
+from dpexec.engine.kernels.compiling import Lazily
 from dpexec.engine.kernels.machine import Count, Number, intrinsic, kernel
+
+ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 
 __all__ = ["gemm", "sgemm", "sgemm_address"]
 

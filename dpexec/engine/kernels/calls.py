@@ -42,7 +42,7 @@ def run_call(call: Call) -> None:
     kernel.check(arguments)
     words = np.array(arguments, np.int64)
     table = np.array([[kernel.address, address(words)]])
-    if run(table, 0, 1) != 1:
+    if run(address(table), 0, 1) != 1:
         raise RuntimeError("a kernel of an operator on sequences failed")
 
 

@@ -1,266 +1,205 @@
-"""Compiles functions to machine code, and caches the code on disk.
+"""Functions in machine code, from the disk or compiled.
 
-numba's initialisation takes 0.4 seconds and 27 MB, and twice as much if SciPy is installed. Loading
-cached code does not need it, so it is put off until a function has to be compiled.
+numba compiles them, in :mod:`dpexec.engine.kernels.by_numba`, which is imported when something has
+to be compiled: that takes a second, and code that is kept needs none of it.
 
 Ctrl-C is deferred meanwhile. LLVM and Python pass ownership of objects to each other and record it
 only after the call: an interrupt in between makes both free the same object, which crashes the
-process. An interrupt while LLVM asks Python for code from disk is lost, together with the code.
+process.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import ctypes
 import functools
-import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from types import CodeType, FunctionType
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
-import numba
-import numpy as np
-from numba.core import ir, sigutils
-from numba.core.caching import FunctionCache
-from numba.core.ccallback import CFunc
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
-from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.ir_utils import build_definitions
-from numba.core.runtime import rtsys
-from numba.core.untyped_passes import TranslateByteCode
-
 from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.kernels import code_store
+from dpexec.engine.kernels.identity import Untold, identity
+from dpexec.engine.kernels.loading import family, placed
 
-__all__ = ["KEEP", "apart", "callback", "called", "entry", "inline"]
+__all__ = ["Entry", "Helper", "Intrinsic", "Lazily", "Loads"]
+__all__ += ["address_of", "apart", "called", "entry", "inline", "inspected", "intrinsic", "used"]
 
-
-class _Library(JITCodeLibrary):
-    """Machine code without reference counting, so numba's passes that prune it are left out."""
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
-        for function in ll_module.functions:
-            if not function.is_declaration:  # most functions are only declared
-                manager, builder = self._codegen._function_pass_manager()
-                manager.run(function, builder)
-
-    def _optimize_final_module(self) -> None:
-        manager, builder = self._codegen._module_pass_manager()
-        manager.run(self._final_module, builder)
+Loads = Sequence[tuple[str, Any, int]]
+"""For every argument a name, an intrinsic that reads it, and what this gets beside an address."""
 
 
-class _Compiler(Compiler):
-    def define_pipelines(self) -> Any:
-        state = self.state
-        state.library = _Library(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
-        return super().define_pipelines()
+class Lazily:
+    """A module that is imported when one of its names is first needed.
+
+    Args:
+        name: of the module.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+    def machine_identity(self) -> tuple[Any, Any]:
+        """It is one of numba's, whose version is known."""
+        return self._name, _nothing
 
 
-class _Apart(_Compiler):
-    def define_pipelines(self) -> Any:
-        self.state.flags.noalias = True
-        return super().define_pipelines()
+def _nothing() -> None:
+    pass
 
 
-# For functions that only machine code calls: numba would add two wrappers for other callers.
-called = functools.partial(
-    numba.njit,
-    error_model="numpy",
-    no_cpython_wrapper=True,
-    no_cfunc_wrapper=True,
-    pipeline_class=_Compiler,
-)
+class Helper:
+    """A function that only machine code calls, for whatever types these calls have.
 
-# LLVM inlines these functions. Numba could do it (inline="always"), but before type inference, so
-# that every caller's types are inferred with the whole body: compiling takes twice as long.
-inline = called(forceinline=True)
+    Args:
+        function: the function.
+        options: of numba, and ``apart``: its pointer arguments point to different arrays.
+    """
 
-# Pointers among the arguments point to different arrays.
-apart = called(pipeline_class=_Apart)
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self.function, self.options = function, options
+        functools.update_wrapper(self, function)
 
+    def __call__(self, *arguments: Any) -> Any:
+        """Call it in Python."""
+        return self.function(*arguments)
 
-_Loads = Sequence[tuple[str, Any, int]]
-"""For every argument, its name, the intrinsic that reads it, and the number that this takes."""
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _Unpack(FunctionPass):
-    """Replaces the arguments of a function by code that reads them from an array of words."""
-
-    _name = "unpack"
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        found = state.func_ir
-        first = found.blocks[min(found.blocks)]
-        scope, loc = first.scope, first.loc
-        given = ir.Arg("$arguments", 0, loc)
-        address = scope.define(given.name, loc)
-        body = [ir.Assign(given, address, loc)]
-        for statement in first.body:
-            if isinstance(getattr(statement, "value", None), ir.Arg):
-                name, load, where = state.pipeline.loads[statement.value.index]
-                called, at = (scope.redefine("$load", loc) for _ in range(2))
-                body.append(ir.Assign(ir.Global(name, load, loc), called, loc))
-                body.append(ir.Assign(ir.Const(where, loc), at, loc))
-                statement.value = ir.Expr.call(called, [address, at], (), loc)
-            body.append(statement)
-        first.body = body
-        found.arg_names, found.arg_count = (given.name,), 1
-        found._definitions = build_definitions(found.blocks)
-        return True
+    def machine_identity(self) -> tuple[Any, Any]:
+        """What its code depends on."""
+        return sorted(self.options.items()), self.function
 
 
-class _Unpacking(_Compiler):
-    def __init__(self, loads: _Loads, *more: Any) -> None:
-        super().__init__(*more)
-        self.loads = loads
+class Intrinsic:
+    """A function that is written in LLVM's language, for machine code to call.
 
-    def define_pipelines(self) -> Any:
-        (passes,) = super().define_pipelines()
-        passes.add_pass_after(_Unpack, TranslateByteCode)
-        passes.finalize()
-        return [passes]
+    Args:
+        define: as ``numba.extending.intrinsic`` takes it.
+    """
 
+    def __init__(self, define: Callable[..., Any]) -> None:
+        self.define = define
+        functools.update_wrapper(self, define)
 
-def _can_keep() -> bool:
-    """Whether machine code can be kept on disk: beside the sources, or in the user's cache."""
-    try:
-        numba.njit(cache=True)(_can_keep)
-    except RuntimeError:
-        return False
-    return True
+    def __call__(self, *arguments: Any) -> Any:
+        """Python cannot call it."""
+        raise NotImplementedError(f"{self.define.__name__} is for machine code alone")
 
-
-KEEP = _can_keep()
-"""Whether machine code is kept on disk; if not, every process compiles the kernels that it uses."""
+    def machine_identity(self) -> tuple[Any, Any]:
+        """What its code depends on."""
+        return (), self.define
 
 
-@functools.cache
-def _stamp(function: Any) -> int:
-    """A key of a function's behaviour: its bytecode, constants, and the functions that it calls."""
-    codes: list[CodeType] = [function.__code__]
-    parts: list[tuple[Any, ...]] = []
-    for code in codes:
-        codes += [const for const in code.co_consts if isinstance(const, CodeType)]
-        consts = [const for const in code.co_consts if not isinstance(const, CodeType)]
-        parts.append((code.co_code, code.co_names, consts))
-    for name in sorted({name for code in codes for name in code.co_names}):
-        value = function.__globals__.get(name)
-        helper = getattr(value, "py_func", getattr(value, "_defn", value))
-        if isinstance(helper, FunctionType) and helper is not function:
-            parts.append((name, _stamp(helper)))
-        elif isinstance(value, int | float | np.generic):
-            parts.append((name, value))
-    return zlib.crc32(repr(parts).encode())
+# To Python these are untyped: which types there are, machine code tells.
+def called(**options: Any) -> Any:
+    """A decorator for functions that only machine code calls.
+
+    Args:
+        options: of numba.
+    """
+    return lambda function: Helper(function, **options)
 
 
-_PASSES = 2
-"""To be increased when the compiler's passes change, as the results may then have other bits."""
-_PATIENCE = 10.0  # seconds to wait for another process that compiles: it may have been stopped
+def inline(function: Callable[..., Any]) -> Any:
+    """LLVM puts the decorated function where it is called.
+
+    Numba would do so, too (inline="always"), but before types are found, so that each caller pays
+    for the whole body once more: compiling takes twice as long.
+    """
+    return Helper(function, forceinline=True)
 
 
-@contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """A block that only one process at a time may be in, for each place."""
-    deadline = time.monotonic() + _PATIENCE
-    with place.open("w") as file:
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(0.01)
-            else:
-                break
+def apart(function: Callable[..., Any]) -> Any:
+    """Pointers among the arguments of the decorated function point to different arrays."""
+    return Helper(function, apart=True)
+
+
+def intrinsic(define: Callable[..., Any]) -> Any:
+    """A decorator for functions that are written in LLVM's language."""
+    return Intrinsic(define)
+
+
+_lock = threading.RLock()
+used: set[str] = set()
+"""The names of all code of this process that can be kept."""
+
+
+def address_of(function: Callable[..., Any], loads: Loads | None = None) -> int:
+    """The address of a function's machine code, which stays in memory.
+
+    Args:
+        function: takes and returns integers, but for ``loads``.
+        loads: how its arguments are read from an address, the only argument of what is compiled;
+            else it is compiled as it is.
+    """
+    with _lock:
+        kind = family()
+        read = None if loads is None else tuple((name, how, at) for name, how, at in loads)
         try:
-            yield
-        finally:
-            place.unlink(missing_ok=True)
+            name = identity(function, read)
+        except Untold:
+            return placed(*_compiled(function, loads))
+        used.add(name)
+        code = code_store.found(name, kind.name)
+        if code is None:
+            with code_store.turn(name, kind.name):
+                code = code_store.found(name, kind.name)
+                if code is None:
+                    code, _ = _compiled(function, loads, f"dpexec_{name}")
+                    code_store.keep(name, kind.name, code)
+        return placed(code, f"dpexec_{name}")
 
 
-class _Kept(FunctionCache):
-    """The cached machine code of a function: numba's cache with three differences.
+def _compiled(
+    function: Callable[..., Any], loads: Loads | None, symbol: str = "dpexec_unkept"
+) -> tuple[bytes, str]:
+    with Uninterrupted():
+        by_numba = importlib.import_module("dpexec.engine.kernels.by_numba")
+        code: bytes = by_numba.compiled(function, loads, symbol).emit_native_object()
+    return code, symbol
 
-    Loading does less work. Code is out of date as soon as a called function changes, in whatever
-    file. If several processes, such as workers, need the same code, one compiles and the others
-    load it.
+
+def inspected(function: Callable[..., Any], loads: Loads | None) -> tuple[str, str]:
+    """The LLVM IR and the assembly of a function, which is compiled for that."""
+    with _lock, Uninterrupted():
+        by_numba = importlib.import_module("dpexec.engine.kernels.by_numba")
+        made = by_numba.compiled(function, loads, "kernel")
+        return made.get_llvm_str(), made.get_asm_str()
+
+
+class Entry(Helper):
+    """A function of integers that Python calls, too; it runs without the GIL.
 
     Args:
-        function: the function.
-        turn: closed when the function is compiled.
-        loads: how its arguments are read.
+        function: takes and returns integers.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], turn: contextlib.ExitStack, loads: _Loads = ()
-    ) -> None:
+    def __init__(self, function: FunctionType) -> None:
         super().__init__(function)
-        self._turn = turn
-        file: Any = self._cache_file
-        read = [(name, _stamp(load._defn), where) for name, load, where in loads]
-        file._source_stamp = (file._source_stamp, _stamp(function), _PASSES, *read)
+        self._arguments = function.__code__.co_argcount
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        rtsys.initialize(target_context)  # functions that all machine code may call
-        with self._guard_against_spurious_io_errors():
-            found = self._load_overload(sig, target_context)
-            if found is None:
-                self._impl.locator.ensure_cache_path()
-                place = Path(self._cache_path, f"{self._impl.filename_base}.turn")
-                self._turn.enter_context(_alone(place))
-                found = self._load_overload(sig, target_context)
-            return found
+    @functools.cached_property
+    def _native(self) -> Callable[..., int]:
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * self._arguments)
+        return kind(address_of(self.function))
 
+    def prepare(self) -> None:
+        """Have its machine code in memory."""
+        _ = self._native
 
-def callback(
-    function: Callable[..., Any], signature: str, loads: _Loads | None = None, keep: bool = KEEP
-) -> Any:
-    """Compile a function for callers in machine code and in C.
-
-    Args:
-        function: the function.
-        signature: its types, as numba writes them.
-        loads: how its arguments are read from the address that is then the only argument of the
-            compiled function; None: it is compiled as it is.
-        keep: whether it is loaded from disk, and stored there.
-
-    Returns:
-        An object with its ``address``, which must live as long as it is called.
-    """
-    types, options = sigutils.normalize_signature(signature), {"error_model": "numpy"}
-    pipeline: Any = _Compiler if loads is None else functools.partial(_Unpacking, loads)
-    made: Any = CFunc(function, types, {}, options, pipeline_class=pipeline)
-    _compile(made, function, loads or (), keep=keep)
-    return made
+    def __call__(self, *arguments: int) -> int:
+        """Call its machine code."""
+        return self._native(*arguments)
 
 
-def _compile(
-    made: Any, function: Any, loads: _Loads = (), *signature: str, keep: bool = KEEP
-) -> None:
-    """Compile a function that numba has wrapped, or load its code from disk."""
-    with Uninterrupted(), contextlib.ExitStack() as turn:
-        if keep and Path(function.__code__.co_filename).is_file():  # a notebook's cell is no file
-            made._cache = _Kept(function, turn, loads)
-        made.compile(*signature)
-
-
-def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
+def entry(function: Callable[..., int]) -> Entry:
     """Compile the decorated function for callers in Python, too; it runs without the GIL.
 
     Args:
-        signature: its types, as numba writes them.
+        function: takes and returns integers.
     """
-
-    def compiled(function: Callable[..., Any]) -> Any:
-        made: Any = numba.njit(nogil=True)(function)
-        _compile(made, function, (), signature)
-        made.disable_compile()
-        return made
-
-    return compiled
+    assert isinstance(function, FunctionType)
+    return Entry(function)

@@ -23,12 +23,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, cast, overload
 
-import numba.extending
-from llvmlite import ir
-from numba import types
-
 from dpexec.engine.graph.listings import source_of
-from dpexec.engine.kernels.compiling import apart, callback
+from dpexec.engine.kernels.compiling import Lazily, Loads, address_of, apart, inspected, intrinsic
+
+ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 
 __all__ = [
     "Count",
@@ -76,16 +74,13 @@ Rest = Annotated[int, "rest"]
 """The address of all arguments that follow, as many as a call has: read with :func:`count`,
 :func:`floats` and so on. Only the last one can be of this type."""
 
-intrinsic: Any = numba.extending.intrinsic
-"""Functions that are written in LLVM's language; to Python they are untyped."""
 
-
-def _pointer(element: Any) -> Callable[..., Any]:
+def _pointer(element: str) -> Callable[..., Any]:
     """A function that reads argument ``index`` of a kernel as a pointer."""
 
     @intrinsic
     def load(typing_context: Any, arguments: Any, index: Any) -> Any:
-        signature = types.CPointer(element)(types.int64, types.int64)
+        signature = types.CPointer(getattr(types, element))(types.int64, types.int64)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             target = context.get_value_type(signature.return_type)
@@ -102,15 +97,15 @@ def _word(builder: Any, arguments: Any, index: Any) -> Any:
     return builder.load(builder.gep(words, [index]))
 
 
-floats = _pointer(types.float32)
+floats = _pointer("float32")
 """``floats(arguments, i)``: argument ``i`` as a pointer to float32 numbers."""
-doubles = _pointer(types.float64)
+doubles = _pointer("float64")
 """``doubles(arguments, i)``: argument ``i`` as a pointer to float64 numbers."""
-octets = _pointer(types.uint8)
+octets = _pointer("uint8")
 """``octets(arguments, i)``: argument ``i`` as a pointer to uint8 numbers."""
-words = _pointer(types.int32)
+words = _pointer("int32")
 """``words(arguments, i)``: argument ``i`` as a pointer to int32 numbers."""
-integers = _pointer(types.int64)
+integers = _pointer("int64")
 """``integers(arguments, i)``: argument ``i`` as a pointer to int64 numbers."""
 
 
@@ -265,38 +260,33 @@ class Kernel:
     @functools.cached_property
     def address(self) -> int:
         """The address of its machine code, which is cached on disk between processes."""
-        function = self._called() if self.apart else self.function
-        self._compiled = callback(function, "int64(int64)", self._loads())
-        address: int = self._compiled.address
+        address = address_of(self.machine_function, self.loads())
         at_address[address] = self
         return address
 
     @functools.cached_property
     def inspected(self) -> tuple[str, str]:
         """Its LLVM IR and its assembly, of a new compilation: code from disk does not have them."""
-        function = self._called() if self.apart else self.function
-        library = callback(function, "int64(int64)", self._loads(), keep=False)._library
-        return library.get_llvm_str(), library.get_asm_str()
+        return inspected(self.machine_function, self.loads())
 
-    def _loads(self) -> list[tuple[str, Any, int]]:
+    def loads(self) -> Loads:
         """For each argument, its name, the intrinsic that reads it, and the number for that."""
         kinds = enumerate(self._kinds.values())
         return [(kind, _LOADERS[kind], at * _WORD if kind == "rest" else at) for at, kind in kinds]
 
-    def _called(self) -> Callable[..., int]:
-        """A function that calls the kernel's, since only arguments of functions can be ``noalias``.
+    @functools.cached_property
+    def machine_function(self) -> Callable[..., int]:
+        """The function that is compiled: if pointers never alias, one that calls the kernel's.
 
-        It has the file and the name of the kernel, so that its code is cached as the kernel's.
+        Only arguments of functions can be ``noalias``.
         """
         function = self.function
+        if not self.apart:
+            return function
         names = {"body": apart(function), "__name__": function.__module__}
         arguments = ", ".join(f"{name}={name}" for name in self._kinds)  # by position: 30 at most
         exec(f"def call({', '.join(self._kinds)}):\n body({arguments})\n return 0", names)
         made: Any = names["call"]
-        code, own = made.__code__, function.__code__
-        made.__code__ = code.replace(
-            co_filename=own.co_filename, co_firstlineno=own.co_firstlineno, co_name=own.co_name
-        )
         made.__name__, made.__qualname__ = function.__name__, function.__qualname__
         return cast("Callable[..., int]", made)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
-from dpexec.engine.kernels.compiling import called, inline
+from dpexec.engine.kernels.compiling import Lazily, called, inline
 from dpexec.engine.kernels.machine import intrinsic
 from dpexec.engine.ops._recurrent import SATURATED
+
+ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 
 __all__ = [
     "against",
@@ -39,9 +39,9 @@ __all__ = [
     "tanh_shrink",
 ]
 
-# Sums and largest elements are computed in as many lanes as the processor has: their order depends
-# on the processor only.
-lanes = called(fastmath={"reassoc", "nsz", "nnan"})
+# Sums and largest elements are computed in as many lanes as the family of processors has: their
+# order depends on the family only.
+lanes = called(fastmath=("nnan", "nsz", "reassoc"))
 
 
 _F = np.float32

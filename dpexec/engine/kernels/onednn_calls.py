@@ -8,14 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
 from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
-from dpexec.engine.kernels.compiling import inline
+from dpexec.engine.kernels.compiling import Lazily, inline
 from dpexec.engine.kernels.lowering import Code, Late, Value
 from dpexec.engine.kernels.machine import (
     Count,
@@ -27,6 +24,9 @@ from dpexec.engine.kernels.machine import (
     intrinsic,
     kernel,
 )
+
+ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
+cgutils = Lazily("numba.core.cgutils")
 
 __all__ = ["emit", "execute", "product", "turn", "turned"]
 

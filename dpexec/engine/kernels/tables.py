@@ -10,12 +10,12 @@ import time
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from dpexec.engine.kernels.compiling import entry
-from dpexec.engine.kernels.machine import call, intrinsic
+from dpexec.engine.kernels.compiling import Lazily, entry
+from dpexec.engine.kernels.machine import call, count, intrinsic, own_words
+
+ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
+cgutils = Lazily("numba.core.cgutils")
 
 __all__ = ["run", "run_timed", "set_float_mode"]
 
@@ -45,12 +45,12 @@ def set_float_mode(typing_context: Any, mode: Any) -> Any:
     return types.int32(types.int32), generate
 
 
-@entry("int64(int64[:, ::1], int64, int64)")
-def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
+@entry
+def run(table: int, first: int, end: int) -> int:
     """Run rows of a table of (kernel, arguments) without the GIL.
 
     Args:
-        table: int64 array ``(n, 2)`` of addresses.
+        table: address of int64 ``(n, 2)``, addresses.
         first: the first row.
         end: one behind the last row.
 
@@ -59,7 +59,7 @@ def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
     """
     before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
     row = first
-    while row < end and call(table[row, 0], table[row, 1]) == 0:
+    while row < end and call(count(table, 2 * row), count(table, 2 * row + 1)) == 0:
         row += 1
     set_float_mode(before)
     return row
@@ -101,29 +101,29 @@ def _cycles(typing_context: Any) -> Any:
 _ticks = _cycles if _X86 else _clock  # other processors may not allow programs to read the counter
 
 
-@entry("int64(int64[:, ::1], int64, int64, int64[::1], int64)")
-def run_timed(
-    table: np.ndarray[Any, Any], first: int, end: int, stamps: np.ndarray[Any, Any], at: int
-) -> int:
+@entry
+def run_timed(table: int, first: int, end: int, notes: int, at: int) -> int:
     """Like :func:`run`, and note the time after every row.
 
     Args:
-        table: int64 array ``(n, 2)`` of addresses.
+        table: address of int64 ``(n, 2)``, addresses.
         first: the first row.
         end: one behind the last row.
-        stamps: int64 array, where ``end - first + 3`` numbers are written: the time at the begin in
-            nanoseconds, the processor's counter then and after every row, the time at the end.
-        at: position of the first number in ``stamps``.
+        notes: address of int64, where ``end - first + 3`` numbers are written: the time at the
+            begin in nanoseconds, the processor's counter then and after every row, the time at
+            the end.
+        at: position of the first of them.
 
     Returns:
         ``end``, or the number of the row whose kernel refused its values.
     """
+    stamps = own_words(notes)
     before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
     stamps[at] = _clock()
     at += 1
     stamps[at] = _ticks()
     row = first
-    while row < end and call(table[row, 0], table[row, 1]) == 0:
+    while row < end and call(count(table, 2 * row), count(table, 2 * row + 1)) == 0:
         row += 1
         at += 1
         stamps[at] = _ticks()

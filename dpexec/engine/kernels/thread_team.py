@@ -32,13 +32,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numba
 import numpy as np
 
 from dpexec.engine.kernels.atomics import increase, load, pause, store, take
-from dpexec.engine.kernels.compiling import entry
+from dpexec.engine.kernels.compiling import called, entry
 from dpexec.engine.kernels.machine import count, integers
-from dpexec.engine.kernels.stamps import EXTRA, HEAD, width
+from dpexec.engine.kernels.stamps import HEAD, width
 from dpexec.engine.kernels.tables import run, run_timed
 
 __all__ = ["Schedule", "attend", "lead"]
@@ -53,7 +52,7 @@ _FIELDS = 8
 _STOPPED = -1
 
 
-@entry("boolean(int64, int64)")
+@called()
 def _ready(header: int, number: int) -> bool:
     """Whether an item is not taken yet, and everything that it waits for is done."""
     items, waits = integers(header, _ITEMS), integers(header, _WAITS)
@@ -74,7 +73,7 @@ def _ready(header: int, number: int) -> bool:
     return True
 
 
-@entry("int64(int64, int64, int64)")
+@called()
 def _next(header: int, first: int, thread: int) -> int:
     """The first item that is ready, preferably one meant for this thread; -1 if none is."""
     items, found = integers(header, _ITEMS), -1
@@ -86,22 +85,22 @@ def _next(header: int, first: int, thread: int) -> int:
     return found
 
 
-@entry("boolean(int64, int64, int64)")
+@called()
 def _run_item(header: int, number: int, thread: int) -> bool:
     """Run an item; False if it rejected its values."""
     item = count(header, _ITEMS) + 8 * _FIELDS * number
     rows = count(item, _ROWS)
-    table = numba.carray(integers(item, _TABLE), (rows, 2))
+    table = count(item, _TABLE)
     if count(header, _NOTES) == 0:
         return run(table, 0, rows) == rows
     at = count(item, _AT)
-    notes = numba.carray(integers(header, _NOTES), (at + HEAD + rows + EXTRA,))
+    notes = integers(header, _NOTES)
     notes[at] = thread
     notes[at + 1] = load(count(header, _LACKED) + 8 * number)
-    return run_timed(table, 0, rows, notes, at + HEAD) == rows
+    return run_timed(table, 0, rows, count(header, _NOTES), at + HEAD) == rows
 
 
-@entry("int64(int64, int64, int64)")
+@called()
 def _work(header: int, thread: int, patience: int) -> int:
     """Work on items; 1 when all are done or one was refused, 0 when none was ready for long."""
     states = count(header, _STATES)
@@ -124,7 +123,7 @@ def _work(header: int, thread: int, patience: int) -> int:
     return 0
 
 
-@entry("int64(int64, int64, int64)")
+@entry
 def lead(board: int, header: int, patience: int) -> int:
     """Work on the schedule that the board shows, and close it at its end.
 
@@ -150,7 +149,7 @@ def lead(board: int, header: int, patience: int) -> int:
     return 1
 
 
-@entry("int64(int64, int64, int64)")
+@entry
 def attend(board: int, thread: int, patience: int) -> int:
     """Work on schedules as they are opened, until there was no work for a while.
 
@@ -182,7 +181,7 @@ def attend(board: int, thread: int, patience: int) -> int:
     return 0
 
 
-@entry("int64(int64)")
+@entry
 def _withhold(state: int) -> int:
     """Take an item, but do nothing with it."""
     return take(state)

@@ -1,5 +1,6 @@
 """Machine code that is kept on disk."""
 
+import platform
 import subprocess
 import sys
 
@@ -8,7 +9,18 @@ import pytest
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
-from dpexec.engine.kernels import compiling
+from dpexec.engine.kernels import code_store, loading
+from dpexec.engine.kernels.compiling import Entry, address_of
+from dpexec.engine.kernels.identity import Untold, identity
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """An empty folder for code, and no packs."""
+    monkeypatch.setattr(code_store, "folder", lambda: tmp_path)
+    monkeypatch.setattr(code_store, "_packs", lambda family: [])
+    return tmp_path / loading.family().name
+
 
 RUN = """
 import sys
@@ -18,21 +30,100 @@ from dpexec.engine.kernels import collectives, tables, thread_team
 a, out = np.ones((2, 3), np.float32)
 words = np.array([3, out.ctypes.data, a.ctypes.data, a.ctypes.data])
 table = np.array([[collectives.add.address, words.ctypes.data]])
-assert tables.run(table, 0, 1) == 1
+assert tables.run(table.ctypes.data, 0, 1) == 1
 assert out.tolist() == [2, 2, 2]
-print("numba.np.linalg" in sys.modules)
+print("numba" in sys.modules)
 """
 
 
-@pytest.mark.skipif(not compiling.KEEP, reason="there is no place to keep it")
+@pytest.mark.skipif(code_store.folder() is None, reason="there is no place to keep it")
 def test_what_is_on_disk_is_loaded_without_what_compiles():
     found = [subprocess.check_output([sys.executable, "-c", RUN], text=True) for _ in range(2)]
     assert found[1] == "False\n"
 
 
-def test_a_callback_is_compiled_where_nothing_can_be_kept(monkeypatch):
-    monkeypatch.setattr(compiling, "KEEP", False)
-    assert compiling.callback(lambda word: word + 1, "int64(int64)").ctypes(41) == 42
+def test_an_entry_is_compiled_where_nothing_can_be_kept(monkeypatch):
+    monkeypatch.setattr(code_store, "folder", lambda: None)
+
+    def more(number):
+        return number + 91
+
+    assert Entry(more)(41) == 132
+
+
+def test_what_is_kept_needs_nothing_of_the_process_that_made_it(store):
+    def more(number):
+        return number + 92
+
+    address_of(more)
+    (path,) = store.iterdir()
+    assert Entry(more)(1) == 93  # from the file
+    code = path.read_bytes()
+    assert code_store.found(path.stem, store.name) == code
+
+
+def test_a_pack_gives_what_was_put_into_it(tmp_path):
+    objects = {"b": b"2" * 1000, "a": b"1"}
+    code_store.write_pack(tmp_path / "of" / "x.pack", objects)
+    pack = code_store.Pack(tmp_path / "of" / "x.pack")
+    assert len(pack) == 2
+    assert {name: pack.get(name) for name in "abc"} == {**objects, "c": None}
+
+
+def made(source, **names):
+    names |= {"np": np}
+    exec(source, names)
+    return names["kernel"]
+
+
+HELPED = "def times(x):\n    return {}\ndef kernel(x):\n    return times(x) + FACTOR\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "factor"),
+    [
+        (HELPED.format("x * 3"), 2),
+        (HELPED.format("x + 2"), 2),
+        (HELPED.format("x * 2"), 3),
+        (HELPED.format("x * 2"), np.int64(2)),
+        (HELPED.format("x * 2"), 2.0),
+        (HELPED.format("x * 2"), (2, 3)),
+        (HELPED.format("x * 2"), np.array([2])),
+    ],
+)
+def test_helpers_and_constants_are_part_of_what_code_is_known_by(source, factor):
+    usual = identity(made(HELPED.format("x * 2"), FACTOR=2))
+    assert usual == identity(made(HELPED.format("x * 2"), FACTOR=2, OTHER=7))
+    assert usual != identity(made(source, FACTOR=factor))
+
+
+def test_documentation_is_no_part_of_what_code_is_known_by():
+    texts = ('"""One."""\n    ', '"""Two."""\n    ', "'a'\n    ")
+    found = {identity(made(f"def kernel(x):\n    {text}return x + 1")) for text in texts}
+    assert len(found) == 1
+
+
+def test_functions_that_a_closure_tells_apart_are_not_the_same():
+    def adding(number):
+        return lambda x: x + number
+
+    assert identity(adding(1)) == identity(adding(1)) != identity(adding(2))
+
+
+def test_what_cannot_be_compared_is_compiled_and_not_kept(store):
+    class Settings:
+        number = 1
+
+    settings = Settings()
+
+    def first(x):
+        return settings
+
+    with pytest.raises(Untold):
+        identity(first)
+    with pytest.raises(Exception, match="first"):
+        address_of(first)
+    assert not store.exists()
 
 
 CALLED = "import numba\nFACTOR = 2\n@numba.njit\ndef times(x):\n    return x * FACTOR\n"
@@ -40,7 +131,7 @@ CALLS = """
 from called import times
 from dpexec.engine.kernels.compiling import entry
 
-@entry("int64(int64)")
+@entry
 def kernel(x):
     return times(x) + 1
 
@@ -48,7 +139,6 @@ print(kernel(5))
 """
 
 
-@pytest.mark.skipif(not compiling.KEEP, reason="there is no place to keep it")
 def test_what_calls_a_function_of_another_file_is_compiled_again_when_that_changes(tmp_path):
     (tmp_path / "calls.py").write_text(CALLS)
 
@@ -61,42 +151,32 @@ def test_what_calls_a_function_of_another_file_is_compiled_again_when_that_chang
     assert found == ["11", "8"]
 
 
-def test_numbers_of_another_file_count_as_part_of_what_is_compiled():
-    stamps = set()
-    for factor in ("2", "np.float32(2)", "3"):
-        names = {"np": np}
-        exec(CALLED.replace("= 2", f"= {factor}"), names)
-        exec("def kernel(x):\n    return times(x)", names)
-        stamps.add(compiling._stamp(names["kernel"]))
-    assert len(stamps) == 3
-
-
 TURNS = """
+import os
 import time
 from pathlib import Path
-from dpexec.engine.kernels import compiling
-from numba.core.ccallback import CFunc
+from dpexec.engine.kernels import by_numba
+from dpexec.engine.kernels.compiling import Entry
 
 def more(word):
     return word + 1
 
-compile = CFunc._compile_uncached
+compiled = by_numba.compiled
 
-def slowly(self):
+def slowly(*arguments):
     with Path("compiled").open("a") as file:
         file.write("once ")
     time.sleep(1)
-    return compile(self)
+    return compiled(*arguments)
 
-CFunc._compile_uncached = slowly
-assert compiling.callback(more, "int64(int64)").ctypes(41) == 42
+by_numba.compiled = slowly
+assert Entry(more)(41) == 42
 """
 
 
-@pytest.mark.skipif(not compiling.KEEP, reason="there is no place to keep it")
 def test_processes_that_need_the_same_code_compile_it_once(tmp_path):
     (tmp_path / "turns.py").write_text(TURNS)
-    command = [sys.executable, "turns.py"]
+    command = ["env", f"NUMBA_CACHE_DIR={tmp_path}", sys.executable, "turns.py"]
     several = [subprocess.Popen(command, cwd=tmp_path) for _ in range(3)]
     assert [process.wait(100) for process in several] == [0, 0, 0]
     assert (tmp_path / "compiled").read_text() == "once "
@@ -104,8 +184,8 @@ def test_processes_that_need_the_same_code_compile_it_once(tmp_path):
 
 
 def test_who_is_stopped_while_it_compiles_is_not_waited_for_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiling, "_PATIENCE", 0.1)
-    with compiling._alone(tmp_path / "turn"), compiling._alone(tmp_path / "turn"):
+    monkeypatch.setattr(code_store, "_PATIENCE", 0.1)
+    with code_store._alone(tmp_path / "turn"), code_store._alone(tmp_path / "turn"):
         pass
 
 
@@ -128,14 +208,16 @@ def interrupted(function, *arguments):
         return True
     return False
 
-sys.meta_path.insert(0, Pressing())
-assert interrupted(kernels.load)
-del sys.meta_path[0]
 kernels.load()
-from dpexec.engine.kernels.compiling import callback
+from dpexec.engine.kernels.compiling import Entry
 
 def more(word):
     return word + 1
+
+sys.meta_path.insert(0, Pressing())
+assert interrupted(Entry(more), 41)
+del sys.meta_path[0]
+assert Entry(more)(41) == 42
 
 def call(self, *arguments):
     with self._lock:
@@ -143,16 +225,36 @@ def call(self, *arguments):
         signal.raise_signal(signal.SIGINT)  # as if it had come while LLVM worked
         return found
 
+def less(word):
+    return word - 1
+
 usual = ffi._lib_fn_wrapper.__call__
 for _ in range(2):  # the second time it comes from disk
     ffi._lib_fn_wrapper.__call__ = call
-    assert interrupted(callback, more, "int64(int64)")
+    assert interrupted(Entry(less), 41)
     ffi._lib_fn_wrapper.__call__ = usual
     gc.collect()
-    assert callback(more, "int64(int64)").ctypes(41) == 42
+    assert Entry(less)(41) == 40
 """
 
 
 def test_interrupts_break_off_nothing_that_could_not_be_done_again(tmp_path):
     (tmp_path / "interrupted.py").write_text(INTERRUPTED)
-    subprocess.run([sys.executable, "interrupted.py"], check=True, cwd=tmp_path)
+    command = ["env", f"NUMBA_CACHE_DIR={tmp_path}", sys.executable, "interrupted.py"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="of other processors there is one")
+@pytest.mark.parametrize(
+    ("features", "name"),
+    [
+        (["sse4.2"], "x86-64-v2"),
+        (sorted(loading._V3), "x86-64-v3"),
+        (sorted(loading._V4 - {"avx512vl"}), "x86-64-v3"),
+        (sorted(loading._V4), "x86-64-v4"),
+    ],
+)
+def test_a_processor_gets_code_that_all_of_its_family_can_run(monkeypatch, features, name):
+    there = dict.fromkeys(features, True)
+    monkeypatch.setattr(loading.llvm, "get_host_cpu_features", lambda: there | {"sse4a": False})
+    assert loading.family.__wrapped__().name == name

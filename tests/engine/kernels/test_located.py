@@ -16,7 +16,8 @@ def test_addresses_of_arrays():
     words, pairs = np.zeros(4, np.int64), np.array([[0, 1], [1, 0], [3, 1]])
     addresses = words.ctypes.data, pairs.ctypes.data
     arguments = np.array([len(pairs), *addresses, *map(id, arrays)], np.int64)
-    run(np.array([[locate.address, arguments.ctypes.data]]), 0, 1)
+    table = np.array([[locate.address, arguments.ctypes.data]])
+    run(table.ctypes.data, 0, 1)
     first, second, _ = (array.ctypes.data for array in arrays)
     assert words.tolist() == [second, first, 0, second]
     assert [address(array) for array in arrays] == [array.ctypes.data for array in arrays]

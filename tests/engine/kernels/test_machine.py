@@ -1,6 +1,5 @@
 """Kernels: what their signatures say, and what unpacks their arguments."""
 
-import contextlib
 import re
 import struct
 import textwrap
@@ -16,9 +15,10 @@ from dpexec.engine.kernels import implementations
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
-from dpexec.engine.kernels import compiling
+from dpexec.engine.kernels import code_store
 from dpexec.engine.kernels.calls import run_call
 from dpexec.engine.kernels.generate import compiled
+from dpexec.engine.kernels.identity import identity
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.lowering import Code
 from dpexec.engine.kernels.machine import (
@@ -39,7 +39,7 @@ from dpexec.engine.kernels.machine import (
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch):
-    monkeypatch.setattr(compiling, "KEEP", False)
+    monkeypatch.setattr(code_store, "keep", lambda *of: None)
 
 
 def bits(number):
@@ -139,8 +139,7 @@ def test_what_cannot_be_compiled_is_told_with_file_and_line():
 def test_another_type_of_an_argument_counts_as_another_kernel():
     def stamp(kind):
         made = compiled("first", f"def first(x: {kind}):\n    x[0] = 1\n    return 0\n")
-        kept = compiling._Kept(made.function, contextlib.ExitStack(), made._loads())
-        return kept._cache_file._source_stamp
+        return identity(made.function, tuple(made.loads()))
 
     assert stamp("Floats") == stamp("Floats") != stamp("Integers")
 

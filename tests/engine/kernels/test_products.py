@@ -50,7 +50,8 @@ def run(code, arrays):
                 row.append(int(item))
         words.append(np.array(row, np.int64))
         table.append((kernel.address, words[-1].ctypes.data))
-    return tables.run(np.array(table, np.int64), 0, len(table)) == len(table)
+    rows = np.array(table, np.int64)
+    return tables.run(rows.ctypes.data, 0, len(table)) == len(table)
 
 
 def product(sizes, flips, alpha=1.0, times=1, apart=(True, True, True), halves=False):

@@ -113,6 +113,7 @@ class SizeWriter:
         slopes = self._rows.shape[-1]
         self._arguments = np.array([len(parts.sizes), slopes, *addresses], np.int64)
         self._table = np.array([[_write.address, self._arguments.ctypes.data]], np.int64)
+        self._table_at: int = self._table.ctypes.data
 
     def write(self, rows: Sequence[Counts], lates: Lates) -> None:
         """Write the words for certain numbers of rows.
@@ -122,7 +123,7 @@ class SizeWriter:
             lates: the arguments that were made for them.
         """
         self._rows[:] = rows
-        run(self._table, 0, 1)
+        run(self._table_at, 0, 1)
         if self._made:
             found = [word_of(made) for task, table in self._late for made in lates[task][table]]
             self._words[self._made] = found

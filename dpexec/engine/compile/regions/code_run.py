@@ -203,6 +203,7 @@ class CodeRun:
         late = place.late.get(table, ())
         self.words = table.words(place.rows, late, *place.starts)
         self.table = table.rows(address(self.words))
+        self._table_at = address(self.table)
         self._kept = [place.memory, *late]  # the words are addresses
         self.numbers = table.numbers
         self.brought = [_Brought(value, at, place) for value, at in table.brought.items()]
@@ -248,9 +249,9 @@ class CodeRun:
             self.words[at_word] = word_of(number(env.shard))
         end = len(self.table)
         if stamps is None:
-            row = tables.run(self.table, 0, end)
+            row = tables.run(self._table_at, 0, end)
         else:
-            row = tables.run_timed(self.table, 0, end, stamps, at)
+            row = tables.run_timed(self._table_at, 0, end, address(stamps), at)
         if row != end:
             self._refused(row, env)
         for name, array in self.dense:

@@ -16,6 +16,7 @@ import numpy as np
 
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.kernels import deferred as kernels
+from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.machine import Kernel
 from dpexec.engine.kernels.tables import run
 from dpexec.engine.ops._totals import Total
@@ -50,6 +51,7 @@ class DeferredCalls:
         self._env = env
         self._make_room(_WORDS)
         self._table = np.empty((_CALLS, 2), np.int64)
+        self._table_at = address(self._table)
         self._rows = memoryview(self._table.data).cast("B").cast("q")  # faster than an array
         self._used = self._bytes = 0
         self._calls: list[tuple[Refused | None, Any]] = []  # arrays live as long as they wait
@@ -129,7 +131,7 @@ class DeferredCalls:
             return
         self._calls = []
         self._used = self._bytes = 0
-        row = run(self._table, 0, len(calls))
+        row = run(self._table_at, 0, len(calls))
         if row != len(calls):
             refused, (arrays, *_) = calls[row]
             assert refused is not None  # copies and sums never refuse a value

@@ -255,7 +255,7 @@ class SizedRegion:
         row = 0
         for name, end in fits.operators:
             start = time.perf_counter()
-            row = run(fits.table, row, end)
+            row = run(address(fits.table), row, end)
             env.record(name, start, time.perf_counter())
             if row != end:
                 refused(env, arrays)

@@ -267,8 +267,19 @@ class TaskCode:
 
     def alone(self, value: Value | Sparse) -> bool:
         """Whether no other value that is needed outside of the task shares a value's memory."""
-        names = self.holders.get(value.buffer, ()) if value.buffer is not None else ()
-        return value.name in names and self.outside.isdisjoint({*names} - {value.name})
+        if value.buffer is None:
+            return False
+        names, outside = self._names_at.get(value.buffer, (frozenset(), frozenset()))
+        return value.name in names and outside <= {value.name}
+
+    @functools.cached_property
+    def _names_at(self) -> dict[Buffer, tuple[frozenset[str], frozenset[str]]]:
+        """By buffer, what lies there one after another, and what of that others need.
+
+        A chain of operators in place has one buffer with thousands of names.
+        """
+        outside = frozenset(self.outside)
+        return {b: (frozenset(names), outside & {*names}) for b, names in self.holders.items()}
 
     @property
     def plain_reads(self) -> set[str]:
