@@ -153,6 +153,25 @@ def test_sizes_that_are_fractions_of_open_ones_are_refused():
         load(proto)
 
 
+def test_what_is_refused_inside_a_branch_is_named():
+    scales = numpy_helper.from_array(np.array([1.0, 1.0, 0.5, 0.5], np.float32), "scales")
+    branches = {}
+    for kind in ("then_branch", "else_branch"):
+        nodes = [
+            helper.make_node("Relu", ["x"], [f"{kind}.a"]),
+            helper.make_node("Resize", [f"{kind}.a", "", "scales"], [f"{kind}.b"], mode="linear"),
+        ]
+        outputs = [helper.make_tensor_value_info(f"{kind}.b", TensorProto.FLOAT, None)]
+        branches[kind] = helper.make_graph(nodes, kind, [], outputs, [scales])
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Greater", ["sum", "sum"], ["more"]),
+        helper.make_node("If", ["more"], ["y"], **branches),
+    ]
+    with pytest.raises(UnsupportedError, match=r"Resize 'then_branch.b': axis 2 is open"):
+        load(model(nodes, {"x": [1, 2, "h", "w"]}, {"y": TensorProto.FLOAT}))
+
+
 def test_known_numbers_are_cut_at_an_open_size():
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
