@@ -90,9 +90,9 @@ def _stacked(fluid, spec):
 
 def _frames(fluid, spec, rng):
     lengths = lengths_of(rng, spec, 20, 50)
-    rows = rng.randn(lengths.sum(), 40).astype("float32")
-    label = rng.randint(0, 50, (len(rows), 1)).astype("int64")
-    return {"x": rows(fluid, rows, lengths), "y": rows(fluid, label, lengths)}
+    frames = rng.randn(lengths.sum(), 40).astype("float32")
+    label = rng.randint(0, 50, (len(frames), 1)).astype("int64")
+    return {"x": rows(fluid, frames, lengths), "y": rows(fluid, label, lengths)}
 
 
 def _graphs(fluid, spec):
