@@ -49,15 +49,15 @@ def test_what_stands_before_and_behind_belongs_to_no_block():
 
 def test_blocks_are_called_as_their_name_scopes():
     def net(x):
-        with fluid.name_scope("tower"):
+        with fluid.name_scope("lighthouse"):
             return stacked(4, lambda: fluid.name_scope("floor"))(x)
 
     data = graph_of(net)
-    assert [(len(run.blocks), run.name) for run in repeats(data)] == [(4, "tower floor")]
+    assert [(len(run.blocks), run.name) for run in repeats(data)] == [(4, "lighthouse floor")]
     tree = groups(data)
-    assert "4 × tower floor" in {group.label for group in tree if group.kind == "repeat"}
+    assert "4 × lighthouse floor" in {group.label for group in tree if group.kind == "repeat"}
     blocks = [group.label for group in tree if group.kind == "block"]
-    assert blocks[:4] == [f"tower floor {k}" for k in (1, 2, 3, 4)]
+    assert blocks[:4] == [f"lighthouse floor {k}" for k in (1, 2, 3, 4)]
 
 
 def test_blocks_are_called_as_their_variables_count_them():

@@ -182,17 +182,18 @@ class Entry(Helper):
         self._arguments = function.__code__.co_argcount
 
     @functools.cached_property
-    def _native(self) -> Callable[..., int]:
+    def native(self) -> Callable[..., int]:
+        """Its machine code as a function of ctypes, for callers to whom a call more counts."""
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * self._arguments)
         return kind(address_of(self.function))
 
     def prepare(self) -> None:
         """Have its machine code in memory."""
-        _ = self._native
+        _ = self.native
 
     def __call__(self, *arguments: int) -> int:
         """Call its machine code."""
-        return self._native(*arguments)
+        return self.native(*arguments)
 
 
 def entry(function: Callable[..., int]) -> Entry:

@@ -103,8 +103,8 @@ class ThreadTeam:
         Who has waited in vain spins no more until something comes: those for whom it waits, and
         other threads of this process, may need the core.
         """
-        began, done, patience = time.perf_counter(), schedule.done, most
-        while not thread_team.lead(self._address, schedule.address, patience):
+        began, done, patience = time.perf_counter(), 0, most
+        while not thread_team.lead.native(self._address, schedule.address, patience):
             before, done = done, schedule.done
             looked = peers is not None and peers.look()
             if patience < most and done > before:

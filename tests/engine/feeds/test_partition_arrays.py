@@ -1,5 +1,7 @@
 """Partitions become arrays of the declared types; what does not fit is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas
 import pytest
@@ -12,6 +14,8 @@ FRAME = pandas.DataFrame({"a": [1.5, 2, 3], "b": [4, 5, 6], "label": [True, Fals
 
 
 def arrays(*variables, part):
+    if not isinstance(part, pandas.DataFrame):  # nothing else has columns
+        variables = [replace(var, columns=()) for var in variables]
     return partition_arrays(variables, 7, part)
 
 
@@ -116,3 +120,8 @@ def test_partitions_without_rows():
 def test_parts_that_do_not_fit_are_named(part, message):
     with pytest.raises((TypeError, ValueError), match=message):
         arrays(X, Y, part=part)
+
+
+def test_columns_of_what_is_no_dataframe_are_refused():
+    with pytest.raises(TypeError, match="partition 7 is a list, but feed says which columns"):
+        partition_arrays([X, Y], 7, [(np.ones(2), 1)])

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -213,7 +214,7 @@ def test_who_has_waited_in_vain_spins_no_more_until_something_comes(monkeypatch)
             steps.words[:] = 1
         return False
 
-    monkeypatch.setattr(thread_team.thread_team, "lead", counted)
+    monkeypatch.setattr(thread_team.thread_team, "lead", SimpleNamespace(native=counted))
     assert steps.team.run(steps.schedule, Peers(look, urgent=False))
     long, short = thread_team._PATIENCE, thread_team._SHORT_PATIENCE
     assert turns[:7] == [long, short, short, short, short, long, short]

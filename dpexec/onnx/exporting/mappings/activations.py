@@ -48,16 +48,15 @@ def clipped(c: Call, x: Value, low: float, high: float, slot: str = "X") -> Valu
 
 
 def leaky(c: Call, x: Value, alpha: float, slot: str = "X") -> Value:
-    """The greater one of a value and ``alpha`` times it."""
+    """The greater one of a value and ``alpha`` times it, as fused operators of Paddle have it."""
     made: Value = c.g.Max(x, c.g.Mul(x, c.number(alpha, slot)))
     return made
 
 
 @exports("leaky_relu")
 def leaky_relu(c: Call) -> None:
-    """``LeakyRelu``, which is the same as fluid's maximum for alpha up to 1."""
-    alpha, x = c.attr("alpha"), c["X"]
-    c.set("Out", c.g.LeakyRelu(x, alpha=alpha) if alpha <= 1 else leaky(c, x, alpha))
+    """``LeakyRelu``."""
+    c.set("Out", c.g.LeakyRelu(c["X"], alpha=c.attr("alpha")))
 
 
 @exports("elu")
