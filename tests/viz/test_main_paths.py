@@ -333,6 +333,13 @@ def test_a_real_run_with_memory(window, run, tmp_path):
     assert " at " in page.text(".memory-chart .tip b")
     page.tab("Timeline")
     coloured(page, ".timeline .canvas >", LINE, 300)
+    page.tab("Memory")
+    page.js(
+        "const chart = [...document.querySelectorAll('.memory-chart')].find(c => c.offsetParent);"
+        "for (let k = 0; k < 6; k++) chart.dispatchEvent(new KeyboardEvent('keydown', {key: 'w'}))"
+    )
+    move_to(page, 0.02)  # outside of what is in view now
+    coloured(page, ".memory-chart", LINE, 100)
     assert window.log() == []
 
 

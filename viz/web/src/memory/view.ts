@@ -23,7 +23,12 @@ export function memoryView(data: MemoryData, context: Context): Panel {
   };
   const charts = data.devices.map((device) => new MemoryChart(device, kinds, window, moved));
   const { playhead } = context;
-  const play = (): void => charts.forEach((chart) => chart.play(playhead?.time ?? null));
+  const play = (): void => {
+    const time = playhead?.time ?? null;
+    if (time !== null && (time < window.from || time > window.to))
+      window.show(time - window.span * 0.1, time + window.span * 0.9); // as the timeline
+    charts.forEach((chart) => chart.play(time));
+  };
   playhead?.listen(play);
   play();
   const zoom = (factor: number): void => {

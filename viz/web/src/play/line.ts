@@ -8,6 +8,7 @@ export function playLine(
   top: number,
   bottom: number,
 ): void {
+  x = Math.round(x); // else the line is blurred
   context.fillStyle = colour("critical");
   context.fillRect(x - 1, top, 2, bottom - top);
   context.beginPath();
