@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from dpexec.metrics import is_number, is_number_or_array
+from dpexec.metrics.base import is_number, is_number_or_array
 
 __all__ = ["WeightedAverage"]
 

@@ -23,7 +23,7 @@ from dpexec.engine.executors.compiled_program import CompiledProgram
 from dpexec.engine.executors.executor import Executor
 from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Variable
-from dpexec.io.variables import is_persistable
+from dpexec.io.selection import is_persistable
 from dpexec.parallel_executor import ParallelExecutor
 
 __all__ = ["Training"]

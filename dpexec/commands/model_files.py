@@ -209,7 +209,7 @@ def _program_file(path: Path, model_file: str | None) -> tuple[Path, str]:
 
 def _read_paddle(path: Path, model_file: str | None, params_file: str | None) -> Model:
     from dpexec.io.inference import load_inference_model, read_program
-    from dpexec.io.variables import get_program_persistable_vars
+    from dpexec.io.selection import get_program_persistable_vars
 
     folder, name = _program_file(path, model_file)
     program = read_program(str(folder), name)
@@ -264,7 +264,7 @@ def _read_onnx(path: Path) -> Model:
         from dpexec.onnx import load
     except ImportError as error:
         raise CommandError(str(error)) from error
-    from dpexec.io.variables import get_program_persistable_vars
+    from dpexec.io.selection import get_program_persistable_vars
 
     program, feeds, fetches = load(path)
     names = [var.name for var in get_program_persistable_vars(program)]

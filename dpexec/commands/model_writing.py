@@ -92,7 +92,8 @@ def _program_in_scope(model: Model) -> Program:
         CommandError: there is no program, or values are missing or do not fit.
     """
     from dpexec.engine.core.tensors import LoDTensor
-    from dpexec.io.variables import get_program_persistable_vars, put
+    from dpexec.io.selection import get_program_persistable_vars
+    from dpexec.io.variables import put
 
     if model.program is None:
         raise CommandError(

@@ -14,7 +14,8 @@ from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.executors.executor import Executor
 from dpexec.engine.ir.program import Program
 from dpexec.io.inference import read_program
-from dpexec.io.variables import get_program_persistable_vars, put, read_vars
+from dpexec.io.selection import get_program_persistable_vars
+from dpexec.io.variables import put, read_vars
 
 __all__ = ["Model", "Runner", "load_model"]
 

@@ -3,14 +3,17 @@
 from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops  # noqa: F401  fluid's
 from dpexec.io.checkpoint import load, load_program_state, save, set_program_state
 from dpexec.io.inference import load_inference_model, save_inference_model
-from dpexec.io.variables import (
-    get_parameter_value,
-    get_parameter_value_by_name,
+from dpexec.io.selection import (
     get_program_parameter,
     get_program_persistable_vars,
     is_belong_to_optimizer,
     is_parameter,
     is_persistable,
+)
+from dpexec.io.selection import valid_program as _get_valid_program  # noqa: F401
+from dpexec.io.variables import (
+    get_parameter_value,
+    get_parameter_value_by_name,
     load_params,
     load_persistables,
     load_vars,
@@ -18,7 +21,6 @@ from dpexec.io.variables import (
     save_persistables,
     save_vars,
 )
-from dpexec.io.variables import valid_program as _get_valid_program  # noqa: F401
 from dpexec.reader import DataLoader, PyReader
 from dpexec.reading.batches import default_collate_fn
 from dpexec.reading.decorators import (

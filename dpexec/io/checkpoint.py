@@ -26,15 +26,8 @@ from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.executor import Executor
 from dpexec.io.atomic import stored, write_files
-from dpexec.io.variables import (
-    check_shape,
-    is_belong_to_optimizer,
-    is_parameter,
-    is_persistable,
-    load_vars,
-    put,
-    value_of,
-)
+from dpexec.io.selection import is_belong_to_optimizer, is_parameter, is_persistable
+from dpexec.io.variables import check_shape, load_vars, put, value_of
 
 __all__ = [
     "load",

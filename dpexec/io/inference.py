@@ -17,12 +17,8 @@ from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops, with
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.atomic import stored, write_files
-from dpexec.io.variables import (
-    get_program_persistable_vars,
-    load_persistables,
-    valid_program,
-    value_of,
-)
+from dpexec.io.selection import get_program_persistable_vars, valid_program
+from dpexec.io.variables import load_persistables, value_of
 
 __all__ = ["load_inference_model", "save_inference_model"]
 

@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dpexec.compiler import CompiledProgram
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.lod import LoDRankTable
@@ -19,18 +18,14 @@ from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
 from dpexec.engine.formats import streams
-from dpexec.engine.ir.program import Program, default_main_program
+from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Parameter, Variable
 from dpexec.io.atomic import stored, write_files
+from dpexec.io.selection import is_parameter, is_persistable, valid_program
 
 __all__ = [
     "get_parameter_value",
     "get_parameter_value_by_name",
-    "get_program_parameter",
-    "get_program_persistable_vars",
-    "is_belong_to_optimizer",
-    "is_parameter",
-    "is_persistable",
     "load_params",
     "load_persistables",
     "load_vars",
@@ -38,85 +33,6 @@ __all__ = [
     "save_persistables",
     "save_vars",
 ]
-
-_NOT_SAVED = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER)
-
-
-# ---- which variables
-
-
-def is_parameter(var: Variable) -> bool:
-    """Whether a variable is a parameter.
-
-    Example:
-        >>> import dpexec as fluid
-        >>> main, startup = fluid.Program(), fluid.Program()
-        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        ...     x = fluid.data("x", [None, 2])
-        ...     y = fluid.layers.fc(x, size=1)
-        >>> [v.name for v in main.list_vars() if fluid.io.is_parameter(v)]
-        ['fc_0.w_0', 'fc_0.b_0']
-    """
-    return isinstance(var, Parameter)
-
-
-def is_persistable(var: Variable) -> bool:
-    """Whether a variable's value is kept after a run and can be saved."""
-    return var.type not in _NOT_SAVED and var.persistable
-
-
-def is_belong_to_optimizer(var: Variable) -> bool:
-    """Whether a variable is state other than parameters: accumulators, counters, rates."""
-    return is_persistable(var) and not is_parameter(var) and not var.need_check_feed
-
-
-def get_program_parameter(program: Program) -> list[Variable]:
-    """All parameters of a program.
-
-    Example:
-        >>> import dpexec as fluid
-        >>> main, startup = fluid.Program(), fluid.Program()
-        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        ...     x = fluid.data("x", [None, 2])
-        ...     y = fluid.layers.fc(x, size=1)
-        >>> [parameter.name for parameter in fluid.io.get_program_parameter(main)]
-        ['fc_0.w_0', 'fc_0.b_0']
-    """
-    return list(filter(is_parameter, program.list_vars()))
-
-
-def get_program_persistable_vars(program: Program) -> list[Variable]:
-    """All persistable variables of a program.
-
-    Example:
-        >>> import dpexec as fluid
-        >>> main, startup = fluid.Program(), fluid.Program()
-        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        ...     x = fluid.data("x", [None, 2])
-        ...     y = fluid.layers.fc(x, size=1)
-        >>> [variable.name for variable in fluid.io.get_program_persistable_vars(main)]
-        ['fc_0.w_0', 'fc_0.b_0']
-    """
-    return list(filter(is_persistable, program.list_vars()))
-
-
-def valid_program(program: Any) -> Program:
-    """Resolve a program argument: None is the default program, a compiled one is unwrapped.
-
-    Raises:
-        TypeError: the argument is no program.
-    """
-    if program is None:
-        return default_main_program()
-    if isinstance(program, CompiledProgram):
-        warnings.warn("The input is a CompiledProgram, this is not recommended.", stacklevel=3)
-        program = program._program
-    if not isinstance(program, Program):
-        raise TypeError(
-            "The type of input main_program is invalid, expected type is fluid.Program, "
-            f"but received {type(program)}"
-        )
-    return program
 
 
 # ---- values in the scope

@@ -64,6 +64,7 @@ from dpexec.layers.if_else import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
 from dpexec.layers.io import *  # noqa: F403
+from dpexec.layers.joining import *  # noqa: F403
 from dpexec.layers.learning_rate_scheduler import *  # noqa: F403
 from dpexec.layers.linear_algebra import *  # noqa: F403
 from dpexec.layers.lod import *  # noqa: F403
@@ -77,13 +78,17 @@ from dpexec.layers.normalization import *  # noqa: F403
 from dpexec.layers.padding import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.priors import *  # noqa: F403
+from dpexec.layers.products import *  # noqa: F403
 from dpexec.layers.proposals import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
+from dpexec.layers.ranges import *  # noqa: F403
 from dpexec.layers.rank_tables import *  # noqa: F403
 from dpexec.layers.ranking_loss import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403
 from dpexec.layers.recurrent import *  # noqa: F403
+from dpexec.layers.recurrent_steps import *  # noqa: F403
 from dpexec.layers.reductions import *  # noqa: F403
+from dpexec.layers.regression_loss import *  # noqa: F403
 from dpexec.layers.rescaling import *  # noqa: F403
 from dpexec.layers.resizing import *  # noqa: F403
 from dpexec.layers.rois import *  # noqa: F403
@@ -91,6 +96,7 @@ from dpexec.layers.sampled_loss import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.selection import *  # noqa: F403
 from dpexec.layers.sequence_lod import *  # noqa: F403
+from dpexec.layers.sequence_rearrangement import *  # noqa: F403
 from dpexec.layers.sequences import *  # noqa: F403
 from dpexec.layers.static_rnn import *  # noqa: F403
 from dpexec.layers.suppression import *  # noqa: F403

@@ -11,7 +11,6 @@ from dpexec.checks import check_type
 from dpexec.engine.ir.variable import Variable
 from dpexec.layers.cells import RNNCell
 from dpexec.layers.constants import fill_constant, fill_constant_batch_size_like, zeros_like
-from dpexec.layers.constants import range as numbers
 from dpexec.layers.decoders import Decoder
 from dpexec.layers.elementwise import (
     elementwise_add,
@@ -23,10 +22,12 @@ from dpexec.layers.elementwise import (
     logical_or,
 )
 from dpexec.layers.indexing import gather_nd, topk
-from dpexec.layers.manipulation import expand, reshape, stack, transpose, unsqueeze
+from dpexec.layers.joining import expand, stack
+from dpexec.layers.manipulation import reshape, transpose, unsqueeze
 from dpexec.layers.manipulation import shape as shape_of
 from dpexec.layers.nn import softmax
 from dpexec.layers.ops import made as _layers
+from dpexec.layers.ranges import range as numbers
 from dpexec.layers.sequences import gather_tree
 from dpexec.layers.structures import flat, mapped
 from dpexec.layers.tensor import assign, cast

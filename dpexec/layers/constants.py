@@ -28,20 +28,14 @@ from dpexec.layers.build import (
     number_or_tensor,
     numbers_or_tensors,
 )
-from dpexec.layers.tensor import assign, cast
 
 __all__ = [
-    "arange",
-    "diag",
-    "eye",
     "fill_constant",
     "fill_constant_batch_size_like",
     "full",
     "full_like",
-    "linspace",
     "ones",
     "ones_like",
-    "range",
     "zeros",
     "zeros_like",
 ]
@@ -241,130 +235,6 @@ def full_like(
         )
     made.stop_gradient = stop_gradient
     return made
-
-
-def range(start: Any, end: Any, step: Any, dtype: Any) -> Variable:
-    """Numbers from ``start`` up to, but not including, ``end``.
-
-    Args:
-        start: a number, or a one-element variable.
-        end: likewise.
-        step: likewise.
-        dtype: element type.
-
-    Returns:
-        A vector. Source: Paddle op ``range``.
-    """
-    check_dtype(dtype, "dtype", NO_HALF, "range")
-    inputs = {
-        slot: _as_scalar(value, slot.lower(), dtype, "range")
-        for slot, value in (("Start", start), ("End", end), ("Step", step))
-    }
-    return add_op("range", inputs, dtype, stop_gradient=True)
-
-
-def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Variable:
-    """``num`` evenly spaced numbers from ``start`` to ``stop``, both included.
-
-    Args:
-        start: a number, or a one-element variable.
-        stop: likewise.
-        num: likewise, int32.
-        dtype: float32 or float64.
-
-    Returns:
-        A vector. Source: Paddle op ``linspace``.
-    """
-    inputs = {
-        "Start": _as_scalar(start, "start", dtype, "linspace"),
-        "Stop": _as_scalar(stop, "stop", dtype, "linspace"),
-        "Num": _as_scalar(num, "num", "int32", "linspace"),
-    }
-    return add_op("linspace", inputs, dtype)
-
-
-def _as_scalar(value: Any, name: str, dtype: Any, layer: str) -> Variable:
-    check_type(value, name, (float, int, Variable), layer)
-    if not isinstance(value, Variable):
-        return fill_constant([1], dtype, value)
-    return value if value.dtype == as_var_type(dtype) else cast(value, dtype)
-
-
-def eye(
-    num_rows: int,
-    num_columns: int | None = None,
-    batch_shape: Sequence[int] | None = None,
-    dtype: Any = "float32",
-) -> Variable:
-    """A matrix with ones on the diagonal.
-
-    Args:
-        num_rows: number of rows.
-        num_columns: number of columns; None for ``num_rows``.
-        batch_shape: leading dimensions, over which the matrix is repeated.
-        dtype: element type.
-
-    Returns:
-        ``batch_shape + (num_rows, num_columns)``. Source: Paddle op ``eye``.
-
-    Raises:
-        TypeError: a size is not an integer, or is negative.
-    """
-    columns = num_rows if num_columns is None else num_columns
-    for name, number in (("num_rows", num_rows), ("num_columns", columns)):
-        if not isinstance(number, int) or number < 0:
-            raise TypeError(f"{name} of eye must be an integer of at least 0, not {number!r}")
-    attrs = {"num_rows": num_rows, "num_columns": columns, "dtype": as_var_type(dtype)}
-    out = add_op("eye", {}, dtype, attrs, stop_gradient=True)
-    if batch_shape is None:
-        return out
-    check_type(batch_shape, "batch_shape", list, "eye")
-    for number in reversed(batch_shape):
-        if not isinstance(number, int) or number <= 0:
-            raise TypeError(f"batch_shape of eye must hold positive integers, not {number!r}")
-        out = add_op("stack", {"X": [out] * number}, dtype, {"axis": 0}, slot="Y")
-    return out
-
-
-def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
-    """A square matrix of zeros with a vector on its diagonal. Source: Paddle op ``diag``.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
-        ...     out = fluid.layers.diag(x)
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
-        [array([[1., 0.],
-               [0., 2.]], dtype=float32)]
-    """
-    check_type(diagonal, "diagonal", (Variable, np.ndarray), "diag")
-    check_dtype(diagonal.dtype, "diagonal", NO_HALF, "diag")
-    vector = diagonal if isinstance(diagonal, Variable) else assign(diagonal)
-    return add_op("diag", {"Diagonal": vector}, vector.dtype, stop_gradient=True)
-
-
-def arange(
-    start: Any, end: Any, step: Any = 1, dtype: Any = None, name: str | None = None
-) -> Variable:
-    """Numbers from ``start`` in steps of ``step``, up to, but not including, ``end``.
-
-    Args:
-        start: a number, or a one-element variable.
-        end: likewise.
-        step: likewise.
-        dtype: element type; None for float32.
-        name: prefix of names.
-
-    Returns:
-        A vector; gradients stop at it. Source: Paddle op ``range``.
-    """
-    dtype = "float32" if dtype is None else dtype
-    check_dtype(dtype, "create data type", NO_HALF, "range")
-    bounds = [v if isinstance(v, Variable) else fill_constant([1], dtype, v)
-              for v in (start, end, step)]  # fmt: skip
-    inputs = dict(zip(("Start", "End", "Step"), bounds, strict=True))
-    return add_op("range", inputs, bounds[0].dtype, name=name, stop_gradient=True)
 
 
 def full(

@@ -14,12 +14,14 @@ from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
 from dpexec.layers.images import conv2d
 from dpexec.layers.indexing import slice
-from dpexec.layers.loss import smooth_l1, softmax_with_cross_entropy
-from dpexec.layers.manipulation import concat, flatten, reshape, shape, transpose
+from dpexec.layers.joining import concat
+from dpexec.layers.loss import softmax_with_cross_entropy
+from dpexec.layers.manipulation import flatten, reshape, shape, transpose
 from dpexec.layers.matching import bipartite_match, box_coder, iou_similarity, target_assign
 from dpexec.layers.nn import softmax
 from dpexec.layers.priors import prior_box as prior_boxes
 from dpexec.layers.reductions import reduce_sum
+from dpexec.layers.regression_loss import smooth_l1
 from dpexec.layers.suppression import found_boxes
 from dpexec.layers.tensor import cast
 

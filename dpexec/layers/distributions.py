@@ -10,13 +10,14 @@ import numpy as np
 
 from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
 from dpexec.engine.ir.variable import Variable
-from dpexec.layers.constants import diag, fill_constant_batch_size_like, ones, zeros
+from dpexec.layers.constants import fill_constant_batch_size_like, ones, zeros
 from dpexec.layers.elementwise import elementwise_pow, less_than
 from dpexec.layers.manipulation import reshape
 from dpexec.layers.manipulation import shape as shape_of
-from dpexec.layers.math import matmul
 from dpexec.layers.ops import made
+from dpexec.layers.products import matmul
 from dpexec.layers.random import gaussian_random, uniform_random, uniform_random_batch_size_like
+from dpexec.layers.ranges import diag
 from dpexec.layers.reductions import reduce_max, reduce_prod, reduce_sum
 from dpexec.layers.tensor import assign, cast, create_tensor
 

@@ -14,15 +14,10 @@ from dpexec.layers.build import add_op, document
 from dpexec.layers.tensor import assign
 
 __all__ = [
-    "addmm",
     "bilinear_tensor_product",
-    "bmm",
-    "cross",
     "diag_embed",
     "dist",
-    "dot",
     "fsp_matrix",
-    "kron",
     "t",
     "trace",
     "tril",
@@ -31,106 +26,6 @@ __all__ = [
 
 
 # ---- products
-
-
-def addmm(
-    input: Variable,
-    x: Variable,
-    y: Variable,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    name: str | None = None,
-) -> Variable:
-    """``beta * input + alpha * (x @ y)``.
-
-    Args:
-        input: ``(m, n)``, or a shape that broadcasts to it.
-        x: ``(m, k)``.
-        y: ``(k, n)``.
-        alpha: factor of the product.
-        beta: factor of ``input``.
-        name: prefix of names.
-
-    Returns:
-        ``(m, n)``. Source: Paddle op ``addmm``.
-    """
-    for argument, var in (("Input", input), ("X", x), ("Y", y)):
-        check_variable_and_dtype(var, argument, SINGLE_DOUBLE, "addmm")
-    attrs = {"Alpha": alpha, "Beta": beta}
-    return add_op("addmm", {"Input": input, "X": x, "Y": y}, x.dtype, attrs, name=name)
-
-
-def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Batched matrix product.
-
-    Args:
-        x: ``(N, m, k)``.
-        y: ``(N, k, n)``.
-        name: prefix of names.
-
-    Returns:
-        ``(N, m, n)``. Source: Paddle op ``bmm``.
-    """
-    check_type(x, "x", Variable, "bmm")
-    check_type(y, "y", Variable, "bmm")
-    return add_op("bmm", {"X": x, "Y": y}, x.dtype, name=name)
-
-
-def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """The sum of ``x * y`` over the last dimension.
-
-    Args:
-        x: a vector, or vectors ``(N, D)``.
-        y: the same shape.
-        name: name of the output.
-
-    Returns:
-        ``(1,)`` or ``(N, 1)``. Source: Paddle op ``dot``.
-    """
-    check_variable_and_dtype(x, "x", NO_HALF, "dot")
-    check_variable_and_dtype(y, "y", NO_HALF, "dot")
-    helper = LayerHelper("dot", name=name)
-    out = None if name is None else helper.create_variable(name=name, dtype=x.dtype)
-    return add_op("dot", {"X": x, "Y": y}, x.dtype, name=helper.name, out=out)
-
-
-def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
-    """The cross product of vectors of 3 elements.
-
-    Args:
-        input: any shape.
-        other: the same shape.
-        dim: axis of the vectors; None and 0 select the first dimension of size 3.
-
-    Returns:
-        The same shape. Source: Paddle op ``cross``.
-    """
-    check_type(input, "input", Variable, "cross")
-    check_type(other, "other", Variable, "cross")
-    attrs = {"dim": dim} if dim else {}
-    return add_op("cross", {"X": input, "Y": other}, input.dtype, attrs)
-
-
-def kron(
-    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
-) -> Variable:
-    """The Kronecker product: every element of ``x`` times all of ``y``.
-
-    Args:
-        x: any shape.
-        y: any shape.
-        out: variable that takes the result.
-        name: prefix of names.
-
-    Returns:
-        A tensor whose dimensions are the products of both inputs' dimensions. Source: Paddle op
-        ``kron``.
-    """
-    check_variable_and_dtype(x, "x", NUMBERS, "kron")
-    check_variable_and_dtype(y, "y", NUMBERS, "kron")
-    if out is not None:
-        check_variable_and_dtype(out, "out", NUMBERS, "kron")
-    return add_op("kron", {"X": x, "Y": y}, x.dtype, out=out, name=name)
 
 
 def bilinear_tensor_product(

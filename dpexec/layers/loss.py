@@ -10,22 +10,19 @@ from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.elementwise import equal
 from dpexec.layers.indexing import one_hot
-from dpexec.layers.manipulation import expand, reshape, transpose
-from dpexec.layers.math import matmul
+from dpexec.layers.joining import expand
+from dpexec.layers.manipulation import reshape, transpose
+from dpexec.layers.products import matmul
 from dpexec.layers.reductions import reduce_mean, reduce_sum
 
 __all__ = [
     "cross_entropy",
     "dice_loss",
-    "huber_loss",
     "kldiv_loss",
     "log_loss",
-    "mse_loss",
     "npair_loss",
     "sigmoid_cross_entropy_with_logits",
-    "smooth_l1",
     "softmax_with_cross_entropy",
-    "square_error_cost",
     "teacher_student_sigmoid_loss",
 ]
 
@@ -138,122 +135,6 @@ def sigmoid_cross_entropy_with_logits(
     check_variable_and_dtype(x, "x", FLOATS, op_type)
     attrs = {"ignore_index": ignore_index, "normalize": normalize}
     return add_op(op_type, {"X": x, "Label": label}, x.dtype, attrs, name=name)
-
-
-def square_error_cost(input: Variable, label: Variable) -> Variable:
-    """``(input - label) ** 2``, element by element.
-
-    Args:
-        input: float32 or float64; any shape.
-        label: the same shape and type.
-
-    Returns:
-        The same shape. Source: Paddle ops ``elementwise_sub``, ``square``.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([[1.0], [3.0]], "float32"))
-        ...     y = fluid.layers.assign(np.array([[2.0], [3.0]], "float32"))
-        ...     out = fluid.layers.square_error_cost(x, y)
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
-        [array([[1.],
-               [0.]], dtype=float32)]
-    """
-    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "square_error_cost")
-    check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "square_error_cost")
-    helper = LayerHelper("square_error_cost")
-    inputs, dtypes = {"X": input, "Y": label}, {"Out": input.dtype}
-    minus = add_outputs(helper, inputs, dtypes, op_type="elementwise_sub")["Out"]
-    return add_outputs(helper, {"X": minus}, dtypes, op_type="square")["Out"]
-
-
-def mse_loss(input: Variable, label: Variable) -> Variable:
-    """The mean of ``(input - label) ** 2``.
-
-    Args:
-        input: float32 or float64; any shape.
-        label: the same shape and type.
-
-    Returns:
-        ``(1,)``. Source: Paddle ops ``elementwise_sub``, ``square``, ``reduce_mean``.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([[1.0], [3.0]], "float32"))
-        ...     y = fluid.layers.assign(np.array([[2.0], [3.0]], "float32"))
-        ...     out = fluid.layers.mse_loss(x, y)
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
-        [array([0.5], dtype=float32)]
-    """
-    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "mse_loss")
-    check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "mse_loss")
-    return reduce_mean(square_error_cost(input, label))
-
-
-def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
-    """Huber loss: quadratic up to ``delta``, linear beyond.
-
-    Args:
-        input: predictions ``(N, 1)``.
-        label: targets of the same shape.
-        delta: where the loss turns linear.
-
-    Returns:
-        Losses of the same shape. Source: Paddle op ``huber_loss``.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([[1.0], [3.0]], "float32"))
-        ...     y = fluid.layers.assign(np.array([[1.5], [5.0]], "float32"))
-        ...     out = fluid.layers.huber_loss(x, y, delta=1.0)
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
-        [array([[0.125],
-               [1.5  ]], dtype=float32)]
-    """
-    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "huber_loss")
-    check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "huber_loss")
-    inputs, dtypes = {"X": input, "Y": label}, {"Residual": input.dtype, "Out": input.dtype}
-    return add_outputs(LayerHelper("huber_loss"), inputs, dtypes, {"delta": delta})["Out"]
-
-
-def smooth_l1(
-    x: Variable,
-    y: Variable,
-    inside_weight: Variable | None = None,
-    outside_weight: Variable | None = None,
-    sigma: float | None = None,
-) -> Variable:
-    """Smooth L1 loss per sample, summed over the other dimensions.
-
-    Args:
-        x: predictions ``(N, ...)``.
-        y: targets of the same shape.
-        inside_weight: multiplies ``x - y``.
-        outside_weight: multiplies the loss of every element.
-        sigma: quadratic below ``1 / sigma ** 2``; None means 1.
-
-    Returns:
-        Losses ``(N, 1)``. Source: Paddle op ``smooth_l1_loss``; Girshick, 2015.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([[1.0], [3.0]], "float32"))
-        ...     y = fluid.layers.assign(np.array([[1.5], [5.0]], "float32"))
-        ...     out = fluid.layers.smooth_l1(x, y)
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
-        [array([[0.125],
-               [1.5  ]], dtype=float32)]
-    """
-    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "smooth_l1")
-    check_variable_and_dtype(y, "y", SINGLE_DOUBLE, "smooth_l1")
-    inputs = {"X": x, "Y": y, "InsideWeight": inside_weight, "OutsideWeight": outside_weight}
-    attrs = {"sigma": 1.0 if sigma is None else sigma}
-    dtypes = {"Diff": x.dtype, "Out": x.dtype}
-    return add_outputs(LayerHelper("smooth_l1_loss"), inputs, dtypes, attrs)["Out"]
 
 
 def log_loss(

@@ -17,18 +17,14 @@ from dpexec.checks import (
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, add_outputs, number_or_tensor
+from dpexec.layers.build import add_op, number_or_tensor
 from dpexec.layers.tensor import assign
 
 __all__ = [
     "clip",
     "clip_by_norm",
-    "cos_sim",
     "increment",
-    "l2_normalize",
     "log1p",
-    "matmul",
-    "mul",
     "pow",
     "scale",
     "selu",
@@ -302,93 +298,3 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
 
 
 # ---- functions of several tensors
-
-
-def mul(
-    x: Variable,
-    y: Variable,
-    x_num_col_dims: int = 1,
-    y_num_col_dims: int = 1,
-    name: str | None = None,
-) -> Variable:
-    """Matrix product of ``x`` and ``y``, both flattened to matrices.
-
-    Args:
-        x: its first ``x_num_col_dims`` dimensions become rows.
-        y: its first ``y_num_col_dims`` dimensions become rows.
-        x_num_col_dims: number of dimensions of ``x`` that become rows.
-        y_num_col_dims: number of dimensions of ``y`` that become rows.
-        name: prefix of names.
-
-    Returns:
-        The rows of ``x`` followed by the columns of ``y``. Source: Paddle op ``mul``.
-    """
-    check_variable_and_dtype(x, "x", FLOATS, "mul")
-    check_variable_and_dtype(y, "y", FLOATS, "mul")
-    attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
-    return add_op("mul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
-
-
-def matmul(
-    x: Variable,
-    y: Variable,
-    transpose_x: bool = False,
-    transpose_y: bool = False,
-    alpha: float = 1.0,
-    name: str | None = None,
-) -> Variable:
-    """Matrix product over the last two dimensions, times ``alpha``.
-
-    Args:
-        x: ``(..., m, k)``, or a vector.
-        y: ``(..., k, n)``, or a vector.
-        transpose_x: swap the last two dimensions of ``x``.
-        transpose_y: swap the last two dimensions of ``y``.
-        alpha: factor.
-        name: prefix of names.
-
-    Returns:
-        ``(..., m, n)``. Source: Paddle op ``matmul``.
-    """
-    check_variable_and_dtype(x, "x", FLOATS, "matmul")
-    check_variable_and_dtype(y, "y", FLOATS, "matmul")
-    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": as_number(alpha)}
-    return add_op("matmul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
-
-
-def cos_sim(X: Variable, Y: Variable) -> Variable:
-    """Cosine of the angle between rows.
-
-    Args:
-        X: float32 ``(N, D)``.
-        Y: float32 ``(N, D)`` or ``(1, D)``.
-
-    Returns:
-        ``(N, 1)``. Source: Paddle op ``cos_sim``.
-    """
-    check_variable_and_dtype(X, "X", ("float32",), "cos_sim")
-    check_variable_and_dtype(Y, "Y", ("float32",), "cos_sim")
-    dtypes = dict.fromkeys(("Out", "XNorm", "YNorm"), X.dtype)
-    return add_outputs(LayerHelper("cos_sim"), {"X": X, "Y": Y}, dtypes)["Out"]
-
-
-def l2_normalize(
-    x: Variable, axis: int | None, epsilon: float = 1e-12, name: str | None = None
-) -> Variable:
-    """``x`` divided by its L2 norm along an axis.
-
-    Args:
-        x: any shape.
-        axis: axis to normalise along; None for axis 1.
-        epsilon: added under the root.
-        name: prefix of names.
-
-    Returns:
-        The same shape. Source: Paddle op ``norm``.
-    """
-    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "l2_normalize")
-    axis = 0 if len(x.shape) == 1 else 1 if axis is None else axis
-    helper = LayerHelper("l2_normalize", name=name)
-    attrs = {"axis": axis, "epsilon": epsilon}
-    dtypes = {"Out": x.dtype, "Norm": x.dtype}
-    return add_outputs(helper, {"X": x}, dtypes, attrs, op_type="norm")["Out"]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dpexec.checks import SINGLE_DOUBLE, check_choice, check_variable_and_dtype
+import dpexec.engine.ops  # noqa: F401 - the operators that layers are made from
+from dpexec.checks import (
+    SINGLE_DOUBLE,
+    check_choice,
+    check_variable_and_dtype,
+)
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
@@ -13,12 +18,7 @@ from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
 from dpexec.param_attr import ParamAttr
 
-__all__ = [
-    "data_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-]
+__all__ = ["data_norm", "group_norm", "instance_norm", "l2_normalize", "layer_norm"]
 
 
 def layer_norm(
@@ -250,3 +250,25 @@ def data_norm(
     }
     helper.append_op(type="data_norm", inputs=inputs, outputs=outputs, attrs=attrs)
     return helper.append_activation(outputs["Y"])
+
+
+def l2_normalize(
+    x: Variable, axis: int | None, epsilon: float = 1e-12, name: str | None = None
+) -> Variable:
+    """``x`` divided by its L2 norm along an axis.
+
+    Args:
+        x: any shape.
+        axis: axis to normalise along; None for axis 1.
+        epsilon: added under the root.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``norm``.
+    """
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "l2_normalize")
+    axis = 0 if len(x.shape) == 1 else 1 if axis is None else axis
+    helper = LayerHelper("l2_normalize", name=name)
+    attrs = {"axis": axis, "epsilon": epsilon}
+    dtypes = {"Out": x.dtype, "Norm": x.dtype}
+    return add_outputs(helper, {"X": x}, dtypes, attrs, op_type="norm")["Out"]

@@ -11,9 +11,9 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.elementwise import elementwise_add, elementwise_mul
-from dpexec.layers.manipulation import concat, split
-from dpexec.layers.math import matmul
+from dpexec.layers.joining import concat, split
 from dpexec.layers.ops import made as _layers
+from dpexec.layers.products import matmul
 
 __all__ = ["Activation", "BasicGRUUnit", "BasicLSTMUnit", "kept"]
 

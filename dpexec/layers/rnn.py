@@ -13,14 +13,8 @@ from dpexec.layers.decode_helpers import (
     TrainingHelper,
 )
 from dpexec.layers.decoders import BasicDecoder, Decoder, dynamic_decode
-from dpexec.layers.recurrent import (
-    dynamic_gru,
-    dynamic_lstm,
-    dynamic_lstmp,
-    gru_unit,
-    lstm,
-    lstm_unit,
-)
+from dpexec.layers.recurrent import dynamic_gru, dynamic_lstm, dynamic_lstmp, lstm
+from dpexec.layers.recurrent_steps import gru_unit, lstm_unit
 
 __all__ = [
     "BasicDecoder",

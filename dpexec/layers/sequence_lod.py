@@ -8,8 +8,6 @@ from dpexec.checks import (
     INTEGERS,
     NO_HALF,
     SINGLE_DOUBLE,
-    check_dtype,
-    check_type,
     check_variable_and_dtype,
 )
 from dpexec.engine.ir.variable import Variable
@@ -17,19 +15,13 @@ from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 
 __all__ = [
-    "sequence_concat",
     "sequence_conv",
     "sequence_enumerate",
-    "sequence_expand",
-    "sequence_expand_as",
     "sequence_first_step",
     "sequence_last_step",
     "sequence_pad",
     "sequence_pool",
-    "sequence_reshape",
-    "sequence_reverse",
     "sequence_scatter",
-    "sequence_slice",
     "sequence_softmax",
     "sequence_unpad",
 ]
@@ -181,103 +173,6 @@ def sequence_last_step(input: Variable) -> Variable:
     return sequence_pool(input, "last")
 
 
-def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
-    """Concatenate corresponding sequences of several variables.
-
-    Args:
-        input: int64, float32 or float64 ``(rows, ...)``, all with the same number of sequences.
-        name: prefix of names.
-
-    Returns:
-        All rows, in the same number of sequences. Source: Paddle op ``sequence_concat``.
-
-    Example:
-        >>> import dpexec as fluid
-        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
-        ...     x = fluid.data("x", [None, 8], lod_level=1)
-        ...     y = fluid.data("y", [None, 8], lod_level=1)
-        ...     fluid.layers.sequence_concat([x, y]).shape
-        (-1, 8)
-    """
-    check_type(input, "input", list, "sequence_concat")
-    for i, one in enumerate(input):
-        check_type(one, f"input[{i}]", Variable, "sequence_concat")
-        check_dtype(one.dtype, f"input[{i}]", ("int64", *SINGLE_DOUBLE), "sequence_concat")
-    return add_op("sequence_concat", {"X": input}, input[0].dtype, name=name)
-
-
-def sequence_slice(
-    input: Variable, offset: Variable, length: Variable, name: str | None = None
-) -> Variable:
-    """A piece of every sequence.
-
-    Args:
-        input: ``(rows, ...)`` with sequences.
-        offset: where the pieces begin in their sequences, integers ``(sequences, 1)``.
-        length: numbers of rows of the pieces, integers ``(sequences, 1)``.
-        name: prefix of names.
-
-    Returns:
-        The pieces, one sequence each. Source: Paddle op ``sequence_slice``.
-    """
-    check_variable_and_dtype(input, "input", NO_HALF, "sequence_slice")
-    inputs = {"X": input, "Offset": offset, "Length": length}
-    for name_, value in (("offset", offset), ("length", length)):
-        check_variable_and_dtype(value, name_, INTEGERS, "sequence_slice")
-        value.stop_gradient = True
-    return add_op("sequence_slice", inputs, input.dtype, name=name)
-
-
-def sequence_expand(
-    x: Variable, y: Variable, ref_level: int = -1, name: str | None = None
-) -> Variable:
-    """Repeat each sequence of ``x`` as often as the corresponding sequence of ``y`` has elements.
-
-    Args:
-        x: ``(rows, ...)`` with one level of sequences; without sequences, rows are repeated.
-        y: only its sequences are used; one or two levels.
-        ref_level: the level of ``y`` to use; -1 for the finest.
-        name: prefix of names.
-
-    Returns:
-        The repeated sequences or rows. Source: Paddle op ``sequence_expand``.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.data("x", [None, 1])
-        ...     y = fluid.data("y", [None, 1], lod_level=1)
-        ...     out = fluid.layers.sequence_expand(x, y)
-        ...     words = fluid.create_lod_tensor(
-        ...         np.zeros((3, 1), "float32"), [[2, 1]], fluid.CPUPlace()
-        ...     )
-        ...     feed = {"x": np.array([[1], [2]], "float32"), "y": words}
-        ...     (rows,) = fluid.Executor().run(feed=feed, fetch_list=[out])
-        >>> rows.ravel().tolist()
-        [1.0, 1.0, 2.0]
-    """
-    check_variable_and_dtype(x, "x", NO_HALF, "sequence_expand")
-    attrs = {"ref_level": ref_level}
-    return add_op("sequence_expand", {"X": x, "Y": y}, x.dtype, attrs, name=name)
-
-
-def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Repeat each row of ``x`` to the length of the corresponding sequence of ``y``.
-
-    Args:
-        x: one row for every sequence of ``y``, ``(sequences, ...)``.
-        y: only its sequences are used; one level.
-        name: prefix of names.
-
-    Returns:
-        ``(rows of y, ...)`` with the sequences of ``y``. Source: Paddle op
-        ``sequence_expand_as``.
-    """
-    check_variable_and_dtype(x, "x", NO_HALF, "sequence_expand_as")
-    check_type(y, "y", Variable, "sequence_expand_as")
-    return add_op("sequence_expand_as", {"X": x, "Y": y}, x.dtype, name=name)
-
-
 def sequence_pad(
     x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
 ) -> tuple[Variable, Variable]:
@@ -318,20 +213,6 @@ def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Va
     check_variable_and_dtype(length, "length", ("int64",), "sequence_unpad")
     length.stop_gradient = True
     return add_op("sequence_unpad", {"X": x, "Length": length}, x.dtype, name=name)
-
-
-def sequence_reshape(input: Variable, new_dim: int) -> Variable:
-    """Rearrange the numbers of every sequence to rows of another width.
-
-    Args:
-        input: ``(rows, width)`` with one level of sequences.
-        new_dim: the new width; must divide the count of numbers of each sequence.
-
-    Returns:
-        ``(rows * width / new_dim, new_dim)``. Source: Paddle op ``sequence_reshape``.
-    """
-    check_variable_and_dtype(input, "input", NO_HALF, "sequence_reshape")
-    return add_op("sequence_reshape", {"X": input}, input.dtype, {"new_dim": new_dim})
 
 
 def sequence_scatter(
@@ -376,17 +257,3 @@ def sequence_enumerate(
     return add_op(
         "sequence_enumerate", {"X": input}, input.dtype, attrs, name=name, stop_gradient=True
     )
-
-
-def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
-    """Reverse every sequence.
-
-    Args:
-        x: ``(rows, ...)`` with sequences.
-        name: prefix of names.
-
-    Returns:
-        The same shape and sequences. Source: Paddle op ``sequence_reverse``.
-    """
-    check_variable_and_dtype(x, "x", ("int8", *NO_HALF), "sequence_reverse")
-    return add_op("sequence_reverse", {"X": x}, x.dtype, slot="Y", name=name)

@@ -25,7 +25,8 @@ from dpexec.incubate.fleet.parameter_server.distribute_transpiler.distributed_st
     SyncStrategy,
 )
 from dpexec.io.checkpoint import load_program_state
-from dpexec.io.variables import is_persistable, save_vars
+from dpexec.io.selection import is_persistable
+from dpexec.io.variables import save_vars
 from dpexec.optimizer.base import Optimizer
 from dpexec.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 

@@ -1,4 +1,4 @@
-"""``fluid.clip``: clipping of parameters' gradients, and of gradients inside the network."""
+"""Clipping of the gradients of parameters."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Parameter, Variable
 
 __all__ = [
-    "ClipByGlobalNorm",
-    "ClipByNorm",
-    "ClipByValue",
-    "ErrorClipByValue",
+    "GradientClipBase",
     "GradientClipByGlobalNorm",
     "GradientClipByNorm",
     "GradientClipByValue",
+    "append_gradient_clip_ops",
     "set_gradient_clip",
 ]
 
@@ -40,46 +38,6 @@ class _Group:
 
 
 Groups = dict[str, _Group]
-
-
-class ErrorClipByValue:
-    """Limits the gradient of a variable inside the network: ``Variable.set_error_clip``.
-
-    Args:
-        max: largest value.
-        min: smallest value, ``-max`` by default.
-
-    Source: ``fluid.clip.ErrorClipByValue``.
-    """
-
-    def __init__(self, max: float, min: float | None = None) -> None:
-        self.max = float(max)
-        self.min = -self.max if min is None else float(min)
-
-    def __str__(self) -> str:
-        return f"ByValue, min={self.min:f}, max={self.max:f}"
-
-    def _append_clip_op(self, block: Block, grad_name: str) -> None:
-        attrs = {"min": self.min, "max": self.max}
-        block.append_op("clip", {"X": grad_name}, {"Out": grad_name}, attrs)
-
-
-def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
-    """For ``append_backward``: clip the last operator's gradients whose variable has an error clip.
-
-    Raises:
-        TypeError: a variable's ``error_clip`` is not an error clip.
-    """
-    for grad in block.ops[-1].output_arg_names:
-        error_clip = block._var_recursive(context[grad]).error_clip if grad in context else None
-        if error_clip is None:
-            continue
-        if not isinstance(error_clip, ErrorClipByValue):
-            raise TypeError(
-                "Variable's error_clip should be an instance of ErrorClipByValue or None, but "
-                f"that of {context[grad]} is {error_clip!r}"
-            )
-        error_clip._append_clip_op(block, grad)
 
 
 class GradientClipBase:
@@ -393,8 +351,3 @@ def _name_clipped_gradients(
     for op in block.ops[start:end]:
         if op.role_var and op.role_var[0] in names:
             op._set_attr(roles.ROLE_VAR, [op.role_var[0], names[op.role_var[0]]])
-
-
-ClipByValue = GradientClipByValue
-ClipByNorm = GradientClipByNorm
-ClipByGlobalNorm = GradientClipByGlobalNorm

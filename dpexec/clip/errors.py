@@ -1,0 +1,49 @@
+"""Clipping of gradients inside the network, of variables that have an error clip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.engine.ir.block import Block
+
+__all__ = ["ErrorClipByValue", "error_clip_callback"]
+
+
+class ErrorClipByValue:
+    """Limits the gradient of a variable inside the network: ``Variable.set_error_clip``.
+
+    Args:
+        max: largest value.
+        min: smallest value, ``-max`` by default.
+
+    Source: ``fluid.clip.ErrorClipByValue``.
+    """
+
+    def __init__(self, max: float, min: float | None = None) -> None:
+        self.max = float(max)
+        self.min = -self.max if min is None else float(min)
+
+    def __str__(self) -> str:
+        return f"ByValue, min={self.min:f}, max={self.max:f}"
+
+    def _append_clip_op(self, block: Block, grad_name: str) -> None:
+        attrs = {"min": self.min, "max": self.max}
+        block.append_op("clip", {"X": grad_name}, {"Out": grad_name}, attrs)
+
+
+def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
+    """For ``append_backward``: clip the last operator's gradients whose variable has an error clip.
+
+    Raises:
+        TypeError: a variable's ``error_clip`` is not an error clip.
+    """
+    for grad in block.ops[-1].output_arg_names:
+        error_clip = block._var_recursive(context[grad]).error_clip if grad in context else None
+        if error_clip is None:
+            continue
+        if not isinstance(error_clip, ErrorClipByValue):
+            raise TypeError(
+                "Variable's error_clip should be an instance of ErrorClipByValue or None, but "
+                f"that of {context[grad]} is {error_clip!r}"
+            )
+        error_clip._append_clip_op(block, grad)

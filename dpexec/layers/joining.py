@@ -1,0 +1,163 @@
+"""Layers that join, divide and repeat tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import NO_HALF, NUMBERS, check_type, check_variable_and_dtype
+from dpexec.engine.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import (
+    add_op,
+    add_outputs,
+    check_parts,
+    check_positive,
+    number_or_tensor,
+    numbers_or_tensors,
+)
+
+__all__ = ["concat", "expand", "expand_as", "split", "stack", "unstack"]
+
+
+def concat(
+    input: Sequence[Variable] | Variable, axis: int | Variable = 0, name: str | None = None
+) -> Variable:
+    """Join variables along an axis.
+
+    Args:
+        input: variables that agree in all other dimensions.
+        axis: axis to join along; a number, or a one-element int32 variable.
+        name: prefix of names.
+
+    Returns:
+        The joined variable. Source: Paddle op ``concat``.
+    """
+    parts = list(input) if isinstance(input, (list, tuple)) else [input]
+    for number, part in enumerate(parts):
+        check_variable_and_dtype(part, f"input[{number}]", NUMBERS, "concat")
+    check_type(axis, "axis", (int, Variable), "concat")
+    helper = LayerHelper("concat", input=parts, name=name)
+    inputs: dict[str, Any] = {"X": parts}
+    attrs: dict[str, Any] = {}
+    number_or_tensor(axis, "AxisTensor", "axis", inputs, attrs)
+    return add_outputs(helper, inputs, {"Out": helper.input_dtype()}, attrs)["Out"]
+
+
+def split(
+    input: Variable,
+    num_or_sections: int | Sequence[int | Variable],
+    dim: int | Variable = -1,
+    name: str | None = None,
+) -> list[Variable]:
+    """Cut a variable along an axis.
+
+    Args:
+        input: any shape.
+        num_or_sections: number of equal parts, or a list of sizes, where -1 (once) means the rest.
+        dim: axis to cut along.
+        name: prefix of names.
+
+    Returns:
+        The parts. Source: Paddle op ``split``.
+    """
+    check_type(num_or_sections, "num_or_sections", (int, list, tuple), "split")
+    check_type(dim, "dim", (int, Variable), "split")
+    helper = LayerHelper("split", input=input, name=name)
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {}
+    if isinstance(dim, int) and -len(input.shape) <= dim < 0:
+        dim += len(input.shape)
+    number_or_tensor(dim, "AxisTensor", "axis", inputs, attrs)
+    if isinstance(num_or_sections, int):
+        check_parts(input, dim, num_or_sections)
+        attrs["num"] = count = num_or_sections
+    else:
+        count = len(num_or_sections)
+        slots = ("", "SectionsTensorList")
+        numbers_or_tensors(helper, num_or_sections, slots, "sections", inputs, attrs)
+    dtype = helper.input_dtype()
+    parts = [helper.create_variable_for_type_inference(dtype) for _ in range(count)]
+    helper.append_op(type="split", inputs=inputs, outputs={"Out": parts}, attrs=attrs)
+    return parts
+
+
+def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
+    """Join variables of one shape along a new axis.
+
+    Args:
+        x: the variables.
+        axis: position of the new axis in the result.
+
+    Returns:
+        A tensor with one more dimension, whose size is the number of variables. Source: Paddle op
+        ``stack``.
+    """
+    parts: list[Any] = list(x) if isinstance(x, (list, tuple)) else [x]
+    return add_op(
+        "stack", {"X": parts}, parts[0].dtype, {"axis": 0 if axis is None else axis}, slot="Y"
+    )
+
+
+def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
+    """Cut into slices of size 1 along an axis, and drop the axis.
+
+    Args:
+        x: any shape.
+        axis: axis to cut along.
+        num: number of slices; None takes the size of the axis, which must be known.
+
+    Returns:
+        The slices. Source: Paddle op ``unstack``.
+
+    Raises:
+        ValueError: the number of slices is unknown.
+    """
+    helper = LayerHelper("unstack")
+    num = x.shape[axis] if num is None else num
+    if num <= 0:
+        raise ValueError(f"unstack needs num: dimension {axis} of {x.name} {x.shape} is unknown")
+    outs = [helper.create_variable_for_type_inference(x.dtype) for _ in range(num)]
+    attrs = {"axis": axis, "num": num}
+    helper.append_op(type="unstack", inputs={"X": x}, outputs={"Y": outs}, attrs=attrs)
+    return outs
+
+
+def expand(
+    x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None
+) -> Variable:
+    """Repeat along every dimension.
+
+    Args:
+        x: any shape.
+        expand_times: number of repetitions of each dimension.
+        name: prefix of names.
+
+    Returns:
+        The repeated variable. Source: Paddle op ``expand``.
+    """
+    check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "expand")
+    check_type(expand_times, "expand_times", (list, tuple, Variable), "expand")
+    helper = LayerHelper("expand", name=name)
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    slots = ("ExpandTimes", "expand_times_tensor")
+    check_positive(expand_times, "expand_times", "expand")
+    numbers_or_tensors(helper, expand_times, slots, "expand_times", inputs, attrs)
+    return add_outputs(helper, inputs, {"Out": x.dtype}, attrs)["Out"]
+
+
+def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
+    """Repeat along every dimension, up to the shape of another variable.
+
+    Args:
+        x: a tensor whose dimensions divide those of ``target_tensor``.
+        target_tensor: the tensor whose shape is wanted.
+        name: prefix of names.
+
+    Returns:
+        The repeated variable. Source: Paddle op ``expand_as``.
+    """
+    check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "expand_as")
+    check_variable_and_dtype(target_tensor, "target_tensor", ("bool", *NO_HALF), "expand_as")
+    return add_op("expand_as", {"X": x, "target_tensor": target_tensor}, x.dtype, name=name)

@@ -1,0 +1,187 @@
+"""Products of vectors and matrices, and cosines between them."""
+
+from __future__ import annotations
+
+import dpexec.engine.ops  # noqa: F401 - the operators that layers are made from
+from dpexec.checks import (
+    FLOATS,
+    NO_HALF,
+    NUMBERS,
+    SINGLE_DOUBLE,
+    as_number,
+    check_type,
+    check_variable_and_dtype,
+)
+from dpexec.engine.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, add_outputs
+
+__all__ = ["addmm", "bmm", "cos_sim", "cross", "dot", "kron", "matmul", "mul"]
+
+
+def mul(
+    x: Variable,
+    y: Variable,
+    x_num_col_dims: int = 1,
+    y_num_col_dims: int = 1,
+    name: str | None = None,
+) -> Variable:
+    """Matrix product of ``x`` and ``y``, both flattened to matrices.
+
+    Args:
+        x: its first ``x_num_col_dims`` dimensions become rows.
+        y: its first ``y_num_col_dims`` dimensions become rows.
+        x_num_col_dims: number of dimensions of ``x`` that become rows.
+        y_num_col_dims: number of dimensions of ``y`` that become rows.
+        name: prefix of names.
+
+    Returns:
+        The rows of ``x`` followed by the columns of ``y``. Source: Paddle op ``mul``.
+    """
+    check_variable_and_dtype(x, "x", FLOATS, "mul")
+    check_variable_and_dtype(y, "y", FLOATS, "mul")
+    attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
+    return add_op("mul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def matmul(
+    x: Variable,
+    y: Variable,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    alpha: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """Matrix product over the last two dimensions, times ``alpha``.
+
+    Args:
+        x: ``(..., m, k)``, or a vector.
+        y: ``(..., k, n)``, or a vector.
+        transpose_x: swap the last two dimensions of ``x``.
+        transpose_y: swap the last two dimensions of ``y``.
+        alpha: factor.
+        name: prefix of names.
+
+    Returns:
+        ``(..., m, n)``. Source: Paddle op ``matmul``.
+    """
+    check_variable_and_dtype(x, "x", FLOATS, "matmul")
+    check_variable_and_dtype(y, "y", FLOATS, "matmul")
+    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": as_number(alpha)}
+    return add_op("matmul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def cos_sim(X: Variable, Y: Variable) -> Variable:
+    """Cosine of the angle between rows.
+
+    Args:
+        X: float32 ``(N, D)``.
+        Y: float32 ``(N, D)`` or ``(1, D)``.
+
+    Returns:
+        ``(N, 1)``. Source: Paddle op ``cos_sim``.
+    """
+    check_variable_and_dtype(X, "X", ("float32",), "cos_sim")
+    check_variable_and_dtype(Y, "Y", ("float32",), "cos_sim")
+    dtypes = dict.fromkeys(("Out", "XNorm", "YNorm"), X.dtype)
+    return add_outputs(LayerHelper("cos_sim"), {"X": X, "Y": Y}, dtypes)["Out"]
+
+
+def addmm(
+    input: Variable,
+    x: Variable,
+    y: Variable,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """``beta * input + alpha * (x @ y)``.
+
+    Args:
+        input: ``(m, n)``, or a shape that broadcasts to it.
+        x: ``(m, k)``.
+        y: ``(k, n)``.
+        alpha: factor of the product.
+        beta: factor of ``input``.
+        name: prefix of names.
+
+    Returns:
+        ``(m, n)``. Source: Paddle op ``addmm``.
+    """
+    for argument, var in (("Input", input), ("X", x), ("Y", y)):
+        check_variable_and_dtype(var, argument, SINGLE_DOUBLE, "addmm")
+    attrs = {"Alpha": alpha, "Beta": beta}
+    return add_op("addmm", {"Input": input, "X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Batched matrix product.
+
+    Args:
+        x: ``(N, m, k)``.
+        y: ``(N, k, n)``.
+        name: prefix of names.
+
+    Returns:
+        ``(N, m, n)``. Source: Paddle op ``bmm``.
+    """
+    check_type(x, "x", Variable, "bmm")
+    check_type(y, "y", Variable, "bmm")
+    return add_op("bmm", {"X": x, "Y": y}, x.dtype, name=name)
+
+
+def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """The sum of ``x * y`` over the last dimension.
+
+    Args:
+        x: a vector, or vectors ``(N, D)``.
+        y: the same shape.
+        name: name of the output.
+
+    Returns:
+        ``(1,)`` or ``(N, 1)``. Source: Paddle op ``dot``.
+    """
+    check_variable_and_dtype(x, "x", NO_HALF, "dot")
+    check_variable_and_dtype(y, "y", NO_HALF, "dot")
+    helper = LayerHelper("dot", name=name)
+    out = None if name is None else helper.create_variable(name=name, dtype=x.dtype)
+    return add_op("dot", {"X": x, "Y": y}, x.dtype, name=helper.name, out=out)
+
+
+def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
+    """The cross product of vectors of 3 elements.
+
+    Args:
+        input: any shape.
+        other: the same shape.
+        dim: axis of the vectors; None and 0 select the first dimension of size 3.
+
+    Returns:
+        The same shape. Source: Paddle op ``cross``.
+    """
+    check_type(input, "input", Variable, "cross")
+    check_type(other, "other", Variable, "cross")
+    attrs = {"dim": dim} if dim else {}
+    return add_op("cross", {"X": input, "Y": other}, input.dtype, attrs)
+
+
+def kron(
+    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
+) -> Variable:
+    """The Kronecker product: every element of ``x`` times all of ``y``.
+
+    Args:
+        x: any shape.
+        y: any shape.
+        out: variable that takes the result.
+        name: prefix of names.
+
+    Returns:
+        A tensor whose dimensions are the products of both inputs' dimensions. Source: Paddle op
+        ``kron``.
+    """
+    check_variable_and_dtype(x, "x", NUMBERS, "kron")
+    check_variable_and_dtype(y, "y", NUMBERS, "kron")
+    if out is not None:
+        check_variable_and_dtype(out, "out", NUMBERS, "kron")
+    return add_op("kron", {"X": x, "Y": y}, x.dtype, out=out, name=name)

@@ -1,0 +1,18 @@
+"""``fluid.metrics``: metrics of a whole data set, accumulated over batches."""
+
+from dpexec.detection_metric import DetectionMAP
+from dpexec.metrics.base import CompositeMetric, MetricBase
+from dpexec.metrics.classification import Accuracy, Auc, Precision, Recall
+from dpexec.metrics.sequences import ChunkEvaluator, EditDistance
+
+__all__ = [
+    "Accuracy",
+    "Auc",
+    "ChunkEvaluator",
+    "CompositeMetric",
+    "DetectionMAP",
+    "EditDistance",
+    "MetricBase",
+    "Precision",
+    "Recall",
+]

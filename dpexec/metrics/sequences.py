@@ -1,0 +1,99 @@
+"""Metrics of sequences: chunks, and edit distances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.metrics.base import MetricBase, is_number, require_arrays, require_numbers
+
+__all__ = ["ChunkEvaluator", "EditDistance"]
+
+
+class ChunkEvaluator(MetricBase):
+    """Precision, recall and F1 score of chunks, from the counts of ``layers.chunk_eval``.
+
+    Args:
+        name: None takes the name of the class.
+
+    Source: ``fluid.metrics.ChunkEvaluator``.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.num_infer_chunks: Any = 0
+        self.num_label_chunks: Any = 0
+        self.num_correct_chunks: Any = 0
+
+    def update(  # type: ignore[override]
+        self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any
+    ) -> None:
+        """Add the counts of a batch, numbers or arrays of one element.
+
+        Raises:
+            ValueError: an argument is neither.
+        """
+        require_numbers(
+            num_infer_chunks=num_infer_chunks,
+            num_label_chunks=num_label_chunks,
+            num_correct_chunks=num_correct_chunks,
+        )
+        self.num_infer_chunks = self.num_infer_chunks + num_infer_chunks
+        self.num_label_chunks = self.num_label_chunks + num_label_chunks
+        self.num_correct_chunks = self.num_correct_chunks + num_correct_chunks
+
+    def eval(self) -> tuple[float, float, float]:
+        """Return (precision, recall, F1 score); 0 where there is nothing to divide by."""
+        counts = (self.num_infer_chunks, self.num_label_chunks, self.num_correct_chunks)
+        inferred, labelled, correct = (np.asarray(count).item() for count in counts)
+        precision = correct / inferred if inferred else 0.0
+        recall = correct / labelled if labelled else 0.0
+        f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
+        return precision, recall, f1
+
+
+class EditDistance(MetricBase):
+    """The mean edit distance, and the share of sequences with errors.
+
+    Args:
+        name: None takes the name of the class.
+
+    Source: ``fluid.metrics.EditDistance``.
+    """
+
+    def __init__(self, name: str | None) -> None:
+        super().__init__(name)
+        self.total_distance: Any = 0.0
+        self.seq_num: Any = 0
+        self.instance_error: Any = 0
+
+    def update(self, distances: Any, seq_num: Any) -> None:
+        """Add a batch.
+
+        Args:
+            distances: an array of shape ``(batch, 1)``.
+            seq_num: number of sequences in the batch.
+
+        Raises:
+            ValueError: an argument has the wrong type.
+        """
+        require_arrays(distances=distances)
+        if not is_number(seq_num):
+            raise ValueError("The 'seq_num' must be a number(int, float).")
+        self.seq_num = self.seq_num + seq_num
+        self.instance_error = self.instance_error + seq_num - int(np.sum(distances == 0))
+        self.total_distance = self.total_distance + float(np.sum(distances))
+
+    def eval(self) -> tuple[Any, Any]:
+        """Return (mean distance, share of sequences with a distance other than 0).
+
+        Raises:
+            ValueError: nothing was added.
+        """
+        if self.seq_num == 0:
+            raise ValueError(
+                "There is no data in EditDistance Metric. Please check that the output of "
+                "layers.edit_distance was added to it."
+            )
+        return self.total_distance / self.seq_num, self.instance_error / self.seq_num
