@@ -6,6 +6,7 @@ import pytest
 import dpexec as fluid
 from dpexec import initializer as init
 from dpexec.core import VarDesc
+from dpexec.initializer.base import fans
 
 
 def made(initializer, shape=(6, 4), dtype="float32"):
@@ -19,7 +20,7 @@ def made(initializer, shape=(6, 4), dtype="float32"):
     [((), (1, 1)), ((7,), (7, 7)), ((6, 4), (6, 4)), ((8, 3, 5, 5), (75, 200))],
 )
 def test_fans(shape, expected):
-    assert init.fans(shape) == expected
+    assert fans(shape) == expected
 
 
 def test_operators_are_put_in_front():
