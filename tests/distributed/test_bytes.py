@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from dpexec.viz.measured.runs import runs_of
+from dpexec.viz.measured.schedule import Schedule
 
 from dpexec.engine.cluster.client import links
 from dpexec.engine.compile.plans.bucket_size import Link
@@ -40,8 +42,7 @@ def bytes_for_the_table(client, ids, vocabulary):
     feed = {"x": np.concatenate([rows, rows]), "y": np.zeros((2 * len(rows), 1), "int64")}
     options = {"scheduler": client, "collectives": "gang", "trace": True}
     run = train(words(vocabulary=vocabulary), [feed], 2, **options)
-    (event,) = (event for event in collectives_of(run) if event.name == "reduce")
-    return event.args["received"]
+    return sum(e.args["received"] for e in collectives_of(run) if e.name == "reduce")
 
 
 def test_only_rows_that_were_looked_up_travel_each_once(sockets):
@@ -61,6 +62,32 @@ def test_dense_gradients_go_through_memory_on_one_host(pair):
     events = collectives_of(train(*NETS["mlp"](), 2, **options))
     assert total(events, "shared") > total(events, "bytes") / 2
     assert total(events, "sent") < total(events, "bytes") / 10
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+def test_every_worker_of_a_gang_shows_its_part_of_collectives(pair, mode):
+    options = {"scheduler": pair, "collectives": "gang", "trace": True}
+    trace = train(*NETS["mlp"](), 2, mode, **options).compiled.trace
+    step = [e for e in trace if e.step == trace.steps[-1]]
+    homes = {e.device: e.args["worker"] for e in step if e.name.startswith("forward")}
+    assert len(set(homes.values())) == 2
+    workers = {e.args["worker"] for e in step if e.kind == "collective"}
+    assert workers == set(homes.values())
+    for node in {e.node for e in step if e.kind == "collective"}:
+        assert {e.args["worker"] for e in step if e.node == node} == workers
+    for one in step:
+        if one.device is not None:
+            assert homes[one.device] == one.args["worker"]
+    fed = [(row.device, row.name) for row in trace.memory if row.kind == "feed" and row.bytes > 0]
+    assert len(fed) == len(trace.steps) * len(set(fed))  # each is counted once a step
+    runs = runs_of(Schedule(trace), Schedule(trace).steps[-1])
+    for run, before in zip(runs.runs, runs.before, strict=True):
+        if run.name.startswith("optimizer"):  # it waits for what its own worker has received
+            sums = [runs.runs[at] for at in before if "reduce" in runs.runs[at].name]
+            assert sums
+            assert {one.worker for one in sums} == {run.worker}
+        if run.worker is not None:
+            assert {homes[device] for device in run.devices} == {run.worker}
 
 
 def test_dense_gradients_go_through_sockets_between_hosts(sockets):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from dpexec.viz.measured.graph_facts import without_device
@@ -40,6 +40,11 @@ class Run:
         if self.is_transfer:
             return f"the transfer of {event.name.split('-')[0]}"
         return event.name if event.kind != "task" else event.name.split("-")[0]
+
+    @property
+    def worker(self) -> str | None:
+        """The worker of a cluster that ran it."""
+        return self.piece.event.args.get("worker")
 
     @property
     def is_transfer(self) -> bool:
@@ -80,6 +85,7 @@ class StepRuns:
             if piece.parent is not None:
                 self.parts.setdefault(piece.parent, []).append(piece)
         self.runs = [self._run(piece) for piece in pieces if piece.depth == 0]
+        self._divide()
 
     def _run(self, piece: Slice) -> Run:
         device, facts = piece.event.device, self.schedule.facts
@@ -99,6 +105,21 @@ class StepRuns:
             taking = [facts.participants(node) for node in facts.tasks[key]["nodes"]]
             return Run(piece, key, frozenset().union(*taking))
         return Run(piece, key, frozenset(self.schedule.devices))
+
+    def _divide(self) -> None:
+        """Leave to a collective that ran on every worker of a gang the devices of its worker."""
+        homes: dict[str, set[int]] = {}
+        everywhere: dict[str, set[str]] = {}  # by key of a task of all devices: its workers
+        for run in self.runs:
+            device, worker = run.piece.event.device, run.worker
+            if worker is not None and device is not None:
+                homes.setdefault(worker, set()).add(device)
+            elif worker is not None and run.key is not None and not run.is_transfer:
+                everywhere.setdefault(run.key, set()).add(worker)
+        for index, run in enumerate(self.runs):
+            if run.piece.event.device is None and len(everywhere.get(run.key or "", ())) > 1:
+                here = run.devices & homes.get(run.worker or "", set())
+                self.runs[index] = replace(run, devices=here or run.devices)
 
     @property
     def is_ordered(self) -> bool:
@@ -123,6 +144,11 @@ class StepRuns:
                 (moved if run.is_transfer else made).setdefault(key, []).append(index)
         feeds = [i for i, run in enumerate(self.runs) if run.piece.event.kind == "feed"]
 
+        def results(key: str, run: Run) -> list[int]:
+            """The runs of a task; of one that every worker of a gang ran, those of its worker."""
+            found = made.get(key, [])
+            return [i for i in found if self.runs[i].worker == run.worker] or found
+
         def sources(run: Run) -> list[int]:
             if run.piece.event.kind == "fetch":
                 return [i for members in made.values() for i in members]
@@ -133,7 +159,7 @@ class StepRuns:
             keys = facts.tasks[run.key]["after"]
             came = [i for key in keys for i in moved.get(key, ()) if self._before(i, run)]
             fed = [i for i in feeds if self.runs[i].devices & run.devices]
-            return [*(i for key in keys for i in made.get(key, ())), *came, *fed]
+            return [*(i for key in keys for i in results(key, run)), *came, *fed]
 
         return [sources(run) for run in self.runs]
 
@@ -152,7 +178,8 @@ class StepRuns:
     def twin(self, run: Run, device: int) -> Run | None:
         """The twin of a run on a device."""
         same = self._by_signature.get(self.signature(run), ())
-        return next((other for other in same if other.piece.event.device == device), None)
+        there = [other for other in same if other.piece.event.device == device]
+        return next((other for other in there if other.key == run.key), next(iter(there), None))
 
     @cached_property
     def _by_signature(self) -> dict[object, list[Run]]:

@@ -29,8 +29,7 @@ class Traffic:
     """Bytes that a step moved, on average.
 
     Args:
-        between: Bytes that processes received from others. All workers of a gang take part in a
-            collective; only the one on whose track it is recorded counts.
+        between: Bytes that processes received from others.
         shared: Bytes that were written to shared memory.
         inside: Bytes that collectives read in a run of one process.
         unknown: Number of collectives of unknown size: those of sparse values in old traces.

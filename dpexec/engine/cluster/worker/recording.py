@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpexec.engine.cluster.messages import Noted
 from dpexec.engine.compile.bindings.memory_use import Life, lives
 from dpexec.engine.compile.bindings.recording import Recording
-from dpexec.engine.compile.bindings.records import Around, NoteLayout, StepRecord
+from dpexec.engine.compile.bindings.records import (
+    Around,
+    NodeTimes,
+    NoteLayout,
+    StepRecord,
+    allocations_of,
+)
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.trace.events import Allocation
 from dpexec.engine.trace.live import Keeper
@@ -197,15 +203,27 @@ class _ClusterNotes:
                     yield task, ran[0] + shift, ran[1] + shift
 
     def _part(self, device: int) -> StepRecord:
-        """The record of the tasks that a device's worker ran for it."""
+        """The record of the tasks that a device's worker ran for it.
+
+        Collectives of another worker's devices run on every worker of a gang, too: they are in the
+        part of its last device.
+        """
         worker, address = self.found[device], self.addresses[device]
-        here = zip(worker.ran, self.homes, strict=True)
-        ran = [at if home == device else None for at, home in here]
+        is_last = address not in self.addresses[device + 1 :]
+        ran = [
+            at
+            if home == device
+            or (is_last and task.is_collective and self.addresses[home] != address)
+            else None
+            for task, at, home in zip(self.binding.plan.tasks, worker.ran, self.homes, strict=True)
+        ]
         tasks = partial(self.layout.tasks, worker.stamps, ran)
-        received = worker.transfers if address not in self.addresses[device + 1 :] else ()
+        received = worker.transfers if is_last else ()
         recording, shift = self.recording, self.recording.behind[address]
         name, moved = worker.worker, worker.moved
-        return StepRecord(self.layout, recording.lives, tasks, (), received, name, shift, moved)
+        return StepRecord(
+            self.layout, recording.lives, tasks, (), received, name, shift, moved, device
+        )
 
 
 @dataclass(slots=True)
@@ -234,9 +252,12 @@ class _ClusterRecord:
         yield ("Fetch", "fetch", None, "Fetch", min(done, end), end, ident, {}, None)
 
     def allocations(self) -> Iterator[Allocation]:
-        """The allocations and releases of memory."""
-        for part in self.parts:
-            yield from part.allocations()
+        """The allocations and releases of memory; a value of one worker may end on another."""
+        times: NodeTimes = {}
+        for node, (begin, end) in (item for part in self.parts for item in part.times().items()):
+            before = times.get(node, (begin, end))
+            times[node] = min(before[0], begin), max(before[1], end)
+        return allocations_of(self.parts[0].lives(), times)
 
 
 def _differences(contact: Contact, workers: Homes) -> dict[str, float]:

@@ -35,6 +35,7 @@ __all__ = [
     "Ran",
     "StepRecord",
     "TaskSpans",
+    "allocations_of",
     "marks_of",
     "spans_of",
 ]
@@ -59,6 +60,9 @@ Moved = dict[int, dict[str, int]]
 """By id of a collective, its bytes by what happened to them. Collectives among processes also have
 the nanoseconds that they "waited" for other processes, or the nanoseconds "awaited" between their
 own values and the first sum, and "rank" and "replica" of the process that came last."""
+
+NodeTimes = dict[OpNode, tuple[float, float]]
+"""By node, when its work began and ended, in seconds."""
 
 Around = tuple[str, Kind, float, float, int, dict[str, Any]]
 """Name, kind, start and end in nanoseconds, thread, facts."""
@@ -197,6 +201,8 @@ class StepRecord:
         shift: seconds to add to all times, as another process has another clock.
         moved: by id of a collective, the bytes that it moved in this step, if they differ between
             steps.
+        device: the device whose work it is; None: tasks say it. A collective that ends on one
+            device is the work of all, each on its own worker.
     """
 
     layout: NoteLayout
@@ -207,6 +213,7 @@ class StepRecord:
     worker: str | None = None
     shift: float = 0.0
     moved: Moved = field(default_factory=dict)
+    device: int | None = None
 
     def rows(self) -> Iterator[Row]:
         """The events: tasks, what they did, and what was fed and fetched."""
@@ -215,7 +222,9 @@ class StepRecord:
             yield (name, what, None, name, *self._seconds(first, last), thread, facts, None)
         for task, (start, stop, thread), spans in self.tasks():
             key, seconds = task_key(task), self._seconds(start, stop)
-            yield (task.key[0], "task", task.device, key, *seconds, thread, where, None)
+            here = None if task.device is None else self.device
+            place = task.device if here is None else here
+            yield (task.key[0], "task", place, key, *seconds, thread, where, None)
             for nodes, begin, end, share in spans:
                 name, facts = self._about(nodes, share)
                 if nodes[0].id in self.moved:
@@ -223,7 +232,8 @@ class StepRecord:
                 kind = "collective" if nodes[0].is_collective else "op"
                 seconds = self._seconds(begin, end)
                 about = {**where, **facts}
-                yield (name, kind, nodes[0].device, key, *seconds, thread, about, nodes[0].id)
+                place = nodes[0].device if here is None else here
+                yield (name, kind, place, key, *seconds, thread, about, nodes[0].id)
         for item in self.inner:
             key, device = task_key(item.task), item.node.device
             seconds = item.start + self.shift, item.stop + self.shift
@@ -253,28 +263,43 @@ class StepRecord:
     def _seconds(self, start: float, stop: float) -> tuple[float, float]:
         return start * _NANO + self.shift, max(start, stop) * _NANO + self.shift
 
-    def allocations(self) -> Iterator[Allocation]:
-        """The memory that was taken and given back."""
-        times: dict[OpNode, tuple[float, float]] = {}
+    def times(self) -> NodeTimes:
+        """When the work of every node that ran began and ended, in seconds of the trace."""
+        times: NodeTimes = {}
         for _, _, spans in self.tasks():
             for nodes, begin, end, _ in spans:
+                begin, end = self._seconds(begin, end)
                 for node in nodes:
                     before = times.get(node, (begin, end))
                     times[node] = min(before[0], begin), max(before[1], end)
-        if not times:
-            return
-        first = min(begin for begin, _ in times.values())
-        last = max(end for _, end in times.values())
-        for life in self.lives():
-            if life.first is not None and life.first not in times:
-                continue
-            begin = first if life.first is None else times[life.first][0]
-            end = max((times[node][1] for node in life.last if node in times), default=last)
-            if life.heir in times:
-                end = times[life.heir][0]
-            begin, end = map(tick, self._seconds(begin, end))
-            yield Allocation(begin, life.device, life.name, life.bytes, life.kind)
-            yield Allocation(end, life.device, life.name, -life.bytes, life.kind)
+        return times
+
+    def allocations(self) -> Iterator[Allocation]:
+        """The memory that was taken and given back."""
+        return allocations_of(self.lives(), self.times())
+
+
+def allocations_of(lives: Iterable[Life], times: NodeTimes) -> Iterator[Allocation]:
+    """The memory that the values of a step took and gave back.
+
+    Args:
+        lives: the values.
+        times: when the nodes of the step worked, on all processes that ran it.
+    """
+    if not times:
+        return
+    first = min(begin for begin, _ in times.values())
+    last = max(end for _, end in times.values())
+    for life in lives:
+        if life.first is not None and life.first not in times:
+            continue
+        begin = first if life.first is None else times[life.first][0]
+        end = max((times[node][1] for node in life.last if node in times), default=last)
+        if life.heir in times:
+            end = times[life.heir][0]
+        begin, end = tick(begin), tick(end)
+        yield Allocation(begin, life.device, life.name, life.bytes, life.kind)
+        yield Allocation(end, life.device, life.name, -life.bytes, life.kind)
 
 
 def _facts(node: OpNode, plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> dict[str, Any]:
