@@ -14,6 +14,16 @@ class WeightedAverage:
     """The weighted mean of the values added. Deprecated in fluid: see ``fluid.metrics.Accuracy``.
 
     Source: ``fluid.average.WeightedAverage``.
+
+    Example:
+        >>> import dpexec as fluid, warnings
+        >>> with warnings.catch_warnings():  # Paddle calls it deprecated
+        ...     warnings.simplefilter("ignore")
+        ...     average = fluid.average.WeightedAverage()
+        >>> average.add(value=2.0, weight=1)
+        >>> average.add(value=4.0, weight=3)
+        >>> float(average.eval())
+        3.5
     """
 
     def __init__(self) -> None:

@@ -29,6 +29,9 @@ def data(
     Raises:
         TypeError: the name is not a string, or the shape not a list or tuple.
 
+    See Also:
+        :func:`~dpexec.layers.data`: the older form, which prepends the batch size.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):

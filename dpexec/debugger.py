@@ -107,6 +107,15 @@ def draw_block_graphviz(
 
     Raises:
         OSError: the file cannot be written.
+
+    Example:
+        >>> import dpexec as fluid, pathlib, tempfile
+        >>> with fluid.program_guard(fluid.Program()), tempfile.TemporaryDirectory() as folder:
+        ...     y = fluid.data("x", [None, 4]) * 2.0
+        ...     block = fluid.default_main_program().global_block()
+        ...     fluid.debugger.draw_block_graphviz(block, path=folder + "/net.dot")
+        ...     pathlib.Path(folder, "net.dot").read_text()[:7]
+        'digraph'
     """
     import graphviz  # here, as it takes as long as a good part of dpexec
 

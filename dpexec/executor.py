@@ -39,6 +39,13 @@ def as_numpy(tensor: Any) -> Any:
 
     Raises:
         RuntimeError: a tensor holds sequences.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> tensor = fluid.LoDTensor()
+        >>> tensor.set(np.array([1.0, 2.0]), fluid.CPUPlace())
+        >>> fluid.executor.as_numpy(tensor)
+        array([1., 2.])
     """
     if isinstance(tensor, list):
         return [as_numpy(part) for part in tensor]

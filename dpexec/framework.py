@@ -90,6 +90,12 @@ def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
 
     Raises:
         TypeError: there is no such type.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> found = fluid.framework.convert_np_dtype_to_dtype_("float32")
+        >>> found == fluid.core.VarDesc.VarType.FP32
+        True
     """
     return as_dtype(np_dtype)
 
@@ -104,7 +110,13 @@ def _get_var(name: str, program: Program | None = None) -> Variable:
 
 
 def in_dygraph_mode() -> bool:
-    """Always False: dpexec has no eager mode."""
+    """Always False: dpexec has no eager mode.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.in_dygraph_mode()  # programs are built, then run
+        False
+    """
     return False
 
 

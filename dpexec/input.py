@@ -25,6 +25,9 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
     Returns:
         float32 ``input.shape + (depth,)``. Source: Paddle op ``one_hot_v2``.
 
+    See Also:
+        :func:`~dpexec.layers.one_hot`: the older form, for indices with a last axis of 1.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -60,6 +63,9 @@ def embedding(
 
     Returns:
         Shape ``input.shape + (width,)``. Source: Paddle op ``lookup_table_v2``.
+
+    See Also:
+        :func:`~dpexec.layers.embedding`: the older form, for ids with a last axis of 1.
 
     Example:
         >>> import dpexec as fluid

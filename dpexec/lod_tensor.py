@@ -34,6 +34,11 @@ def create_lod_tensor(
         AssertionError: the lengths differ from those of the lists.
         EnforceNotMet: the lengths do not add up to the number of rows.
 
+    See Also:
+        :class:`~dpexec.LoDTensor`: an array with sequences.
+        :func:`~dpexec.create_random_int_lodtensor`: makes one of random numbers.
+        :class:`~dpexec.LoDTensorArray`: a list of them.
+
     Example:
         >>> import dpexec as fluid
         >>> words = fluid.create_lod_tensor([[4, 7, 1], [8, 2]], [[3, 2]], fluid.CPUPlace())
@@ -85,6 +90,11 @@ def create_random_int_lodtensor(
         EnforceNotMet: the lengths of different levels are inconsistent.
 
     Source: ``fluid.create_random_int_lodtensor``.
+
+    See Also:
+        :class:`~dpexec.LoDTensor`: an array with sequences.
+        :func:`~dpexec.create_lod_tensor`: makes one.
+        :class:`~dpexec.LoDTensorArray`: a list of them.
 
     Example:
         >>> import dpexec as fluid

@@ -72,6 +72,10 @@ def simple_img_conv_pool(
     Returns:
         ``(N, num_filters, H', W')``.
 
+    See Also:
+        :func:`~dpexec.nets.img_conv_group`: several convolutions and a pooling.
+        :func:`~dpexec.nets.sequence_conv_pool`: the same for sequences.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -139,6 +143,10 @@ def img_conv_group(
 
     Raises:
         AssertionError: a list does not have one entry per convolution.
+
+    See Also:
+        :func:`~dpexec.nets.simple_img_conv_pool`: one convolution and a pooling.
+        :func:`~dpexec.nets.sequence_conv_pool`: the same for sequences.
 
     Example:
         >>> import dpexec as fluid
@@ -212,6 +220,10 @@ def sequence_conv_pool(
 
     Returns:
         ``(sequences, num_filters)``.
+
+    See Also:
+        :func:`~dpexec.nets.simple_img_conv_pool`: one convolution and a pooling.
+        :func:`~dpexec.nets.img_conv_group`: several convolutions and a pooling.
 
     Example:
         >>> import dpexec as fluid

@@ -125,6 +125,16 @@ def profiler(
 
     Raises:
         ValueError: a wrong state or option at the start, a wrong key at the end.
+
+    Example:
+        >>> import dpexec as fluid, contextlib, io
+        >>> report = io.StringIO()
+        >>> with fluid.program_guard(fluid.Program()), contextlib.redirect_stdout(report):
+        ...     out = fluid.layers.fill_constant([1], "float32", 1.0)
+        ...     with fluid.profiler.profiler("CPU", sorted_key="total"):
+        ...         _ = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        >>> "fill_constant" in report.getvalue()
+        True
     """
     start_profiler(state, tracer_option)
     try:

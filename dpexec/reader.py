@@ -43,6 +43,21 @@ class DataLoader:
 
     Raises:
         AssertionError: an argument has a wrong type or value.
+
+    See Also:
+        :class:`~dpexec.io.PyReader`: the older one.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 2])
+        ...     total = fluid.layers.reduce_sum(x)
+        ...     loader = fluid.io.DataLoader.from_generator(feed_list=[x], capacity=4)
+        ...     batches = lambda: ([np.full((3, 2), n, "float32")] for n in range(2))
+        ...     _ = loader.set_batch_generator(batches, places=fluid.CPUPlace())
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     [exe.run(feed=feed, fetch_list=[total])[0].tolist() for feed in loader()]
+        [[0.0], [6.0]]
     """
 
     def __init__(
@@ -162,6 +177,21 @@ class PyReader(GeneratorLoader):
     """The older form of :class:`DataLoader`.
 
     Args: as :meth:`DataLoader.from_generator`.
+
+    See Also:
+        :class:`~dpexec.io.DataLoader`: the newer one.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 2])
+        ...     total = fluid.layers.reduce_sum(x)
+        ...     reader = fluid.io.PyReader(feed_list=[x], capacity=4, iterable=True)
+        ...     samples = lambda: ([np.full(2, n, "float32")] for n in range(4))
+        ...     reader.decorate_sample_generator(samples, batch_size=2, places=fluid.CPUPlace())
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     [exe.run(feed=feed, fetch_list=[total])[0].tolist() for feed in reader()]
+        [[2.0], [10.0]]
     """
 
     def __init__(

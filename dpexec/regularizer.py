@@ -22,7 +22,13 @@ NEW_GRAD_SUFFIX = "@NEWGRAD@"
 
 
 class WeightDecayRegularizer:
-    """Base class: appends the operators of a weight decay to a block."""
+    """Base class: appends the operators of a weight decay to a block.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> isinstance(fluid.regularizer.L2Decay(0.1), fluid.regularizer.WeightDecayRegularizer)
+        True
+    """
 
     def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
         """Append the decay term of ``param``, to be added to its gradient."""
@@ -39,6 +45,9 @@ class L2DecayRegularizer(WeightDecayRegularizer):
         AssertionError: the factor is None.
 
     Source: ``fluid.regularizer.L2Decay``.
+
+    See Also:
+        :class:`~dpexec.regularizer.L1Decay`: pulls with the same force.
 
     Example:
         >>> import dpexec as fluid
@@ -80,6 +89,9 @@ class L1DecayRegularizer(WeightDecayRegularizer):
         AssertionError: the factor is None.
 
     Source: ``fluid.regularizer.L1Decay``.
+
+    See Also:
+        :class:`~dpexec.regularizer.L2Decay`: pulls the more, the larger a weight is.
 
     Example:
         >>> import dpexec as fluid

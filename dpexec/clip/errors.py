@@ -17,6 +17,27 @@ class ErrorClipByValue:
         min: smallest value, ``-max`` by default.
 
     Source: ``fluid.clip.ErrorClipByValue``.
+
+    See Also:
+        :class:`~dpexec.clip.GradientClipByValue`: each element.
+        :class:`~dpexec.clip.GradientClipByNorm`: the length of each gradient.
+        :class:`~dpexec.clip.GradientClipByGlobalNorm`: the length of all gradients together.
+        :func:`~dpexec.clip.set_gradient_clip`: for some parameters.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([2], "float32", default_initializer=one)
+        ...     hidden = w * 3.0
+        ...     hidden._set_error_clip(fluid.clip.ErrorClipByValue(max=0.5))
+        ...     loss = fluid.layers.reduce_sum(hidden) * 10.0  # the gradient of hidden is [10, 10]
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     exe.run(main, fetch_list=[w.name + "@GRAD"])[0].tolist()
+        [1.5, 1.5]
     """
 
     def __init__(self, max: float, min: float | None = None) -> None:

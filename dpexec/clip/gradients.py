@@ -179,6 +179,20 @@ class GradientClipByNorm(GradientClipBase):
         TypeError: need_clip cannot be called.
 
     Source: ``fluid.clip.GradientClipByNorm``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([2], "float32", default_initializer=one)
+        ...     loss = fluid.layers.reduce_sum(w) * 10.0  # the gradient is [10, 10]
+        ...     clip = fluid.clip.GradientClipByNorm(clip_norm=1.0)
+        ...     _ = fluid.optimizer.SGD(1.0, grad_clip=clip).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     exe.run(main, fetch_list=[w])[0].round(4).tolist()
+        [0.2928999960422516, 0.2928999960422516]
     """
 
     def __init__(self, clip_norm: float, need_clip: Callable[[Any], bool] | None = None) -> None:
@@ -204,6 +218,20 @@ class GradientClipByGlobalNorm(GradientClipBase):
         TypeError: need_clip cannot be called.
 
     Source: ``fluid.clip.GradientClipByGlobalNorm``; Pascanu, Mikolov, Bengio 2013.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([2], "float32", default_initializer=one)
+        ...     loss = fluid.layers.reduce_sum(w) * 10.0  # the gradient is [10, 10]
+        ...     clip = fluid.clip.GradientClipByGlobalNorm(clip_norm=1.0)
+        ...     _ = fluid.optimizer.SGD(1.0, grad_clip=clip).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     exe.run(main, fetch_list=[w])[0].round(4).tolist()
+        [0.2928999960422516, 0.2928999960422516]
     """
 
     def __init__(
@@ -272,6 +300,20 @@ def set_gradient_clip(
         ValueError: there is no variable of a given name.
 
     Source: ``fluid.clip.set_gradient_clip``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([2], "float32", default_initializer=one)
+        ...     loss = fluid.layers.reduce_sum(w) * 10.0  # the gradient is [10, 10]
+        ...     fluid.clip.set_gradient_clip(fluid.clip.GradientClipByValue(max=0.5))
+        ...     _ = fluid.optimizer.SGD(1.0).minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     exe.run(main, fetch_list=[w])[0].round(4).tolist()
+        [0.5, 0.5]
     """
     if not isinstance(clip, GradientClipBase):
         raise TypeError(

@@ -30,6 +30,13 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
         ValueError: the batch size is not positive, or a variable has two unknown dimensions.
 
     Source: ``fluid.contrib.memory_usage``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 1000]), size=1000)
+        ...     fluid.contrib.memory_usage(fluid.default_main_program(), batch_size=10)[2]
+        'KB'
     """
     if not isinstance(program, Program):
         raise TypeError(

@@ -25,6 +25,14 @@ def op_freq_statistic(
         TypeError: ``program`` is no program.
 
     Source: ``fluid.contrib.op_freq_statistic``, which works under Python 2 only.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 4]), size=2)
+        ...     alone, pairs = fluid.contrib.op_freq_statistic(fluid.default_main_program())
+        >>> dict(alone)
+        {'mul': 1, 'elementwise_add': 1}
     """
     if not isinstance(program, Program):
         raise TypeError(

@@ -25,6 +25,12 @@ class UniformInitializer(Initializer):
         diag_step: see ``diag_num``.
         diag_val: see ``diag_num``.
 
+    See Also:
+        :class:`~dpexec.initializer.Constant`: one number.
+        :class:`~dpexec.initializer.Normal`: normal numbers.
+        :class:`~dpexec.initializer.TruncatedNormal`: without far ones.
+        :class:`~dpexec.initializer.Xavier`: for tanh and linear layers.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -73,6 +79,12 @@ class NormalInitializer(Initializer):
         scale: standard deviation.
         seed: 0 takes the seed of the program.
 
+    See Also:
+        :class:`~dpexec.initializer.Constant`: one number.
+        :class:`~dpexec.initializer.Uniform`: equally likely numbers.
+        :class:`~dpexec.initializer.TruncatedNormal`: without far ones.
+        :class:`~dpexec.initializer.Xavier`: for tanh and linear layers.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -101,6 +113,12 @@ class NormalInitializer(Initializer):
 
 class TruncatedNormalInitializer(NormalInitializer):
     """Normal numbers within two standard deviations of the mean; arguments as for ``Normal``.
+
+    See Also:
+        :class:`~dpexec.initializer.Constant`: one number.
+        :class:`~dpexec.initializer.Uniform`: equally likely numbers.
+        :class:`~dpexec.initializer.Normal`: normal numbers.
+        :class:`~dpexec.initializer.Xavier`: for tanh and linear layers.
 
     Example:
         >>> import dpexec as fluid

@@ -45,6 +45,12 @@ class XavierInitializer(_Scaled):
         fan_out: number of outputs; None derives it from the shape.
         seed: 0 takes the seed of the program.
 
+    See Also:
+        :class:`~dpexec.initializer.Constant`: one number.
+        :class:`~dpexec.initializer.Uniform`: equally likely numbers.
+        :class:`~dpexec.initializer.Normal`: normal numbers.
+        :class:`~dpexec.initializer.TruncatedNormal`: without far ones.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -78,6 +84,22 @@ class MSRAInitializer(_Scaled):
         uniform: draw uniform numbers instead of normal ones.
         fan_in: number of inputs; None derives it from the shape.
         seed: 0 takes the seed of the program.
+
+    See Also:
+        :class:`~dpexec.initializer.Constant`: one number.
+        :class:`~dpexec.initializer.Uniform`: equally likely numbers.
+        :class:`~dpexec.initializer.Normal`: normal numbers.
+        :class:`~dpexec.initializer.TruncatedNormal`: without far ones.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     how = fluid.initializer.MSRA(seed=1)
+        ...     w = fluid.layers.create_parameter([2, 2], "float32", default_initializer=how)
+        ...     fluid.Executor(fluid.CPUPlace()).run(startup, fetch_list=[w])[0].round(3)
+        array([[-1.732, -1.437],
+               [ 0.351,  1.357]], dtype=float32)
     """
 
     prefix = "masra_init"

@@ -26,6 +26,12 @@ class ConstantInitializer(Initializer):
         value: a number.
         force_cpu: ignored; values are filled where the program runs.
 
+    See Also:
+        :class:`~dpexec.initializer.Uniform`: equally likely numbers.
+        :class:`~dpexec.initializer.Normal`: normal numbers.
+        :class:`~dpexec.initializer.TruncatedNormal`: without far ones.
+        :class:`~dpexec.initializer.Xavier`: for tanh and linear layers.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -53,6 +59,15 @@ class BilinearInitializer(Initializer):
 
     The row coordinate is not rounded down to an integer: fluid 1.8 does not do so under Python 3,
     and the initial values here are the same.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     how = fluid.initializer.Bilinear()
+        ...     w = fluid.layers.create_parameter([1, 1, 2, 2], "float32", default_initializer=how)
+        ...     fluid.Executor(fluid.CPUPlace()).run(startup, fetch_list=[w])[0].ravel().tolist()
+        [1.0, 0.0, 0.0, -0.0]
     """
 
     prefix = "bilinear_init"
@@ -83,6 +98,12 @@ class NumpyArrayInitializer(Initializer):
 
     Args:
         value: an array in the variable's shape; converted to float32 or int32.
+
+    See Also:
+        :class:`~dpexec.initializer.Constant`: one number.
+        :class:`~dpexec.initializer.Uniform`: equally likely numbers.
+        :class:`~dpexec.initializer.Normal`: normal numbers.
+        :class:`~dpexec.initializer.TruncatedNormal`: without far ones.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -222,6 +222,22 @@ def load(
         FileNotFoundError: there are no saved files at this path.
         RuntimeError: a parameter's shape differs from the file's.
         ValueError: ``executor`` or ``var_list`` is required but missing.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.save(main, folder + "/model")
+        ...     before = fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main)
+        ...     _ = exe.run(startup)  # other numbers
+        ...     fluid.load(main, folder + "/model", exe)
+        ...     bool((fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main) == before).all())
+        True
     """
     if executor is not None and not isinstance(executor, Executor):
         raise AssertionError(f"executor must be an Executor, not {executor!r}")

@@ -57,6 +57,11 @@ def save_inference_model(
         ValueError: names or targets have the wrong type, or are not in the program.
         EnforceNotMet: a parameter has no value.
 
+    See Also:
+        :func:`~dpexec.io.save_params`: parameters.
+        :func:`~dpexec.io.save_persistables`: all that training needs.
+        :func:`~dpexec.io.save_vars`: chosen variables.
+
     Example:
         >>> import dpexec as fluid, tempfile
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -172,6 +177,11 @@ def load_inference_model(
     Raises:
         EnforceNotMet: a file is missing or damaged.
         ValueError: there is no such directory, or no parameters are given.
+
+    See Also:
+        :func:`~dpexec.io.load_params`: parameters.
+        :func:`~dpexec.io.load_persistables`: all that training needs.
+        :func:`~dpexec.io.load_vars`: chosen variables.
 
     Example:
         >>> import dpexec as fluid, tempfile

@@ -24,6 +24,11 @@ _NOT_SAVED = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER)
 def is_parameter(var: Variable) -> bool:
     """Whether a variable is a parameter.
 
+    See Also:
+        :func:`~dpexec.io.is_persistable`: what is kept.
+        :func:`~dpexec.io.get_program_parameter`: all parameters.
+        :func:`~dpexec.io.get_program_persistable_vars`: all that is kept.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -37,7 +42,22 @@ def is_parameter(var: Variable) -> bool:
 
 
 def is_persistable(var: Variable) -> bool:
-    """Whether a variable's value is kept after a run and can be saved."""
+    """Whether a variable's value is kept after a run and can be saved.
+
+    See Also:
+        :func:`~dpexec.io.is_parameter`: what is trained.
+        :func:`~dpexec.io.get_program_parameter`: all parameters.
+        :func:`~dpexec.io.get_program_persistable_vars`: all that is kept.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> [v.name for v in main.list_vars() if fluid.io.is_persistable(v)]
+        ['fc_0.w_0', 'fc_0.b_0']
+    """
     return var.type not in _NOT_SAVED and var.persistable
 
 
@@ -48,6 +68,11 @@ def is_belong_to_optimizer(var: Variable) -> bool:
 
 def get_program_parameter(program: Program) -> list[Variable]:
     """All parameters of a program.
+
+    See Also:
+        :func:`~dpexec.io.is_parameter`: what is trained.
+        :func:`~dpexec.io.is_persistable`: what is kept.
+        :func:`~dpexec.io.get_program_persistable_vars`: all that is kept.
 
     Example:
         >>> import dpexec as fluid
@@ -63,6 +88,11 @@ def get_program_parameter(program: Program) -> list[Variable]:
 
 def get_program_persistable_vars(program: Program) -> list[Variable]:
     """All persistable variables of a program.
+
+    See Also:
+        :func:`~dpexec.io.is_parameter`: what is trained.
+        :func:`~dpexec.io.is_persistable`: what is kept.
+        :func:`~dpexec.io.get_program_parameter`: all parameters.
 
     Example:
         >>> import dpexec as fluid

@@ -89,7 +89,20 @@ def get_parameter_value(para: Variable, executor: Any) -> np.ndarray[Any, Any]:
 def get_parameter_value_by_name(
     name: str, executor: Any, program: Program | None = None
 ) -> np.ndarray[Any, Any]:
-    """The value of a parameter by its name; arguments as for :func:`get_parameter_value`."""
+    """The value of a parameter by its name; arguments as for :func:`get_parameter_value`.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     _ = exe.run(startup)
+        ...     fluid.io.get_parameter_value_by_name("fc_0.b_0", exe, main)
+        array([0.], dtype=float32)
+    """
     return get_parameter_value(valid_program(program).global_block().var(name), executor)
 
 
@@ -120,6 +133,19 @@ def save_vars(
     Raises:
         TypeError: ``filename`` is no string.
         EnforceNotMet: a variable has no value.
+
+    Example:
+        >>> import dpexec as fluid, os, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.io.save_vars(exe, folder, main, predicate=lambda v: v.name.endswith(".w_0"))
+        ...     os.listdir(folder)
+        ['fc_0.w_0']
     """
     if filename is not None and not (isinstance(filename, str) and filename):
         raise TypeError(f"filename must be the name of a file or None, but is {filename!r:.80}")
@@ -156,6 +182,11 @@ def save_params(
 ) -> bytes | None:
     """Save all parameters; arguments as for :func:`save_vars`.
 
+    See Also:
+        :func:`~dpexec.io.save_persistables`: all that training needs.
+        :func:`~dpexec.io.save_vars`: chosen variables.
+        :func:`~dpexec.io.save_inference_model`: a part of the program with its parameters.
+
     Example:
         >>> import dpexec as fluid, tempfile
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -179,6 +210,24 @@ def save_persistables(
     """Save all persistable variables: parameters, accumulators, counters and learning rates.
 
     Arguments as for :func:`save_vars`.
+
+    See Also:
+        :func:`~dpexec.io.save_params`: parameters.
+        :func:`~dpexec.io.save_vars`: chosen variables.
+        :func:`~dpexec.io.save_inference_model`: a part of the program with its parameters.
+
+    Example:
+        >>> import dpexec as fluid, os, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.io.save_persistables(exe, folder, main)
+        ...     sorted(os.listdir(folder))  # with an optimizer, its state, too
+        ['fc_0.b_0', 'fc_0.w_0']
     """
     return save_vars(executor, dirname, main_program, None, is_persistable, filename)
 
@@ -302,7 +351,24 @@ def load_params(
     main_program: Program | None = None,
     filename: str | bytes | None = None,
 ) -> None:
-    """Load all parameters; arguments as for :func:`load_vars`."""
+    """Load all parameters; arguments as for :func:`load_vars`.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.io.save_params(exe, folder, main)
+        ...     before = fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main)
+        ...     _ = exe.run(startup)  # other numbers
+        ...     fluid.io.load_params(exe, folder, main)
+        ...     bool((fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main) == before).all())
+        True
+    """
     load_vars(executor, dirname, main_program, None, is_parameter, filename)
 
 
@@ -312,5 +378,22 @@ def load_persistables(
     main_program: Program | None = None,
     filename: str | bytes | None = None,
 ) -> None:
-    """Load all persistable variables; arguments as for :func:`load_vars`."""
+    """Load all persistable variables; arguments as for :func:`load_vars`.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.fc(x, size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.io.save_persistables(exe, folder, main, filename="all")
+        ...     before = fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main)
+        ...     _ = exe.run(startup)  # other numbers
+        ...     fluid.io.load_persistables(exe, folder, main, filename="all")
+        ...     bool((fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main) == before).all())
+        True
+    """
     load_vars(executor, dirname, main_program, None, is_persistable, filename)

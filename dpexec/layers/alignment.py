@@ -39,6 +39,10 @@ def warpctc(
         The negative log likelihood of the tags, ``(sequences, 1)``; 0 for sequences with fewer
         steps than their tags need. Source: Paddle op ``warpctc``; Graves et al., 2006.
 
+    See Also:
+        :func:`ctc_greedy_decoder`: its sequences, from the same scores.
+        :func:`edit_distance`: how far they are from the right ones.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -82,6 +86,20 @@ def ctc_greedy_decoder(
         Tags, int64 ``(tags, 1)`` with one level of sequences, ``[[-1]]`` if there are none at all;
         for padded sequences ``(N, T)``, and the number of tags of each, int64 ``(N, 1)``. Source:
         Paddle op ``ctc_align``.
+
+    See Also:
+        :func:`warpctc`: the loss of connectionist temporal classification.
+        :func:`edit_distance`: how far they are from the right ones.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> scores = np.eye(3, dtype="float32")[[1, 1, 0, 1]]  # a, a, blank, a
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x, length = fluid.data("x", [None, 4, 3]), fluid.data("length", [None, 1], "int64")
+        ...     out = fluid.layers.ctc_greedy_decoder(x, blank=0, input_length=length)
+        ...     feed = {"x": scores[None], "length": np.array([[4]])}
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=list(out))
+        [array([[1, 1, 0, 0]]), array([[2]])]
     """
     helper = LayerHelper("ctc_greedy_decoder", name=name)
     check_type(input_length, "input_length", (Variable, str, type(None)), "ctc_greedy_decoder")
@@ -117,6 +135,23 @@ def edit_distance(
     Returns:
         Distances ``(sequences, 1)`` and the number of sequences ``(1,)``. Source: Paddle op
         ``edit_distance``.
+
+    See Also:
+        :class:`~dpexec.metrics.EditDistance`: over many batches.
+        :func:`warpctc`: the loss of connectionist temporal classification.
+        :func:`ctc_greedy_decoder`: its sequences, from the same scores.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     guess, truth = (fluid.data(name, [1, 3], "int64") for name in ("guess", "truth"))
+        ...     lengths = fluid.layers.assign(np.array([3], "int64"))
+        ...     distance, count = fluid.layers.edit_distance(
+        ...         guess, truth, normalized=False, input_length=lengths, label_length=lengths
+        ...     )
+        ...     feed = {"guess": np.array([[1, 2, 3]]), "truth": np.array([[1, 4, 3]])}
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[distance, count])
+        [array([[1.]], dtype=float32), array([1])]
     """
     check_variable_and_dtype(input, "input", ("int64",), "edit_distance")
     check_variable_and_dtype(label, "label", ("int64",), "edit_distance")

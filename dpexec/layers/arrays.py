@@ -27,6 +27,21 @@ def create_array(dtype: Any) -> Variable:
 
     Returns:
         A ``LoDTensorArray`` variable. Source: ``fluid.layers.create_array``.
+
+    See Also:
+        :func:`array_write`: writes a place.
+        :func:`array_read`: reads a place.
+        :func:`array_length`: the number of places.
+        :func:`tensor_array_to_tensor`: joins all places.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     zero = fluid.layers.fill_constant([1], "int64", 0)
+        ...     array = fluid.layers.create_array("int64")
+        ...     _ = fluid.layers.array_write(zero, zero, array=array)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.array_length(array)])
+        [array([1])]
     """
     helper = LayerHelper("array")
     kind = VarType.LOD_TENSOR_ARRAY
@@ -47,6 +62,12 @@ def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Vari
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    See Also:
+        :func:`create_array`: an empty array of variables.
+        :func:`array_read`: reads a place.
+        :func:`array_length`: the number of places.
+        :func:`tensor_array_to_tensor`: joins all places.
 
     Example:
         >>> import dpexec as fluid
@@ -85,6 +106,22 @@ def array_read(array: Variable, i: Variable) -> Variable:
         TypeError: an argument has the wrong type.
 
     Source: Paddle op ``read_from_array``.
+
+    See Also:
+        :func:`create_array`: an empty array of variables.
+        :func:`array_write`: writes a place.
+        :func:`array_length`: the number of places.
+        :func:`tensor_array_to_tensor`: joins all places.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     zero = fluid.layers.fill_constant([1], "int64", 0)
+        ...     seven = fluid.layers.assign(np.array([7.0], "float32"))
+        ...     array = fluid.layers.array_write(seven, zero)
+        ...     value = fluid.layers.array_read(array, zero)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[value])
+        [array([7.], dtype=float32)]
     """
     check_variable_and_dtype(i, "i", ["int64"], "array_read")
     _check_array(array, "array_read")
@@ -104,6 +141,20 @@ def array_length(array: Variable) -> Variable:
         TypeError: not an array.
 
     Source: Paddle op ``lod_array_length``.
+
+    See Also:
+        :func:`create_array`: an empty array of variables.
+        :func:`array_write`: writes a place.
+        :func:`array_read`: reads a place.
+        :func:`tensor_array_to_tensor`: joins all places.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     one = fluid.layers.fill_constant([1], "int64", 1)
+        ...     array = fluid.layers.array_write(one, one)  # place 0 is empty, and counts
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.array_length(array)])
+        [array([2])]
     """
     _check_array(array, "array_length")
     made = add_op("lod_array_length", {"X": array}, "int64", layer="array_length")
@@ -130,6 +181,24 @@ def tensor_array_to_tensor(
         TypeError: not an array.
 
     Source: Paddle op ``tensor_array_to_tensor``.
+
+    See Also:
+        :func:`create_array`: an empty array of variables.
+        :func:`array_write`: writes a place.
+        :func:`array_read`: reads a place.
+        :func:`array_length`: the number of places.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1, 2], "float32"))
+        ...     array = fluid.layers.create_array("float32")
+        ...     for at in (0, 1):
+        ...         place = fluid.layers.fill_constant([1], "int64", at)
+        ...         _ = fluid.layers.array_write(x, place, array)
+        ...     out, sizes = fluid.layers.tensor_array_to_tensor(array, axis=0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out, sizes])
+        [array([1., 2., 1., 2.], dtype=float32), array([2, 2], dtype=int32)]
     """
     _check_array(input, "tensor_array_to_tensor")
     helper = LayerHelper("tensor_array_to_tensor", name=name)

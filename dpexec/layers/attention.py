@@ -22,6 +22,13 @@ def add_position_encoding(
 
     Returns:
         The same shape. Source: Paddle op ``add_position_encoding``; Vaswani and others, 2017.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 10, 8])
+        ...     fluid.layers.add_position_encoding(x, alpha=1.0, beta=1.0).shape
+        (-1, 10, 8)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "add_position_encoding")
     attrs = {"alpha": alpha, "beta": beta}

@@ -51,6 +51,12 @@ def batch_norm(
     Returns:
         The same shape. Source: Paddle op ``batch_norm``; Ioffe, Szegedy, 2015.
 
+    See Also:
+        :func:`layer_norm`: over the features of a row.
+        :func:`group_norm`: over groups of channels.
+        :func:`instance_norm`: over each image and channel.
+        :func:`data_norm`: by statistics that are trained along.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -112,6 +118,13 @@ def inplace_abn(
 
     Returns:
         ``input``. Source: Paddle op ``inplace_abn``; Rota Bulò and others, 2018.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 8])
+        ...     fluid.layers.inplace_abn(x, act="leaky_relu").shape
+        (-1, 3, 8, 8)
     """
     layer = "inplace_abn"
     if bias_attr is False:

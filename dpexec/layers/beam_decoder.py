@@ -55,6 +55,12 @@ class BeamSearchDecoder(Decoder):
         output_fn: turns the cell's outputs, ``(rows, beam_size, ...)``, into scores of all ids.
 
     Source: ``fluid.layers.BeamSearchDecoder``.
+
+    See Also:
+        :func:`beam_search`: one step of a search.
+        :func:`beam_search_decode`: its sentences.
+        :func:`dynamic_decode`: a whole search, with a decoder.
+        :func:`gather_tree`: follows the parents of beams.
     """
 
     class OutputWrapper(NamedTuple):

@@ -44,6 +44,12 @@ def beam_search(
         Chosen tokens and their scores, ``(n, 1)``, both sequences of two levels: the beams of each
         sentence, and the tokens chosen for each beam. With ``return_parent_idx`` the numbers of
         the beams, int32 ``(n,)``, too. Source: Paddle op ``beam_search``.
+
+    See Also:
+        :func:`beam_search_decode`: its sentences.
+        :func:`dynamic_decode`: a whole search, with a decoder.
+        :class:`BeamSearchDecoder`: the decoder that searches.
+        :func:`gather_tree`: follows the parents of beams.
     """
     check_variable_and_dtype(pre_ids, "pre_ids", ("int64",), "beam_search")
     check_variable_and_dtype(pre_scores, "pre_scores", SINGLE_DOUBLE, "beam_search")
@@ -83,6 +89,12 @@ def beam_search_decode(
         Tokens and their scores, one-dimensional, both sequences of two levels: the sentences of
         each source, best ones first, and the tokens of each sentence. Source: Paddle op
         ``beam_search_decode``.
+
+    See Also:
+        :func:`beam_search`: one step of a search.
+        :func:`dynamic_decode`: a whole search, with a decoder.
+        :class:`BeamSearchDecoder`: the decoder that searches.
+        :func:`gather_tree`: follows the parents of beams.
     """
     check_variable_and_dtype(ids, "ids", ("int64",), "beam_search_decode")
     check_variable_and_dtype(scores, "scores", SINGLE_DOUBLE, "beam_search_decode")

@@ -42,6 +42,12 @@ def cond(
         TypeError: ``pred`` is no bool variable, or a function cannot be called.
         ValueError: the functions return different structures.
 
+    See Also:
+        :func:`case`: the first condition that holds.
+        :func:`switch_case`: by a number.
+        :func:`while_loop`: repeats while a condition holds.
+        :class:`IfElse`: by row of a batch.
+
     Example:
         >>> import dpexec as fluid
         >>> import numpy as np
@@ -112,6 +118,24 @@ def case(
         TypeError: an argument has the wrong type.
 
     Source: ``fluid.layers.case``.
+
+    See Also:
+        :func:`cond`: two branches, by one condition.
+        :func:`switch_case`: by a number.
+        :func:`while_loop`: repeats while a condition holds.
+        :class:`Switch`: an older form, for values that are assigned.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [1])
+        ...     small = (x < 1.0, lambda: fluid.layers.fill_constant([1], "float32", 1.0))
+        ...     medium = (x < 10.0, lambda: x * 2.0)
+        ...     out = fluid.layers.case([small, medium], default=lambda: x)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     feeds = [{"x": np.array([value], "float32")} for value in (0, 5, 50)]
+        ...     [exe.run(feed=feed, fetch_list=[out])[0].item() for feed in feeds]
+        [1.0, 10.0, 50.0]
     """
     LayerHelper("case", name=name)
     check_type(pred_fn_pairs, "pred_fn_pairs", (list, tuple), "case")
@@ -161,6 +185,21 @@ def switch_case(
         ValueError: an index appears twice.
 
     Source: ``fluid.layers.switch_case``.
+
+    See Also:
+        :func:`cond`: two branches, by one condition.
+        :func:`case`: the first condition that holds.
+        :func:`while_loop`: repeats while a condition holds.
+        :class:`Switch`: an older form, for values that are assigned.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     which, x = fluid.data("which", [1], "int32"), fluid.data("x", [1])
+        ...     out = fluid.layers.switch_case(which, {0: lambda: x + 1.0, 1: lambda: x * 10.0})
+        ...     feed = {"which": np.array([1], "int32"), "x": np.array([3], "float32")}
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[out])
+        [array([30.], dtype=float32)]
     """
     LayerHelper("switch_case", name=name)
     kinds = ["uint8", "int32", "int64"]

@@ -44,6 +44,9 @@ def py_func(
         TypeError: an argument has the wrong type.
         ValueError: an output has no shape, or a variable to skip is neither input nor output.
 
+    See Also:
+        :func:`Print`: prints values while a program runs.
+
     Example:
         >>> import dpexec as fluid
         >>> import numpy as np
@@ -138,6 +141,17 @@ def Print(
         A variable with the same value. Use it in later layers, or nothing is printed.
 
     Source: ``fluid.layers.Print``.
+
+    See Also:
+        :func:`~dpexec.layers.py_func`: calls a function of yours.
+        :func:`py_func`: calls a function of yours with them.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.Print(fluid.data("x", [None, 2]), message="x is")
+        ...     x.shape  # its numbers are printed when the program runs
+        (-1, 2)
     """
     kinds = ["float32", "float64", "int32", "int64", "bool"]
     check_variable_and_dtype(input, "input", kinds, "fluid.layers.Print")

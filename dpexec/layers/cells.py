@@ -23,6 +23,25 @@ class RNNCell:
     """One step of a recurrent network; subclasses define :meth:`call`.
 
     Source: ``fluid.layers.RNNCell``.
+
+    See Also:
+        :func:`rnn`: runs a cell over padded batches.
+        :class:`LSTMCell`: a cell with two states.
+        :class:`GRUCell`: a cell with one state.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> class Sum(fluid.layers.RNNCell):
+        ...     def call(self, inputs, states):
+        ...         return states + inputs, states + inputs
+        ...
+        ...     @property
+        ...     def state_shape(self):
+        ...         return [8]
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     outputs, last = fluid.layers.rnn(Sum(), fluid.data("x", [4, 10, 8]))
+        ...     outputs.shape, last.shape
+        ((4, 10, 8), (4, 8))
     """
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -140,6 +159,19 @@ class GRUCell(RNNCell):
         TypeError: an argument has the wrong type.
 
     Source: ``fluid.layers.GRUCell``.
+
+    See Also:
+        :func:`rnn`: runs a cell over padded batches.
+        :class:`LSTMCell`: a cell with two states.
+        :class:`RNNCell`: the base of cells of your own.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [None, 10, 8])  # batch, steps, features
+        ...     outputs, last = fluid.layers.rnn(fluid.layers.GRUCell(hidden_size=16), words)
+        ...     outputs.shape, last.shape
+        ((-1, 10, 16), (-1, 16))
     """
 
     def __init__(
@@ -195,6 +227,20 @@ class LSTMCell(RNNCell):
         TypeError: an argument has the wrong type.
 
     Source: ``fluid.layers.LSTMCell``.
+
+    See Also:
+        :func:`rnn`: runs a cell over padded batches.
+        :class:`GRUCell`: a cell with one state.
+        :class:`RNNCell`: the base of cells of your own.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [None, 10, 8])  # batch, steps, features
+        ...     lstm = fluid.layers.LSTMCell(hidden_size=16)
+        ...     outputs, (hidden, cell) = fluid.layers.rnn(lstm, words)
+        ...     outputs.shape, hidden.shape
+        ((-1, 10, 16), (-1, 16))
     """
 
     def __init__(
@@ -265,6 +311,22 @@ def rnn(
         ValueError: the cell's new states differ in structure from its old states.
 
     Source: ``fluid.layers.rnn``.
+
+    See Also:
+        :func:`dynamic_lstm`: sequences of different lengths.
+        :func:`dynamic_gru`: sequences of different lengths.
+        :func:`lstm_unit`: one step.
+        :func:`gru_unit`: one step.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [4, 10, 8])
+        ...     lengths = fluid.data("lengths", [4], "int64")
+        ...     cell = fluid.layers.GRUCell(hidden_size=16)
+        ...     outputs, last = fluid.layers.rnn(cell, words, sequence_length=lengths)
+        ...     outputs.shape, last.shape
+        ((4, 10, 16), (4, 16))
     """
     check_type(inputs, "inputs", (Variable, list, tuple), "rnn")
     check_type(initial_states, "initial_states", (Variable, list, tuple, type(None)), "rnn")

@@ -61,6 +61,19 @@ def fill_constant(
 
     Returns:
         The tensor; gradients stop at it. Source: Paddle op ``fill_constant``.
+
+    See Also:
+        :func:`fill_constant_batch_size_like`: of the batch size of another variable.
+        :func:`zeros_like`: zeros of the shape of another variable.
+        :func:`create_parameter`: a variable that is trained.
+        :func:`create_global_var`: a variable that is kept between runs.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.fill_constant([1, 2], "float32", 0.5)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0.5, 0.5]], dtype=float32)]
     """
     check_dtype(dtype, "dtype", _FILLABLE, "fill_constant")
     check_type(shape, "shape", (Variable, list, tuple), "fill_constant")
@@ -117,6 +130,21 @@ def fill_constant_batch_size_like(
 
     Returns:
         The tensor. Source: Paddle op ``fill_constant_batch_size_like``.
+
+    See Also:
+        :func:`fill_constant`: of a given shape.
+        :func:`zeros_like`: zeros of the shape of another variable.
+        :func:`create_parameter`: a variable that is trained.
+        :func:`create_global_var`: a variable that is kept between runs.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0], [0.0]], "float32"))
+        ...     out = fluid.layers.fill_constant_batch_size_like(x, [-1, 2], "int64", 7)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[7, 7],
+               [7, 7]])]
     """
     op_type = "fill_constant_batch_size_like"
     attrs = {
@@ -140,6 +168,19 @@ def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
 
     Returns:
         A tensor of this shape and type. Source: Paddle op ``fill_constant``.
+
+    See Also:
+        :func:`ones`: ones.
+        :func:`fill_constant`: any number.
+        :func:`full`: any number, as in other libraries.
+        :func:`eye`: ones on the diagonal.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.zeros([1, 2], "int64")
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0, 0]])]
     """
     check_type(shape, "shape", (list, tuple), "zeros")
     check_dtype(dtype, "dtype", _FILLABLE, "zeros")
@@ -156,6 +197,19 @@ def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
 
     Returns:
         A tensor of this shape and type. Source: Paddle op ``fill_constant``.
+
+    See Also:
+        :func:`zeros`: zeros.
+        :func:`fill_constant`: any number.
+        :func:`full`: any number, as in other libraries.
+        :func:`eye`: ones on the diagonal.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.ones([1, 2], "float32")
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 1.]], dtype=float32)]
     """
     check_type(shape, "shape", (list, tuple), "ones")
     check_dtype(dtype, "dtype", _FILLABLE, "ones")
@@ -172,6 +226,19 @@ def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
 
     Returns:
         The same shape and type, without a gradient. Source: Paddle op ``fill_zeros_like``.
+
+    See Also:
+        :func:`fill_constant`: of a given shape.
+        :func:`fill_constant_batch_size_like`: of the batch size of another variable.
+        :func:`create_parameter`: a variable that is trained.
+        :func:`create_global_var`: a variable that is kept between runs.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.zeros_like(x)])
+        [array([0., 0.], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "zeros_like")
     return add_op(
@@ -223,6 +290,14 @@ def full_like(
 
     Returns:
         The tensor. Source: Paddle op ``fill_any_like``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     out = fluid.layers.full_like(x, 3.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3., 3.], dtype=float32)]
     """
     check_type(input, "input", Variable, "full_like")
     dtype = input.dtype if dtype is None else dtype
@@ -259,6 +334,19 @@ def full(
 
     Returns:
         The tensor. Source: Paddle op ``fill_constant``.
+
+    See Also:
+        :func:`zeros`: zeros.
+        :func:`ones`: ones.
+        :func:`fill_constant`: any number.
+        :func:`eye`: ones on the diagonal.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.full([1, 2], 3.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[3., 3.]], dtype=float32)]
     """
     dtype = "float32" if dtype is None else dtype
     check_dtype(dtype, "create data type", _FILLABLE, "full")

@@ -130,6 +130,12 @@ class Switch:
     Args:
         name: ignored; accepted for compatibility.
 
+    See Also:
+        :func:`cond`: two branches, by one condition.
+        :func:`case`: the first condition that holds.
+        :func:`switch_case`: by a number.
+        :func:`while_loop`: repeats while a condition holds.
+
     Example:
         >>> import dpexec as fluid
         >>> import numpy as np
@@ -223,6 +229,11 @@ class While:
     Raises:
         TypeError: ``cond`` is no bool variable with one element.
 
+    See Also:
+        :func:`while_loop`: from functions.
+        :class:`StaticRNN`: over steps of equal sequences.
+        :class:`DynamicRNN`: over sequences of different lengths.
+
     Example:
         >>> import dpexec as fluid
         >>> layers = fluid.layers
@@ -308,6 +319,23 @@ def while_loop(
         ValueError: there are no ``loop_vars``, or the results of ``body`` have another structure.
 
     Source: ``fluid.layers.while_loop``.
+
+    See Also:
+        :func:`cond`: two branches, by one condition.
+        :func:`case`: the first condition that holds.
+        :func:`switch_case`: by a number.
+        :class:`Switch`: an older form, for values that are assigned.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     step = fluid.layers.fill_constant([1], "int64", 0)
+        ...     total = fluid.layers.fill_constant([1], "int64", 0)
+        ...     lower = lambda step, total: step < 4
+        ...     body = lambda step, total: [step + 1, total + step]
+        ...     out = fluid.layers.while_loop(lower, body, [step, total])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=out)
+        [array([4]), array([6])]
     """
     LayerHelper("while_loop", name=name)
     for function, argument in ((cond, "cond"), (body, "body")):

@@ -68,6 +68,19 @@ def crop_tensor(
     Raises:
         TypeError: a number is not an integer.
         ValueError: a number is out of range.
+
+    See Also:
+        :func:`slice`: a range of each axis.
+        :func:`strided_slice`: with steps.
+        :func:`split`: all parts.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     out = fluid.layers.crop_tensor(x, shape=[1, 2], offsets=[1, 0])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[3., 4.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", NO_HALF, "crop_tensor")
     check_type(shape, "shape", (list, tuple, Variable), "crop_tensor")
@@ -111,6 +124,16 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
 
     Raises:
         ValueError: the seed is neither a number nor a variable.
+
+    See Also:
+        :func:`dropout`: sets elements to zero in training.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 32, 32])
+        ...     fluid.layers.random_crop(x, shape=[3, 24, 24]).shape
+        (-1, 3, 24, 24)
     """
     numbers = ("float32", "float64", "uint8", "int16", "int32")
     check_variable_and_dtype(x, "x", numbers, "random_crop")

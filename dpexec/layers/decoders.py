@@ -149,6 +149,12 @@ def dynamic_decode(
         int64.
 
     Source: ``fluid.layers.dynamic_decode``.
+
+    See Also:
+        :func:`beam_search`: one step of a search.
+        :func:`beam_search_decode`: its sentences.
+        :class:`BeamSearchDecoder`: the decoder that searches.
+        :func:`gather_tree`: follows the parents of beams.
     """
     loop = _Loop(decoder, inits, max_step_num, is_test)
     with loop.operator.block():

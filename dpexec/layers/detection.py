@@ -61,6 +61,10 @@ def detection_output(
         single number -1 if nothing is found. With ``return_index`` also the boxes' indices, int32
         ``(found, 1)``; then there are no rows if nothing is found. Source: Paddle ops
         ``box_coder``, ``multiclass_nms``, ``multiclass_nms2``; Liu and others, 2016 (SSD).
+
+    See Also:
+        :func:`ssd_loss`: the loss.
+        :func:`multi_box_head`: the layers before both.
     """
     boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
     likely = transpose(softmax(scores), [0, 2, 1])
@@ -179,6 +183,10 @@ def ssd_loss(
 
     Raises:
         ValueError: ``mining_type`` has another value.
+
+    See Also:
+        :func:`detection_output`: the boxes in prediction.
+        :func:`multi_box_head`: the layers before both.
     """
     if mining_type != "max_negative":
         raise ValueError(f"mining_type must be 'max_negative', but is {mining_type!r}")
@@ -287,6 +295,10 @@ def multi_box_head(
 
     Raises:
         ValueError: an argument does not have one entry per map.
+
+    See Also:
+        :func:`ssd_loss`: the loss.
+        :func:`detection_output`: the boxes in prediction.
     """
     if not isinstance(inputs, (list, tuple)):
         raise ValueError(f"inputs must be a list of variables, but are {inputs!r:.80}")

@@ -100,6 +100,11 @@ class Uniform(_TwoParameters):
 
     Source: ``fluid.layers.Uniform``.
 
+    See Also:
+        :class:`Normal`: normal numbers.
+        :class:`Categorical`: one of several.
+        :class:`MultivariateNormalDiag`: normal vectors.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -154,6 +159,11 @@ class Normal(_TwoParameters):
         scale: standard deviation, of the same type as ``loc``.
 
     Source: ``fluid.layers.Normal``.
+
+    See Also:
+        :class:`Uniform`: equally likely numbers.
+        :class:`Categorical`: one of several.
+        :class:`MultivariateNormalDiag`: normal vectors.
 
     Example:
         >>> import dpexec as fluid
@@ -218,6 +228,18 @@ class Categorical(Distribution):
         logits: ``(..., classes)``; array, list or variable.
 
     Source: ``fluid.layers.Categorical``.
+
+    See Also:
+        :class:`Uniform`: equally likely numbers.
+        :class:`Normal`: normal numbers.
+        :class:`MultivariateNormalDiag`: normal vectors.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     even = fluid.layers.Categorical(fluid.layers.assign(np.array([0, 0], "float32")))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[even.entropy()])
+        [array([0.6931472], dtype=float32)]
     """
 
     def __init__(self, logits: Any) -> None:
@@ -256,6 +278,20 @@ class MultivariateNormalDiag(Distribution):
             ``loc``.
 
     Source: ``fluid.layers.MultivariateNormalDiag``.
+
+    See Also:
+        :class:`Uniform`: equally likely numbers.
+        :class:`Normal`: normal numbers.
+        :class:`Categorical`: one of several.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     centre = fluid.layers.assign(np.array([0, 0], "float32"))
+        ...     spread = fluid.layers.assign(np.array([[1, 0], [0, 2]], "float32"))
+        ...     normal = fluid.layers.MultivariateNormalDiag(centre, spread)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[normal.entropy()])[0].round(4)
+        array([3.1845], dtype=float32)
     """
 
     def __init__(self, loc: Any, scale: Any) -> None:

@@ -39,6 +39,12 @@ class DynamicRNN:
     Args:
         name: prefix of its variables' names.
 
+    See Also:
+        :func:`while_loop`: from functions.
+        :class:`While`: from a block, with variables that are assigned.
+        :class:`StaticRNN`: over steps of equal sequences.
+        :func:`dynamic_lstm`: sequences of different lengths.
+
     Example:
         >>> import dpexec as fluid
         >>> import numpy as np

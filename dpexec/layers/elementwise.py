@@ -123,6 +123,12 @@ def less_than(
     Returns:
         bool. Source: Paddle op ``less_than``.
 
+    See Also:
+        :func:`equal`: element by element.
+        :func:`logical_and`: combines the results.
+        :func:`where`: the places where a condition holds.
+        :func:`cond`: runs one of two branches.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -203,6 +209,13 @@ def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
     Args:
         x: numbers.
         cond: bool variable that takes the result.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.is_empty(x)])
+        [array([False])]
     """
     check_variable_and_dtype(x, "x", NO_HALF, "is_empty")
     if cond is not None:
@@ -230,6 +243,15 @@ def allclose(
 
     Returns:
         bool ``(1,)``. Source: Paddle op ``allclose``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([1.0005, 2.0], "float32"))
+        ...     out = fluid.layers.allclose(x, y, rtol=1e-3)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([ True])]
     """
     check_type(rtol, "rtol", float, "allclose")
     check_type(atol, "atol", float, "allclose")
@@ -249,6 +271,15 @@ def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Vari
 
     Returns:
         Booleans; gradients stop here. Source: Paddle op ``equal``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 2.0, 2.0], "float32"))
+        ...     out = fluid.layers.elementwise_equal(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([False,  True, False])]
     """
     check_type(x, "x", Variable, "elementwise_equal")
     check_type(y, "y", Variable, "elementwise_equal")
@@ -277,6 +308,16 @@ def addcmul(
 
     Returns:
         The sum. Source: Paddle ops ``elementwise_mul``, ``scale``, ``elementwise_add``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0], "float32"))
+        ...     z = fluid.layers.assign(np.array([3.0], "float32"))
+        ...     out = fluid.layers.addcmul(x, y, z, value=0.5)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([4.], dtype=float32)]
     """
     for argument, var in (("input", input), ("tensor1", tensor1), ("tensor2", tensor2)):
         check_variable_and_dtype(var, argument, NO_HALF, "addcmul")
@@ -308,6 +349,14 @@ def clamp(
 
     Raises:
         AssertionError: neither ``min`` nor ``max`` is given.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-1.0, 1.0, 3.0], "float32"))
+        ...     out = fluid.layers.clamp(x, min=0.0, max=2.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0., 1., 2.], dtype=float32)]
     """
     if min is None and max is None:
         raise AssertionError("clamp needs min or max")
@@ -331,6 +380,14 @@ def mish(x: Variable, threshold: float = 20, name: str | None = None) -> Variabl
 
     Returns:
         The same shape. Source: Paddle op ``mish``; Misra, 2019.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.mish(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.2525,  0.    ,  0.8651], dtype=float32)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "mish")
     check_type(threshold, "threshold", (float, int), "mish")

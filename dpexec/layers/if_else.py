@@ -29,6 +29,12 @@ class IfElse:
     Raises:
         TypeError: ``cond`` is no variable.
 
+    See Also:
+        :func:`cond`: two branches, by one condition.
+        :func:`case`: the first condition that holds.
+        :func:`switch_case`: by a number.
+        :func:`while_loop`: repeats while a condition holds.
+
     Example:
         >>> import dpexec as fluid
         >>> import numpy as np

@@ -70,6 +70,11 @@ def conv2d(
     Raises:
         ValueError: arguments do not fit.
 
+    See Also:
+        :func:`conv2d_transpose`: larger images.
+        :func:`pool2d`: without weights.
+        :func:`deformable_conv`: at learned places.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -127,6 +132,11 @@ def conv2d_transpose(
     Raises:
         ValueError: arguments do not fit.
 
+    See Also:
+        :func:`conv2d`: smaller or equal images.
+        :func:`pool2d`: without weights.
+        :func:`deformable_conv`: at learned places.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -179,6 +189,12 @@ def pool2d(
         ValueError: arguments do not fit.
         TypeError: ``use_cudnn`` is not a bool.
 
+    See Also:
+        :func:`conv2d`: smaller or equal images.
+        :func:`conv2d_transpose`: larger images.
+        :func:`deformable_conv`: at learned places.
+        :func:`adaptive_pool2d`: results of a size.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -215,6 +231,9 @@ def adaptive_pool2d(
 
     Raises:
         ValueError: positions are required of means, or the pool type is unknown.
+
+    See Also:
+        :func:`pool2d`: windows of a size.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -296,6 +315,20 @@ def deformable_conv(
 
     Raises:
         ValueError: arguments do not fit.
+
+    See Also:
+        :func:`conv2d`: smaller or equal images.
+        :func:`conv2d_transpose`: larger images.
+        :func:`pool2d`: without weights.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 8])
+        ...     offset = fluid.layers.conv2d(x, 18, 3, padding=1)
+        ...     mask = fluid.layers.conv2d(x, 9, 3, padding=1)
+        ...     fluid.layers.deformable_conv(x, offset, mask, 4, filter_size=3, padding=1).shape
+        (-1, 4, 8, 8)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "deformable_conv")
     check_variable_and_dtype(offset, "offset", SINGLE_DOUBLE, "deformable_conv")

@@ -39,6 +39,12 @@ def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable
     Returns:
         ``(M, ...)``. Source: Paddle op ``gather``.
 
+    See Also:
+        :func:`gather_nd`: by several indices.
+        :func:`index_select`: along any axis.
+        :func:`scatter`: the reverse: rows are written.
+        :func:`embedding`: rows of a table that is trained.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -63,6 +69,12 @@ def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Vari
 
     Returns:
         ``index.shape[:-1] + input.shape[k:]``. Source: Paddle op ``gather_nd``.
+
+    See Also:
+        :func:`gather`: whole rows by number.
+        :func:`index_select`: along any axis.
+        :func:`index_sample`: other columns in every row.
+        :func:`slice`: a range.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -129,6 +141,16 @@ def scatter_nd_add(
 
     Raises:
         ValueError: ``ref`` and ``updates`` have different data types.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 1.0, 1.0], "float32"))
+        ...     index = fluid.layers.assign(np.array([[1], [1]], "int32"))
+        ...     updates = fluid.layers.assign(np.array([5.0, 6.0], "float32"))
+        ...     out = fluid.layers.scatter_nd_add(x, index, updates)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([ 1., 12.,  1.], dtype=float32)]
     """
     check_type(ref, "ref", Variable, "scatter_nd_add")
     if ref.dtype != updates.dtype:
@@ -150,6 +172,15 @@ def scatter_nd(
 
     Returns:
         A tensor of this shape and the type of ``updates``. Source: Paddle op ``scatter_nd_add``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     index = fluid.layers.assign(np.array([[1], [3]], "int32"))
+        ...     updates = fluid.layers.assign(np.array([5.0, 6.0], "float32"))
+        ...     out = fluid.layers.scatter_nd(index, updates, shape=[4])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0., 5., 0., 6.], dtype=float32)]
     """
     return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
@@ -168,6 +199,12 @@ def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Varia
 
     Raises:
         ValueError: starts or ends are neither sequences nor variables.
+
+    See Also:
+        :func:`strided_slice`: with steps.
+        :func:`crop_tensor`: by shape and offsets.
+        :func:`split`: all parts.
+        :func:`gather`: rows by number.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -238,6 +275,11 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
 
     Returns:
         float32 ``(..., depth)``. Source: Paddle op ``one_hot``.
+
+    See Also:
+        :func:`~dpexec.one_hot`: the newer form, for indices of any shape.
+        :func:`embedding`: rows of a table by id.
+        :func:`gather`: rows of a variable by index.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -42,6 +42,10 @@ def data(
     Raises:
         TypeError: the name is not a string, or the shape not a list or tuple.
 
+    See Also:
+        :func:`~dpexec.data`: the newer form, whose shapes are checked when fed.
+        :func:`py_reader`: reads batches in the background.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -87,6 +91,28 @@ def py_reader(
 
     Raises:
         ValueError: the numbers of shapes, dtypes and lod_levels differ.
+
+    See Also:
+        :class:`~dpexec.io.DataLoader`: the newer form.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     reader = fluid.layers.py_reader(4, shapes=[(-1, 2)], dtypes=["float32"])
+        ...     x = fluid.layers.read_file(reader)
+        ...     total = fluid.layers.reduce_sum(x)
+        ...     batches = lambda: ([np.full((1, 2), n, "float32")] for n in (0, 1))
+        ...     reader.decorate_tensor_provider(batches)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(fluid.default_startup_program())
+        ...     reader.start()
+        ...     try:
+        ...         while True:
+        ...             print(exe.run(fetch_list=[total])[0].tolist())
+        ...     except fluid.core.EOFException:
+        ...         reader.reset()  # ready for the next epoch
+        [0.0]
+        [2.0]
     """
     levels = [0] * len(shapes) if lod_levels is None else lod_levels
     if not len(shapes) == len(dtypes) == len(levels):

@@ -32,6 +32,21 @@ def concat(
 
     Returns:
         The joined variable. Source: Paddle op ``concat``.
+
+    See Also:
+        :func:`stack`: joins along a new axis.
+        :func:`split`: the reverse of concat.
+        :func:`unstack`: the reverse of stack.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0], [2.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[3.0], [4.0]], "float32"))
+        ...     out = fluid.layers.concat([x, y], axis=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 3.],
+               [2., 4.]], dtype=float32)]
     """
     parts = list(input) if isinstance(input, (list, tuple)) else [input]
     for number, part in enumerate(parts):
@@ -60,6 +75,19 @@ def split(
 
     Returns:
         The parts. Source: Paddle op ``split``.
+
+    See Also:
+        :func:`concat`: the reverse.
+        :func:`unstack`: along an axis that goes away.
+        :func:`slice`: one part.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0, 3.0]], "float32"))
+        ...     out = fluid.layers.split(x, num_or_sections=[1, -1], dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(out))
+        [array([[1.]], dtype=float32), array([[2., 3.]], dtype=float32)]
     """
     check_type(num_or_sections, "num_or_sections", (int, list, tuple), "split")
     check_type(dim, "dim", (int, Variable), "split")
@@ -92,6 +120,20 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
     Returns:
         A tensor with one more dimension, whose size is the number of variables. Source: Paddle op
         ``stack``.
+
+    See Also:
+        :func:`concat`: joins along an axis that is there.
+        :func:`split`: the reverse of concat.
+        :func:`unstack`: the reverse of stack.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([3.0, 4.0], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.stack([x, y])])
+        [array([[1., 2.],
+               [3., 4.]], dtype=float32)]
     """
     parts: list[Any] = list(x) if isinstance(x, (list, tuple)) else [x]
     return add_op(
@@ -112,6 +154,19 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
 
     Raises:
         ValueError: the number of slices is unknown.
+
+    See Also:
+        :func:`concat`: joins along an axis that is there.
+        :func:`stack`: joins along a new axis.
+        :func:`split`: the reverse of concat.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     out = fluid.layers.unstack(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(out))
+        [array([1., 2.], dtype=float32), array([3., 4.], dtype=float32)]
     """
     helper = LayerHelper("unstack")
     num = x.shape[axis] if num is None else num
@@ -135,6 +190,19 @@ def expand(
 
     Returns:
         The repeated variable. Source: Paddle op ``expand``.
+
+    See Also:
+        :func:`expand_as`: to the shape of another variable.
+        :func:`sequence_expand`: by the sequences of another variable.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     out = fluid.layers.expand(x, expand_times=[2, 1])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 2.],
+               [1., 2.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "expand")
     check_type(expand_times, "expand_times", (list, tuple, Variable), "expand")
@@ -157,6 +225,18 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
 
     Returns:
         The repeated variable. Source: Paddle op ``expand_as``.
+
+    See Also:
+        :func:`expand`: repeats by factors.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[0.0, 0.0], [0.0, 0.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.expand_as(x, y)])
+        [array([[1., 2.],
+               [1., 2.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "expand_as")
     check_variable_and_dtype(target_tensor, "target_tensor", ("bool", *NO_HALF), "expand_as")

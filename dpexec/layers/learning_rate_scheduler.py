@@ -60,6 +60,12 @@ def noam_decay(
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.noam_decay``; Vaswani et al. 2017.
 
+    See Also:
+        :func:`exponential_decay`: by a factor.
+        :func:`natural_exp_decay`: by a power of e.
+        :func:`inverse_time_decay`: by 1 / t.
+        :func:`polynomial_decay`: to an end.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -93,6 +99,12 @@ def exponential_decay(
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.exponential_decay``.
 
+    See Also:
+        :func:`natural_exp_decay`: by a power of e.
+        :func:`inverse_time_decay`: by 1 / t.
+        :func:`polynomial_decay`: to an end.
+        :func:`piecewise_decay`: by steps.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -123,6 +135,12 @@ def natural_exp_decay(
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.natural_exp_decay``.
 
+    See Also:
+        :func:`exponential_decay`: by a factor.
+        :func:`inverse_time_decay`: by 1 / t.
+        :func:`polynomial_decay`: to an end.
+        :func:`piecewise_decay`: by steps.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -152,6 +170,12 @@ def inverse_time_decay(
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.inverse_time_decay``.
+
+    See Also:
+        :func:`exponential_decay`: by a factor.
+        :func:`natural_exp_decay`: by a power of e.
+        :func:`polynomial_decay`: to an end.
+        :func:`piecewise_decay`: by steps.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -187,6 +211,12 @@ def polynomial_decay(
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.polynomial_decay``.
+
+    See Also:
+        :func:`exponential_decay`: by a factor.
+        :func:`natural_exp_decay`: by a power of e.
+        :func:`inverse_time_decay`: by 1 / t.
+        :func:`piecewise_decay`: by steps.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -229,6 +259,12 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
         ValueError: the numbers of boundaries and values do not fit.
 
     Source: ``fluid.layers.piecewise_decay``.
+
+    See Also:
+        :func:`exponential_decay`: by a factor.
+        :func:`natural_exp_decay`: by a power of e.
+        :func:`inverse_time_decay`: by 1 / t.
+        :func:`polynomial_decay`: to an end.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -277,6 +313,12 @@ def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: 
 
     Source: ``fluid.layers.cosine_decay``; Loshchilov, Hutter 2017.
 
+    See Also:
+        :func:`exponential_decay`: by a factor.
+        :func:`natural_exp_decay`: by a power of e.
+        :func:`inverse_time_decay`: by 1 / t.
+        :func:`polynomial_decay`: to an end.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -313,6 +355,12 @@ def linear_lr_warmup(
         The persistable variable ``learning_rate_warmup``, shape ``(1,)``.
 
     Source: ``fluid.layers.linear_lr_warmup``; He et al. 2018.
+
+    See Also:
+        :func:`exponential_decay`: by a factor.
+        :func:`natural_exp_decay`: by a power of e.
+        :func:`inverse_time_decay`: by 1 / t.
+        :func:`polynomial_decay`: to an end.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -87,6 +87,14 @@ def fsp_matrix(x: Variable, y: Variable) -> Variable:
 
     Returns:
         ``(N, C1, C2)``. Source: Paddle op ``fsp``; Yim and others, 2017.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 8])
+        ...     y = fluid.data("y", [None, 5, 8, 8])
+        ...     fluid.layers.fsp_matrix(x, y).shape
+        (-1, 3, 5)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "fsp_matrix")
     check_variable_and_dtype(y, "y", SINGLE_DOUBLE, "fsp_matrix")
@@ -103,6 +111,14 @@ def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
 
     Returns:
         ``(1,)``. Source: Paddle op ``dist``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 5.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([3.0, 4.0], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.dist(x, y, p=1)])
+        [array([3.], dtype=float32)]
     """
     check_variable_and_dtype(x, "dtype", SINGLE_DOUBLE, "dist")
     check_variable_and_dtype(y, "dtype", SINGLE_DOUBLE, "dist")
@@ -125,6 +141,14 @@ def t(input: Variable, name: str | None = None) -> Variable:
 
     Raises:
         ValueError: the input has more than two dimensions.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.t(x)])
+        [array([[1.],
+               [2.]], dtype=float32)]
     """
     check_type(input, "input", Variable, "t")
     if len(input.shape) > 2:
@@ -186,6 +210,19 @@ def trace(
 
     Returns:
         The input's shape without both axes. Source: Paddle op ``trace``.
+
+    See Also:
+        :func:`tril`: the lower triangle.
+        :func:`triu`: the upper triangle.
+        :func:`diag`: a diagonal matrix.
+        :func:`diag_embed`: a diagonal for each row.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.trace(x)])
+        [array([5.], dtype=float32)]
     """
     check_variable_and_dtype(input, "Input", NUMBERS, "trace")
     if out is not None:
@@ -208,6 +245,20 @@ def diag_embed(
 
     Returns:
         A tensor with one more dimension; gradients stop here. Source: Paddle op ``diag_embed``.
+
+    See Also:
+        :func:`tril`: the lower triangle.
+        :func:`triu`: the upper triangle.
+        :func:`diag`: a diagonal matrix.
+        :func:`trace`: sums of diagonals.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.diag_embed(x)])
+        [array([[[1., 0.],
+                [0., 2.]]], dtype=float32)]
     """
     x = input if isinstance(input, Variable) else assign(input)
     check_variable_and_dtype(x, "Input", NUMBERS, "diag_embed")

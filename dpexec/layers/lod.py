@@ -30,6 +30,9 @@ def lod_reset(
     Raises:
         ValueError: neither ``y`` nor ``target_lod`` is given.
 
+    See Also:
+        :func:`lod_append`: one more level of sequences.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -62,6 +65,19 @@ def lod_append(x: Variable, level: Variable | Iterable[int]) -> Variable:
 
     Raises:
         ValueError: ``level`` is neither numbers nor a variable.
+
+    See Also:
+        :func:`lod_reset`: new sequences of the same rows.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1], [2], [3]], "float32"))
+        ...     out = fluid.layers.lod_append(x, [0, 2, 3])
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(fetch_list=[out], return_numpy=False)
+        >>> found.recursive_sequence_lengths()
+        [[2, 1]]
     """
     if x is None:
         raise ValueError("lod_append needs x")

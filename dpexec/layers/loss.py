@@ -45,6 +45,11 @@ def cross_entropy(
         Losses in the shape of the class indices, or ``(..., 1)`` for soft labels. Source: Paddle
         ops ``cross_entropy2``, ``cross_entropy``.
 
+    See Also:
+        :func:`softmax_with_cross_entropy`: from scores, in one exact operator.
+        :func:`sigmoid_cross_entropy_with_logits`: for several labels per row.
+        :func:`sampled_softmax_with_cross_entropy`: with sampled classes, for very many classes.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -90,6 +95,21 @@ def softmax_with_cross_entropy(
     Returns:
         Losses in the shape of the class indices; for soft labels with 1 in place of ``classes``.
         Source: Paddle op ``softmax_with_cross_entropy``.
+
+    See Also:
+        :func:`cross_entropy`: from probabilities.
+        :func:`sigmoid_cross_entropy_with_logits`: for several labels per row.
+        :func:`sampled_softmax_with_cross_entropy`: with sampled classes, for very many classes.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     scores = fluid.layers.assign(np.array([[2.0, 0.0], [0.0, 1.0]], "float32"))
+        ...     label = fluid.layers.assign(np.array([[0], [0]], "int64"))
+        ...     out = fluid.layers.softmax_with_cross_entropy(scores, label)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.1269],
+               [1.3133]], dtype=float32)
     """
     helper = LayerHelper("softmax_with_cross_entropy")
     attrs = {
@@ -121,6 +141,11 @@ def sigmoid_cross_entropy_with_logits(
 
     Returns:
         Losses of the same shape. Source: Paddle op ``sigmoid_cross_entropy_with_logits``.
+
+    See Also:
+        :func:`cross_entropy`: from probabilities.
+        :func:`softmax_with_cross_entropy`: from scores, in one exact operator.
+        :func:`sampled_softmax_with_cross_entropy`: with sampled classes, for very many classes.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -210,6 +235,15 @@ def dice_loss(
 
     Returns:
         The mean over the samples, ``(1,)``. Source: Milletari and others, 2016.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.9, 0.1], [0.2, 0.8]], "float32"))
+        ...     label = fluid.layers.assign(np.array([[0], [1]], "int64"))
+        ...     out = fluid.layers.dice_loss(x, label)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.15], dtype=float32)
     """
     wanted = one_hot(label, depth=input.shape[-1])
     dims = list(range(1, len(input.shape)))
@@ -231,6 +265,16 @@ def npair_loss(
 
     Returns:
         The loss, ``(1,)``. Source: Sohn, 2016.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     anchor = fluid.layers.assign(np.array([[1.0, 0.0], [0.0, 1.0]], "float32"))
+        ...     positive = fluid.layers.assign(np.array([[0.9, 0.1], [0.1, 0.9]], "float32"))
+        ...     labels = fluid.layers.assign(np.array([0.0, 1.0], "float32"))
+        ...     out = fluid.layers.npair_loss(anchor, positive, labels)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.372], dtype=float32)
     """
     check_variable_and_dtype(anchor, "anchor", SINGLE_DOUBLE, "npair_loss")
     check_variable_and_dtype(positive, "positive", SINGLE_DOUBLE, "npair_loss")
@@ -263,6 +307,15 @@ def teacher_student_sigmoid_loss(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``teacher_student_sigmoid_loss``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.5]], "float32"))
+        ...     label = fluid.layers.assign(np.array([[1.5]], "float32"))
+        ...     out = fluid.layers.teacher_student_sigmoid_loss(x, label)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[1.1982]], dtype=float32)
     """
     layer = "teacher_student_sigmoid_loss"
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, layer)

@@ -76,6 +76,18 @@ def reshape(
 
     Raises:
         AssertionError: there are several -1, other negative numbers, or a 0 beyond the rank.
+
+    See Also:
+        :func:`squeeze`: drops axes of size 1.
+        :func:`unsqueeze`: adds axes of size 1.
+        :func:`flatten`: to a matrix.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [8, 3, 4])
+        ...     fluid.layers.reshape(x, shape=[0, -1]).shape  # 0 keeps a size
+        (8, 12)
     """
     check_variable_and_dtype(x, "x", NUMBERS, "reshape")
     check_type(shape, "shape", (list, tuple, Variable), "reshape")
@@ -122,6 +134,18 @@ def squeeze(input: Variable, axes: list[int], name: str | None = None) -> Variab
 
     Returns:
         The squeezed variable. Source: Paddle op ``squeeze2``.
+
+    See Also:
+        :func:`reshape`: to any shape.
+        :func:`unsqueeze`: adds axes of size 1.
+        :func:`flatten`: to a matrix.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [8, 1, 4])
+        ...     fluid.layers.squeeze(x, axes=[1]).shape
+        (8, 4)
     """
     check_variable_and_dtype(input, "input", (*NUMBERS, "int8"), "squeeze")
     check_type(axes, "axes", list, "squeeze")
@@ -140,6 +164,18 @@ def unsqueeze(
 
     Returns:
         The unsqueezed variable. Source: Paddle op ``unsqueeze2``.
+
+    See Also:
+        :func:`reshape`: to any shape.
+        :func:`squeeze`: drops axes of size 1.
+        :func:`flatten`: to a matrix.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [8, 4])
+        ...     fluid.layers.unsqueeze(x, axes=[1]).shape
+        (8, 1, 4)
     """
     check_type(axes, "axes", (int, list, tuple, Variable), "unsqueeze")
     helper = LayerHelper("unsqueeze2", name=name)
@@ -163,6 +199,18 @@ def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
 
     Raises:
         ValueError: there is no such axis.
+
+    See Also:
+        :func:`reshape`: to any shape.
+        :func:`squeeze`: drops axes of size 1.
+        :func:`unsqueeze`: adds axes of size 1.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [2, 3, 4, 5])
+        ...     fluid.layers.flatten(x, axis=2).shape
+        (6, 20)
     """
     check_variable_and_dtype(x, "x", (*NO_HALF, "int8"), "flatten")
     if not isinstance(axis, int) or not 0 <= axis <= len(x.shape):
@@ -183,6 +231,20 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
 
     Raises:
         ValueError: ``perm`` does not name every dimension once.
+
+    See Also:
+        :func:`reverse`: another order of elements.
+        :func:`flip`: the same, as in other libraries.
+        :func:`roll`: shifts elements.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     out = fluid.layers.transpose(x, perm=[1, 0])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 3.],
+               [2., 4.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", NUMBERS, "transpose")
     check_type(perm, "perm", list, "transpose")
@@ -196,19 +258,55 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
 
 
 def shape(input: Variable) -> Variable:
-    """The dimensions, int32 ``(rank,)``. Source: Paddle op ``shape``."""
+    """The dimensions, int32 ``(rank,)``. Source: Paddle op ``shape``.
+
+    See Also:
+        :func:`size`: the number of elements.
+        :func:`rank`: the number of axes.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.shape(x)])
+        [array([1, 2], dtype=int32)]
+    """
     check_variable_and_dtype(input, "input", NO_HALF, "shape")
     return add_op("shape", {"Input": input}, "int32")
 
 
 def size(input: Variable) -> Variable:
-    """The number of elements, int64 ``(1,)``. Source: Paddle op ``size``."""
+    """The number of elements, int64 ``(1,)``. Source: Paddle op ``size``.
+
+    See Also:
+        :func:`shape`: sizes of the batch that runs, as a variable.
+        :func:`rank`: the number of axes.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.size(x)])
+        [array([2])]
+    """
     check_type(input, "input", Variable, "size")
     return add_op("size", {"Input": input}, "int64")
 
 
 def rank(input: Variable) -> Variable:
-    """The number of dimensions, int32 of shape (). Source: Paddle op ``assign_value``."""
+    """The number of dimensions, int32 of shape (). Source: Paddle op ``assign_value``.
+
+    See Also:
+        :func:`shape`: sizes of the batch that runs, as a variable.
+        :func:`size`: the number of elements.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.rank(x)])
+        [array(2, dtype=int32)]
+    """
     check_type(input, "input", Variable, "rank")
     return assign(np.array(len(input.shape), dtype=np.int32))
 
@@ -222,6 +320,19 @@ def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``reverse``.
+
+    See Also:
+        :func:`transpose`: another order of axes.
+        :func:`flip`: the same, as in other libraries.
+        :func:`roll`: shifts elements.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     out = fluid.layers.reverse(x, axis=0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3., 2., 1.], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", (*NO_HALF, "uint8"), "reverse")
     check_type(axis, "axis", (int, tuple, list), "reverse")
@@ -239,6 +350,19 @@ def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Varia
 
     Returns:
         The same shape. Source: Paddle op ``flip``.
+
+    See Also:
+        :func:`transpose`: another order of axes.
+        :func:`reverse`: another order of elements.
+        :func:`roll`: shifts elements.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     out = fluid.layers.flip(x, dims=[0])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3., 2., 1.], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", ("bool", *NUMBERS), "flip")
     check_type(dims, "dims", (list, tuple), "flip")

@@ -25,6 +25,19 @@ def iou_similarity(
 
     Returns:
         ``(N, M)`` with the sequences of ``x``. Source: Paddle op ``iou_similarity``.
+
+    See Also:
+        :func:`bipartite_match`: the best pairs by that.
+        :func:`target_assign`: values of the pairs.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0, 0.0, 2.0, 2.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.0, 0.0, 3.0, 2.0]], "float32"))
+        ...     out = fluid.layers.iou_similarity(x, y)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.3333]], dtype=float32)
     """
     attrs = {"box_normalized": box_normalized}
     return add_op("iou_similarity", {"X": x, "Y": y}, x.dtype, attrs, name=name)
@@ -57,6 +70,21 @@ def box_coder(
 
     Raises:
         TypeError: ``prior_box_var`` is neither a variable nor a list.
+
+    See Also:
+        :func:`prior_box`: boxes of several shapes for each cell.
+        :func:`density_prior_box`: more of them.
+        :func:`anchor_generator`: boxes by size in pixels.
+        :func:`multiclass_nms`: drops boxes that overlap.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     prior = fluid.layers.assign(np.array([[0, 0, 2, 2]], "float32"))
+        ...     truth = fluid.layers.assign(np.array([[1, 0, 3, 2]], "float32"))
+        ...     offsets = fluid.layers.box_coder(prior, [0.1, 0.1, 0.2, 0.2], truth)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[offsets])[0].round(4).tolist()
+        [[[5.0, 0.0, 0.0, 0.0]]]
     """
     inputs = {"PriorBox": prior_box, "TargetBox": target_box}
     attrs = {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}
@@ -107,6 +135,10 @@ def bipartite_match(
     Returns:
         For every image and column the matched row, counted within the image, or -1 for none, int32
         ``(N, M)``; and its score. Source: Paddle op ``bipartite_match``.
+
+    See Also:
+        :func:`iou_similarity`: how much boxes overlap.
+        :func:`target_assign`: values of the pairs.
     """
     helper = LayerHelper("bipartite_match", name=name)
     dtypes = {"ColToRowMatchIndices": "int32", "ColToRowMatchDist": dist_matrix.dtype}
@@ -134,6 +166,10 @@ def target_assign(
     Returns:
         Targets ``(N, M, K)``, and weights ``(N, M, 1)``: 1 for predictions with an object or in
         ``negative_indices``, else 0. Source: Paddle op ``target_assign``.
+
+    See Also:
+        :func:`iou_similarity`: how much boxes overlap.
+        :func:`bipartite_match`: the best pairs by that.
     """
     helper = LayerHelper("target_assign", name=name)
     inputs = {"X": input, "MatchIndices": matched_indices, "NegIndices": negative_indices}

@@ -49,6 +49,10 @@ def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variab
     Returns:
         The same shape. Source: Paddle op ``clip``.
 
+    See Also:
+        :func:`clip_by_norm`: limits the length of the whole.
+        :func:`l2_normalize`: length 1 along an axis.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -74,6 +78,18 @@ def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Varia
 
     Raises:
         TypeError: ``max_norm`` is no float.
+
+    See Also:
+        :func:`clip`: limits each element.
+        :func:`l2_normalize`: length 1 along an axis.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([3.0, 4.0], "float32"))
+        ...     out = fluid.layers.clip_by_norm(x, max_norm=1.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0.6, 0.8], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", ("float32",), "clip_by_norm")
     check_type(max_norm, "max_norm", float, "clip_by_norm")
@@ -291,6 +307,14 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
 
     Returns:
         The same shape and type. Source: Paddle op ``increment``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0], "float32"))
+        ...     out = fluid.layers.increment(x, value=2.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3.], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", NO_HALF, "increment")
     out = x if in_place else None

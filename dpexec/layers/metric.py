@@ -31,6 +31,11 @@ def accuracy(
     Returns:
         float32 ``(1,)``. Source: Paddle op ``accuracy``.
 
+    See Also:
+        :class:`~dpexec.metrics.Accuracy`: over many batches, outside of the program.
+        :func:`auc`: in the program, over many batches.
+        :func:`mean_iou`: for segmentation.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -82,6 +87,25 @@ def auc(
         Area over all batches, float64 ``(1,)``; area over the latest batches; and a list of counts:
         positive and negative ones of the latest batches, then of all batches. Source: Paddle op
         ``auc``.
+
+    See Also:
+        :class:`~dpexec.metrics.Auc`: outside of the program.
+        :func:`accuracy`: in the program.
+        :func:`mean_iou`: for segmentation.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     guess = fluid.data("guess", [None, 2])
+        ...     label = fluid.data("label", [None, 1], "int64")
+        ...     area, of_batch, states = fluid.layers.auc(guess, label)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     guesses = np.array([[0.1, 0.9], [0.8, 0.2]], "float32")
+        ...     feed = {"guess": guesses, "label": np.array([[1], [0]])}
+        ...     exe.run(main, feed=feed, fetch_list=[area])
+        [array([1.])]
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "auc")
     check_variable_and_dtype(label, "label", INTEGERS, "auc")
@@ -121,6 +145,19 @@ def mean_iou(
     Returns:
         The mean ``(1,)``, and the numbers of wrong and of right elements per class, int32. Source:
         Paddle op ``mean_iou``.
+
+    See Also:
+        :func:`accuracy`: in the program.
+        :func:`auc`: in the program, over many batches.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     guess = fluid.layers.assign(np.array([0, 1, 1], "int32"))
+        ...     label = fluid.layers.assign(np.array([0, 1, 0], "int32"))
+        ...     out = fluid.layers.mean_iou(guess, label, num_classes=2)[0]
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.5], dtype=float32)
     """
     check_variable_and_dtype(input, "Predictions", INTEGERS, "mean_iou")
     check_variable_and_dtype(label, "Labels", INTEGERS, "mean_iou")

@@ -49,6 +49,10 @@ def fc(
     Returns:
         Shape ``input.shape[:num_flatten_dims] + (size,)``. Source: Paddle ops ``mul``, ``sum``.
 
+    See Also:
+        :func:`mul`: a product of two variables, as matrices.
+        :func:`matmul`: a product of two variables, batch by batch.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -101,6 +105,11 @@ def embedding(
 
     Returns:
         Shape ``(..., width)``. Source: Paddle op ``lookup_table``.
+
+    See Also:
+        :func:`~dpexec.embedding`: the newer form, for ids of any shape.
+        :func:`one_hot`: rows of zeros with a one.
+        :func:`gather`: rows of a variable by index.
 
     Example:
         >>> import dpexec as fluid
@@ -178,6 +187,9 @@ def dropout(
     Returns:
         The same shape. Source: Paddle op ``dropout``; Srivastava and others, 2014.
 
+    See Also:
+        :func:`random_crop`: cuts a random part of images.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -242,6 +254,15 @@ def log_softmax(
 
     Returns:
         The same shape. Source: Paddle ops ``softmax`` and ``log``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0, 0.0], [1.0, 3.0]], "float32"))
+        ...     out = fluid.layers.log_softmax(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[-0.6931, -0.6931],
+               [-2.1269, -0.1269]], dtype=float32)
     """
     helper = LayerHelper("log_softmax", name=name)
     if dtype is None:

@@ -48,6 +48,12 @@ def layer_norm(
     Returns:
         The same shape. Source: Paddle op ``layer_norm``; Ba, Kiros, Hinton, 2016.
 
+    See Also:
+        :func:`batch_norm`: over the batch.
+        :func:`group_norm`: over groups of channels.
+        :func:`instance_norm`: over each image and channel.
+        :func:`data_norm`: by statistics that are trained along.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -101,6 +107,12 @@ def instance_norm(
     Returns:
         The same shape. Source: Paddle op ``instance_norm``; Ulyanov and others, 2016.
 
+    See Also:
+        :func:`batch_norm`: over the batch.
+        :func:`layer_norm`: over the features of a row.
+        :func:`group_norm`: over groups of channels.
+        :func:`data_norm`: by statistics that are trained along.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -150,6 +162,12 @@ def group_norm(
 
     Returns:
         The same shape. Source: Paddle op ``group_norm``; Wu, He, 2018.
+
+    See Also:
+        :func:`batch_norm`: over the batch.
+        :func:`layer_norm`: over the features of a row.
+        :func:`instance_norm`: over each image and channel.
+        :func:`data_norm`: by statistics that are trained along.
 
     Example:
         >>> import dpexec as fluid
@@ -221,6 +239,19 @@ def data_norm(
 
     Raises:
         ValueError: there is no such layout.
+
+    See Also:
+        :func:`batch_norm`: over the batch.
+        :func:`layer_norm`: over the features of a row.
+        :func:`group_norm`: over groups of channels.
+        :func:`instance_norm`: over each image and channel.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8])
+        ...     fluid.layers.data_norm(x).shape
+        (-1, 8)
     """
     helper = LayerHelper("data_norm", input=input, act=act, name=name)
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "data_norm")
@@ -265,6 +296,18 @@ def l2_normalize(
 
     Returns:
         The same shape. Source: Paddle op ``norm``.
+
+    See Also:
+        :func:`clip`: limits each element.
+        :func:`clip_by_norm`: limits the length of the whole.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[3.0, 4.0]], "float32"))
+        ...     out = fluid.layers.l2_normalize(x, axis=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0.6, 0.8]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "l2_normalize")
     axis = 0 if len(x.shape) == 1 else 1 if axis is None else axis

@@ -26,6 +26,11 @@ def pad(
     Returns:
         The padded variable. Source: Paddle op ``pad``.
 
+    See Also:
+        :func:`pad2d`: images.
+        :func:`pad_constant_like`: to the shape of another variable.
+        :func:`sequence_pad`: sequences.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -59,6 +64,11 @@ def pad2d(
 
     Returns:
         The padded images. Source: Paddle op ``pad2d``.
+
+    See Also:
+        :func:`pad`: any axes.
+        :func:`pad_constant_like`: to the shape of another variable.
+        :func:`sequence_pad`: sequences.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -51,6 +51,12 @@ def prior_box(
     Raises:
         ValueError: ``steps`` are not two numbers.
 
+    See Also:
+        :func:`density_prior_box`: more of them.
+        :func:`anchor_generator`: boxes by size in pixels.
+        :func:`box_coder`: offsets to boxes and back.
+        :func:`multiclass_nms`: drops boxes that overlap.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -110,6 +116,12 @@ def density_prior_box(
     Raises:
         TypeError: an argument is no list.
         ValueError: the numbers of densities and sizes differ, or ``steps`` are not two numbers.
+
+    See Also:
+        :func:`prior_box`: boxes of several shapes for each cell.
+        :func:`anchor_generator`: boxes by size in pixels.
+        :func:`box_coder`: offsets to boxes and back.
+        :func:`multiclass_nms`: drops boxes that overlap.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "density_prior_box")
     for value, argument in (
@@ -157,6 +169,22 @@ def anchor_generator(
 
     Raises:
         ValueError: ``stride`` does not have two numbers.
+
+    See Also:
+        :func:`prior_box`: boxes of several shapes for each cell.
+        :func:`density_prior_box`: more of them.
+        :func:`box_coder`: offsets to boxes and back.
+        :func:`multiclass_nms`: drops boxes that overlap.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 8, 4, 4])
+        ...     anchors, variances = fluid.layers.anchor_generator(
+        ...         x, anchor_sizes=[64, 128], aspect_ratios=[1.0], stride=[16.0, 16.0]
+        ...     )
+        ...     anchors.shape
+        (4, 4, 2, 4)
     """
     if not isinstance(stride, (list, tuple)) or len(stride) != 2:
         raise ValueError(f"stride must be a list of two numbers, but is {stride!r}")

@@ -37,6 +37,18 @@ def mul(
 
     Returns:
         The rows of ``x`` followed by the columns of ``y``. Source: Paddle op ``mul``.
+
+    See Also:
+        :func:`fc`: a product with a new weight, and a bias.
+        :func:`matmul`: a product of two variables, batch by batch.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[3.0], [4.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.mul(x, y)])
+        [array([[11.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", FLOATS, "mul")
     check_variable_and_dtype(y, "y", FLOATS, "mul")
@@ -64,6 +76,20 @@ def matmul(
 
     Returns:
         ``(..., m, n)``. Source: Paddle op ``matmul``.
+
+    See Also:
+        :func:`fc`: a product with a new weight, and a bias.
+        :func:`mul`: a product of two variables, as matrices.
+        :func:`bmm`: of three dimensions alone.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[3.0, 4.0], [5.0, 6.0]], "float32"))
+        ...     out = fluid.layers.matmul(x, y, transpose_y=True)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[11., 17.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", FLOATS, "matmul")
     check_variable_and_dtype(y, "y", FLOATS, "matmul")
@@ -80,6 +106,14 @@ def cos_sim(X: Variable, Y: Variable) -> Variable:
 
     Returns:
         ``(N, 1)``. Source: Paddle op ``cos_sim``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 0.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[3.0, 4.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.cos_sim(x, y)])
+        [array([[0.6]], dtype=float32)]
     """
     check_variable_and_dtype(X, "X", ("float32",), "cos_sim")
     check_variable_and_dtype(Y, "Y", ("float32",), "cos_sim")
@@ -107,6 +141,21 @@ def addmm(
 
     Returns:
         ``(m, n)``. Source: Paddle op ``addmm``.
+
+    See Also:
+        :func:`dot`: products of vectors.
+        :func:`bmm`: products of batches of matrices.
+        :func:`matmul`: the same with transposition and broadcasting.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 1.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     z = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     out = fluid.layers.addmm(x, y, z, alpha=2.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[15., 21.]], dtype=float32)]
     """
     for argument, var in (("Input", input), ("X", x), ("Y", y)):
         check_variable_and_dtype(var, argument, SINGLE_DOUBLE, "addmm")
@@ -124,6 +173,20 @@ def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
 
     Returns:
         ``(N, m, n)``. Source: Paddle op ``bmm``.
+
+    See Also:
+        :func:`dot`: products of vectors.
+        :func:`matmul`: the same with transposition and broadcasting.
+        :func:`addmm`: a product and a sum in one.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[1.0, 2.0], [3.0, 4.0]]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[[1.0], [2.0]]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.bmm(x, y)])
+        [array([[[ 5.],
+                [11.]]], dtype=float32)]
     """
     check_type(x, "x", Variable, "bmm")
     check_type(y, "y", Variable, "bmm")
@@ -140,6 +203,19 @@ def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
 
     Returns:
         ``(1,)`` or ``(N, 1)``. Source: Paddle op ``dot``.
+
+    See Also:
+        :func:`bmm`: products of batches of matrices.
+        :func:`matmul`: the same with transposition and broadcasting.
+        :func:`addmm`: a product and a sum in one.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([4.0, 5.0, 6.0], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.dot(x, y)])
+        [array([32.], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", NO_HALF, "dot")
     check_variable_and_dtype(y, "y", NO_HALF, "dot")
@@ -158,6 +234,15 @@ def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``cross``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 0.0, 0.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[0.0, 1.0, 0.0]], "float32"))
+        ...     out = fluid.layers.cross(x, y, dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[0., 0., 1.]], dtype=float32)]
     """
     check_type(input, "input", Variable, "cross")
     check_type(other, "other", Variable, "cross")
@@ -179,6 +264,14 @@ def kron(
     Returns:
         A tensor whose dimensions are the products of both inputs' dimensions. Source: Paddle op
         ``kron``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.0, 10.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.kron(x, y)])
+        [array([[ 1., 10.,  2., 20.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", NUMBERS, "kron")
     check_variable_and_dtype(y, "y", NUMBERS, "kron")

@@ -60,6 +60,11 @@ def uniform_random(
     Returns:
         The numbers. Source: Paddle op ``uniform_random``.
 
+    See Also:
+        :func:`gaussian_random`: normal numbers.
+        :func:`randint`: integers.
+        :func:`randperm`: a random order.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -92,6 +97,11 @@ def gaussian_random(
 
     Returns:
         The numbers. Source: Paddle op ``gaussian_random``.
+
+    See Also:
+        :func:`uniform_random`: equally likely numbers.
+        :func:`randint`: integers.
+        :func:`randperm`: a random order.
 
     Example:
         >>> import dpexec as fluid
@@ -143,6 +153,13 @@ def uniform_random_batch_size_like(
 
     Returns:
         The numbers. Source: Paddle op ``uniform_random_batch_size_like``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 8])
+        ...     fluid.layers.uniform_random_batch_size_like(x, [-1, 4]).shape
+        (-1, 4)
     """
     op_type = "uniform_random_batch_size_like"
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, op_type)
@@ -175,6 +192,13 @@ def gaussian_random_batch_size_like(
 
     Returns:
         The numbers. Source: Paddle op ``gaussian_random_batch_size_like``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 8])
+        ...     fluid.layers.gaussian_random_batch_size_like(x, [-1, 4]).shape
+        (-1, 4)
     """
     op_type = "gaussian_random_batch_size_like"
     check_type(input, "input", Variable, op_type)
@@ -251,6 +275,13 @@ def randint(
 
     Raises:
         ValueError: ``low`` is not below ``high``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.randint(0, 10, shape=[4], seed=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0, 0, 6, 8])]
     """
     dtype = "int64" if dtype is None else dtype
     shape = [1] if shape is None else shape
@@ -302,6 +333,12 @@ def randn(
 
     Returns:
         The numbers. Source: Paddle op ``gaussian_random``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     fluid.layers.randn([2, 3]).shape
+        (2, 3)
     """
     dtype = "float32" if dtype is None else dtype
     check_type(shape, "shape", (list, tuple), "randn")
@@ -342,6 +379,13 @@ def randperm(
 
     Raises:
         ValueError: ``n`` is not positive, or the device is unknown.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.randperm(5)
+        ...     sorted(fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].tolist())
+        [0, 1, 2, 3, 4]
     """
     if n < 1:
         raise ValueError(f"n of randperm must be positive, but is {n}")

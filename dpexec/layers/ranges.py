@@ -34,6 +34,16 @@ def range(start: Any, end: Any, step: Any, dtype: Any) -> Variable:
 
     Returns:
         A vector. Source: Paddle op ``range``.
+
+    See Also:
+        :func:`linspace`: by number of elements.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.range(0, 6, 2, "int64")
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0, 2, 4])]
     """
     check_dtype(dtype, "dtype", NO_HALF, "range")
     inputs = {
@@ -54,6 +64,16 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Variable:
 
     Returns:
         A vector. Source: Paddle op ``linspace``.
+
+    See Also:
+        :func:`range`: by step.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.linspace(0, 1, 3, "float32")
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0. , 0.5, 1. ], dtype=float32)]
     """
     inputs = {
         "Start": _as_scalar(start, "start", dtype, "linspace"),
@@ -89,6 +109,20 @@ def eye(
 
     Raises:
         TypeError: a size is not an integer, or is negative.
+
+    See Also:
+        :func:`zeros`: zeros.
+        :func:`ones`: ones.
+        :func:`fill_constant`: any number.
+        :func:`full`: any number, as in other libraries.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.eye(2, num_columns=3)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 0., 0.],
+               [0., 1., 0.]], dtype=float32)]
     """
     columns = num_rows if num_columns is None else num_columns
     for name, number in (("num_rows", num_rows), ("num_columns", columns)):
@@ -108,6 +142,12 @@ def eye(
 
 def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
     """A square matrix of zeros with a vector on its diagonal. Source: Paddle op ``diag``.
+
+    See Also:
+        :func:`tril`: the lower triangle.
+        :func:`triu`: the upper triangle.
+        :func:`diag_embed`: a diagonal for each row.
+        :func:`trace`: sums of diagonals.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -138,6 +178,12 @@ def arange(
 
     Returns:
         A vector; gradients stop at it. Source: Paddle op ``range``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.arange(0, 3)])
+        [array([0., 1., 2.], dtype=float32)]
     """
     dtype = "float32" if dtype is None else dtype
     check_dtype(dtype, "create data type", NO_HALF, "range")

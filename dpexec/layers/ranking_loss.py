@@ -20,6 +20,15 @@ def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Varia
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``bpr_loss``; Hidasi and others, 2016.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     scores = fluid.layers.assign(np.array([[2.0, 0.0, 1.0]], "float32"))
+        ...     label = fluid.layers.assign(np.array([[0]], "int64"))
+        ...     out = fluid.layers.bpr_loss(scores, label)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.2201]], dtype=float32)
     """
     check_variable_and_dtype(input, "input", FLOATS, "bpr_loss")
     inputs = {"X": input, "Label": label}

@@ -47,6 +47,12 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
     Returns:
         ``(N, C, H * f, W * f)``. Source: Paddle op ``pixel_shuffle``; Shi and others, 2016.
 
+    See Also:
+        :func:`image_resize`: any method.
+        :func:`resize_bilinear`: between pixels.
+        :func:`resize_nearest`: the nearest pixel.
+        :func:`image_resize_short`: by the shorter side.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -125,6 +131,14 @@ def temporal_shift(
 
     Returns:
         The same shape. Source: Paddle op ``temporal_shift``; Lin, Gan, Han, 2018.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     frames = np.arange(8, dtype="float32").reshape(2, 4, 1, 1)  # a film of two frames
+        ...     out = fluid.layers.temporal_shift(fluid.layers.assign(frames), seg_num=2)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].reshape(2, 4).tolist()
+        [[0.0, 5.0, 2.0, 3.0], [0.0, 0.0, 6.0, 7.0]]
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "temporal_shift")
     check_type(seg_num, "seg_num", int, "temporal_shift")
@@ -190,6 +204,19 @@ def roll(
 
     Returns:
         The same shape. Source: Paddle op ``roll``.
+
+    See Also:
+        :func:`transpose`: another order of axes.
+        :func:`reverse`: another order of elements.
+        :func:`flip`: the same, as in other libraries.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     out = fluid.layers.roll(x, shifts=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3., 1., 2.], dtype=float32)]
     """
     check_type(input, "input", Variable, "roll")
     steps: Any = [shifts] if _is_number(shifts) else shifts
@@ -217,6 +244,17 @@ def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
 
     Returns:
         As many tensors as vectors, with a dimension for each. Source: Paddle op ``meshgrid``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([3.0, 4.0, 5.0], "float32"))
+        ...     out = fluid.layers.meshgrid([x, y])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(out))
+        [array([[1., 1., 1.],
+               [2., 2., 2.]], dtype=float32), array([[3., 4., 5.],
+               [3., 4., 5.]], dtype=float32)]
     """
     check_type(input, "input", list, "meshgrid")
     for var in input:
@@ -240,6 +278,20 @@ def pad_constant_like(
 
     Returns:
         The shape of ``x``. Source: Paddle op ``pad_constant_like``.
+
+    See Also:
+        :func:`pad`: any axes.
+        :func:`pad2d`: images.
+        :func:`sequence_pad`: sequences.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0, 0.0, 0.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     out = fluid.layers.pad_constant_like(x, y, pad_value=9.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[1., 2., 9.]], dtype=float32)]
     """
     check_type(x, "x", Variable, "pad_constant_like")
     check_variable_and_dtype(y, "y", NO_HALF, "pad_constant_like")

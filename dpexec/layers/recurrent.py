@@ -58,6 +58,12 @@ def dynamic_lstm(
         Outputs and cells, each ``(rows, cells)``. No gradient flows back from the cells. Source:
         Paddle op ``lstm``; Gers, Schmidhuber, 2000.
 
+    See Also:
+        :func:`dynamic_gru`: sequences of different lengths.
+        :func:`rnn`: padded batches, any cell.
+        :func:`lstm_unit`: one step.
+        :func:`gru_unit`: one step.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -136,6 +142,14 @@ def dynamic_lstmp(
     Returns:
         Projections ``(rows, proj_size)`` and cells ``(rows, cells)``. No gradient flows back from
         the cells. Source: Paddle op ``lstmp``; Sak, Senior, Beaufays, 2014.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.layers.fc(fluid.data("x", [None, 8], lod_level=1), size=4 * 16)
+        ...     projection, cell = fluid.layers.dynamic_lstmp(x, size=4 * 16, proj_size=5)
+        ...     projection.shape, cell.shape
+        ((-1, 5), (-1, 16))
     """
     if bias_attr is False:
         raise AssertionError("bias_attr should not be False in dynamic_lstmp.")
@@ -200,6 +214,12 @@ def dynamic_gru(
 
     Returns:
         States ``(rows, size)``. Source: Paddle op ``gru``.
+
+    See Also:
+        :func:`dynamic_lstm`: sequences of different lengths.
+        :func:`rnn`: padded batches, any cell.
+        :func:`lstm_unit`: one step.
+        :func:`gru_unit`: one step.
 
     Example:
         >>> import dpexec as fluid

@@ -46,6 +46,12 @@ def gru_unit(
     Raises:
         ValueError: there is no such activation.
 
+    See Also:
+        :func:`dynamic_lstm`: sequences of different lengths.
+        :func:`dynamic_gru`: sequences of different lengths.
+        :func:`rnn`: padded batches, any cell.
+        :func:`lstm_unit`: one step.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -98,6 +104,12 @@ def lstm_unit(
 
     Raises:
         ValueError: the shapes do not fit.
+
+    See Also:
+        :func:`dynamic_lstm`: sequences of different lengths.
+        :func:`dynamic_gru`: sequences of different lengths.
+        :func:`rnn`: padded batches, any cell.
+        :func:`gru_unit`: one step.
 
     Example:
         >>> import dpexec as fluid

@@ -67,6 +67,10 @@ def mean(x: Variable, name: str | None = None) -> Variable:
     Returns:
         ``(1,)``. Source: Paddle op ``mean``.
 
+    See Also:
+        :func:`reduce_sum`: sums.
+        :func:`reduce_mean`: means.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -97,6 +101,14 @@ def logsumexp(
 
     Returns:
         The logarithms. Source: Paddle ops ``exp``, ``reduce_sum``, ``log``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([0.0, 0.0, 0.0], "float32"))
+        ...     out = fluid.layers.logsumexp(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([1.0986], dtype=float32)
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "logsumexp")
     total = reduce_sum(add_op("exp", {"X": x}, x.dtype), dim, keepdim)

@@ -21,6 +21,11 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
     Returns:
         The same shape. Source: Paddle ops ``elementwise_sub``, ``square``.
 
+    See Also:
+        :func:`mse_loss`: their mean.
+        :func:`huber_loss`: less weight for outliers.
+        :func:`smooth_l1`: the same for rows, with weights.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -49,6 +54,11 @@ def mse_loss(input: Variable, label: Variable) -> Variable:
     Returns:
         ``(1,)``. Source: Paddle ops ``elementwise_sub``, ``square``, ``reduce_mean``.
 
+    See Also:
+        :func:`square_error_cost`: squared differences, element by element.
+        :func:`huber_loss`: less weight for outliers.
+        :func:`smooth_l1`: the same for rows, with weights.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -73,6 +83,11 @@ def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
 
     Returns:
         Losses of the same shape. Source: Paddle op ``huber_loss``.
+
+    See Also:
+        :func:`square_error_cost`: squared differences, element by element.
+        :func:`mse_loss`: their mean.
+        :func:`smooth_l1`: the same for rows, with weights.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -108,6 +123,11 @@ def smooth_l1(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``smooth_l1_loss``; Girshick, 2015.
+
+    See Also:
+        :func:`square_error_cost`: squared differences, element by element.
+        :func:`mse_loss`: their mean.
+        :func:`huber_loss`: less weight for outliers.
 
     Example:
         >>> import dpexec as fluid, numpy as np

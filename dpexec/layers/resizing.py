@@ -104,6 +104,12 @@ def image_resize(
         ValueError: arguments do not fit.
         TypeError: a size has the wrong type.
 
+    See Also:
+        :func:`resize_bilinear`: between pixels.
+        :func:`resize_nearest`: the nearest pixel.
+        :func:`image_resize_short`: by the shorter side.
+        :func:`pixel_shuffle`: from channels.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -250,6 +256,13 @@ def resize_trilinear(
 
     Returns:
         The resized tensor, in the same format. Source: Paddle op ``trilinear_interp``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 8, 8])
+        ...     fluid.layers.resize_trilinear(x, out_shape=[4, 4, 4]).shape
+        (-1, 3, 4, 4, 4)
     """
     return image_resize(
         input, out_shape, scale, name, "TRILINEAR", actual_shape, align_corners, align_mode,
@@ -306,6 +319,13 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
 
     Raises:
         ValueError: the input does not have 4 dimensions.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     image = fluid.data("image", [None, 3, 64, 128])
+        ...     fluid.layers.image_resize_short(image, out_short_len=32).shape
+        (-1, 3, 32, 64)
     """
     if len(input.shape) != 4:
         raise ValueError(
@@ -333,6 +353,13 @@ def affine_grid(theta: Variable, out_shape: Size, name: str | None = None) -> Va
 
     Raises:
         ValueError: ``out_shape`` has the wrong type.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     theta = fluid.data("theta", [2, 2, 3])
+        ...     fluid.layers.affine_grid(theta, out_shape=[2, 3, 8, 8]).shape
+        (2, -1, -1, 2)
     """
     check_variable_and_dtype(theta, "theta", SINGLE_DOUBLE, "affine_grid")
     if not isinstance(out_shape, (list, tuple, Variable)):

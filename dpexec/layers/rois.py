@@ -42,6 +42,11 @@ def roi_pool(
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_pool``; Girshick, 2015
         (Fast R-CNN).
 
+    See Also:
+        :func:`roi_align`: interpolated.
+        :func:`psroi_pool`: a channel for each cell.
+        :func:`prroi_pool`: exact means.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -81,6 +86,11 @@ def roi_align(
     Returns:
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_align``; He and others,
         2017 (Mask R-CNN).
+
+    See Also:
+        :func:`roi_pool`: maxima of whole cells.
+        :func:`psroi_pool`: a channel for each cell.
+        :func:`prroi_pool`: exact means.
 
     Example:
         >>> import dpexec as fluid
@@ -123,6 +133,19 @@ def prroi_pool(
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    See Also:
+        :func:`roi_pool`: maxima of whole cells.
+        :func:`roi_align`: interpolated.
+        :func:`psroi_pool`: a channel for each cell.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 8])
+        ...     rois = fluid.data("rois", [None, 4])
+        ...     fluid.layers.prroi_pool(x, rois, pooled_height=2, pooled_width=2).shape
+        (-1, 3, 2, 2)
     """
     attrs = _attrs(pooled_height, pooled_width, spatial_scale)
     for argument, value in attrs.items():
@@ -157,6 +180,11 @@ def psroi_pool(
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    See Also:
+        :func:`roi_pool`: maxima of whole cells.
+        :func:`roi_align`: interpolated.
+        :func:`prroi_pool`: exact means.
     """
     attrs = _attrs(pooled_height, pooled_width, spatial_scale)
     attrs["output_channels"] = output_channels

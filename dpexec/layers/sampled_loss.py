@@ -63,6 +63,9 @@ def nce(
     Raises:
         ValueError: there is no such sampler.
 
+    See Also:
+        :func:`hsigmoid`: for very many classes: a tree of them.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -180,6 +183,9 @@ def hsigmoid(
     Raises:
         ValueError: an argument for the kind of tree is missing, or belongs to the other kind.
 
+    See Also:
+        :func:`nce`: for very many classes: noise-contrastive estimation.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -248,6 +254,20 @@ def sampled_softmax_with_cross_entropy(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``sample_logits``; Jean and others, 2015.
+
+    See Also:
+        :func:`cross_entropy`: from probabilities.
+        :func:`softmax_with_cross_entropy`: from scores, in one exact operator.
+        :func:`sigmoid_cross_entropy_with_logits`: for several labels per row.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     scores = fluid.data("scores", [None, 50000])
+        ...     label = fluid.data("label", [None, 1], "int64")
+        ...     loss = fluid.layers.sampled_softmax_with_cross_entropy(scores, label, 100)
+        ...     loss.shape
+        (-1, 1)
     """
     customized = {"Samples": customized_samples, "Probabilities": customized_probabilities}
     for slot, variable in customized.items():
@@ -309,6 +329,14 @@ def center_loss(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``center_loss``; Wen and others, 2016.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     features = fluid.data("features", [None, 8])
+        ...     label = fluid.data("label", [None, 1], "int64")
+        ...     fluid.layers.center_loss(features, label, 10, alpha=0.1, param_attr=None).shape
+        (-1, 1)
     """
     check_type(label, "label", (Variable, str), "center_loss")
     helper = LayerHelper("center_loss", input=input)
@@ -351,6 +379,17 @@ def sigmoid_focal_loss(
 
     Returns:
         The shape of ``x``. Source: Paddle op ``sigmoid_focal_loss``; Lin and others, 2017.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     scores = fluid.layers.assign(np.array([[2.0], [-1.0]], "float32"))
+        ...     label = fluid.layers.assign(np.array([[1], [0]], "int32"))
+        ...     count = fluid.layers.assign(np.array([1], "int32"))
+        ...     out = fluid.layers.sigmoid_focal_loss(scores, label, count)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.0005],
+               [0.017 ]], dtype=float32)
     """
     op_type = "sigmoid_focal_loss"
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, op_type)

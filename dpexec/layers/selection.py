@@ -61,6 +61,22 @@ def index_sample(x: Variable, index: Variable) -> Variable:
 
     Returns:
         ``(N, K)``. Source: Paddle op ``index_sample``.
+
+    See Also:
+        :func:`gather`: whole rows by number.
+        :func:`gather_nd`: by several indices.
+        :func:`index_select`: along any axis.
+        :func:`slice`: a range.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        ...     index = fluid.layers.assign(np.array([[1], [0]], "int32"))
+        ...     out = fluid.layers.index_sample(x, index)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[2.],
+               [3.]], dtype=float32)]
     """
     check_variable_and_dtype(x, "x", NO_HALF, "index_sample")
     check_variable_and_dtype(index, "index", INTEGERS, "index_sample")
@@ -78,6 +94,21 @@ def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
     Returns:
         The input's shape, with the length of ``index`` in ``dim``. Source: Paddle op
         ``index_select``.
+
+    See Also:
+        :func:`gather`: whole rows by number.
+        :func:`gather_nd`: by several indices.
+        :func:`index_sample`: other columns in every row.
+        :func:`slice`: a range.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0, 3.0]], "float32"))
+        ...     index = fluid.layers.assign(np.array([2, 0], "int32"))
+        ...     out = fluid.layers.index_select(x, index, dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[3., 1.]], dtype=float32)]
     """
     check_variable_and_dtype(input, "x", NO_HALF, "index_select")
     check_variable_and_dtype(index, "index", INTEGERS, "index_select")
@@ -126,6 +157,14 @@ def nonzero(input: Variable, as_tuple: bool = False) -> Variable | tuple[Variabl
 
     Returns:
         int64 coordinates in order. Source: Paddle op ``where_index``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0, 1.0], [2.0, 0.0]], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.nonzero(x)])
+        [array([[0, 1],
+               [1, 0]])]
     """
     found = where(input)
     rank = len(input.shape)
@@ -146,6 +185,9 @@ def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
     Returns:
         Values, and positions such that ``values[positions]`` is ``x``. Source: Paddle op
         ``unique``.
+
+    See Also:
+        :func:`unique_with_counts`: with counts.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -173,6 +215,17 @@ def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Var
     Raises:
         TypeError: ``dtype`` is another type.
         ValueError: ``x`` is not a vector.
+
+    See Also:
+        :func:`unique`: without counts.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([2, 3, 3, 1], "int64"))
+        ...     out = fluid.layers.unique_with_counts(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(out))
+        [array([2, 3, 1]), array([0, 1, 1, 2], dtype=int32), array([1, 2, 1], dtype=int32)]
     """
     op_type = "unique_with_counts"
     check_variable_and_dtype(x, "x", NO_HALF, op_type)
@@ -240,6 +293,13 @@ def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = 
 
     Returns:
         ``(N, num_hash, 1)``. Source: Paddle op ``hash``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     ids = fluid.data("ids", [None, 1], "int64", lod_level=1)
+        ...     fluid.layers.hash(ids, hash_size=1000, num_hash=2).shape
+        (-1, 2, 1)
     """
     check_variable_and_dtype(input, "input", INTEGERS, "hash")
     check_type(hash_size, "hash_size", int, "hash")

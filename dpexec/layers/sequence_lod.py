@@ -57,6 +57,12 @@ def sequence_conv(
     Returns:
         ``(rows, num_filters)`` with the same sequences. Source: Paddle op ``sequence_conv``.
 
+    See Also:
+        :func:`sequence_pool`: one row for each sequence.
+        :func:`sequence_first_step`: the first row.
+        :func:`sequence_last_step`: the last row.
+        :func:`sequence_softmax`: normalises within sequences.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -90,6 +96,12 @@ def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None 
     Returns:
         The same shape and sequences. Source: Paddle op ``sequence_softmax``.
 
+    See Also:
+        :func:`sequence_pool`: one row for each sequence.
+        :func:`sequence_first_step`: the first row.
+        :func:`sequence_last_step`: the last row.
+        :func:`sequence_conv`: windows of rows.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -117,6 +129,12 @@ def sequence_pool(
     Returns:
         ``(sequences, ...)``, with one level fewer. Source: Paddle op ``sequence_pool``.
 
+    See Also:
+        :func:`sequence_first_step`: the first row.
+        :func:`sequence_last_step`: the last row.
+        :func:`sequence_softmax`: normalises within sequences.
+        :func:`sequence_conv`: windows of rows.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -142,6 +160,12 @@ def sequence_first_step(input: Variable) -> Variable:
     Returns:
         ``(sequences, ...)``, with one level fewer.
 
+    See Also:
+        :func:`sequence_pool`: one row for each sequence.
+        :func:`sequence_last_step`: the last row.
+        :func:`sequence_softmax`: normalises within sequences.
+        :func:`sequence_conv`: windows of rows.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -161,6 +185,12 @@ def sequence_last_step(input: Variable) -> Variable:
 
     Returns:
         ``(sequences, ...)``, with one level fewer.
+
+    See Also:
+        :func:`sequence_pool`: one row for each sequence.
+        :func:`sequence_first_step`: the first row.
+        :func:`sequence_softmax`: normalises within sequences.
+        :func:`sequence_conv`: windows of rows.
 
     Example:
         >>> import dpexec as fluid
@@ -187,6 +217,25 @@ def sequence_pad(
     Returns:
         ``(sequences, maxlen, ...)``, and the original lengths, int64 ``(sequences,)``. Source:
         Paddle op ``sequence_pad``.
+
+    See Also:
+        :func:`pad`: any axes.
+        :func:`pad2d`: images.
+        :func:`pad_constant_like`: to the shape of another variable.
+        :func:`sequence_unpad`: back to sequences.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     zero = fluid.layers.fill_constant([1], "float32", 0.0)
+        ...     padded, lengths = fluid.layers.sequence_pad(x, pad_value=zero)
+        ...     rows = np.array([[1], [2], [3]], "float32")
+        ...     feed = {"x": fluid.create_lod_tensor(rows, [[2, 1]], fluid.CPUPlace())}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     found = exe.run(feed=feed, fetch_list=[padded, lengths])
+        >>> found[0].tolist(), found[1].tolist()
+        ([[[1.0], [2.0]], [[3.0], [0.0]]], [2, 1])
     """
     helper = LayerHelper("sequence_pad", name=name)
     check_variable_and_dtype(x, "x", NO_HALF, "sequence_pad")
@@ -208,6 +257,21 @@ def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Va
 
     Returns:
         ``(rows, ...)`` with one level of sequences. Source: Paddle op ``sequence_unpad``.
+
+    See Also:
+        :func:`sequence_pad`: to rows of equal length.
+        :func:`sequence_mask`: which rows are real.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1, 2], [3, 0]], "float32"))
+        ...     lengths = fluid.layers.assign(np.array([2, 1], "int64"))
+        ...     out = fluid.layers.sequence_unpad(x, lengths)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(fetch_list=[out], return_numpy=False)
+        >>> np.array(found).tolist(), found.recursive_sequence_lengths()
+        ([[1.0], [2.0], [3.0]], [[2, 1]])
     """
     check_variable_and_dtype(x, "x", NO_HALF, "sequence_unpad")
     check_variable_and_dtype(length, "length", ("int64",), "sequence_unpad")
@@ -229,6 +293,23 @@ def sequence_scatter(
 
     Returns:
         Like ``input``. Source: Paddle op ``sequence_scatter``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.ones((2, 3), "float32"))
+        ...     index = fluid.data("index", [None, 1], "int64", lod_level=1)
+        ...     updates = fluid.data("updates", [None, 1], lod_level=1)
+        ...     out = fluid.layers.sequence_scatter(x, index, updates)
+        ...     place, lengths = fluid.CPUPlace(), [[2, 1]]  # two updates of row 0, one of row 1
+        ...     columns, values = np.array([[0], [2], [1]]), np.array([[5], [6], [7]], "float32")
+        ...     feed = {
+        ...         "index": fluid.create_lod_tensor(columns, lengths, place),
+        ...         "updates": fluid.create_lod_tensor(values, lengths, place),
+        ...     }
+        ...     fluid.Executor(place).run(feed=feed, fetch_list=[out])
+        [array([[6., 1., 7.],
+               [1., 8., 1.]], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", NO_HALF, "sequence_scatter")
     check_variable_and_dtype(index, "index", INTEGERS, "sequence_scatter")
@@ -251,6 +332,24 @@ def sequence_enumerate(
     Returns:
         ``(rows, win_size)`` with the same sequences; gradients stop here. Source: Paddle op
         ``sequence_enumerate``.
+
+    See Also:
+        :func:`sequence_concat`: sequence by sequence.
+        :func:`sequence_slice`: a part of each.
+        :func:`sequence_reverse`: backwards.
+        :func:`sequence_reshape`: other row lengths.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], "int64", lod_level=1)
+        ...     out = fluid.layers.sequence_enumerate(x, win_size=2, pad_value=0)
+        ...     rows = np.array([[1], [2], [3]], "int64")
+        ...     rows = fluid.create_lod_tensor(rows, [[2, 1]], fluid.CPUPlace())
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed={"x": rows}, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).tolist()
+        [[1, 2], [2, 0], [3, 0]]
     """
     check_variable_and_dtype(input, "input", INTEGERS, "sequence_enumerate")
     attrs = {"win_size": win_size, "pad_value": pad_value}

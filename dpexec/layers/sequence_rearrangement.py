@@ -33,6 +33,12 @@ def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
     Returns:
         All rows, in the same number of sequences. Source: Paddle op ``sequence_concat``.
 
+    See Also:
+        :func:`sequence_slice`: a part of each.
+        :func:`sequence_reverse`: backwards.
+        :func:`sequence_enumerate`: windows of ids.
+        :func:`sequence_reshape`: other row lengths.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -61,6 +67,26 @@ def sequence_slice(
 
     Returns:
         The pieces, one sequence each. Source: Paddle op ``sequence_slice``.
+
+    See Also:
+        :func:`sequence_concat`: sequence by sequence.
+        :func:`sequence_reverse`: backwards.
+        :func:`sequence_enumerate`: windows of ids.
+        :func:`sequence_reshape`: other row lengths.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     offset = fluid.layers.assign(np.array([[1], [0]], "int64"))
+        ...     length = fluid.layers.assign(np.array([[1], [1]], "int64"))
+        ...     out = fluid.layers.sequence_slice(x, offset, length)
+        ...     rows = np.array([[1], [2], [3]], "float32")
+        ...     feed = {"x": fluid.create_lod_tensor(rows, [[2, 1]], fluid.CPUPlace())}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).tolist(), found.recursive_sequence_lengths()
+        ([[2.0], [3.0]], [[1, 1]])
     """
     check_variable_and_dtype(input, "input", NO_HALF, "sequence_slice")
     inputs = {"X": input, "Offset": offset, "Length": length}
@@ -83,6 +109,10 @@ def sequence_expand(
 
     Returns:
         The repeated sequences or rows. Source: Paddle op ``sequence_expand``.
+
+    See Also:
+        :func:`sequence_expand_as`: one row for each of them.
+        :func:`expand`: by factors.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -114,6 +144,23 @@ def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Var
     Returns:
         ``(rows of y, ...)`` with the sequences of ``y``. Source: Paddle op
         ``sequence_expand_as``.
+
+    See Also:
+        :func:`sequence_expand`: by the sequences of another variable.
+        :func:`expand`: by factors.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x, y = fluid.data("x", [None, 1]), fluid.data("y", [None, 1], lod_level=1)
+        ...     out = fluid.layers.sequence_expand_as(x, y)
+        ...     rows = np.zeros((3, 1), "float32")
+        ...     rows = fluid.create_lod_tensor(rows, [[2, 1]], fluid.CPUPlace())
+        ...     feed = {"x": np.array([[7], [8]], "float32"), "y": rows}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).tolist(), found.recursive_sequence_lengths()
+        ([[7.0], [7.0], [8.0]], [[2, 1]])
     """
     check_variable_and_dtype(x, "x", NO_HALF, "sequence_expand_as")
     check_type(y, "y", Variable, "sequence_expand_as")
@@ -129,6 +176,24 @@ def sequence_reshape(input: Variable, new_dim: int) -> Variable:
 
     Returns:
         ``(rows * width / new_dim, new_dim)``. Source: Paddle op ``sequence_reshape``.
+
+    See Also:
+        :func:`sequence_concat`: sequence by sequence.
+        :func:`sequence_slice`: a part of each.
+        :func:`sequence_reverse`: backwards.
+        :func:`sequence_enumerate`: windows of ids.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 2], "float32", lod_level=1)
+        ...     out = fluid.layers.sequence_reshape(x, new_dim=1)
+        ...     rows = np.array([[1.0, 2.0], [3.0, 4.0]], "float32")
+        ...     rows = fluid.create_lod_tensor(rows, [[1, 1]], fluid.CPUPlace())
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed={"x": rows}, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).ravel().tolist(), found.recursive_sequence_lengths()
+        ([1.0, 2.0, 3.0, 4.0], [[2, 2]])
     """
     check_variable_and_dtype(input, "input", NO_HALF, "sequence_reshape")
     return add_op("sequence_reshape", {"X": input}, input.dtype, {"new_dim": new_dim})
@@ -143,6 +208,24 @@ def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
 
     Returns:
         The same shape and sequences. Source: Paddle op ``sequence_reverse``.
+
+    See Also:
+        :func:`sequence_concat`: sequence by sequence.
+        :func:`sequence_slice`: a part of each.
+        :func:`sequence_enumerate`: windows of ids.
+        :func:`sequence_reshape`: other row lengths.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], "float32", lod_level=1)
+        ...     out = fluid.layers.sequence_reverse(x)
+        ...     rows = np.array([[1.0], [2.0], [3.0]], "float32")
+        ...     rows = fluid.create_lod_tensor(rows, [[2, 1]], fluid.CPUPlace())
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed={"x": rows}, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).ravel().tolist(), found.recursive_sequence_lengths()
+        ([2.0, 1.0, 3.0], [[2, 1]])
     """
     check_variable_and_dtype(x, "x", ("int8", *NO_HALF), "sequence_reverse")
     return add_op("sequence_reverse", {"X": x}, x.dtype, slot="Y", name=name)

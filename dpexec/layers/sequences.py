@@ -28,6 +28,10 @@ def sequence_mask(
         The shape of ``x`` with one more dimension; gradients stop here. Source: Paddle op
         ``sequence_mask``.
 
+    See Also:
+        :func:`sequence_pad`: to rows of equal length.
+        :func:`sequence_unpad`: back to sequences.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -57,6 +61,23 @@ def gather_tree(ids: Variable, parents: Variable) -> Variable:
     Returns:
         All tokens of every beam of the last step, in the shape of ``ids``. Source: Paddle op
         ``gather_tree``.
+
+    See Also:
+        :func:`beam_search`: one step of a search.
+        :func:`beam_search_decode`: its sentences.
+        :func:`dynamic_decode`: a whole search, with a decoder.
+        :class:`BeamSearchDecoder`: the decoder that searches.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     ids = fluid.layers.assign(np.array([[[2, 2]], [[3, 9]]], "int64"))
+        ...     parents = fluid.layers.assign(np.array([[[0, 0]], [[1, 0]]], "int64"))
+        ...     out = fluid.layers.gather_tree(ids, parents)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[[2, 2]],
+        <BLANKLINE>
+               [[3, 9]]])]
     """
     check_variable_and_dtype(ids, "ids", INTEGERS, "gather_tree")
     check_variable_and_dtype(parents, "parents", INTEGERS, "gather_tree")

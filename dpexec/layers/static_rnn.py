@@ -46,6 +46,11 @@ class StaticRNN:
     Raises:
         TypeError: the name is no string.
 
+    See Also:
+        :func:`while_loop`: from functions.
+        :class:`While`: from a block, with variables that are assigned.
+        :class:`DynamicRNN`: over sequences of different lengths.
+
     Example:
         >>> import dpexec as fluid
         >>> import numpy as np

@@ -58,6 +58,28 @@ def multiclass_nms(
     Returns:
         Rows of label, score and box, ``(found, 6)``, or polygon, one sequence per image. One row
         with the single number -1 if nothing is found. Source: Paddle op ``multiclass_nms``.
+
+    See Also:
+        :func:`prior_box`: the boxes that a detector starts from.
+        :func:`box_coder`: offsets to boxes and back.
+        :func:`detection_output`: both of these in one.
+        :func:`yolo_box`: boxes from the scores of YOLOv3.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     boxes = fluid.data("boxes", [None, 3, 4])
+        ...     scores = fluid.data("scores", [None, 1, 3])
+        ...     out = fluid.layers.multiclass_nms(
+        ...         boxes, scores, 0.1, nms_top_k=10, keep_top_k=10, background_label=-1
+        ...     )
+        ...     near = np.array([[[0, 0, 2, 2], [0, 0, 2, 2.1], [5, 5, 7, 7]]], "float32")
+        ...     feed = {"boxes": near, "scores": np.array([[[0.9, 0.8, 0.7]]], "float32")}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).round(2)  # label, score, box
+        array([[0. , 0.9, 0. , 0. , 2. , 2. ],
+               [0. , 0.7, 5. , 5. , 7. , 7. ]], dtype=float32)
     """
     attrs = {
         "background_label": background_label,

@@ -30,6 +30,10 @@ def linear_chain_crf(
         The negative log likelihood of the tags, ``(sequences, 1)``. Source: Paddle op
         ``linear_chain_crf``; Lafferty, McCallum, Pereira, 2001.
 
+    See Also:
+        :func:`crf_decoding`: its best tags.
+        :func:`chunk_eval`: precision and recall of the chunks that tags mark.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -72,6 +76,25 @@ def crf_decoding(
 
     Raises:
         ValueError: there is no such parameter.
+
+    See Also:
+        :func:`linear_chain_crf`: the loss of a conditional random field.
+        :func:`chunk_eval`: precision and recall of the chunks that tags mark.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     scores = fluid.data("scores", [None, 3, 2])
+        ...     length = fluid.data("length", [None], "int64")
+        ...     zeros = fluid.ParamAttr("transitions", fluid.initializer.Constant(0.0))
+        ...     _ = fluid.layers.create_parameter([4, 2], "float32", attr=zeros)
+        ...     path = fluid.layers.crf_decoding(scores, zeros, length=length)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     found = np.array([[[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]], "float32")
+        ...     exe.run(main, feed={"scores": found, "length": np.array([3])}, fetch_list=[path])
+        [array([[1, 0, 1]])]
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "crf_decoding")
     helper = LayerHelper("crf_decoding")
@@ -105,6 +128,21 @@ def chunk_eval(
         Precision, recall, F1 score, float32 ``(1,)``; numbers of predicted, true, and correctly
         predicted chunks, int64 ``(1,)``, as for ``metrics.ChunkEvaluator``. Source: Paddle op
         ``chunk_eval``.
+
+    See Also:
+        :class:`~dpexec.metrics.ChunkEvaluator`: over many batches.
+        :func:`linear_chain_crf`: the loss of a conditional random field.
+        :func:`crf_decoding`: its best tags.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     guess, truth = (fluid.data(name, [1, 4], "int64") for name in ("guess", "truth"))
+        ...     length = fluid.layers.assign(np.array([4], "int64"))
+        ...     found = fluid.layers.chunk_eval(guess, truth, "IOB", 1, seq_length=length)
+        ...     feed = {"guess": np.array([[0, 1, 2, 0]]), "truth": np.array([[0, 1, 2, 2]])}
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=list(found[:2]))
+        [array([0.5], dtype=float32), array([1.], dtype=float32)]
     """
     check_variable_and_dtype(input, "input", ("int64",), "chunk_eval")
     check_variable_and_dtype(label, "label", ("int64",), "chunk_eval")

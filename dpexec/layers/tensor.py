@@ -45,6 +45,14 @@ def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False
         dtype: element type.
         name: its name.
         persistable: whether the value is kept after a run.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     copy = fluid.layers.create_tensor("float32")
+        ...     _ = fluid.layers.assign(np.array([1, 2], "float32"), output=copy)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[copy])
+        [array([1., 2.], dtype=float32)]
     """
     check_dtype(dtype, "dtype", _ANY, "create_tensor")
     helper = LayerHelper("create_tensor", name=name)
@@ -68,6 +76,12 @@ def create_parameter(
         attr: attributes of the parameter.
         is_bias: initialise with zero instead of Xavier by default.
         default_initializer: used if ``attr`` has no initializer.
+
+    See Also:
+        :func:`fill_constant`: of a given shape.
+        :func:`fill_constant_batch_size_like`: of the batch size of another variable.
+        :func:`zeros_like`: zeros of the shape of another variable.
+        :func:`create_global_var`: a variable that is kept between runs.
 
     Example:
         >>> import dpexec as fluid
@@ -108,6 +122,12 @@ def create_global_var(
         force_cpu: ignored; accepted for compatibility.
         name: its name.
 
+    See Also:
+        :func:`fill_constant`: of a given shape.
+        :func:`fill_constant_batch_size_like`: of the batch size of another variable.
+        :func:`zeros_like`: zeros of the shape of another variable.
+        :func:`create_parameter`: a variable that is trained.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -139,6 +159,16 @@ def autoincreased_step_counter(
         counter_name: name of the counter; calls with the same name share one counter.
         begin: the value in the first run is ``begin - 1 + step``.
         step: increment per run.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     step = fluid.layers.autoincreased_step_counter()
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [exe.run(main, fetch_list=[step])[0].item() for _ in (1, 2, 3)]
+        [1, 2, 3]
     """
     helper = LayerHelper("global_step_counter")
     counter, is_new = helper.create_or_get_global_variable(

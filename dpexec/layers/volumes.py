@@ -58,6 +58,10 @@ def conv3d(
     Raises:
         ValueError: arguments do not fit.
 
+    See Also:
+        :func:`conv3d_transpose`: larger volumes.
+        :func:`pool3d`: without weights.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -115,6 +119,17 @@ def conv3d_transpose(
 
     Raises:
         ValueError: arguments do not fit.
+
+    See Also:
+        :func:`conv3d`: for volumes.
+        :func:`pool3d`: without weights.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 4, 4, 4])
+        ...     fluid.layers.conv3d_transpose(x, num_filters=4, filter_size=3, stride=2).shape
+        (-1, 4, 9, 9, 9)
     """
     filters = Filters(
         "conv3d_transpose", VOLUMES, data_format, num_filters, filter_size,
@@ -161,6 +176,10 @@ def pool3d(
         ValueError: arguments do not fit.
         TypeError: ``use_cudnn`` is not a bool.
 
+    See Also:
+        :func:`conv3d`: for volumes.
+        :func:`conv3d_transpose`: larger volumes.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -196,5 +215,12 @@ def adaptive_pool3d(
 
     Raises:
         ValueError: positions are required of means, or the pool type is unknown.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 8, 8])
+        ...     fluid.layers.adaptive_pool3d(x, pool_size=2, pool_type="avg").shape
+        (-1, 3, 2, 2, 2)
     """
     return adaptive_pooling(3, input, pool_size, pool_type, require_index, name)

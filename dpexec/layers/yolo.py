@@ -49,6 +49,10 @@ def yolov3_loss(
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    See Also:
+        :func:`yolo_box`: boxes from the scores of YOLOv3.
+        :func:`multiclass_nms`: drops boxes that overlap.
     """
     layer = "yolov3_loss"
     for argument, value in (("x", x), ("gt_box", gt_box), ("gt_label", gt_label)):
@@ -104,6 +108,19 @@ def yolo_box(
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    See Also:
+        :func:`yolov3_loss`: their loss.
+        :func:`multiclass_nms`: drops boxes that overlap.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 14, 13, 13])
+        ...     size = fluid.data("size", [None, 2], "int32")
+        ...     boxes, scores = fluid.layers.yolo_box(x, size, [10, 13, 16, 30], 2, 0.01, 32)
+        ...     boxes.shape, scores.shape
+        ((-1, 338, 4), (-1, 338, 2))
     """
     for argument, value in (("x", x), ("img_size", img_size)):
         check_type(value, argument, Variable, "yolo_box")

@@ -54,6 +54,26 @@ class MetricBase:
 
     Args:
         name: None takes the name of the class.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> class Largest(fluid.metrics.MetricBase):
+        ...     def __init__(self):
+        ...         super().__init__("largest")
+        ...         self.value = 0.0
+        ...
+        ...     def update(self, found):
+        ...         self.value = max(self.value, found)
+        ...
+        ...     def eval(self):
+        ...         return self.value
+        >>> largest = Largest()
+        >>> largest.update(3.0)
+        >>> largest.eval()
+        3.0
+        >>> largest.reset()
+        >>> largest.eval()
+        0.0
     """
 
     def __init__(self, name: str | None) -> None:
@@ -93,6 +113,21 @@ class CompositeMetric(MetricBase):
 
     Args:
         name: None takes the name of the class.
+
+    See Also:
+        :class:`~dpexec.metrics.Accuracy`: the share of right rows.
+        :class:`~dpexec.metrics.Precision`: of the positive guesses.
+        :class:`~dpexec.metrics.Recall`: of the positive rows.
+        :class:`~dpexec.metrics.Auc`: over all thresholds.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> both = fluid.metrics.CompositeMetric()
+        >>> both.add_metric(fluid.metrics.Precision())
+        >>> both.add_metric(fluid.metrics.Recall())
+        >>> both.update(np.array([[0.9], [0.6], [0.2]]), np.array([[1], [0], [1]]))
+        >>> [float(value) for value in both.eval()]
+        [0.5, 0.5]
     """
 
     def __init__(self, name: str | None = None) -> None:

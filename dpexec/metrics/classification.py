@@ -26,6 +26,12 @@ class Precision(MetricBase):
 
     Source: ``fluid.metrics.Precision``.
 
+    See Also:
+        :class:`~dpexec.metrics.Accuracy`: the share of right rows.
+        :class:`~dpexec.metrics.Recall`: of the positive rows.
+        :class:`~dpexec.metrics.Auc`: over all thresholds.
+        :class:`~dpexec.metrics.CompositeMetric`: several at once.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> precision = fluid.metrics.Precision()
@@ -70,6 +76,12 @@ class Recall(MetricBase):
 
     Source: ``fluid.metrics.Recall``.
 
+    See Also:
+        :class:`~dpexec.metrics.Accuracy`: the share of right rows.
+        :class:`~dpexec.metrics.Precision`: of the positive guesses.
+        :class:`~dpexec.metrics.Auc`: over all thresholds.
+        :class:`~dpexec.metrics.CompositeMetric`: several at once.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> recall = fluid.metrics.Recall()
@@ -105,6 +117,12 @@ class Accuracy(MetricBase):
         name: None takes the name of the class.
 
     Source: ``fluid.metrics.Accuracy``.
+
+    See Also:
+        :func:`~dpexec.layers.accuracy`: of one batch.
+        :class:`~dpexec.metrics.Precision`: of the positive guesses.
+        :class:`~dpexec.metrics.Recall`: of the positive rows.
+        :class:`~dpexec.metrics.Auc`: over all thresholds.
 
     Example:
         >>> import dpexec as fluid
@@ -161,6 +179,20 @@ class Auc(MetricBase):
         num_thresholds: number of thresholds; the histogram has one bucket more.
 
     Source: ``fluid.metrics.Auc``. As in fluid, ``reset`` does not empty the histogram.
+
+    See Also:
+        :class:`~dpexec.metrics.Accuracy`: the share of right rows.
+        :class:`~dpexec.metrics.Precision`: of the positive guesses.
+        :class:`~dpexec.metrics.Recall`: of the positive rows.
+        :class:`~dpexec.metrics.CompositeMetric`: several at once.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> area = fluid.metrics.Auc("auc")
+        >>> guesses = np.array([[0.1, 0.9], [0.8, 0.2], [0.4, 0.6], [0.7, 0.3]])
+        >>> area.update(guesses, np.array([[1], [0], [0], [1]]))
+        >>> round(float(area.eval()), 4)
+        0.75
     """
 
     def __init__(self, name: str | None, curve: str = "ROC", num_thresholds: int = 4095) -> None:

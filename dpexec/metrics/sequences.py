@@ -18,6 +18,16 @@ class ChunkEvaluator(MetricBase):
         name: None takes the name of the class.
 
     Source: ``fluid.metrics.ChunkEvaluator``.
+
+    See Also:
+        :class:`~dpexec.metrics.EditDistance`: sequences.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> metric = fluid.metrics.ChunkEvaluator()
+        >>> metric.update(num_infer_chunks=4, num_label_chunks=5, num_correct_chunks=2)
+        >>> [round(value, 4) for value in metric.eval()]  # precision, recall, F1
+        [0.5, 0.4, 0.4444]
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -60,6 +70,16 @@ class EditDistance(MetricBase):
         name: None takes the name of the class.
 
     Source: ``fluid.metrics.EditDistance``.
+
+    See Also:
+        :class:`~dpexec.metrics.ChunkEvaluator`: chunks of tags.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> metric = fluid.metrics.EditDistance("distance")
+        >>> metric.update(np.array([[0.0], [2.0]]), seq_num=2)
+        >>> [float(value) for value in metric.eval()]
+        [1.0, 0.5]
     """
 
     def __init__(self, name: str | None) -> None:

@@ -26,6 +26,12 @@ class AdagradOptimizer(Optimizer):
 
     Source: ``fluid.optimizer.Adagrad``, Paddle op ``adagrad``; Duchi, Hazan, Singer 2011.
 
+    See Also:
+        :class:`~dpexec.optimizer.DecayedAdagrad`: with recent ones.
+        :class:`~dpexec.optimizer.Adadelta`: without a rate of its own.
+        :class:`~dpexec.optimizer.RMSProp`: by recent squares.
+        :class:`~dpexec.optimizer.Adam`: also with a mean of gradients.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -73,6 +79,12 @@ class DecayedAdagradOptimizer(Optimizer):
         AssertionError: learning_rate, decay or epsilon is None.
 
     Source: ``fluid.optimizer.DecayedAdagrad``, Paddle op ``decayed_adagrad``.
+
+    See Also:
+        :class:`~dpexec.optimizer.Adagrad`: rates fall with all gradients so far.
+        :class:`~dpexec.optimizer.Adadelta`: without a rate of its own.
+        :class:`~dpexec.optimizer.RMSProp`: by recent squares.
+        :class:`~dpexec.optimizer.Adam`: also with a mean of gradients.
 
     Example:
         >>> import dpexec as fluid

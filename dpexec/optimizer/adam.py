@@ -31,6 +31,12 @@ class AdamOptimizer(Optimizer):
 
     Source: ``fluid.optimizer.Adam``, Paddle op ``adam``; Kingma, Ba 2015.
 
+    See Also:
+        :class:`~dpexec.optimizer.SGD`: without state.
+        :class:`~dpexec.optimizer.Momentum`: with a velocity.
+        :class:`~dpexec.optimizer.Lamb`: Adam for large batches.
+        :class:`~dpexec.optimizer.LarsMomentum`: Momentum for large batches.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -168,6 +174,12 @@ class LambOptimizer(Optimizer):
         AssertionError: an argument is None.
 
     Source: ``fluid.optimizer.Lamb``, Paddle op ``lamb``; You et al. 2020.
+
+    See Also:
+        :class:`~dpexec.optimizer.SGD`: without state.
+        :class:`~dpexec.optimizer.Momentum`: with a velocity.
+        :class:`~dpexec.optimizer.Adam`: with a rate for each element.
+        :class:`~dpexec.optimizer.LarsMomentum`: Momentum for large batches.
 
     Example:
         >>> import dpexec as fluid

@@ -82,6 +82,30 @@ class ExponentialMovingAverage(_Swapped):
         name: prefix of the names of the means.
 
     Source: ``fluid.optimizer.ExponentialMovingAverage``.
+
+    See Also:
+        :class:`~dpexec.optimizer.ModelAverage`: of the last updates.
+        :class:`~dpexec.optimizer.LookaheadOptimizer`: slow and fast parameters.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(w))
+        ...     average = fluid.optimizer.ExponentialMovingAverage(0.5)
+        ...     average.update()
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for _ in range(2):
+        ...         _ = exe.run(main)
+        ...     value = lambda: round(float(fluid.io.get_parameter_value(w, exe)[0]), 4)
+        ...     with average.apply(exe):
+        ...         value()
+        ...     value()  # the parameter is back
+        0.8333
+        0.8
     """
 
     def __init__(
@@ -177,6 +201,29 @@ class ModelAverage(_Swapped, Optimizer):
         name: part of the names of the states.
 
     Source: ``fluid.optimizer.ModelAverage``.
+
+    See Also:
+        :class:`~dpexec.optimizer.ExponentialMovingAverage`: by a factor.
+        :class:`~dpexec.optimizer.LookaheadOptimizer`: slow and fast parameters.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(w))
+        ...     average = fluid.optimizer.ModelAverage(0.5, 2, max_average_window=10)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for _ in range(2):
+        ...         _ = exe.run(main)
+        ...     value = lambda: round(float(fluid.io.get_parameter_value(w, exe)[0]), 4)
+        ...     with average.apply(exe):
+        ...         value()
+        ...     value()  # the parameter is back
+        0.85
+        0.8
     """
 
     def __init__(

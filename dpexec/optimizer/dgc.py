@@ -54,6 +54,21 @@ class DGCMomentumOptimizer(Optimizer):
         AssertionError: an argument is missing or out of range.
 
     Source: ``fluid.optimizer.DGCMomentumOptimizer``; Lin et al. 2018.
+
+    See Also:
+        :class:`~dpexec.optimizer.Momentum`: sends all.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 512]), size=64))
+        ...     optimizer = fluid.optimizer.DGCMomentumOptimizer(
+        ...         0.1, momentum=0.9, rampup_begin_step=0, sparsity=[0.999]
+        ...     )
+        ...     _ = optimizer.minimize(loss)
+        ...     ops = fluid.default_main_program().global_block().ops
+        ...     sorted({op.type for op in ops if "dgc" in op.type})
+        ['dgc', 'dgc_momentum']
     """
 
     type = "dgc_momentum"

@@ -25,6 +25,24 @@ class LookaheadOptimizer:
     Source: ``fluid.optimizer.LookaheadOptimizer``; Zhang et al. 2019. Steps are counted once per
     run in Reduce mode too, where the original counts once per device. The operators have the
     optimizer's role, so a clone for testing does not contain them.
+
+    See Also:
+        :class:`~dpexec.optimizer.ExponentialMovingAverage`: by a factor.
+        :class:`~dpexec.optimizer.ModelAverage`: of the last updates.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     one = fluid.initializer.Constant(1.0)
+        ...     w = fluid.layers.create_parameter([1], "float32", default_initializer=one)
+        ...     optimizer = fluid.optimizer.SGD(0.1)
+        ...     optimizer = fluid.optimizer.LookaheadOptimizer(optimizer, alpha=0.5, k=2)
+        ...     _ = optimizer.minimize(fluid.layers.mean(w))
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     [round(exe.run(main, fetch_list=[w])[0].item(), 5) for _ in range(2)]
+        [0.9, 0.9]
     """
 
     type = "lookahead"

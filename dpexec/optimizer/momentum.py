@@ -28,6 +28,12 @@ class MomentumOptimizer(Optimizer):
 
     Source: ``fluid.optimizer.Momentum``, Paddle op ``momentum``; Sutskever et al. 2013.
 
+    See Also:
+        :class:`~dpexec.optimizer.SGD`: without state.
+        :class:`~dpexec.optimizer.Adam`: with a rate for each element.
+        :class:`~dpexec.optimizer.Lamb`: Adam for large batches.
+        :class:`~dpexec.optimizer.LarsMomentum`: Momentum for large batches.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -76,6 +82,12 @@ class LarsMomentumOptimizer(Optimizer):
         AssertionError: learning_rate or momentum is None.
 
     Source: ``fluid.optimizer.LarsMomentum``, Paddle op ``lars_momentum``; You et al. 2017.
+
+    See Also:
+        :class:`~dpexec.optimizer.SGD`: without state.
+        :class:`~dpexec.optimizer.Momentum`: with a velocity.
+        :class:`~dpexec.optimizer.Adam`: with a rate for each element.
+        :class:`~dpexec.optimizer.Lamb`: Adam for large batches.
 
     Example:
         >>> import dpexec as fluid

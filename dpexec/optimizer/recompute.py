@@ -21,6 +21,18 @@ class RecomputeOptimizer(Optimizer):
         optimizer: updates the parameters.
 
     Source: ``fluid.optimizer.RecomputeOptimizer``; Chen, Xu, Zhang, Guestrin 2016.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        ...     hidden = fluid.layers.fc(fluid.data("x", [None, 4]), size=8, act="relu")
+        ...     loss = fluid.layers.mean(fluid.layers.fc(hidden, size=1))
+        ...     optimizer = fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))
+        ...     optimizer._set_checkpoints([hidden])
+        ...     _ = optimizer.minimize(loss)
+        ...     ops = [op.type for op in fluid.default_main_program().global_block().ops]
+        ...     ops.count("mul"), ops.count("sgd")
+        (3, 4)
     """
 
     type = "recompute"

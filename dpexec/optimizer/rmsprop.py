@@ -29,6 +29,12 @@ class RMSPropOptimizer(Optimizer):
 
     Source: ``fluid.optimizer.RMSProp``, Paddle op ``rmsprop``; Hinton 2012.
 
+    See Also:
+        :class:`~dpexec.optimizer.Adagrad`: rates fall with all gradients so far.
+        :class:`~dpexec.optimizer.DecayedAdagrad`: with recent ones.
+        :class:`~dpexec.optimizer.Adadelta`: without a rate of its own.
+        :class:`~dpexec.optimizer.Adam`: also with a mean of gradients.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -87,6 +93,12 @@ class AdadeltaOptimizer(Optimizer):
         ValueError: learning_rate, epsilon or rho is None.
 
     Source: ``fluid.optimizer.Adadelta``, Paddle op ``adadelta``; Zeiler 2012.
+
+    See Also:
+        :class:`~dpexec.optimizer.Adagrad`: rates fall with all gradients so far.
+        :class:`~dpexec.optimizer.DecayedAdagrad`: with recent ones.
+        :class:`~dpexec.optimizer.RMSProp`: by recent squares.
+        :class:`~dpexec.optimizer.Adam`: also with a mean of gradients.
 
     Example:
         >>> import dpexec as fluid

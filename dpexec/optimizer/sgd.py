@@ -24,6 +24,12 @@ class SGDOptimizer(Optimizer):
 
     Source: ``fluid.optimizer.SGD``, Paddle op ``sgd``.
 
+    See Also:
+        :class:`~dpexec.optimizer.Momentum`: with a velocity.
+        :class:`~dpexec.optimizer.Adam`: with a rate for each element.
+        :class:`~dpexec.optimizer.Lamb`: Adam for large batches.
+        :class:`~dpexec.optimizer.LarsMomentum`: Momentum for large batches.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -67,6 +73,15 @@ class DpsgdOptimizer(Optimizer):
         AssertionError: an argument is None.
 
     Source: ``fluid.optimizer.Dpsgd``, Paddle op ``dpsgd``; Abadi et al. 2016.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=1))
+        ...     optimizer = fluid.optimizer.Dpsgd(0.01, clip=10.0, batch_size=16.0, sigma=1.0)
+        ...     _ = optimizer.minimize(loss)
+        ...     fluid.default_main_program().global_block().ops[-1].type
+        'dpsgd'
     """
 
     type = "dpsgd"

@@ -27,6 +27,13 @@ def default_collate_fn(batch: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
 
     Returns:
         An array for each field, with one more dimension. Source: ``fluid.io.default_collate_fn``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.io import default_collate_fn
+        >>> samples = [(np.array([1.0, 2.0]), 0), (np.array([3.0, 4.0]), 1)]
+        >>> [array.tolist() for array in default_collate_fn(samples)]
+        [[[1.0, 2.0], [3.0, 4.0]], [0, 1]]
     """
     if isinstance(batch[0], np.ndarray):
         return [np.stack(batch)]

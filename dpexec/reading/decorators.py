@@ -40,7 +40,17 @@ _ENDED = object()
 
 
 class ComposeNotAligned(ValueError):
-    """The readers given to `compose` have different lengths."""
+    """The readers given to `compose` have different lengths.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> pairs = fluid.io.compose(lambda: range(2), lambda: range(3))
+        >>> try:
+        ...     list(pairs())
+        ... except fluid.io.ComposeNotAligned:
+        ...     print("one reader ended before the other one")
+        one reader ended before the other one
+    """
 
 
 def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
@@ -56,6 +66,12 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 
     Raises:
         ValueError: batch_size is not positive.
+
+    See Also:
+        :func:`~dpexec.io.shuffle`: another order.
+        :func:`~dpexec.io.map_readers`: a function of each sample.
+        :func:`~dpexec.io.xmap_readers`: the same in threads.
+        :func:`~dpexec.io.buffered`: reads ahead.
 
     Example:
         >>> list(batch(lambda: range(5), 2)())
@@ -77,6 +93,12 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 def cache(reader: Reader) -> Reader:
     """Read all samples now, and serve them from memory afterwards.
 
+    See Also:
+        :func:`~dpexec.io.batch`: samples to batches.
+        :func:`~dpexec.io.shuffle`: another order.
+        :func:`~dpexec.io.map_readers`: a function of each sample.
+        :func:`~dpexec.io.xmap_readers`: the same in threads.
+
     Example:
         >>> import dpexec as fluid
         >>> reader = fluid.io.cache(lambda: iter("ab"))
@@ -89,6 +111,12 @@ def cache(reader: Reader) -> Reader:
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     """Yield ``func`` applied to one sample of every reader, until the shortest reader ends.
+
+    See Also:
+        :func:`~dpexec.io.batch`: samples to batches.
+        :func:`~dpexec.io.shuffle`: another order.
+        :func:`~dpexec.io.xmap_readers`: the same in threads.
+        :func:`~dpexec.io.buffered`: reads ahead.
 
     Example:
         >>> list(map_readers(max, lambda: [1, 5], lambda: [4, 2])())
@@ -116,6 +144,12 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
         TypeError: buf_size is no integer.
         ValueError: the number is negative.
 
+    See Also:
+        :func:`~dpexec.io.batch`: samples to batches.
+        :func:`~dpexec.io.map_readers`: a function of each sample.
+        :func:`~dpexec.io.xmap_readers`: the same in threads.
+        :func:`~dpexec.io.buffered`: reads ahead.
+
     Example:
         >>> import dpexec as fluid
         >>> sorted(fluid.io.shuffle(lambda: range(4), buf_size=10)())
@@ -135,6 +169,12 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 def chain(*readers: Reader) -> Reader:
     """Yield the samples of the first reader, then those of the second, and so on.
 
+    See Also:
+        :func:`~dpexec.io.batch`: samples to batches.
+        :func:`~dpexec.io.shuffle`: another order.
+        :func:`~dpexec.io.map_readers`: a function of each sample.
+        :func:`~dpexec.io.xmap_readers`: the same in threads.
+
     Example:
         >>> import dpexec as fluid
         >>> list(fluid.io.chain(lambda: range(2), lambda: range(5, 7))())
@@ -153,6 +193,12 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
 
     Raises:
         ComposeNotAligned: While reading, if one reader ends before another.
+
+    See Also:
+        :func:`~dpexec.io.batch`: samples to batches.
+        :func:`~dpexec.io.shuffle`: another order.
+        :func:`~dpexec.io.map_readers`: a function of each sample.
+        :func:`~dpexec.io.xmap_readers`: the same in threads.
 
     Example:
         >>> list(compose(lambda: [(1, 2)], lambda: [3])())
@@ -179,6 +225,12 @@ def firstn(reader: Reader, n: int) -> Reader:
         TypeError: n is no integer.
         ValueError: the number is negative.
 
+    See Also:
+        :func:`~dpexec.io.batch`: samples to batches.
+        :func:`~dpexec.io.shuffle`: another order.
+        :func:`~dpexec.io.map_readers`: a function of each sample.
+        :func:`~dpexec.io.xmap_readers`: the same in threads.
+
     Example:
         >>> import dpexec as fluid
         >>> list(fluid.io.firstn(lambda: range(100), n=3)())
@@ -192,6 +244,12 @@ def buffered(reader: Reader, size: int) -> Reader:
     """Prefetch up to ``size`` samples in a thread.
 
     An exception of the reader is raised where its samples are consumed.
+
+    See Also:
+        :func:`~dpexec.io.batch`: samples to batches.
+        :func:`~dpexec.io.shuffle`: another order.
+        :func:`~dpexec.io.map_readers`: a function of each sample.
+        :func:`~dpexec.io.xmap_readers`: the same in threads.
 
     Example:
         >>> import dpexec as fluid
@@ -224,6 +282,12 @@ def xmap_readers(
         process_num: Number of threads.
         buffer_size: Largest number of samples in flight.
         order: Ignored; samples always keep their order here, so that runs are reproducible.
+
+    See Also:
+        :func:`~dpexec.io.batch`: samples to batches.
+        :func:`~dpexec.io.shuffle`: another order.
+        :func:`~dpexec.io.map_readers`: a function of each sample.
+        :func:`~dpexec.io.buffered`: reads ahead.
 
     Example:
         >>> import dpexec as fluid

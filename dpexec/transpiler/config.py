@@ -46,6 +46,12 @@ class DistributeTranspilerConfig:
         geo_sgd_mode: trainers update their own parameters, and exchange the changes with the
             servers.
         geo_sgd_need_push_nums: number of steps between exchanges, with ``geo_sgd_mode``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> config = fluid.DistributeTranspilerConfig()
+        >>> config.slice_var_up, config.min_block_size
+        (True, 8192)
     """
 
     def __init__(self) -> None:

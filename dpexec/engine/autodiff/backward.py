@@ -88,6 +88,9 @@ def append_backward(
 
     Source: ``fluid.backward.append_backward``.
 
+    See Also:
+        :func:`~dpexec.gradients`: with respect to any variables.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -174,6 +177,9 @@ def gradients(
         MissingGradientError: an operator between inputs and targets has no gradient.
 
     Source: ``fluid.gradients``.
+
+    See Also:
+        :func:`~dpexec.backward.append_backward`: for all parameters at once.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -174,6 +174,14 @@ def get_flags(flags: str | list[str] | tuple[str, ...]) -> dict[str, bool | int 
     Raises:
         TypeError: ``flags`` is something else.
         ValueError: there is no such flag.
+
+    See Also:
+        :func:`~dpexec.set_flags`: sets them.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.get_flags(["FLAGS_check_nan_inf", "FLAGS_benchmark"])
+        {'FLAGS_check_nan_inf': False, 'FLAGS_benchmark': False}
     """
     if not isinstance(flags, (str, list, tuple)):
         raise TypeError("Flags in get_flags should be a list, tuple or string.")
@@ -191,6 +199,16 @@ def set_flags(flags: dict[str, Any]) -> None:
         TypeError: ``flags`` is no dict.
         ValueError: there is no such flag; those before it are set.
         RuntimeError: a value of a type that the flag does not take.
+
+    See Also:
+        :func:`~dpexec.get_flags`: reads them.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.set_flags({"FLAGS_check_nan_inf": True})
+        >>> fluid.get_flags("FLAGS_check_nan_inf")
+        {'FLAGS_check_nan_inf': True}
+        >>> fluid.set_flags({"FLAGS_check_nan_inf": False})
     """
     if not isinstance(flags, dict):
         raise TypeError("flags in set_flags should be a dict")

@@ -72,7 +72,13 @@ class Place:
 
 
 class CPUPlace(Place):
-    """The host's memory and processors."""
+    """The host's memory and processors.
+
+    See Also:
+        :class:`~dpexec.CUDAPlace`: a GPU.
+        :func:`~dpexec.cpu_places`: several.
+        :func:`~dpexec.cuda_places`: several GPUs.
+    """
 
 
 class CUDAPinnedPlace(Place):
@@ -87,6 +93,11 @@ class CUDAPlace(Place):
 
     Raises:
         RuntimeError: there is no such GPU (fluid ends the process here; dpexec lets you catch it).
+
+    See Also:
+        :class:`~dpexec.CPUPlace`: a processor.
+        :func:`~dpexec.cpu_places`: several.
+        :func:`~dpexec.cuda_places`: several GPUs.
     """
 
     def __init__(self, device_id: int) -> None:
@@ -126,7 +137,12 @@ def get_cuda_device_count() -> int:
 
 
 def is_compiled_with_cuda() -> bool:
-    """Whether GPUs can be used: CuPy is installed and sees at least one."""
+    """Whether GPUs can be used: CuPy is installed and sees at least one.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> place = fluid.CUDAPlace(0) if fluid.is_compiled_with_cuda() else fluid.CPUPlace()
+    """
     return get_cuda_device_count() > 0
 
 
@@ -254,6 +270,11 @@ def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace
         AssertionError: no GPU can be used.
         ValueError: ``FLAGS_selected_gpus`` is no list of numbers.
         RuntimeError: one of these GPUs does not exist.
+
+    See Also:
+        :class:`~dpexec.CPUPlace`: a processor.
+        :class:`~dpexec.CUDAPlace`: a GPU.
+        :func:`~dpexec.cpu_places`: several.
     """
     if not is_compiled_with_cuda():
         raise AssertionError(f"Not compiled with CUDA: {why_no_gpu()}")

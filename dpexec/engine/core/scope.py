@@ -94,7 +94,22 @@ class RunCount:
 
 
 class Scope:
-    """Maps names to :class:`ScopeVariable`; a name not found here is looked up in the parent."""
+    """Maps names to :class:`ScopeVariable`; a name not found here is looked up in the parent.
+
+    See Also:
+        :func:`~dpexec.global_scope`: the scope of runs.
+        :func:`~dpexec.scope_guard`: another one instead.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> scope = fluid.Scope()
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     _ = fluid.layers.create_global_var([1], 5.0, "float32", persistable=True, name="n")
+        ...     startup = fluid.default_startup_program()
+        ...     _ = fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+        >>> np.array(scope.find_var("n").get_tensor())
+        array([5.], dtype=float32)
+    """
 
     def __init__(self, parent: Scope | None = None) -> None:
         self._vars: dict[str, ScopeVariable] = {}
@@ -194,13 +209,31 @@ _current = [Scope()]
 
 
 def global_scope() -> Scope:
-    """The scope that executors use unless told otherwise."""
+    """The scope that executors use unless told otherwise.
+
+    See Also:
+        :class:`~dpexec.Scope`: values by name.
+        :func:`~dpexec.scope_guard`: another one instead.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     fluid.global_scope().var("x").get_tensor().set(np.array([1.0]), fluid.CPUPlace())
+        ...     np.array(fluid.global_scope().find_var("x").get_tensor())
+        array([1.])
+    """
     return _current[-1]
 
 
 @contextlib.contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
     """Use ``scope`` as the global scope inside the ``with`` block.
+
+    See Also:
+        :func:`~dpexec.program_guard`: where layers go.
+        :func:`~dpexec.name_scope`: names of operators in pictures.
+        :func:`~dpexec.device_guard`: where operators run.
+        :class:`~dpexec.Scope`: values by name.
 
     Example:
         >>> import dpexec as fluid

@@ -22,6 +22,13 @@ class SelectedRows:
         rows: row numbers, in any order, with repetitions.
         height: number of rows of the full matrix.
         value: array ``(len(rows), ...)``; repeated rows stand for the sum of their values.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> rows = fluid.core.SelectedRows([0, 2], 5)  # two of five rows
+        >>> rows.get_tensor().set(np.array([[1.0], [2.0]]), fluid.CPUPlace())
+        >>> rows.rows(), rows.height()
+        ([0, 2], 5)
     """
 
     __slots__ = ("_height", "_numbers", "_tensor")

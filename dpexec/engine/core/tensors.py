@@ -56,6 +56,11 @@ class LoDTensor:
     others, such as feeds, so writes to these do not matter to them. ``origin`` is the loader that
     it came from, if any. ``lent`` says whether other code may write to its memory unnoticed.
 
+    See Also:
+        :func:`~dpexec.create_lod_tensor`: makes one.
+        :func:`~dpexec.create_random_int_lodtensor`: makes one of random numbers.
+        :class:`~dpexec.LoDTensorArray`: a list of them.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> tensor = fluid.LoDTensor()
@@ -324,4 +329,19 @@ def _restored(array: Any, lod: list[list[int]], place: Place) -> LoDTensor:
 
 
 class LoDTensorArray(list[LoDTensor]):
-    """A growing list of tensors."""
+    """A growing list of tensors.
+
+    See Also:
+        :class:`~dpexec.LoDTensor`: an array with sequences.
+        :func:`~dpexec.create_lod_tensor`: makes one.
+        :func:`~dpexec.create_random_int_lodtensor`: makes one of random numbers.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> tensor = fluid.LoDTensor()
+        >>> tensor.set(np.array([1.0, 2.0]), fluid.CPUPlace())
+        >>> array = fluid.LoDTensorArray()
+        >>> array.append(tensor)
+        >>> len(array), np.array(array[0])
+        (1, array([1., 2.]))
+    """

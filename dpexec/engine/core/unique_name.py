@@ -51,7 +51,15 @@ def switch(
     new_generator: UniqueNameGenerator | None = None,
     new_para_name_checker: object | None = None,
 ) -> tuple[UniqueNameGenerator, object | None]:
-    """Replace the generator and return the old state; restore it with ``switch(*old)``."""
+    """Replace the generator and return the old state; restore it with ``switch(*old)``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> before = fluid.unique_name.switch()  # begins to count anew
+        >>> fluid.unique_name.generate("fc")
+        'fc_0'
+        >>> _ = fluid.unique_name.switch(*before)
+    """
     global _generator, _parameter_checker
     old = (_generator, _parameter_checker)
     _generator = new_generator or UniqueNameGenerator()

@@ -48,6 +48,12 @@ class CompiledProgram:
     Raises:
         TypeError: the argument is neither a program nor a graph.
 
+    See Also:
+        :class:`~dpexec.Executor`: runs programs.
+        :class:`~dpexec.ParallelExecutor`: the older form of both.
+        :class:`~dpexec.BuildStrategy`: how the graph is built.
+        :class:`~dpexec.ExecutionStrategy`: how it runs.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main = fluid.Program()

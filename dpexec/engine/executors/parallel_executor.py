@@ -40,6 +40,25 @@ class ParallelExecutor:
 
     Raises:
         AssertionError: no GPU, share_vars_from of another type, or the loss name is missing.
+
+    See Also:
+        :class:`~dpexec.Executor`: runs programs.
+        :class:`~dpexec.CompiledProgram`: a program on several devices.
+        :class:`~dpexec.BuildStrategy`: how the graph is built.
+        :class:`~dpexec.ExecutionStrategy`: how it runs.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np, os
+        >>> os.environ["CPU_NUM"] = "2"
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), size=1))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        ...     _ = fluid.Executor(fluid.CPUPlace()).run(startup)
+        ...     both = fluid.ParallelExecutor(use_cuda=False, loss_name=loss.name)
+        ...     feed = {"x": np.ones((4, 2), "float32")}
+        ...     both.run([loss.name], feed=feed)[0].shape  # the loss of each device
+        (2,)
     """
 
     def __init__(

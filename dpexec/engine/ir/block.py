@@ -28,6 +28,16 @@ class Block:
         program: the program it belongs to.
         idx: its number there.
         parent_idx: number of the enclosing block, -1 for the global one.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     block = fluid.default_main_program().global_block()
+        ...     x = fluid.data("x", [None, 4])
+        ...     y = block.create_var(name="y", shape=[-1, 4], dtype="float32")
+        ...     _ = block.append_op(type="relu", inputs={"X": x}, outputs={"Out": y})
+        ...     sorted(block.vars), [op.type for op in block.ops]
+        (['x', 'y'], ['relu'])
     """
 
     def __init__(self, program: Program, idx: int, parent_idx: int = -1) -> None:

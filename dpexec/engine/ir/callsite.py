@@ -112,6 +112,11 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
         AssertionError: no prefix.
         TypeError: it is no string.
 
+    See Also:
+        :func:`~dpexec.program_guard`: where layers go.
+        :func:`~dpexec.scope_guard`: where values lie.
+        :func:`~dpexec.device_guard`: where operators run.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()), fluid.name_scope("encoder"):
@@ -142,6 +147,18 @@ def device_guard(device: str | None = None) -> Iterator[None]:
 
     Raises:
         ValueError: it is something else.
+
+    See Also:
+        :func:`~dpexec.program_guard`: where layers go.
+        :func:`~dpexec.name_scope`: names of operators in pictures.
+        :func:`~dpexec.scope_guard`: where values lie.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()), fluid.device_guard("cpu"):
+        ...     x = fluid.layers.fill_constant([1], "float32", 1.0)
+        ...     fluid.default_main_program().global_block().ops[0].attr("op_device")
+        'cpu'
     """
     if device not in ("cpu", "gpu", "", None):
         raise ValueError(

@@ -31,6 +31,11 @@ __all__ = [
 class Program(Prunable):
     """What the user's layer and optimizer calls describe: blocks of operators on variables.
 
+    See Also:
+        :func:`~dpexec.default_main_program`: the program of layers.
+        :func:`~dpexec.default_startup_program`: the program of initial values.
+        :func:`~dpexec.program_guard`: other programs instead.
+
     Example:
         >>> import dpexec as fluid
         >>> main = fluid.Program()
@@ -314,12 +319,28 @@ _main, _startup = Program(), Program()
 
 
 def default_main_program() -> Program:
-    """The program that layers append to."""
+    """The program that layers append to.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 2]), size=1)
+        ...     [op.type for op in fluid.default_main_program().global_block().ops]
+        ['mul', 'elementwise_add']
+    """
     return _main
 
 
 def default_startup_program() -> Program:
-    """The program that initialisers append to."""
+    """The program that initialisers append to.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 2]), size=1)
+        ...     [op.type for op in fluid.default_startup_program().global_block().ops]
+        ['fill_constant', 'uniform_random']
+    """
     return _startup
 
 
@@ -347,6 +368,12 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 
     Raises:
         TypeError: not programs.
+
+    See Also:
+        :func:`~dpexec.name_scope`: names of operators in pictures.
+        :func:`~dpexec.scope_guard`: where values lie.
+        :func:`~dpexec.device_guard`: where operators run.
+        :class:`~dpexec.Program`: what runs.
 
     Example:
         >>> import dpexec as fluid

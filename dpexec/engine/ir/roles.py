@@ -38,7 +38,13 @@ def present(names: Iterable[str]) -> list[str]:
 
 
 def grad_name(name: str) -> str:
-    """The name of the gradient of a variable."""
+    """The name of the gradient of a variable.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.framework.grad_var_name("fc_0.w_0")
+        'fc_0.w_0@GRAD'
+    """
     return name + GRAD_SUFFIX
 
 

@@ -48,6 +48,14 @@ class Variable(Arithmetic):
         is_data: whether it is fed.
         need_check_feed: whether feeds are checked in Python, as for ``fluid.data``.
         fields: for a ``READER``, shape and type of every field of a batch.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()), fluid.unique_name.guard():
+        ...     x = fluid.data("x", [None, 4])
+        ...     y = x[:, 0:2] * 2.0
+        ...     x.shape, y.shape, x.stop_gradient, y.name
+        ((-1, 4), (-1, 2), True, 'tmp_0')
     """
 
     def __init__(
@@ -180,6 +188,14 @@ class Parameter(Variable):
 
     Raises:
         ValueError: the shape is missing or has an unknown dimension.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 4]), size=2)
+        ...     parameters = fluid.default_main_program().all_parameters()
+        ...     [(p.name, p.shape, p.trainable) for p in parameters]
+        [('fc_0.w_0', (4, 2), True), ('fc_0.b_0', (2,), True)]
     """
 
     def __init__(

@@ -45,6 +45,10 @@ def arg_max(xp: Any, x: Any, *, axis: int, keepdims: bool = False, dtype: int = 
 
     Source: Paddle op ``arg_max``.
 
+    See Also:
+        :func:`~dpexec.layers.topk`: the largest elements with their places.
+        :func:`~dpexec.layers.argsort`: all elements in order.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

@@ -42,7 +42,16 @@ def _declare(
     compare.__name__ = name
     compare.__doc__ = f"""``x {symbol} y``, element by element, with fluid's broadcasting of y.
 
-    Source: Paddle op ``{name}``."""
+    Source: Paddle op ``{name}``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     y = fluid.layers.assign(np.array([2.0, 2.0, 2.0], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.{name}(x, y)])
+        [{np.array(expected)!r}]
+    """
     return op(
         name,
         inputs="X Y",

@@ -28,7 +28,16 @@ def _declare(name: str, symbol: str, expected: list[bool], **facts: Any) -> OpDe
         return getattr(xp, name)(x, y)
 
     combine.__name__ = name
-    combine.__doc__ = f"""``x {symbol} y``, element by element. Source: Paddle op ``{name}``."""
+    combine.__doc__ = f"""``x {symbol} y``, element by element. Source: Paddle op ``{name}``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([True, True, False, False]))
+        ...     y = fluid.layers.assign(np.array([True, False, True, False]))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.{name}(x, y)])
+        [{np.array(expected)!r}]
+    """
     return op(
         name,
         inputs="X Y",

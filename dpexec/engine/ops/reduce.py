@@ -166,6 +166,10 @@ def reduce_sum(xp: Any, x: Any, **attrs: Any) -> Any:
 
     Source: Paddle op ``reduce_sum``.
 
+    See Also:
+        :func:`~dpexec.layers.reduce_mean`: means.
+        :func:`~dpexec.layers.mean`: the mean of all elements.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

@@ -179,6 +179,11 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
         ValueError: ``CPU_NUM`` is not an integer.
         RuntimeError: the cluster has no workers.
 
+    See Also:
+        :class:`~dpexec.CPUPlace`: a processor.
+        :class:`~dpexec.CUDAPlace`: a GPU.
+        :func:`~dpexec.cuda_places`: several GPUs.
+
     Example:
         >>> import dpexec as fluid
         >>> len(fluid.cpu_places(2))

@@ -84,6 +84,12 @@ class BuildStrategy(Strategy):
     parameters; the flags are read when the program is compiled. Without these flags, a collective
     task takes layers only until its latency is small against the transfer time, so that it can
     start during the backward pass.
+
+    See Also:
+        :class:`~dpexec.Executor`: runs programs.
+        :class:`~dpexec.CompiledProgram`: a program on several devices.
+        :class:`~dpexec.ParallelExecutor`: the older form of both.
+        :class:`~dpexec.ExecutionStrategy`: how it runs.
     """
 
     appended: tuple[list[OperatorPass], list[Pass]]
@@ -234,6 +240,18 @@ class ExecutionStrategy(Strategy):
     (optimizer state in Reduce mode, statistics of its own samples) is copied to a second worker at
     every step. With ``"checkpoint"`` it is not: if such state is lost, the run ends with an error,
     and training has to restart from a checkpoint.
+
+    See Also:
+        :class:`~dpexec.Executor`: runs programs.
+        :class:`~dpexec.CompiledProgram`: a program on several devices.
+        :class:`~dpexec.ParallelExecutor`: the older form of both.
+        :class:`~dpexec.BuildStrategy`: how the graph is built.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> strategy = fluid.ExecutionStrategy()
+        >>> strategy.num_threads = 2  # threads that run tasks of a step
+        >>> strategy.num_iteration_per_drop_scope = 100  # how long temporary values may stay
     """
 
     num_threads = Field(0, int, "Size of the thread pool; 0 means 4 per device.")
