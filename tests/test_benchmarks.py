@@ -1,4 +1,4 @@
-"""The benchmarks run, find the right loss, and compute what they print. Nothing is timed here."""
+"""The benchmarks run and compute the expected losses and tables. No time is measured here."""
 
 import json
 import subprocess

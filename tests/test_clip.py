@@ -1,4 +1,4 @@
-"""Gradient clips: which gradients are clipped, in which order, and how far."""
+"""Gradient clips: which gradients, in which order, and how far."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Data sets of files, and executors that train on them."""
+"""Data sets of files, and ``train_from_dataset``."""
 
 import itertools
 import json

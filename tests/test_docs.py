@@ -1,4 +1,4 @@
-"""The names in the guides exist."""
+"""Names, rooms and files that the guides mention exist."""
 
 import re
 import tomllib

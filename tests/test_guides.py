@@ -1,4 +1,4 @@
-"""The programs of the guides run, and the statements about them hold.
+"""The programs of the guides run, and give what the guides say.
 
 Scripts of several processes are tested where these are (``incubate``, ``runtime/pservers``), and so
 are clusters, data sets and predictors.

@@ -1,4 +1,4 @@
-"""The package as installed."""
+"""The package as it is installed."""
 
 import ast
 import importlib.metadata

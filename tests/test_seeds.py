@@ -1,4 +1,4 @@
-"""Scripts written for the real Paddle run unchanged and print what it prints."""
+"""Unchanged scripts for the real Paddle print what it prints."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Small helpers of fluid's modules, that scripts and packages import."""
+"""Small helpers of fluid's modules."""
 
 import importlib
 import threading

@@ -1,4 +1,4 @@
-"""The names of fluid 1.8 that real programs use exist; private ones behave as in Paddle."""
+"""Names of fluid 1.8 that real programs use, with the behaviour of Paddle's private ones."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Arrays with one element are numbers in scripts that dpexec runs, as they were for NumPy."""
+"""``dpexec run`` lets arrays with one element act as numbers, as old NumPy did."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""``dpexec tune``: a script runs up to a step, and is tuned there."""
+"""``dpexec tune`` runs a script up to a step and tunes it there."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""``dpexec viz`` and ``dpexec run --report --trace``: what is printed and written, and errors."""
+"""``dpexec viz`` and ``dpexec run --report --trace``: output, files and errors."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""``fluid.contrib.mixed_precision``: text and factor as in Paddle, numbers near float32's."""
+"""``fluid.contrib.mixed_precision``: Paddle's programs and loss scaling, losses near float32's."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Passes of quantization in cases in which Paddle fails, and their errors."""
+"""Quantization passes where Paddle fails, and their errors."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Batches are dealt out to the trainers of a job."""
+"""``distributed_batch_reader`` deals batches out to the trainers of a job."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Boards: merged reports."""
+"""Boards, which merge the reports of several processes."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The data that are recorded about training on threads, and when."""
+"""What is recorded about training on threads, and when."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""The page in a browser: it shows content, follows training, and logs no errors."""
+"""The live page in a browser: it follows training, without errors in its log."""
 
 import threading
 

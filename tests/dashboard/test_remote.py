@@ -1,4 +1,4 @@
-"""A scheduler and a worker that are processes of their own, started from the command line."""
+"""A scheduler and a worker in processes of their own show training that a client runs."""
 
 import os
 import subprocess

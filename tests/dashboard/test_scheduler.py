@@ -1,4 +1,4 @@
-"""Training on a cluster, as shown by dask's own scheduler and dashboard."""
+"""Training on a cluster on dask's own dashboard: task stream, pages, counters."""
 
 import json
 import re

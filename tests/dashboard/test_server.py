@@ -1,4 +1,4 @@
-"""The small server for training on threads, and its errors."""
+"""The live view's server for training on threads."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Adaptive clusters grow and shrink while a net is trained: replicas follow, and no bit changes."""
+"""Adaptive clusters that grow and shrink during training: replicas move, with the same bits."""
 
 import itertools
 import time

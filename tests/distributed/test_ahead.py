@@ -1,4 +1,4 @@
-"""Batches that loaders have read are sent to a gang's members during the step before."""
+"""Batches that a loader has read ahead are sent to workers during the step before."""
 
 import _thread
 import pickle

@@ -1,4 +1,4 @@
-"""``dask.annotate`` around runs chooses workers, and reaches the tasks of workers."""
+"""``dask.annotate`` around runs: chosen workers, priorities and resources."""
 
 import dask
 import numpy as np

@@ -1,4 +1,4 @@
-"""Work of the workers and of Dask between the steps of a gang."""
+"""What workers and Dask do between the steps of a gang."""
 
 import gc
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Client and workers agree on the bindings they know, when workers join and in any order."""
+"""The client's record of the bindings that workers have stays right when workers join."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Traces hold the bytes that steps moved between workers; sparse gradients move few."""
+"""The bytes that steps move between workers, as traces show them."""
 
 import numpy as np
 import pytest

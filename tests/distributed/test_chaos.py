@@ -1,4 +1,4 @@
-"""Storms of faults change no bits, and losses are reported; ``make chaos`` runs longer storms."""
+"""Random faults during training change no bit; ``make chaos`` runs longer."""
 
 import pytest
 

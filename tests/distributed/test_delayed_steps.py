@@ -1,4 +1,4 @@
-"""Steps in the user's own graphs, computed by a cluster: run once, on its workers."""
+"""``Executor.delayed`` on a cluster: each step runs once, on the workers."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Sums that workers of several hosts divide among themselves, as dask tasks."""
+"""Sums that the workers of several hosts divide among themselves, as dask tasks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Epochs over Dask collections on clusters have the bits of threads, wherever partitions lie."""
+"""Epochs over Dask collections on a cluster have the bits of threads, wherever partitions lie."""
 
 import _thread
 import threading

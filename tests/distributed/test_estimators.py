@@ -1,4 +1,4 @@
-"""Nets as estimators on a cluster."""
+"""The estimators of ``dpexec.sklearn`` on a cluster."""
 
 import dask.array as da
 import joblib

@@ -1,4 +1,4 @@
-"""Values that workers send to each other stay on GPUs if dask can send them from there."""
+"""Values that workers send to each other stay on GPUs where UCX can send them."""
 
 import numpy as np
 import pytest

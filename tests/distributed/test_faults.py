@@ -1,4 +1,4 @@
-"""Workers are killed, stopped, started and cut off: training goes on with the same bits."""
+"""Workers that are killed, stopped, or cut off: training continues with the same bits."""
 
 import os
 import threading

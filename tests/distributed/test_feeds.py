@@ -1,4 +1,4 @@
-"""Dask collections feed the replicas on their workers, and do not pass through the client."""
+"""Fed Dask collections go to the replicas' workers, not through the client."""
 
 import dask.array as da
 import dask.bag as db

@@ -1,4 +1,4 @@
-"""Gangs fail as a whole, and leave nothing behind."""
+"""A failure in one member ends the step on all members of a gang, and leaves no state changed."""
 
 import gc
 import os

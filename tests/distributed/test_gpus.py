@@ -1,4 +1,4 @@
-"""Replicas on GPUs of workers (simulated GPUs) give the bits of GPUs of one process."""
+"""Replicas on simulated GPUs of workers have the bits of simulated GPUs of one process."""
 
 import functools
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Training between hosts on slow, narrow links: few bytes, long timeouts, and no losses."""
+"""Training between hosts over slow, narrow links (network namespaces): bytes, waits, losses."""
 
 import subprocess
 import sys

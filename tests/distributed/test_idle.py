@@ -1,4 +1,4 @@
-"""Workers that are lost while nothing runs: their replicas move at once."""
+"""Workers that are lost between runs: their replicas move at once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows, arrays, tables and sequences that outlive a run: clusters keep what threads keep."""
+"""Values that are kept between runs: a cluster keeps what threads keep."""
 
 import pytest
 

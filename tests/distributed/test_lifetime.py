@@ -1,4 +1,4 @@
-"""Workers keep the state of a run as long as it may be needed, and no longer."""
+"""How long workers keep the state of a run: until engine, executor or client is gone."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Tasks that dask loses or that end wrongly: nothing waits for them for ever."""
+"""Tasks that dask loses or forgets: no run waits for them for ever."""
 
 import pytest
 from distributed import Status

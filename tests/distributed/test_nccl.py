@@ -1,4 +1,4 @@
-"""Workers whose (simulated) GPUs exchange values by NCCL."""
+"""Workers whose simulated GPUs exchange values by NCCL."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""With ``return_numpy=False`` a run on a gang returns before its steps are made."""
+"""``return_numpy=False`` on a gang: ``run`` returns before the step is made."""
 
 import _thread
 import gc

@@ -1,4 +1,4 @@
-"""Workers that cannot reach each other, although client and scheduler reach all of them."""
+"""Workers that cannot reach each other, though client and scheduler reach them all."""
 
 import itertools
 import logging

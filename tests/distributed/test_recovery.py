@@ -1,4 +1,4 @@
-"""After a loss: checkpoints, traces, interrupts."""
+"""Checkpoints, traces and interrupts when workers are lost."""
 
 import os
 import signal

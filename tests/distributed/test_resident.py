@@ -1,4 +1,4 @@
-"""Members of gangs stay on their workers, and get steps over direct lines."""
+"""Resident members: a step adds no dask task, and costs the client few calls."""
 
 import gc
 import logging

@@ -1,4 +1,4 @@
-"""Clusters give the losses and parameters of threads, bit by bit."""
+"""A cluster gives the losses and parameters of threads, bit by bit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Several of four workers are lost at once, or while replicas move: the others lose nothing.
+"""Several of four workers are lost at once, or while replicas move.
 
 They are killed when they call a function: so all have come as far when they give up.
 """

@@ -1,4 +1,4 @@
-"""Several steps of a run in one dask graph."""
+"""Several steps of one run in one dask graph."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Replicas of one worker store common state once, and receive it once."""
+"""Replicas of one worker store their common state once, and receive it once."""
 
 import numpy as np
 import pytest

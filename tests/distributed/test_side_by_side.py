@@ -1,4 +1,4 @@
-"""Replicas of one worker run at the same time if it has threads for them."""
+"""Replicas of one worker run at the same time if the worker has threads for them."""
 
 import threading
 

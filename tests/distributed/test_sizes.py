@@ -1,4 +1,4 @@
-"""Batches of many sizes on workers: compiled once for all sizes, with the same bits."""
+"""Batches of many sizes on workers: code is compiled once, with the same bits."""
 
 from collections import Counter
 

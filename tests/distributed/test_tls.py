@@ -1,4 +1,4 @@
-"""On a cluster with TLS, all data of dpexec is encrypted."""
+"""On a cluster with TLS all connections of dpexec are encrypted."""
 
 import gc
 

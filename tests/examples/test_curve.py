@@ -1,4 +1,4 @@
-"""Loss curves."""
+"""Loss curves in terminals and as PNG."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The examples train, and the demo says and writes what it promises."""
+"""The examples learn, and the demo prints and writes what its help says."""
 
 import json
 import math

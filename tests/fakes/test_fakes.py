@@ -1,4 +1,4 @@
-"""The GPUs that do not exist find what would be wrong on real ones."""
+"""The simulated GPUs give NumPy's results and report what would fail on real ones."""
 
 import gc
 import inspect

@@ -1,4 +1,4 @@
-"""Workers of a cluster with a GPU each, or on the only one, give what one process gives."""
+"""Workers of a cluster on real GPUs give what one process gives."""
 
 import os
 

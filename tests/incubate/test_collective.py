@@ -1,4 +1,4 @@
-"""``fleet`` of trainers alone: what ``minimize`` makes, and what is refused."""
+"""``fleet`` of trainers: the programs of ``minimize``, and refused calls."""
 
 import pytest
 

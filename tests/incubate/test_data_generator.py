@@ -1,4 +1,4 @@
-"""Pipe commands in Python."""
+"""``data_generator``: pipe commands written in Python."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""The scripts of the guide, each with one trainer."""
+"""The scripts of docs/fleet.md, each with one trainer."""
 
 import os
 import re

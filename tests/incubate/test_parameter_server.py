@@ -1,4 +1,4 @@
-"""``fleet`` with parameter servers: programs of each role, and what is refused."""
+"""``fleet`` with parameter servers: the programs of each role, and refused calls."""
 
 import numpy as np
 import pytest

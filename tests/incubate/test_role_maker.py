@@ -1,4 +1,4 @@
-"""What processes learn about themselves, from the environment or from the script."""
+"""Role makers: what a process learns from the environment or from the script."""
 
 import pytest
 

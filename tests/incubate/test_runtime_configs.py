@@ -1,4 +1,4 @@
-"""What tunes fluid's communicators and servers is accepted, and said to have no effect."""
+"""Options of fluid's communicators and servers are accepted, with a warning if without effect."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Predictors do what those of the real Paddle did with the cases of prediction_cases.py."""
+"""Predictors, compared with those of the real Paddle on the cases of prediction_cases.py."""
 
 import os
 import threading

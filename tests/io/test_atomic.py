@@ -1,4 +1,4 @@
-"""A save happens or it does not."""
+"""A save writes all of its files or none."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Models with anything wrong in them: an error that names file and place, and nothing changes."""
+"""Damaged models: the error names file and place, and no variable changes."""
 
 import contextlib
 import copy

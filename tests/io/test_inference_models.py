@@ -1,4 +1,4 @@
-"""Inference models: saved, loaded and run, and those that the real Paddle 1.8.5 saved."""
+"""Inference models are saved, loaded and run; those of the real Paddle 1.8.5, too."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Wrong arguments raise what fluid raises, and name the argument."""
+"""Wrong arguments of layers raise fluid's errors, which name the argument."""
 
 import numpy as np
 import pytest

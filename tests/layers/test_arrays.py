@@ -1,4 +1,4 @@
-"""Arrays of tensors: layers, operators and their gradients."""
+"""Tensor arrays: layers, operators and gradients."""
 
 import numpy as np
 import pytest

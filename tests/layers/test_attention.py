@@ -1,4 +1,4 @@
-"""What layers of attention say about feeds that do not fit."""
+"""Errors of attention layers for feeds that do not fit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Batch normalisation that overwrites what it normalises, against the one that does not."""
+"""``inplace_abn``, compared with ``batch_norm``."""
 
 import numpy as np
 import pytest

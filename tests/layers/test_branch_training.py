@@ -1,4 +1,4 @@
-"""Losses that are minimized in branches: the multi-task example of fluid 1.8."""
+"""Optimizers in branches: fluid 1.8's multi-task example, compared with Paddle."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""``conditional_block_infer`` and ``merge_lod_tensor_infer``: branches without gradients."""
+"""``conditional_block_infer`` and ``merge_lod_tensor_infer``."""
 
 import numpy as np
 import pytest

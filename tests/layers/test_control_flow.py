@@ -1,4 +1,4 @@
-"""Layers that run blocks and Python functions: the original's programs, and its numbers."""
+"""Control flow and ``py_func``: Paddle's recorded programs and values."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Cosines of vectors that have hardly a direction, with the numbers of Paddle 1.8.5."""
+"""``cos_sim`` of vectors near zero, compared with Paddle 1.8.5."""
 
 import numpy as np
 

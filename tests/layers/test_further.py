@@ -1,4 +1,4 @@
-"""What recorded calls do not show of the further layers: training, randomness, refusals."""
+"""Sampled losses and further layers: training, randomness, refusals."""
 
 import numpy as np
 import pytest

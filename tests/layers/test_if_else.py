@@ -1,4 +1,4 @@
-"""IfElse, and the operators that split a batch by a mask and merge it again."""
+"""``IfElse``, and the operators that split and merge a batch by a mask."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Readers of fluid.layers: names, shapes and results are those of Paddle 1.8.5."""
+"""Readers of ``fluid.layers``: names, shapes and results of Paddle 1.8.5."""
 
 import json
 from pathlib import Path

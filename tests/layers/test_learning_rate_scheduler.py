@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the rates of the real Paddle, step by step."""
+"""Learning-rate schedules: Paddle's recorded rates, step by step."""
 
 import json
 from pathlib import Path

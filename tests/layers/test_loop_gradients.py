@@ -1,4 +1,4 @@
-"""Gradients of loops, by finite differences: the real Paddle has wrong numbers for some of them."""
+"""Gradients of loops, compared with finite differences; some of Paddle's are wrong."""
 
 import numpy as np
 import pytest

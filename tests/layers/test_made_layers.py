@@ -1,4 +1,4 @@
-"""Layers that follow from an operator's definition alone."""
+"""Layers that are generated from declarations of operators."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""The class ParallelDo: what it puts into the program, and what it refuses."""
+"""The class ``ParallelDo``: the operators that it adds, and refused calls."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a program knows of shapes that variables complete, as Paddle 1.8.5 says it.
+"""Shapes that variables complete: what a program knows of them, as in Paddle 1.8.5.
 
 Layers that follow size their parameters by it.
 """

@@ -1,4 +1,4 @@
-"""Programs with proposals of regions: two stages of a detector, step by step."""
+"""Programs of two-stage detectors, step by step."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Functions of users meet sequences as tensors with a LoD, as in the real Paddle."""
+"""``py_func`` gets sequences as tensors with a LoD, as in Paddle."""
 
 import numpy as np
 

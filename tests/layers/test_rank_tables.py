@@ -1,4 +1,4 @@
-"""Sequences by their lengths: operators, their gradients, and DynamicRNN."""
+"""Rank tables: operators, gradients, and ``DynamicRNN``."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Recurrent networks built from steps: the original's programs, and its numbers."""
+"""Recurrent nets of single steps: Paddle's recorded programs and values."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Layers on sequences beyond recorded calls: several devices, errors."""
+"""Sequence layers on several devices, and their errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Arguments keep the order, names and defaults that they have in the real Paddle."""
+"""Arguments of layers have Paddle's order, names and defaults."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Embeddings with sparse gradients inside of loops and branches train as dense ones do."""
+"""Sparse embeddings in loops and branches train like dense ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StaticRNN beyond what was recorded: random numbers, tables, lengths, copies, clusters, errors."""
+"""``StaticRNN``: random numbers, embeddings, lengths, copies, clusters, errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Boxes per image that are rows of all images: the offsets of the boxes assign them to images."""
+"""Boxes with offsets, which assign them to images, in suppression of overlaps."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Layers on sequences of tags beyond recorded calls: training, metrics, errors."""
+"""Layers on tags: training, metrics and errors."""
 
 import numpy as np
 import pytest

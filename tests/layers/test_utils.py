@@ -1,4 +1,4 @@
-"""fluid.layers.utils: structures of states."""
+"""``fluid.layers.utils``: nested structures."""
 
 from collections import namedtuple
 

@@ -1,4 +1,4 @@
-"""Layers that are composed of other layers give the results that they promise."""
+"""Layers composed of other layers, compared with the formulas in NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Arguments that all optimizers share: schedules, factors, clips, decay, lists, names."""
+"""Arguments of all optimizers: schedules, clips, decay, lists and names, compared with Paddle."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Averaged parameters, Lookahead, and the optimizers that are refused."""
+"""Averaged parameters and Lookahead, compared with Paddle; optimizers that are refused."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Compressed gradients: Momentum before the ramp, few elements after it, and nothing is lost."""
+"""``DGCMomentumOptimizer``: Momentum before the ramp, then few elements, none lost."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Optimizers: the operators of the real Paddle, the values it computes, what it refuses."""
+"""Optimizers: Paddle's operators, losses and parameters; refused calls."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Programs in sections."""
+"""``PipelineOptimizer``: programs in sections."""
 
 import numpy as np
 import pytest

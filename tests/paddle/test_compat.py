@@ -1,4 +1,4 @@
-"""``paddle.compat`` as the real Paddle has it on Python 3."""
+"""``paddle.compat``, compared with Paddle's on Python 3."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Data sets read the original file formats; the files here are tiny."""
+"""``paddle.dataset`` reads the original file formats, from tiny files."""
 
 import gzip
 import pickle

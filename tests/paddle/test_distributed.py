@@ -1,4 +1,4 @@
-"""``paddle.distributed``: the processes that its launchers start."""
+"""``paddle.distributed``: the processes that launchers start."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""Missing data sets are downloaded; the server is this process."""
+"""Missing data sets are downloaded, here from a server in this process."""
 
 import hashlib
 import http.server

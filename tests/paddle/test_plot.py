@@ -1,4 +1,4 @@
-"""``paddle.utils.plot.Ploter``, with which the scripts of Paddle's book draw their losses."""
+"""``paddle.utils.plot.Ploter``."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Data sets of texts, from small archives; the real 1.8.5 reads the same in these."""
+"""Text data sets from small archives, compared with the real 1.8.5."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""A translation trains and searches with the numbers of the real Paddle 1.8.5."""
+"""A translation net trains and decodes with the numbers of the real Paddle 1.8.5."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A mistake raises the error class of the real Paddle, and leaves no traces.
+"""Mistakes raise the error classes of the real Paddle, and change nothing.
 
 The classes are recorded by tests/fixtures/record_errors.py. Where dpexec deviates on purpose,
 DEVIATIONS says how and why.

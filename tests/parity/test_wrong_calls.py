@@ -1,4 +1,4 @@
-"""Wrong calls of layers are refused where the real Paddle refuses them, and leave no traces.
+"""Wrong calls of layers are refused where the real Paddle refuses them, and change nothing.
 
 tests/fixtures/record_wrong_calls.py records what Paddle makes of them. What dpexec refuses
 earlier is fine: it finds mistakes when a layer is called that Paddle finds when it runs.

@@ -1,4 +1,4 @@
-"""Messages as tools use them; bytes and texts are those of Paddle 1.8.5."""
+"""``framework_pb2``: bytes and text of messages, compared with Paddle 1.8.5."""
 
 import numpy as np
 import pytest

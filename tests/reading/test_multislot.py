@@ -1,4 +1,4 @@
-"""Lines of data sets."""
+"""Lines of data sets with several slots."""
 
 import numpy as np
 import pytest

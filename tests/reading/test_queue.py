@@ -1,4 +1,4 @@
-"""Queues of loaders: waiting, pushed batches, and loaders for another number of devices."""
+"""Queues of loaders: waiting, pushed batches, other numbers of devices."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Programs that name their trainers themselves."""
+"""``transpiler.collective``: programs with operators that exchange values."""
 
 import threading
 

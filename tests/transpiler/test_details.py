@@ -1,4 +1,4 @@
-"""Waiting for servers, and operators that are gone. The rest is compared in test_surface.py."""
+"""``transpiler.details``: waiting for servers, removed operators."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Calls that fluid keeps for old programs."""
+"""``memory_optimize`` and ``release_memory``, which warn and change nothing."""
 
 import pytest
 

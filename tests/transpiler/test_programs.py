@@ -1,4 +1,4 @@
-"""Transpiled programs, against those of the real PaddlePaddle."""
+"""Transpiled programs, compared with those of the real Paddle."""
 
 import json
 from pathlib import Path

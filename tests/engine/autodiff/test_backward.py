@@ -1,4 +1,4 @@
-"""The backward pass: the operators of the real Paddle, and the right numbers."""
+"""The backward pass adds the operators that Paddle adds, and its gradients are right."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Recomputation: the real Paddle's operators, the same bits as without, and less memory."""
+"""Recomputation adds Paddle's operators, changes no bit, and lowers the peak of memory."""
 
 import gc
 import gzip

@@ -1,4 +1,4 @@
-"""A step is repeated after workers were lost, but only a few times: it may be the cause."""
+"""A step that loses workers is repeated a limited number of times, and then fails."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Steps on two worker processes: writes, errors, passes, traces."""
+"""Two worker processes: writes to the scope, errors, own passes and traces of steps."""
 
 import dask
 import numpy as np

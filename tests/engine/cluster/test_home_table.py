@@ -1,4 +1,4 @@
-"""The assignment of replicas to workers, and its changes."""
+"""The table that assigns replicas to workers, when workers are lost or join."""
 
 from dpexec.engine.cluster.home_table import HomeTable
 

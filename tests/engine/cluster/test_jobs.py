@@ -1,4 +1,4 @@
-"""The dask tasks of a step on a cluster: they are few, and only gradients and sums travel."""
+"""The dask tasks of a step on a cluster: their number, and the values sent between workers."""
 
 import pytest
 

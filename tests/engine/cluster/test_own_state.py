@@ -1,4 +1,4 @@
-"""The state of a replica that differs from that of the others."""
+"""Which variables differ from replica to replica, and which are equal on all of them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A step sent as a repetition of an earlier one equals the step sent in full."""
+"""A step that is told as a repetition of an earlier one means the same as one told in full."""
 
 import numpy as np
 import pytest

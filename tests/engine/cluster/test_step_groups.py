@@ -1,4 +1,4 @@
-"""The measured steps of a gang, and the reports of its members on all steps."""
+"""Which steps of a gang are measured for dask's pages, and what members report about the others."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The error of an operator as users see it: their call and the operator, without internals."""
+"""Errors of operators show the user's call and the operator, and no frames of dpexec."""
 
 import threading
 import traceback

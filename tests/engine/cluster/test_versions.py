@@ -1,4 +1,4 @@
-"""State of a replica after the last two steps."""
+"""A worker keeps the state of a replica after each of the last two steps."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operators that run blocks: state, failures, devices, schedulers."""
+"""Operators with blocks: their state, failures, devices and schedulers."""
 
 import gc
 import tracemalloc

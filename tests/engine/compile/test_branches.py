@@ -1,4 +1,4 @@
-"""Expensive branches run at the same time where there are cores for them, with the same bits."""
+"""Expensive branches of a net run on several cores with the bits of a single task."""
 
 from __future__ import annotations
 

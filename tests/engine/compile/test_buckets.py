@@ -1,4 +1,4 @@
-"""How many gradients a collective task aggregates: by fluid's flags, or by what latency costs."""
+"""How many gradients are aggregated together: by fluid's flags, or by latency."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""``FLAGS_check_nan_inf``: the first operator with an infinity or a NaN fails."""
+"""With ``FLAGS_check_nan_inf`` the first operator that makes an infinity or a NaN fails."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""float16 variables: kept in 16 bits, computed in 32."""
+"""float16 variables are stored in 16 bits and computed in 32."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a trace says of memory, against the plan, the arrays, and the memory of the code."""
+"""Memory in a trace, compared with the plan, the arrays and the arenas of the code."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Batches whose size changes: cheap, and with the bits that a size alone would give."""
+"""Batches of changing size reuse compiled code, with the bits of code for one size."""
 
 from __future__ import annotations
 

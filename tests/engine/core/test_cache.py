@@ -1,4 +1,4 @@
-"""What is kept never exceeds the limit, whichever way it came; all limits stand in one list."""
+"""Caches: limits, the order of eviction, and the list of all limits."""
 
 import ast
 from collections.abc import Iterator

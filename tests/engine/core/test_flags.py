@@ -1,4 +1,4 @@
-"""Flags of the process."""
+"""Flags: values from the environment, types, and refused names."""
 
 import pytest
 

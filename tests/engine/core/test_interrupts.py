@@ -1,4 +1,4 @@
-"""Ctrl-C waits for the end of what must be whole."""
+"""Ctrl-C inside a block that must not be interrupted takes effect at its end."""
 
 import signal
 import threading

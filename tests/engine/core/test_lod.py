@@ -1,4 +1,4 @@
-"""Offsets of sequences."""
+"""Offsets and lengths of sequences: conversion, parts, checks."""
 
 import numpy as np
 import pytest

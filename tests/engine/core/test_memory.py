@@ -1,4 +1,4 @@
-"""The search for cycles rests while something large is built."""
+"""Python's search for cycles is paused while large programs are built."""
 
 import gc
 import threading

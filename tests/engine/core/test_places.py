@@ -1,4 +1,4 @@
-"""GPUs: which there are, and what is said where there are none."""
+"""Places: which GPUs are found, and the errors where there are none."""
 
 import importlib
 import types

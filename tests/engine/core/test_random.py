@@ -1,4 +1,4 @@
-"""Streams split exactly over replicas."""
+"""Random streams: replicas draw the parts of the numbers that one device draws."""
 
 import numpy as np
 import pytest

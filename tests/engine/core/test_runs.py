@@ -1,4 +1,4 @@
-"""Sparse gradients on GPUs that do not exist: what processors compute, and nobody waits."""
+"""Sparse gradients on simulated GPUs: the numbers of CPUs, without waits of the host."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Scopes and the values in them."""
+"""Scopes and their variables."""
 
 import numpy as np
 import pytest

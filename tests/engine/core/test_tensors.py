@@ -1,4 +1,4 @@
-"""What tensors show and give of themselves."""
+"""Tensors: text, slices, conversion to arrays, sharing of memory."""
 
 import numpy as np
 import pytest

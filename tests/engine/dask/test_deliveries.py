@@ -1,4 +1,4 @@
-"""What travels how to replicas that are fed with rows on workers."""
+"""How blocks of fed Dask collections travel to the workers of the replicas."""
 
 from types import SimpleNamespace
 

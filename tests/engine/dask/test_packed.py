@@ -1,4 +1,4 @@
-"""Graphs that travel compressed."""
+"""Compressed Dask graphs: equal parts are sent once, and arrays are not copied."""
 
 import pickle
 

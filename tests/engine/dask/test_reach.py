@@ -1,4 +1,4 @@
-"""Workers that ask others, and are closed meanwhile."""
+"""A worker that is closed while it asks other workers counts as lost."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Who is waited for is looked after: errors say who is gone, and slow is not silent."""
+"""Waits for workers: slow ones are waited for, silent and lost ones are named in errors."""
 
 import asyncio
 import gc

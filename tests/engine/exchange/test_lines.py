@@ -1,4 +1,4 @@
-"""Lines carry messages of any parts, whole, and say who is gone."""
+"""Direct connections to gang members: whole messages, errors, and reasons for a loss."""
 
 import gc
 import os

@@ -1,4 +1,7 @@
-"""Messages are what was sent, or refused."""
+"""Messages between trainers and parameter servers.
+
+Values arrive unchanged, damaged ones are refused.
+"""
 
 import json
 

@@ -1,4 +1,4 @@
-"""When members of a gang exchange values by NCCL, and how they see that one of them is gone."""
+"""When members of a gang use NCCL, and how they notice that a member is gone."""
 
 import re
 import socket

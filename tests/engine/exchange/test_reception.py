@@ -1,4 +1,4 @@
-"""Whatever strangers do, members come in, and nothing of strangers is left."""
+"""Members can join while strangers connect, and connections of strangers are cleaned up."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Sums of a gang through sockets: the bits of a sum in order, with little to send."""
+"""Sums of a gang over sockets: the bits of a sum in the order of replicas, each value sent once."""
 
 import itertools
 import socket

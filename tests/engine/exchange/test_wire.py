@@ -1,4 +1,4 @@
-"""Members know each other before they read anything, and no wait is without a limit."""
+"""Frames between members: members prove who they are first, and every wait has a limit."""
 
 import contextlib
 import select

@@ -1,4 +1,4 @@
-"""``Executor.delayed`` and plans as dask collections, on the schedulers of one process."""
+"""``Executor.delayed``, and plans as Dask collections, on the schedulers of one process."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""What executors refuse before anything runs."""
+"""Arguments that executors refuse before a run, and what their errors and warnings say."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``Executor.train_from_dask`` on threads: batches of whole collections, in their order."""
+"""``Executor.train_from_dask`` on threads has the bits of a loop over slices of the collection."""
 
 import _thread
 import itertools

@@ -1,4 +1,4 @@
-"""Batches that loaders have read are found before they are fed, and known again when they are."""
+"""Batches that a loader has read ahead are split before they are fed, and then recognised."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""Dask collections as feeds."""
+"""Dask collections as feeds: blocks for each device, uneven blocks, errors."""
 
 import dask
 import dask.array as da

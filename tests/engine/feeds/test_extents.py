@@ -1,4 +1,4 @@
-"""Sizes of batches that change are told from those that stay."""
+"""Which sizes of a batch grow with its rows, and which are constant."""
 
 from __future__ import annotations
 

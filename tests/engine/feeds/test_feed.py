@@ -1,4 +1,4 @@
-"""Feeds: splitting, checking, errors."""
+"""Feeds: division among devices, checks, errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Feeds besides the loaders of a program: the values are those of Paddle 1.8.5."""
+"""Feeds beside a loader of the program, compared with Paddle 1.8.5."""
 
 import numpy as np
 import pytest

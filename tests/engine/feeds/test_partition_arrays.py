@@ -1,4 +1,4 @@
-"""Partitions become arrays of the declared types; what does not fit is named."""
+"""Partitions of dataframes as arrays of the declared types, and errors that name the column."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Partitions come one after another, mixed or not, and are cut into batches."""
+"""A stream of partitions: their order, shuffling, and division into batches."""
 
 import itertools
 

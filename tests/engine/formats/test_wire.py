@@ -1,4 +1,6 @@
-"""Programs in Paddle 1.x's own format: read as the real 1.8.5 wrote them, and written back.
+"""Programs in Paddle 1.x's format.
+
+Those of the real 1.8.5 are read, run, and written back byte by byte.
 
 Recorded by tests/fixtures/record_saved.py.
 """

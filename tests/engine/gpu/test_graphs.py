@@ -1,4 +1,4 @@
-"""Pieces of tasks as CUDA graphs: the same bits, far fewer launches."""
+"""Tasks as CUDA graphs on simulated GPUs: the same bits, with few launches and allocations."""
 
 import contextlib
 

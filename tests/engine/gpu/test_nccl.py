@@ -1,4 +1,4 @@
-"""Sums between GPUs through NCCL: the same numbers, in few groups, and no order where none is."""
+"""NCCL sums between simulated GPUs of one process: their numbers, grouping and order."""
 
 import numpy as np
 import pytest

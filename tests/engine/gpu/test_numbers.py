@@ -1,4 +1,4 @@
-"""Numbers that decide shapes are computed on the host: nobody waits for the GPU to know them."""
+"""Numbers that determine shapes are computed on the host, so that no step waits for a GPU."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whatever the runner does to keep streams apart is needed: without it the imitation fails."""
+"""Each synchronisation of streams is needed: without it the simulated GPU reports a race."""
 
 import dataclasses
 

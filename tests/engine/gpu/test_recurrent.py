@@ -1,4 +1,4 @@
-"""Nets that step through sequences on GPUs that do not exist: loops, arrays, rank tables."""
+"""Loops, arrays and rank tables on simulated GPUs give the numbers of CPUs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which streams tasks use, and what these wait for."""
+"""The streams of tasks, and the events that tasks wait for."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Training on GPUs that do not exist: equal numbers, and no two streams in each other's way."""
+"""Training on simulated GPUs gives the numbers of CPUs, and the host waits for fetches alone."""
 
 import gc
 

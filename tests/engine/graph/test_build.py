@@ -1,4 +1,4 @@
-"""Replication: owners, broadcasts, hazards, order."""
+"""The SSA graph of several devices: owners, broadcasts, versions and order."""
 
 import dpexec as fluid
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph

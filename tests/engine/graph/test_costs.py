@@ -1,4 +1,4 @@
-"""What operators cost, against counts by hand."""
+"""Flops and bytes of operators, compared with counts by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Graph files: everything is in them, the same in every process."""
+"""Graph files: their content, and the same text in every process."""
 
 import cProfile
 import hashlib

@@ -1,4 +1,4 @@
-"""Which gradients are fetched with sequences, as in the real Paddle 1.8.5."""
+"""Which gradients are fetched with sequences, compared with Paddle 1.8.5."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""``IrGraph``: programs as graphs, and back. What is counted here, the real Paddle 1.8.5 counts."""
+"""``IrGraph``: programs to graphs and back, with the counts of Paddle 1.8.5."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A kind of collective is one declaration: one that is declared here runs everywhere."""
+"""A collective that is declared in this file runs on threads, workers, trainers and GPUs."""
 
 import ast
 from pathlib import Path

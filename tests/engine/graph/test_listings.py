@@ -1,4 +1,4 @@
-"""Source text behind operators: statements of users, functions."""
+"""Source text of operators: the user's statements, and functions."""
 
 import dpexec as fluid
 from dpexec.engine.graph.listings import Listings, Statements, python_listing, texts_of

@@ -1,4 +1,4 @@
-"""Operators on variables."""
+"""Python's operators on variables: the operators they add, their types and errors."""
 
 import numpy as np
 import pytest

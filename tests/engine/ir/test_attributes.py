@@ -1,4 +1,4 @@
-"""Attributes are of the type that an operator declares, as in Paddle."""
+"""Attributes are converted to the declared type or refused, as in Paddle."""
 
 import numpy as np
 import pytest

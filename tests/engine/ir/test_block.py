@@ -1,4 +1,4 @@
-"""Blocks that are edited by hand."""
+"""Blocks edited by hand: inserted, renamed and removed operators and variables."""
 
 import numpy as np
 import pytest

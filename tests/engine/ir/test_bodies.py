@@ -1,4 +1,4 @@
-"""Operators that run a block, named by their attribute ``sub_block``."""
+"""Operators with a ``sub_block``: copies, pickles, bytes and text of their programs."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Programs that are built through ``core.ProgramDesc``, as tools of fluid do."""
+"""Programs built through ``core.ProgramDesc``."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What programs for testing keep; as in Paddle 1.8.5, which was asked about each of these."""
+"""``Program.clone(for_test=True)`` keeps the operators that Paddle 1.8.5 keeps."""
 
 import numpy as np
 

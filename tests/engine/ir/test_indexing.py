@@ -1,4 +1,4 @@
-"""``x[index]`` of a variable takes what NumPy takes of an array, in forms that fluid knows."""
+"""``x[index]`` of a variable, compared with NumPy's indexing."""
 
 import numpy as np
 import pytest

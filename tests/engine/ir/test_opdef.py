@@ -1,4 +1,4 @@
-"""How operators are declared."""
+"""Declarations of operators: repeated and conflicting ones."""
 
 import pytest
 

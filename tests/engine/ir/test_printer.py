@@ -1,4 +1,4 @@
-"""Programs as text."""
+"""The text of programs, variables and operators, compared with Paddle's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sizes with an open number of rows behave as the numbers they stand for."""
+"""Arithmetic of sizes with an open number of rows, compared with that of numbers."""
 
 from __future__ import annotations
 

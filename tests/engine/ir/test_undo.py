@@ -1,4 +1,4 @@
-"""A call that fails leaves programs and optimizers as they were."""
+"""A call that fails leaves programs and optimizers unchanged."""
 
 import contextlib
 import pickle

@@ -1,4 +1,4 @@
-"""Every rule of the grammar, broken once."""
+"""The checker of programs: a program for every rule that breaks it."""
 
 import re
 

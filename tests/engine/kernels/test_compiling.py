@@ -1,4 +1,4 @@
-"""Machine code that is kept on disk."""
+"""The cache of machine code on disk: what its keys depend on, and several processes at once."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""Contexts of rows, and their gradient, in machine code are those that are computed on arrays."""
+"""``sequence_conv``'s contexts and their gradient in machine code have NumPy's bits."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Convolution with and without oneDNN, and images that lie with their channels last."""
+"""Convolutions in machine code, with and without oneDNN, in both layouts of images."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The table of implementations: what is in it, and how it is filled."""
+"""The table of implementations: entries, conflicts, and use without numba."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What machine code is made with, and that all processes of a run agree on it."""
+"""All processes of a run must compile with the same libraries; others are refused by name."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Machine code finds arrays by their identities."""
+"""Addresses of arrays, as machine code looks them up."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Loops call kernels step after step with arguments that follow what a run knows."""
+"""Kernels called in loops get the arguments of each step."""
 
 import numpy as np
 import pytest

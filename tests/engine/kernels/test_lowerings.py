@@ -1,4 +1,4 @@
-"""Kernels in machine code give what the operators give on NumPy, on the operators' own samples."""
+"""Every kernel in machine code, compared with its operator on NumPy on the operator's samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels: what their signatures say, and what unpacks their arguments."""
+"""Typed kernels: signatures, argument passing, refusals and compiler errors."""
 
 import re
 import struct

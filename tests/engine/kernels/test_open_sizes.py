@@ -1,4 +1,4 @@
-"""Operators that are lowered for an open number of rows call what they call for every number."""
+"""Lowering for an open number of rows makes the same calls as lowering for each number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products of oneDNN, with and without rounded operands."""
+"""Matrix products of oneDNN, with and without rounded operands, compared with NumPy."""
 
 from __future__ import annotations
 

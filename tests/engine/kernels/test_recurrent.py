@@ -1,4 +1,4 @@
-"""Recurrent operators in machine code compute what they compute on arrays."""
+"""Recurrent operators in machine code, compared with NumPy and with Paddle's gates."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Classes that code draws are those that NumPy draws."""
+"""Sampled classes in machine code, compared with those that NumPy draws."""
 
 import numpy as np
 import pytest

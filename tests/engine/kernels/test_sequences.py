@@ -1,4 +1,4 @@
-"""Sums and maxima over sequences in machine code are those that are computed on arrays."""
+"""Pooling of sequences in machine code, compared with NumPy."""
 
 import numpy as np
 import pytest

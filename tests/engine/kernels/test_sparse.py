@@ -1,4 +1,4 @@
-"""Embedding tables and sparse gradients in machine code."""
+"""Embeddings and sparse gradients in machine code, compared with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the operators that programs use most run as machine code, and why others do not."""
+"""The list of common operators without machine code, each with its reason."""
 
 from __future__ import annotations
 

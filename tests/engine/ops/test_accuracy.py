@@ -1,4 +1,4 @@
-"""Element by element, operators are right to the units in the last place that they promise."""
+"""Elementwise operators are as exact, in units in the last place, as they declare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``assign`` and ``cast`` where the contract of all operators does not look."""
+"""``assign`` and ``cast``: gradients, copies and sparse rows."""
 
 import numpy as np
 

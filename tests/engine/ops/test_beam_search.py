@@ -1,4 +1,4 @@
-"""Beams are chosen for all sentences at once as for each alone."""
+"""``beam_search`` on many sentences, compared with one sentence at a time."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What every operator promises, checked on its own samples."""
+"""The contract of all operators, checked on each operator's samples: shapes, types, gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kernel with CuPy's interface: it gives what it gives with NumPy.
+"""Every kernel through CuPy's interface gives what it gives through NumPy's.
 
 The GPU does not exist (tests/fakes); tests/gpu runs the same comparison on real ones.
 """

@@ -1,4 +1,4 @@
-"""The table of operators."""
+"""The table of operators: every operator of dpexec and of Paddle has its row."""
 
 import re
 import subprocess

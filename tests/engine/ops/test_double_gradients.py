@@ -1,4 +1,4 @@
-"""Gradients of gradients against finite differences, on the samples of the forward operators."""
+"""Second gradients, compared with finite differences on the operators' samples."""
 
 import numpy as np
 import pytest

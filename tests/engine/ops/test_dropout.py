@@ -1,4 +1,4 @@
-"""Dropout: how much is dropped, and masks that split over devices."""
+"""Dropout: probabilities, scaling, and masks that are divided among devices."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Programs of numbers with 8 bits, as Paddle saves quantized models for MKL-DNN."""
+"""Programs with 8-bit numbers, which Paddle saves for MKL-DNN, compared with the float32 net."""
 
 import numpy as np
 import pytest

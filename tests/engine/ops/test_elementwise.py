@@ -1,4 +1,4 @@
-"""Broadcasting, integers and sparse inputs of the elementwise operators."""
+"""Elementwise operators: broadcasting, integers, sparse inputs, errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Embedding tables: ids out of range, sparse gradients, padding."""
+"""Embeddings: ids out of range, sparse gradients, padding."""
 
 import numpy as np
 import pytest

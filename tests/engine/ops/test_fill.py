@@ -1,4 +1,4 @@
-"""Tensors of constants and regular tensors."""
+"""Operators that make constants, ranges and regular tensors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Convolutions that passes put a bias, a sum or an activation into, in programs."""
+"""Convolutions that hold a bias, a sum or an activation, as passes make them, in programs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operators that Paddle's passes make for GPUs alone, against the operators that they replace."""
+"""Fused operators of Paddle's GPU passes, compared with the operators that they replace."""
 
 import numpy as np
 import pytest

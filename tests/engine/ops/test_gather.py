@@ -1,4 +1,4 @@
-"""Gathering and scattering: row numbers out of range, repeated rows."""
+"""Gather and scatter: rows out of range, repeated rows, empty indices."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Convolution, pooling and batch norm: any options against plain loops; what is refused."""
+"""Convolutions and pooling with any options, compared with plain loops; refused shapes."""
 
 import itertools
 

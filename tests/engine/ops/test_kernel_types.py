@@ -1,4 +1,4 @@
-"""For which element types there are kernels: the table is of operators that dpexec has."""
+"""The element types that Paddle's kernels take, and the errors for others."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is known of an operator stands in its declaration: nobody else keeps lists of types."""
+"""All facts about an operator stand in its declaration: no other file lists operator types."""
 
 import ast
 import functools

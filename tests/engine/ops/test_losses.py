@@ -1,4 +1,4 @@
-"""Labels that losses refuse or leave out."""
+"""Labels of losses: out of range, ignored, of a wrong shape."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operators that add up are right to as many changes of their operands as they promise.
+"""Operators that add up are as exact, in changes of their operands, as they declare.
 
 The exact result is the kernel's own in longer numbers, so this finds what is lost on the way: terms
 that cancel, squares that overflow. Whether the formula is right, the records of Paddle and finite

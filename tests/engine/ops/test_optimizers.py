@@ -1,4 +1,4 @@
-"""Optimizer operators: in place, and sparse gradients against dense ones."""
+"""Optimizer operators update in place, and sparse gradients equal dense ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Slots and attributes of the operators against those of the real PaddlePaddle 1.8.5.
+"""Slots, attributes and defaults of operators, compared with those of the real Paddle 1.8.5.
 
 ``tests/fixtures/record_ops.py`` records ``op_protos.json``.
 """

@@ -1,4 +1,4 @@
-"""Single operators against what the real PaddlePaddle 1.8.5 computed, gradients included.
+"""Single operators and their gradients, compared with values of the real Paddle 1.8.5.
 
 The calls are the operators' samples. ``tests/fixtures/export_ops.py`` writes them down and
 ``record_ops.py`` records what Paddle makes of them in ``ops.npz``; where a sample says that it

@@ -1,4 +1,4 @@
-"""Shapes of ``mul`` and ``matmul``, and what their errors say."""
+"""``mul`` and ``matmul``: shapes and errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Fake quantization where a single call does not show it: windows, ties, what must be given."""
+"""Fake quantization over several steps: windows, ties, required inputs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Random tensors with a seed against the numbers of the real PaddlePaddle 1.8.5, bit for bit."""
+"""Seeded random tensors have the bits of the real Paddle 1.8.5."""
 
 import numpy as np
 import pytest

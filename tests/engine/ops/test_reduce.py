@@ -1,4 +1,4 @@
-"""Reductions: shapes, types, and gradients where values are special."""
+"""Reductions: shapes, types, and gradients at special values."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Calls that Paddle 1.8.5 refuses when it runs and not when they are built."""
+"""Calls that Paddle 1.8.5 refuses only when they run."""
 
 import numpy as np
 import pytest

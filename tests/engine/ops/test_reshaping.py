@@ -1,4 +1,4 @@
-"""Operators that only move elements: shapes, views, errors."""
+"""Operators that only rearrange elements: shapes, views, errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Random classes and integers: generators against their standards, frequencies."""
+"""Samplers of classes and integers: known generators, and frequencies."""
 
 import numpy as np
 import pytest

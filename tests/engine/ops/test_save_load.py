@@ -1,4 +1,4 @@
-"""``save``, ``load`` and their ``_combine`` forms in programs."""
+"""The operators ``save``, ``load`` and their combined forms in programs."""
 
 import hashlib
 

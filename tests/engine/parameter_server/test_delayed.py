@@ -1,4 +1,4 @@
-"""Trainers that nobody waits for, in an order that the tests choose: GEO-SGD and DC-ASGD."""
+"""Asynchronous trainers in a fixed order: GEO-SGD and DC-ASGD, compared with NumPy."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""What happens when somebody does not do what it should."""
+"""Trainers and servers that die, do not come or disagree: errors, and no process left waiting."""
 
 import socket
 from contextlib import ExitStack, closing, suppress

@@ -1,4 +1,4 @@
-"""Who waits for whom: rounds, bounded staleness, limits."""
+"""Rounds of a parameter server: who waits for whom, and bounded staleness."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The script of the guide, run by processes of every role."""
+"""The script of the guide, run by one process for every role."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tables that no trainer holds give the bits of those that all trainers hold."""
+"""Tables on servers alone give the bits of tables that every trainer holds."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Training with parameter servers: bits, and agreement with Paddle and with one process."""
+"""Training with parameter servers, compared with Paddle and with one process."""
 
 import json
 from pathlib import Path

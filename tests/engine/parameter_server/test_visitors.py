@@ -1,4 +1,4 @@
-"""Threads of those who come to a server end with them."""
+"""A server's thread for a connection ends when the connection does."""
 
 import socket
 import threading

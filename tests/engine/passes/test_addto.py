@@ -1,4 +1,4 @@
-"""Contributions to a gradient are added up as soon as they are there."""
+"""Gradient accumulation: contributions are added as soon as they are computed."""
 
 import numpy as np
 import pytest

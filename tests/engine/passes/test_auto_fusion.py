@@ -1,4 +1,4 @@
-"""Operators on single elements become one: what is put together, and that the bits stay."""
+"""Fusion of elementwise operators: which are fused, with the same bits."""
 
 import json
 

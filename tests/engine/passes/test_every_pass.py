@@ -1,4 +1,7 @@
-"""All passes at once: nets of every kind train as without them, and compiling stays quick."""
+"""All passes together.
+
+Training has the bits of training without them, and compile time stays linear.
+"""
 
 import cProfile
 import pstats

@@ -1,4 +1,4 @@
-"""An addition and its activation are one operator."""
+"""The pass that fuses an addition with its activation."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""One broadcast for the variables that a device sends to others."""
+"""The pass that sends several variables in one broadcast."""
 
 from distributed import Client
 

@@ -1,4 +1,4 @@
-"""Products take the bias behind them and relu, and so do their gradients."""
+"""The pass that fuses products with bias and relu, forward and backward."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Batch normalization with relu, and depthwise convolution with the relu before it."""
+"""The passes that fuse batch norm with relu, and relu with depthwise convolution."""
 
 import numpy as np
 import pytest

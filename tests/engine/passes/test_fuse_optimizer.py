@@ -1,4 +1,4 @@
-"""One operator updates the parameters of an optimizer."""
+"""The pass that updates many parameters in one operator."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Passes of one's own: `BuildStrategy.append_pass`."""
+"""Users' own passes: ``BuildStrategy.append_pass``."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Passes: what they change, and that the manager tells about it."""
+"""Fused AllReduce, sequential execution, and the record of what passes changed."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Constants, common subexpressions, identities and dead operators."""
+"""Constant folding, common subexpressions, identities and dead operators."""
 
 import numpy as np
 

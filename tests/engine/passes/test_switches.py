@@ -1,4 +1,4 @@
-"""Every pass on and off, over several nets, modes and numbers of devices: the same bits."""
+"""Each pass on and off, over nets, modes and numbers of devices: the same bits."""
 
 import functools
 

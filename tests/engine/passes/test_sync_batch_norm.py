@@ -1,4 +1,4 @@
-"""Batch normalization by the statistics of all devices."""
+"""Batch norm over all devices, compared with one device on the whole batch."""
 
 import numpy as np
 import pytest

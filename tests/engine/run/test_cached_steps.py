@@ -1,4 +1,4 @@
-"""Steps like an earlier one: few calls, and nothing is taken for granted that may change."""
+"""A step like an earlier one makes few calls, and notices whatever has changed since."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Which parts make steps, and what is said about those that cannot be combined."""
+"""Which parts run a step, and the errors for parts that cannot be combined."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Dask's own tools work around a run, and hash seeds do not matter."""
+"""Dask's callbacks, profilers and progress bars around runs, and independence of hash seeds."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""The same bits on every scheduler, thread count and granularity, and in both modes."""
+"""The same bits on every scheduler, number of threads and granularity, in both modes."""
 
 import dataclasses
 

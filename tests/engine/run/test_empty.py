@@ -1,4 +1,4 @@
-"""Arrays without rows, fed beside full ones: results are those of Paddle 1.8.5."""
+"""Empty arrays as feeds, compared with Paddle 1.8.5."""
 
 import numpy as np
 import pytest

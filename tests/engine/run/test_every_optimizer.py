@@ -1,4 +1,4 @@
-"""Every optimizer, dense and sparse, with all that goes on top of it: Reduce mode is AllReduce.
+"""Every optimizer in Reduce mode has the numbers of AllReduce mode, dense and sparse.
 
 The original fails in Reduce mode with clips by global norm, with moving averages and with sparse
 gradients that are clipped, and is wrong with Lookahead.

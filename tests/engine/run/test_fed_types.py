@@ -1,4 +1,4 @@
-"""Variables of ``layers.data`` take the type that is fed; results are those of Paddle 1.8.5."""
+"""Variables of ``layers.data`` take the type of what is fed, compared with Paddle 1.8.5."""
 
 import numpy as np
 import pytest

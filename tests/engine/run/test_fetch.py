@@ -1,4 +1,4 @@
-"""What `run` returns."""
+"""What ``run`` returns: arrays, numbers, merged results."""
 
 import functools
 

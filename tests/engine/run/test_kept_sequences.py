@@ -1,4 +1,4 @@
-"""Persistable variables that hold sequences: in the scope, fed, computed."""
+"""Persistable variables with sequences: in the scope, fed, and computed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Loops with gradients: devices, schedulers, failures, memory."""
+"""Loops with gradients on devices, schedulers and clusters; their errors and memory."""
 
 import gc
 import tracemalloc

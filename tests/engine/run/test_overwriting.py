@@ -1,4 +1,4 @@
-"""Optimizers overwrite parameters; whoever saw a parameter before keeps what it saw."""
+"""Optimizers update in place, and values that were fetched or fed before stay unchanged."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""ParallelDo gives the numbers of the same program without it."""
+"""``ParallelDo``, compared with the same program without it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A CPU program with ParallelDo on GPUs that do not exist: what is copied where."""
+"""``ParallelDo`` in a CPU program on simulated GPUs: values and copies."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What ParallelDo reads ahead of its block is divided before, by the loader or by the run."""
+"""Inputs that ``ParallelDo`` pre-fetches are divided by the loader or before the run."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""How programs with ParallelDo run: devices, threads, copies of the program, errors."""
+"""Runs of programs with ``ParallelDo``: devices, threads, copies, errors."""
 
 import pickle
 import threading

@@ -1,4 +1,4 @@
-"""A ParallelDo gives every device whole sequences, and puts those of its outputs together."""
+"""``ParallelDo`` divides whole sequences among devices, and joins those of its outputs."""
 
 import numpy as np
 import pytest

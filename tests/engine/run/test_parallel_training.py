@@ -1,4 +1,4 @@
-"""N replicas train like one; state, scopes, memory and tasks are as documented."""
+"""Several replicas train like one; state, scopes, memory and tasks are as documented."""
 
 import gc
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Any store with any order and launch gives the same bits."""
+"""Every combination of store, order and launch has the same bits."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Arrays of tensors and rank tables that outlive a run: results are those of Paddle 1.8.5."""
+"""Tensor arrays and rank tables that are kept between runs, compared with Paddle 1.8.5."""
 
 import numpy as np
 import pytest

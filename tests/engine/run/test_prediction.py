@@ -1,4 +1,4 @@
-"""Prediction: independent devices, partial feeds, parameters shared with training."""
+"""Prediction on several devices: partial feeds, parameters shared with training."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Runs of a part of a program."""
+"""Runs of a part of a program: ``use_prune``, and fetched updates."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Programs that are drawn give the same in every way to run them.
+"""Randomly drawn programs give the same results in every way to run them.
 
 The same bits: in AllReduce and Reduce mode, with sizes of batches left open or bound one by one,
 task by task or operator by operator. To ``NEAR``: on one device and on several, with and without

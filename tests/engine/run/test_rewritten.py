@@ -1,4 +1,4 @@
-"""Variables that get values of another shape on the way through a run."""
+"""Variables that are written several times in a run, with different shapes."""
 
 import numpy as np
 import pytest

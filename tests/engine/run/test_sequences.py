@@ -1,4 +1,4 @@
-"""Runs of programs whose variables hold sequences."""
+"""Runs with sequences: division among devices, fetches, errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""SelectedRows in the scope: gradients that users put there, tables that grow, what is kept."""
+"""``SelectedRows`` in the scope: gradients set by users, growing tables."""
 
 import contextlib
 

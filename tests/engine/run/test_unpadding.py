@@ -1,4 +1,4 @@
-"""Sequences that are taken out of rows of one length: their lengths are known if they are fed."""
+"""``sequence_unpad``: steps stay machine code if the lengths are fed."""
 
 import dask.array as da
 import distributed

@@ -1,4 +1,4 @@
-"""``python -O``: nothing depends on asserts."""
+"""Training and error messages under ``python -O``."""
 
 import json
 import os

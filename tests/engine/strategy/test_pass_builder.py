@@ -1,4 +1,4 @@
-"""fluid's list of passes: `BuildStrategy._finalize_strategy_and_create_passes`."""
+"""The editable list of passes: ``BuildStrategy._finalize_strategy_and_create_passes``."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Which scheduler runs a program, on how many devices, and where they live."""
+"""The choice of scheduler, number of devices and workers of a program."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Fields of the strategies: types, defaults, checks."""
+"""Fields of ``BuildStrategy`` and ``ExecutionStrategy``: types, defaults, checks."""
 
 import copy
 import warnings

@@ -1,4 +1,4 @@
-"""Graphs run with helping threads, or without, whichever is faster."""
+"""Helping threads are used where they are measured to be faster."""
 
 import threading
 

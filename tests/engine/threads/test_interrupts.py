@@ -1,4 +1,4 @@
-"""Ctrl-C leaves the state before or after a step, never between."""
+"""Ctrl-C leaves parameters as before or after a step."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""The prepared scheduler gives what dask's threaded scheduler gives."""
+"""The prepared scheduler, compared with dask's threaded scheduler."""
 
 import gc
 import random

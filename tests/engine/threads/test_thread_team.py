@@ -1,4 +1,4 @@
-"""Schedules whose items wait for words of other processes."""
+"""Thread teams: items of a schedule wait for words that other threads or processes write."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Chrome's format: what the tracks hold, arrows, counters, and that every row is legal."""
+"""Traces in Chrome's format: tracks, arrows, counters, valid rows."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Events, the recorder and the files they are written to."""
+"""Trace events, the recorder, and trace files."""
 
 import json
 import threading

@@ -1,4 +1,7 @@
-"""Updates of copies: overwritten values are copied first, and the previous version remains."""
+"""Updates on copies.
+
+The previous values of parameters stay readable, with the bits of updates in place.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A trace says which kernels did the work of every operator, each kernel once."""
+"""A trace lists, for every operator, the kernels that computed it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Pieces of code: what they hold, where values lie, and that nothing else can be seen of them."""
+"""Pieces of machine code: which operators they hold, and which memory they may overwrite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded steps of code: every step has its own notes, whatever comes between."""
+"""Every recorded step of code keeps its own notes, also when other steps run in between."""
 
 from unittest.mock import Mock
 

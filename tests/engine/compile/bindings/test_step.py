@@ -1,4 +1,4 @@
-"""Steps that are one schedule of code do what their tasks do one after another."""
+"""A step that runs as one schedule of code has the bits of its tasks run one by one."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Places in memory: nothing overlaps what lives at the same time, and tasks share what they can."""
+"""Memory of compiled code: values of the same time do not overlap, others share places."""
 
 import itertools
 

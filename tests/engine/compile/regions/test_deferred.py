@@ -1,4 +1,4 @@
-"""Code of rounds that waits until somebody looks at numbers."""
+"""Code of loops is deferred until Python reads its numbers, and the order of its calls stays."""
 
 import gc
 import tracemalloc

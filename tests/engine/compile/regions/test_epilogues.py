@@ -1,4 +1,4 @@
-"""What is done together with its neighbour gives the bits of doing it alone."""
+"""Operators that are computed together with a neighbour have the bits of separate ones."""
 
 import functools
 

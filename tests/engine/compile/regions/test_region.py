@@ -1,4 +1,4 @@
-"""Operators of loops that run together as code."""
+"""Regions of machine code in the bodies of loops, for any number of rows."""
 
 import numpy as np
 import pytest

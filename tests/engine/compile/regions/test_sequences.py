@@ -1,4 +1,4 @@
-"""Operators on sequences are part of steps of code, whatever the lengths of the sequences."""
+"""Operators on sequences run as code of whole steps, for sequences of any lengths."""
 
 import numpy as np
 import pytest

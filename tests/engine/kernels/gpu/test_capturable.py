@@ -1,4 +1,4 @@
-"""Operators that CUDA graphs repeat: launched again, they compute from what is there then."""
+"""Operators in CUDA graphs compute from the current values of their inputs at every launch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Convolutions by cuDNN: the same numbers as products of matrices, on the current stream."""
+"""cuDNN's convolutions (simulated), compared with products of matrices."""
 
 from functools import partial
 

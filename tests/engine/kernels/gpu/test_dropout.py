@@ -1,4 +1,4 @@
-"""Dropout on GPUs: the numbers of :class:`RandomStream`, in one launch."""
+"""Dropout on GPUs draws the numbers of :class:`RandomStream` in one launch."""
 
 import numpy as np
 import pytest

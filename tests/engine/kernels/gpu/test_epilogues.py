@@ -1,4 +1,4 @@
-"""Products that cuBLASLt adds a bias to: the same numbers as operators one by one."""
+"""Products of cuBLASLt with a bias (simulated), compared with separate operators."""
 
 from functools import partial
 

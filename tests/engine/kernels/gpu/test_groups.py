@@ -1,4 +1,4 @@
-"""Operators that work element by element: their source compiled as C++ gives the same numbers."""
+"""Generated kernels of elementwise operators, compiled as C++, compared with the operators."""
 
 import numpy as np
 import pytest

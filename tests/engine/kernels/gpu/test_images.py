@@ -1,4 +1,4 @@
-"""Pooling, norms, softmax in few launches: as C++ they compute what the operators do."""
+"""Kernels of pooling, norms and softmax, compiled as C++, compared with the operators."""
 
 from functools import partial
 

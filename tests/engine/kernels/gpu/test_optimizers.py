@@ -1,4 +1,4 @@
-"""Updates in one launch, their source compiled as C++: the numbers of the operators."""
+"""Update kernels, compiled as C++, compared with the operators."""
 
 import numpy as np
 import pytest

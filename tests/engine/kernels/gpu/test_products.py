@@ -1,4 +1,4 @@
-"""Products that round their operands: right for every layout, and close to those that do not."""
+"""Products with rounded operands, for all layouts, compared with unrounded ones."""
 
 from functools import partial
 

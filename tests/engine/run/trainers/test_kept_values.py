@@ -1,4 +1,4 @@
-"""Rows, arrays and sequences that outlive a run: trainers begin with those of trainer 0."""
+"""Values that are kept between runs: every trainer starts from those of trainer 0."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Processes find each other at endpoints, and only those of the same run do."""
+"""How trainers find each other at endpoints, and refuse processes of other runs."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Trainers go on from a checkpoint of the first of them."""
+"""All trainers resume from the checkpoint that trainer 0 saved."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Operators that exchange values between trainers."""
+"""Operators such as ``c_allreduce_sum``, which exchange values between trainers."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Trainers with two replicas each compute the bits of one process with all the replicas."""
+"""Several trainers have the bits of one process with all their replicas."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Trainers run whole steps of code, which wait for each other in their middle."""
+"""Trainers run whole steps as machine code and exchange gradients within them."""
 
 import dataclasses
 import signal
