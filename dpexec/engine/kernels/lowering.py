@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpexec.engine.kernels.implementations import claim
-from dpexec.engine.kernels.values import Buffer, Constant, Late, Offsets, Sparse, Value
+from dpexec.engine.kernels.values import Buffer, Constant, Late, Offsets, Ragged, Sparse, Value
 
 if TYPE_CHECKING:  # lowerings can be declared without numba
     from dpexec.engine.kernels.machine import Kernel
@@ -42,6 +42,7 @@ __all__ = [
     "Late",
     "Lowering",
     "Offsets",
+    "Ragged",
     "Sparse",
     "Value",
     "flat",
@@ -165,13 +166,19 @@ class Lowering:
             attributes; ``rng`` is a function that returns the operator's RandomStream for a shard.
         layout: the supported layouts of images, see the module's documentation.
         attrs: names of attributes that it takes as ``**attrs``.
+        ragged: names of slots that may be :class:`Ragged`.
     """
 
     def __init__(
-        self, function: Callable[..., Any], layout: Layout = "plain", attrs: Sequence[str] = ()
+        self,
+        function: Callable[..., Any],
+        layout: Layout = "plain",
+        attrs: Sequence[str] = (),
+        ragged: Sequence[str] = (),
     ) -> None:
         self.function = function
         self.layout = layout
+        self.ragged = ragged
         self.attrs = list(dict.fromkeys((*keywords(function), *attrs)))
         functools.update_wrapper(self, function)
 
@@ -216,7 +223,11 @@ def _each(item: Any, change: Callable[[Value], Value]) -> Any:
 
 
 def lowering(
-    *types: str, layout: Layout = "plain", sparse: bool = False, attrs: Sequence[str] = ()
+    *types: str,
+    layout: Layout = "plain",
+    sparse: bool = False,
+    attrs: Sequence[str] = (),
+    ragged: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Lowering]:
     """Make the decorated function the lowering of some operator types.
 
@@ -225,13 +236,14 @@ def lowering(
         layout: the supported layouts of images, see the module's documentation.
         sparse: it is for operators with :class:`Sparse` inputs or outputs, and only for them.
         attrs: names of attributes that the function takes as ``**attrs``.
+        ragged: names of slots whose values may be :class:`Ragged`.
 
     Raises:
         ValueError: a type has another lowering.
     """
 
     def decorate(function: Callable[..., Any]) -> Lowering:
-        made = Lowering(function, layout, attrs)
+        made = Lowering(function, layout, attrs, ragged)
         claim(types, "code", made, function, sparse)
         return made
 

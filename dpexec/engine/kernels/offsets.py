@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.kernels.generate import compiled, single
-from dpexec.engine.kernels.lowering import Code, Offsets, Value, lowering
+from dpexec.engine.kernels.lowering import Code, Constant, Offsets, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
 from dpexec.engine.kernels.sequences import copy_offsets, in_bounds
 from dpexec.engine.kernels.shapes import clear, duplicate, known
@@ -146,6 +146,43 @@ def sequence_reshape(
 
 @lowering("sequence_reshape_grad")
 def sequence_reshape_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
+    """The same memory."""
+    return duplicate(code, d_out, dx)
+
+
+# ---- the same rows with other offsets
+
+
+@kernel
+def _are_offsets(n: Count, given: Integers, rows: Count) -> int:
+    """Refuse numbers that are not offsets. Arguments: how many, numbers, rows of the tensor."""
+    if given[0] != 0 or given[n - 1] != rows:
+        return 1
+    for i in range(1, n):
+        if given[i] < given[i - 1]:
+            return 1
+    return 0
+
+
+@lowering("lod_reset")
+def lod_reset(
+    code: Code, x: Value, x_lod: Value | None, y: Value | None, y_lod: Value | None, out: Value,
+    made: Offsets, *, target_lod: Sequence[int],
+) -> Any:  # fmt: skip
+    """The same memory, if there is one level of sequences."""
+    given = y_lod or y or Constant(np.array(target_lod, np.int64))
+    if isinstance(given, Value) and given.dtype != "int64":
+        return False
+    if x.buffer is None and not known(x):
+        return False
+    n = made.shape[0]
+    code.emit(_are_offsets, n, given, x.shape[0])
+    code.emit(copy_offsets, n, given, made)
+    return duplicate(code, x, out)
+
+
+@lowering("lod_reset_grad")
+def lod_reset_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
     """The same memory."""
     return duplicate(code, d_out, dx)
 

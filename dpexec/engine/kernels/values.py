@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.ir.sizes import Counts
 
-__all__ = ["Buffer", "Constant", "Late", "Offsets", "Sparse", "Value"]
+__all__ = ["Buffer", "Constant", "Late", "Offsets", "Ragged", "Sparse", "Value"]
 
 
 @dataclass(eq=False)
@@ -164,6 +164,78 @@ class Sparse:
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
         return self.value.dtype
+
+
+@dataclass(eq=False)
+class Ragged:
+    """Rows of sequences of which only a run tells how many there are: two arrays.
+
+    Outside of code it is one array, with as many rows as there are. A lowering that names its slot
+    (``ragged``) makes room for it by :meth:`hold`, or reads its two arrays.
+
+    Args:
+        dtype: element type.
+        name: of the variable.
+        padded: whether it is ``(longest, sequences, ...)`` outside of code, with zeros behind
+            sequences.
+    """
+
+    dtype: np.dtype[Any]
+    name: str
+    padded: bool = False
+    value: Value = field(init=False)
+    offsets: Value = field(init=False)
+
+    channels_last = has_planes = False
+
+    def hold(self, shape: tuple[int, ...], sequences: int, padded: bool = False) -> None:
+        """Give it memory.
+
+        Args:
+            shape: with the most rows that there can be.
+            sequences: how many there are.
+            padded: see the class.
+        """
+        self.padded = padded
+        self.value = Value(shape, self.dtype, None, self.name)
+        self.offsets = Value((sequences + 1,), np.dtype(np.int64), None, self.name)
+        for part in self.parts:
+            part.buffer = Buffer(part.nbytes)
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """All arrays."""
+        return self.value, self.offsets
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """The buffer of one of its arrays, which it shares with no other value."""
+        return self.offsets.buffer
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """All dimensions, with the most rows that there can be."""
+        return self.value.shape
+
+    @property
+    def size(self) -> int:
+        """The most elements that there can be."""
+        return self.value.size
+
+    def outside(self, rows: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any]) -> Any:
+        """What it is outside of code.
+
+        Args:
+            rows: the array of rows.
+            offsets: the array of offsets.
+        """
+        if not self.padded:
+            return rows[: offsets[-1]]
+        lengths = np.diff(offsets)
+        made = np.zeros((lengths.max(initial=0), len(lengths), *rows.shape[1:]), rows.dtype)
+        for sequence, (first, length) in enumerate(zip(offsets, lengths, strict=False)):
+            made[:length, sequence] = rows[first : first + length]
+        return made
 
 
 class Constant:

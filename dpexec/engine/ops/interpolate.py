@@ -173,9 +173,19 @@ def _resized_grad(xp: Any, d_out: Any, axis: int, old: int, taps: _Taps) -> Any:
     return xp.moveaxis(made, -1, axis)
 
 
-def _axis_taps(
+def axis_taps(
     old: Sequence[int], new: Sequence[int], dtype: Any, method: str, corners: bool, align_mode: int
 ) -> list[_Taps]:
+    """For each axis, the elements that results combine, and their weights; None for weights of 1.
+
+    Args:
+        old: lengths of the axes.
+        new: lengths of the axes of the result.
+        dtype: data type of the images.
+        method: ``nearest``, ``bilinear``, ``trilinear`` or ``bicubic``.
+        corners: whether the outermost elements of old and new coincide.
+        align_mode: see :class:`_Positions`.
+    """
     make, pairs = _METHODS[method], zip(old, new, strict=True)
     precise = np.promote_types(dtype, np.float32)
     return [make(_Positions(a, b, corners, align_mode, precise)) for a, b in pairs]
@@ -207,7 +217,7 @@ def _declare(
         first = 1 if has_channels_last(data_layout) else 2
         if dtype.kind != "f" and method != "nearest":
             x = x.astype(np.float32)
-        for i, taps in enumerate(_axis_taps(old, new, x.dtype, method, align_corners, align_mode)):
+        for i, taps in enumerate(axis_taps(old, new, x.dtype, method, align_corners, align_mode)):
             x = _resized(xp, x, first + i, taps)
         return x.astype(dtype, copy=False)
 
@@ -242,7 +252,7 @@ def _declare_gradient(definition: OpDef, method: str) -> OpDef:
         """Every element gets the gradients of the results that it has a weight in."""
         old, new = size_of(x.shape, data_layout), size_of(d_out.shape, data_layout)
         first = 1 if has_channels_last(data_layout) else 2
-        for i, taps in enumerate(_axis_taps(old, new, x.dtype, method, align_corners, align_mode)):
+        for i, taps in enumerate(axis_taps(old, new, x.dtype, method, align_corners, align_mode)):
             d_out = _resized_grad(xp, d_out, first + i, old[i], taps)
         return xp.ascontiguousarray(d_out)
 

@@ -14,7 +14,7 @@ from dpexec.engine.ops._boxes import Numbers, intersection_over_union, to_host
 from dpexec.engine.ops._shapes import same_dims
 from dpexec.engine.ops._yolo import centers_and_sizes, require_anchors, require_grid, sigmoid
 
-_TINY = 1e-6
+TINY = 1e-6
 """Smaller boxes are not objects, but pad the rows of a batch."""
 
 
@@ -105,6 +105,11 @@ class _Targets:
     matches: Numbers
 
 
+def smoothed(class_num: int, use_label_smooth: bool) -> float:
+    """The probability that wrong classes should have; the right one should have the rest of 1."""
+    return min(1 / class_num, 1 / 40) if use_label_smooth else 0.0
+
+
 def _targets(
     boxes: Numbers, labels: Numbers, scores: Numbers | None, shape: Sequence[int],
     anchors: Sequence[int], anchor_mask: Sequence[int], class_num: int, downsample_ratio: int,
@@ -112,7 +117,7 @@ def _targets(
 ) -> _Targets:  # fmt: skip
     shapes = np.array(anchors, boxes.dtype).reshape(-1, 2)
     pixels = downsample_ratio * shape[2]
-    valid = (boxes[..., 2:] > _TINY).all(axis=-1)
+    valid = (boxes[..., 2:] > TINY).all(axis=-1)
     centered = np.concatenate([-boxes[..., 2:], boxes[..., 2:]], axis=-1).reshape(-1, 4) / 2
     priors = np.concatenate([-shapes, shapes], axis=1) / (2 * pixels)
     with np.errstate(invalid="ignore"):
@@ -127,7 +132,7 @@ def _targets(
     within = chosen[:, :2] * np.array(shape[2], boxes.dtype) - np.stack([column, row], axis=1)
     anchor = nearest.reshape(valid.shape)[image, number]
     score = np.ones(len(chosen), boxes.dtype) if scores is None else scores[image, number]
-    smooth = min(1 / class_num, 1 / 40) if use_label_smooth else 0.0
+    smooth = smoothed(class_num, use_label_smooth)
     wanted = np.full((len(chosen), class_num), smooth, boxes.dtype)
     wanted[np.arange(len(chosen)), labels[image, number]] = 1 - smooth
     return _Targets(
@@ -149,7 +154,7 @@ def _objectness(
     corners = np.moveaxis(np.concatenate([middles - shapes / 2, middles + shapes / 2], 2), 2, -1)
     found = np.zeros(corners.shape[:-1], grid.dtype)
     for image, objects in enumerate(boxes):
-        real = objects[(objects[:, 2:] > _TINY).all(axis=1)]
+        real = objects[(objects[:, 2:] > TINY).all(axis=1)]
         halves = real[:, 2:] / 2
         ends = np.concatenate([real[:, :2] - halves, real[:, :2] + halves], axis=1)
         shared = intersection_over_union(np, corners[image].reshape(-1, 4), ends, 0.0)

@@ -14,7 +14,7 @@ from tests.engine.ops.calls import spec_of
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.engine.compile.regions.task import TaskCode
-from dpexec.engine.kernels import onednn_calls
+from dpexec.engine.kernels import ctc, onednn_calls
 from dpexec.engine.kernels.lowering import Constant, Late, Value
 from tests.engine.kernels.test_lowerings import TYPES, calls
 
@@ -66,6 +66,8 @@ def told(code, rows):
     for kernel, arguments in code.code.calls:
         if kernel is onednn_calls.execute:  # primitives may get more memory than they need
             arguments = [a for a in arguments if isinstance(a, Value) and a.dtype != "uint8"]
+        if kernel is ctc.alignments:  # it has memory for some of the steps that there can be
+            arguments = [a for a in arguments if getattr(a, "dtype", None) != "float64"]
         found.append((kernel.function, [one(argument) for argument in arguments]))
     return found
 

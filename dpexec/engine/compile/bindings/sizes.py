@@ -10,15 +10,15 @@ import numpy as np
 from dpexec.engine.compile.bindings.native import Lates
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.regions.code_run import CodeRun
+from dpexec.engine.compile.regions.operands import AnyValue
 from dpexec.engine.compile.regions.table import CodeTable, word_of
 from dpexec.engine.ir.sizes import Counts, Rows
-from dpexec.engine.kernels.lowering import Sparse, Value
 from dpexec.engine.kernels.machine import Count, Integers, kernel
 from dpexec.engine.kernels.tables import run
 
 __all__ = ["Computed", "OpenParts", "SizeWriter"]
 
-Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
+Computed = tuple[AnyValue, list[np.ndarray[Any, Any]]]
 """A value that code computes, and where its parts lie."""
 
 
@@ -48,7 +48,7 @@ class OpenParts:
         """The tables with arguments that are made for certain numbers of rows, with their task."""
         self.made: list[int] = []
         """Positions of the words of these arguments."""
-        self._arrays: dict[tuple[int, str], tuple[CodeRun, Value | Sparse]] = {}
+        self._arrays: dict[tuple[int, str], tuple[CodeRun, AnyValue]] = {}
 
     def take(self, task: Task, code: CodeRun, first: int) -> None:
         """Add a piece of code.

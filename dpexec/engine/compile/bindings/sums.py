@@ -12,6 +12,7 @@ from dpexec.engine.compile.bindings.records import NodeRows
 from dpexec.engine.compile.bindings.sizes import Computed
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.regions.memory import Memory
+from dpexec.engine.compile.regions.operands import AnyValue
 from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.sizes import at_most
@@ -219,7 +220,7 @@ def parts_of(
 
 
 def part_of(
-    made: Value | Sparse, arrays: list[np.ndarray[Any, Any]], value: Value
+    made: AnyValue, arrays: list[np.ndarray[Any, Any]], value: Value
 ) -> np.ndarray[Any, Any]:
     """The array of a value that a piece of code reads and another piece has computed.
 

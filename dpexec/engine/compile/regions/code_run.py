@@ -12,6 +12,7 @@ import numpy as np
 
 from dpexec.engine.compile.regions.bodies import BodyError
 from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.operands import AnyValue
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable, word_of
 from dpexec.engine.core.lod import Lod
@@ -19,7 +20,7 @@ from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.kernels import tables
 from dpexec.engine.kernels.located import address
-from dpexec.engine.kernels.lowering import Buffer, Offsets, Sparse, Value
+from dpexec.engine.kernels.lowering import Buffer, Offsets, Ragged, Value
 
 __all__ = ["CodeMemory", "CodeRun", "Layout", "Piece", "is_array", "plain", "result_of", "word_of"]
 
@@ -42,12 +43,12 @@ class Piece:
 
     first: int
     steps: list[tuple[list[Step], int]] = field(default_factory=list)
-    made: dict[str, Value | Sparse] = field(default_factory=dict)
-    brought: dict[str, Value | Sparse] = field(default_factory=dict)
+    made: dict[str, AnyValue] = field(default_factory=dict)
+    brought: dict[str, AnyValue] = field(default_factory=dict)
     writes: set[str] = field(default_factory=set)
     drops: list[str] = field(default_factory=list)
     table: CodeTable = field(init=False)
-    published: list[tuple[str, Value | Sparse]] = field(default_factory=list)
+    published: list[tuple[str, AnyValue]] = field(default_factory=list)
 
 
 class Layout(NamedTuple):
@@ -62,7 +63,7 @@ class Layout(NamedTuple):
 
     places: Mapping[Buffer, int]
     numbers: Mapping[Buffer, int]
-    alone: Callable[[Value | Sparse], bool]
+    alone: Callable[[AnyValue], bool]
 
 
 class CodeMemory:
@@ -93,9 +94,7 @@ class CodeMemory:
         self.starts = begin + inner, begin + np.array(lasting, np.int64)
         self._inner, self._lasting = inner, lasting
 
-    def arrays(
-        self, value: Value | Sparse, rows: Counts | None = None
-    ) -> list[np.ndarray[Any, Any]]:
+    def arrays(self, value: AnyValue, rows: Counts | None = None) -> list[np.ndarray[Any, Any]]:
         """The memory of all parts of a value that code computes.
 
         Args:
@@ -281,10 +280,9 @@ class CodeRun:
         """Run the operator whose kernel refused its values with NumPy, which says why."""
         step = next(steps[0] for steps, end in self.parts if end > row)
         inner = Env(env.shard, around=env)
-        inner.update(
-            {name: result_of(value, self.place.arrays(value)) for name, value in self.made.items()}
-        )
         assert step.node.op is not None
+        for name in self.made.keys() & step.node.op.input_arg_names:  # others are not computed yet
+            inner[name] = result_of(self.made[name], self.place.arrays(self.made[name]))
         try:
             step.call(inner)  # type: ignore[arg-type]
         except Exception as error:
@@ -302,16 +300,18 @@ def _part(found: SelectedRows, value: Value) -> Any:
     return array
 
 
-def is_array(value: Value | Sparse) -> bool:
+def is_array(value: AnyValue) -> bool:
     """Whether the env gets the memory itself in which code computes a value."""
     return isinstance(value, Value) and not isinstance(value, Offsets)
 
 
-def result_of(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+def result_of(value: AnyValue, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """What the env gets for a value that code computed."""
     if isinstance(value, Offsets):
         return Lod([arrays[0].copy()])  # a Lod never changes, but code overwrites its memory
     if isinstance(value, Value):
         return arrays[0]
+    if isinstance(value, Ragged):
+        return value.outside(*arrays)
     rows, array, count = arrays
     return SelectedRows(rows[: count[0]], value.height, array[: count[0]])

@@ -15,11 +15,12 @@ from dpexec.engine.ir import roles
 from dpexec.engine.ir.opdef import Slot
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.spec import Spec
-from dpexec.engine.kernels.lowering import Buffer, Offsets, Sparse, Value
+from dpexec.engine.kernels.lowering import Buffer, Offsets, Ragged, Sparse, Value
 
-__all__ = ["Brought", "Operands"]
+__all__ = ["AnyValue", "Brought", "Operands"]
 
-Brought = ChainMap[str, Value | Sparse]
+AnyValue = Value | Sparse | Ragged
+Brought = ChainMap[str, AnyValue]
 """Values that come from outside of a piece of code, by name. The first map holds those that the
 present operator is the first to read; they are forgotten if it does not become code."""
 
@@ -39,7 +40,7 @@ class Operands:
     def __init__(
         self, specs: Mapping[str, Spec], overwritten: Collection[str], limits: Mapping[str, int]
     ) -> None:
-        self.made: dict[str, Value | Sparse] = {}
+        self.made: dict[str, AnyValue] = {}
         self._specs, self._overwritten, self._limits = specs, overwritten, limits
 
     def are_sparse(self, op: Operator) -> bool:
@@ -51,6 +52,7 @@ class Operands:
         op: Operator,
         brought: Brought,
         instead: Mapping[str, Value] = MappingProxyType({}),
+        ragged: Collection[str] = (),
     ) -> list[Any] | None:
         """The values of an operator's input slots; None if code cannot work on one.
 
@@ -58,6 +60,7 @@ class Operands:
             op: the operator.
             brought: values that come from outside; gets those that the operator reads.
             instead: by name, values that replace others.
+            ragged: names of slots whose values may be :class:`Ragged`.
         """
         arguments: list[Any] = []
         for slot in op.definition.inputs:
@@ -65,10 +68,12 @@ class Operands:
             found = [instead.get(name) or self.value(name, brought) for name in names]
             if any(value is None or _is_empty(value, slot) for value in found):
                 return None
+            if slot.name not in ragged and any(isinstance(value, Ragged) for value in found):
+                return None
             arguments.append(found if slot.many else found[0] if found else None)
         return arguments
 
-    def value(self, name: str, brought: Brought) -> Value | Sparse | None:
+    def value(self, name: str, brought: Brought) -> AnyValue | None:
         """The value of a name that is read, see :meth:`inputs`; None if code cannot work on it."""
         if name in self.made:
             return self.made[name]
@@ -79,19 +84,22 @@ class Operands:
             brought[name] = value
         return brought[name]
 
-    def outputs(self, op: Operator, brought: Brought) -> list[Any] | None:
+    def outputs(
+        self, op: Operator, brought: Brought, ragged: Collection[str] = ()
+    ) -> list[Any] | None:
         """New values for an operator's output slots; None if code cannot work on one.
 
         Args:
             op: the operator.
             brought: values that come from outside, which it may update in place.
+            ragged: names of slots whose values are :class:`Ragged` if their size is not known.
         """
         in_place = overwrites(op)
         if len(in_place) < len(op.definition.inplace):
             return None
         made: list[Any] = []
         for slot in op.definition.outputs:
-            values: list[Value | Sparse | None] = []
+            values: list[AnyValue | None] = []
             for name in op.outputs.get(slot.name, []):
                 if not name or name == roles.EMPTY or name not in self._specs:
                     values.append(None)  # not computed, such as MaxIndex of a pool that adds up
@@ -100,13 +108,15 @@ class Operands:
                     found = brought.get(name) if name in self._overwritten else None
                 else:
                     found = self._new(name, own=True)
+                    if found is None and slot.name in ragged:
+                        found = self._ragged(name)
                 if found is None or _is_empty(found, slot):
                     return None
                 values.append(found)
             made.append(values if slot.many else values[0] if values else None)
         return made
 
-    def _new(self, name: str, own: bool) -> Value | Sparse | None:
+    def _new(self, name: str, own: bool) -> AnyValue | None:
         """A value for a variable, with a buffer if ``own``; None if code cannot work on it."""
         spec = self._specs.get(name)
         if spec is None or spec.size < 0:
@@ -124,8 +134,14 @@ class Operands:
             value.buffer = Buffer(value.nbytes)
         return value
 
+    def _ragged(self, name: str) -> Ragged | None:
+        spec = self._specs[name]
+        if spec.kind != VarType.LOD_TENSOR or spec.size >= 0:
+            return None
+        return Ragged(np.dtype(to_numpy(spec.dtype)), name)
 
-def _is_empty(value: Value | Sparse, slot: Slot) -> bool:
+
+def _is_empty(value: AnyValue, slot: Slot) -> bool:
     """Whether an array has no elements; such operators are left to NumPy.
 
     ``XShape`` does not count: it only stands for a shape, and never has elements.

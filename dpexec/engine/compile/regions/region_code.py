@@ -50,7 +50,7 @@ class RegionCode:
         rows: Rows | None,
     ) -> None:
         self.rows = rows
-        self.task = TaskCode(specs, results, (), {}, fetched=results)
+        self.task = TaskCode(specs, results, (), {}, fetched=results, ragged=False)
         self.task.take(steps)
         self.task.layout()
         self.memory = aligned(self.task.inner_bytes)

@@ -13,7 +13,7 @@ import numpy as np
 from dpexec.engine.compile.regions.arena import places_for
 from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun, Layout, Piece
 from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
-from dpexec.engine.compile.regions.operands import Brought, Operands
+from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands
 from dpexec.engine.compile.regions.step import Step, random_stream
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.graph.ssa import OpNode
@@ -21,7 +21,7 @@ from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.sizes import Counts, at_most
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels import implementations
-from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Lowering, Sparse, Value, flat
+from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Lowering, Value, flat
 from dpexec.engine.kernels.machine import Kernel
 
 __all__ = ["TaskCode"]
@@ -37,6 +37,7 @@ class TaskCode:
         limits: the most rows that sparse values have, by name.
         halves: whether products round their operands to bfloat16.
         fetched: names whose values are fetched.
+        ragged: whether code may have values that only a run tells the size of.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class TaskCode:
         limits: Mapping[str, int],
         halves: bool = False,
         fetched: Collection[str] = (),
+        ragged: bool = True,
     ) -> None:
+        self._ragged = ragged
         self.operands = Operands(specs, overwritten, limits)
         self.outside = outside
         self.fetched = fetched
@@ -103,7 +106,7 @@ class TaskCode:
             made.pop(name, None)
 
     @staticmethod
-    def _keep_buffer(value: Value | Sparse) -> None:
+    def _keep_buffer(value: AnyValue) -> None:
         for part in value.parts:
             if part.buffer is not None:
                 part.buffer.lasting = True
@@ -153,10 +156,11 @@ class TaskCode:
         if lower is None:
             return False
         brought = self._brought()
-        inputs = self.operands.inputs(op, brought) if does.computes else []
+        ragged = lower.ragged if self._ragged else ()
+        inputs = self.operands.inputs(op, brought, ragged=ragged) if does.computes else []
         if inputs is None:
             return False
-        outputs = self.operands.outputs(op, brought)
+        outputs = self.operands.outputs(op, brought, ragged)
         if outputs is None:
             return False
         first = len(self.code.calls)
@@ -195,7 +199,7 @@ class TaskCode:
         steps: Sequence[Step],
         first: int,
         brought: Brought,
-        outputs: Iterable[Value | Sparse],
+        outputs: Iterable[AnyValue],
     ) -> None:
         if self.open is None:
             self.open = Piece(first)
@@ -265,7 +269,7 @@ class TaskCode:
         """The bytes that only this code uses, and the bytes of each lasting buffer."""
         return self.inner_bytes, [*self.lasting.values()]
 
-    def alone(self, value: Value | Sparse) -> bool:
+    def alone(self, value: AnyValue) -> bool:
         """Whether no other value that is needed outside of the task shares a value's memory."""
         if value.buffer is None:
             return False
