@@ -146,6 +146,15 @@ def test_tutorial_of_clusters(tmp_path):
     assert "has left the cluster" in ran.stderr
 
 
+def test_what_is_known_from_keras(capsys):
+    (program,) = programs("docs/from-keras.md")
+    names: dict = {}
+    exec(program, names)
+    assert capsys.readouterr().out == "100%\n"
+    with pytest.raises(AttributeError, match="from-keras"):
+        _ = fluid.layers.Dense
+
+
 def test_catalogue_of_errors(tmp_path, monkeypatch):
     """Each example fails, names its section, and has its words; ``...`` stands for any."""
     monkeypatch.chdir(tmp_path)

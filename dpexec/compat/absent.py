@@ -23,6 +23,10 @@ _WHY = {
         "dygraph_parameter_name_checker hapi "
         "load_dygraph monkey_patch_varbase save_dygraph VariableMetaClass ParameterMetaClass"
     ),
+    "a name of Keras or PyTorch; docs/from-keras.md says what it is called here": (
+        "AvgPool2d AveragePooling2D BatchNorm2d BatchNormalization CrossEntropyLoss Dense Flatten "
+        "GRU Input LSTM MaxPool2d MaxPooling2D Model Module ReLU Sequential"
+    ),
     "fluid.contrib.slim has quantization alone; PaddleSlim prunes, distils and searches": (
         "Compressor slim"
     ),

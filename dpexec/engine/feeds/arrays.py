@@ -18,6 +18,8 @@ from dpexec.engine.ir.variable import Variable
 
 __all__ = ["arrays_of", "check_array"]
 
+_NO_NUMBERS = "a-feed-that-is-no-array-of-numbers"
+
 
 def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a feed, by name, and the offsets of those that hold sequences.
@@ -93,15 +95,17 @@ def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, HeldRows):
         return value  # type: ignore[return-value]  # what an array is to those who split feeds
     if isinstance(value, (list, tuple)):
-        raise RuntimeError(
+        wrong = (
             f"fed Variable {var.name!r} is a {type(value).__name__}; feed a numpy.ndarray or a "
             "LoDTensor (lists would hold sequences, whose LoD is unknown)"
         )
+        raise see(_NO_NUMBERS, RuntimeError(wrong))
     if isinstance(value, (bool, int, float, np.number)):
         return np.array([value], dtype=to_numpy(var.dtype))
     array = np.asarray(value)  # of a subclass (matrix, masked array) the plain array
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"fed Variable {var.name!r}: cannot make a tensor of {_kind(value)}")
+        wrong = f"fed Variable {var.name!r}: cannot make a tensor of {_kind(value)}"
+        raise see(_NO_NUMBERS, TypeError(wrong))
     return array
 
 
@@ -148,7 +152,7 @@ def check_array(
     if strict and differs:
         wrong = (
             f"The fed Variable {var.name!r} should have dimensions = {len(declared)}, shape = "
-            f"{declared}, but received fed shape {list(shape)}{where}"
+            f"{declared}, but received fed shape {list(shape)}{where}: {_other(declared, shape)}"
         )
         raise see("a-wrong-shape", ValueError(wrong))
     if var.dtype != dtype and (strict or var.persistable):
@@ -158,6 +162,13 @@ def check_array(
             f"array.astype({dtype_name(var.dtype)!r})"
         )
         raise see("a-wrong-type", (ValueError if strict else EnforceNotMet)(wrong))
+
+
+def _other(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """The first dimension whose size is another."""
+    sizes = enumerate(zip(declared, shape, strict=True))
+    at, want, got = next((at, want, got) for at, (want, got) in sizes if want not in (-1, got))
+    return f"dimension {at} is {got}, not {want}"
 
 
 def _reshaping(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:

@@ -213,7 +213,8 @@ def _checked_samples(block: Block, batch: Mapping[str, Any]) -> int:
     if not samples and any(np.ndim(a) and not len(a) for a in batch.values()):
         arrays = {name: a for name, a in batch.items() if not isinstance(a, Lod)}
         shown = ", ".join(f"{name} of shape {list(a.shape)}" for name, a in arrays.items())
-        raise EnforceNotMet(f"the batch is empty, no fed Variable has a sample: {shown}")
+        wrong = f"the batch is empty, no fed Variable has a sample: {shown}"
+        raise see("an-empty-batch", EnforceNotMet(wrong))
     return samples
 
 

@@ -322,7 +322,7 @@ def _redeclared(var: Variable, given: Mapping[str, Any]) -> Any:
                 f"Variable {var.name} has been created before. The previous {what} is {previous}; "
                 f"the new {what} is {new}. They are not matched."
             )
-            raise see("two-parameters-of-one-name", ValueError(problem))
+            raise see("two-variables-of-one-name", ValueError(problem))
     if "stop_gradient" in given:
         var.stop_gradient = given["stop_gradient"]
     return var

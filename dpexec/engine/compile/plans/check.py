@@ -253,14 +253,14 @@ def _stored_spec(
         return found
     others = ((other, replicas.spec(device, other)) for other in op.input_arg_names)
     stored = {other: found for other, found in others if found is not None}
-    section = "the-startup-program-was-not-run" if var.persistable else "a-variable-that-is-not-fed"
-    raise op_error(op, _why_missing(var), {**stored, **known}, section=section)
+    section, why = _why_missing(var)
+    raise op_error(op, why, {**stored, **known}, section=section)
 
 
-def _why_missing(var: Variable) -> str:
-    """The error message for an operator that reads a variable without value."""
+def _why_missing(var: Variable) -> tuple[str, str]:
+    """The section of the catalogue, and the message, for a variable without value that is read."""
     if var.persistable:
-        return (
+        return "the-startup-program-was-not-run", (
             f"PreconditionNotMet: input variable {var.name} has not been initialized. Run the "
             "startup program first, after minimize() was called: "
             "exe.run(fluid.default_startup_program())"
@@ -269,12 +269,13 @@ def _why_missing(var: Variable) -> str:
         fed = var.name.removesuffix(LOD_SUFFIX)
         kept = var.block._var_recursive(fed).persistable
         state = "lies in the scope" if kept else "is fed"
-        return (
+        return "sequences-that-are-not-fed", (
             f"InvalidArgument: variable {fed} {state} without sequences: feed a LoDTensor with "
             "their lengths, such as fluid.create_lod_tensor(data, [lengths], place)"
         )
     hint = "feed it" if var.is_data else "no operator before computes it, and it is not fed"
-    return f"InvalidArgument: input variable {var.name} is not initialized: {hint}"
+    problem = f"InvalidArgument: input variable {var.name} is not initialized: {hint}"
+    return "a-variable-that-is-not-fed", problem
 
 
 def check_merge(name: str, specs: Sequence[Spec | None]) -> None:
