@@ -100,6 +100,13 @@ IN_REAL_TIME = [
 tests one may be late: what fails there runs once more, and the summary counts it as a rerun."""
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Say why tests ran once more: a test that fails now and then may have a reason."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"ran once more: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Where processes share the tests, files that take long come first, then those with many."""
