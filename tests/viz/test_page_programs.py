@@ -25,7 +25,45 @@ def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
     kinds = int(re.search(r"drawn: (\d+) different", window.text(".passes .summary"))[1])
     assert 1 <= kinds <= 6  # the first and the last ones have other neighbours
     window.click_on(".passes .tools input[type=checkbox]")  # all operators
-    window.wait(f"{said}.endsWith('−60 removed')")
+    window.wait(f"{said}.includes('−60 removed; drawn in ')")
+    assert window.log() == []
+
+
+def test_all_operators_of_many_fold_until_they_can_be_read(window, tmp_path):
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        hidden = fluid.layers.data("x", [8])
+        for _ in range(200):
+            hidden = fluid.layers.fc(hidden, 8, act="relu")
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(hidden))
+    strategy = fluid.BuildStrategy()
+    strategy.fuse_all_reduce_ops = strategy.fuse_elewise_add_act_ops = True
+    page = viz.passes(main, strategy=strategy, devices=2).save(tmp_path / "passes.html")
+    window.open(page)
+    said = "document.querySelector('.passes .summary').textContent"
+    boxes = f"Number({said}.match(/drawn in (\\d+) boxes/)?.[1] ?? 0)"
+    window.click_on(".passes .tools input[type=checkbox]")
+    first = window.wait(boxes)
+    assert 5 <= first <= 100
+    window.wait("location.hash.includes('at=')")
+    scale = float(
+        re.split(r"%2C|,", re.search(r"at=([^&]*)", window.js("return location.hash"))[1])[-1]
+    )
+    assert scale * 12 >= 8  # pixels of a label
+    assert hovered(window, "removed", ".passes .canvas")  # counts what a box hides
+    window.js("document.querySelector('.passes .details .link').click()")  # opens what is around
+    more = window.wait(f"{boxes} > {first} && {boxes}")
+    assert "by fuse_" in window.text(".passes .details")
+    names = window.js("return [...document.querySelectorAll('.passes .stage')].length")
+    for _ in range(names - 1):  # boxes keep their places from pass to pass
+        window.press(".passes .stages", "\ue015")
+        assert window.js(f"return {boxes}") == more
+    window.press(".passes .stages", "\ue010")  # the last pass, which the address says
+    window.wait(f"new RegExp('pass={names - 1}(&|$)').test(location.hash)")
+    address = window.js("return location.href")
+    window.go("about:blank")
+    window.go(address)
+    window.wait(f"document.documentElement.dataset.ready && {boxes} === {more}")
     assert window.log() == []
 
 

@@ -2,21 +2,21 @@
 
 import type { Context, Panel, State } from "../bus";
 import { Controls } from "../controls";
-import { CHANGES, type Change, REPLICATION, excerpt } from "./changes";
+import { CHANGES, REPLICATION, excerpt } from "./changes";
 import type { PassesData } from "../data";
 import { children, h, uniqueId } from "../dom";
 import { plural } from "../format";
 import { DiagramCanvas, sightOf, sightText } from "../graph/canvas";
 import type { Diagram } from "../graph/diagram";
 import type { Layout } from "../graph/layout";
-import { plainLook } from "../graph/paint";
-import type { Look, Scene } from "../graph/scene";
+import type { Scene } from "../graph/scene";
 import { Placing } from "../graph/placing";
 import { stubs } from "../graph/stubs";
 import { type Stage, allLinks, diagramOf, stagesOf } from "./diagram";
+import { Folds } from "./folds";
+import { type Drawn, Looks, nothing } from "./looks";
 import { counts, MARKS, nodeDetails, stageDetails, type Subject } from "./side";
 import { frame, helpText, roleLegend, zoomButtons } from "../panel";
-import { colour } from "../theme";
 
 const FEW = 60; // operators that are drawn even if they did not change
 
@@ -26,10 +26,9 @@ export class PassesView implements Panel {
   stage = 0;
   private readonly stages: Stage[];
   private readonly positions = new Map<number, number>();
-  private diagram: Diagram = { boxes: [], links: [], lanes: new Map(), spans: [] };
-  private union: Diagram | null = null; // all operators of all stages
-  private nodes: number[] = []; // by box
-  private boxes: Map<number, number> | null = null; // by node, unless they are the same
+  private drawn = nothing();
+  private found: Folds | null = null;
+  private isStale = true; // other boxes are to be drawn
   private whole = false;
   private said = "";
   private selected = -1; // node
@@ -39,11 +38,7 @@ export class PassesView implements Panel {
   private readonly side = h("aside", { class: "details", "aria-label": "What the pass changed" });
   private readonly items: HTMLElement[];
   private readonly list: HTMLElement;
-  private present = new Set<number>();
-  private links = new Set<string>();
-  private ghosts = new Set<string>(); // links of the stage before
-  private changes = new Map<number, Change>();
-  private onlyChanges = false;
+  private readonly looks = new Looks((id) => this.position(id));
   private isMoved = false;
   private readonly controls: Controls;
 
@@ -55,18 +50,14 @@ export class PassesView implements Panel {
     this.stages = stagesOf(data);
     this.canvas = new DiagramCanvas({
       ready: () => this.draw(),
-      click: (box) => this.select(this.nodes[box] ?? -1),
-      bracket: () => {},
+      click: (box, event) => this.click(box, event.shiftKey),
+      bracket: ({ group }) => this.toggle(group),
       linkTip: () => [],
       moved: () => {
         this.isMoved = true;
         context.changed();
       },
-      tip: (box) => {
-        const node = data.nodes[this.nodes[box] ?? -1];
-        const change = this.changes.get(this.nodes[box] ?? -1) ?? "";
-        return node ? [this.diagram.boxes[box]?.label ?? "", node.detail, change] : [];
-      },
+      tip: (box) => this.tip(box),
     });
     this.slider = h("input", {
       type: "range",
@@ -111,17 +102,11 @@ export class PassesView implements Panel {
     this.items.forEach((item, at) => item.setAttribute("aria-selected", String(at === this.stage)));
     this.list.setAttribute("aria-activedescendant", this.items[this.stage]?.id ?? "");
     this.items[this.stage]?.scrollIntoView({ block: "nearest" });
-    this.present = new Set(stage.nodes.map((id) => this.position(id)));
-    this.links = new Set(stage.links.map(([a, b]) => `${this.position(a)}-${this.position(b)}`));
-    const before = this.stages[this.stage - 1];
-    this.ghosts = new Set(before?.links.map(([a, b]) => `${this.position(a)}-${this.position(b)}`));
-    this.changes = new Map();
-    for (const kind of CHANGES) {
-      for (const id of stage[kind]) this.changes.set(this.position(id), kind);
-    }
+    this.looks.tell(stage);
     this.said = `After ${stage.name}: ${plural(stage.nodes.length, "operator")}; ${counts(stage)}`;
     this.selected = this.canvas.scene.selected = -1;
     this.describeStage(stage);
+    this.isStale ||= !this.isWhole;
     this.draw();
     this.context.changed();
   }
@@ -133,27 +118,24 @@ export class PassesView implements Panel {
     return first ? this.stages.indexOf(first) : 0;
   }
 
+  /** All operators of all stages. */
+  private get folds(): Folds {
+    return (this.found ??= new Folds(this.data, allLinks(this.stages, this.positions)));
+  }
+
   private position(id: number): number {
     return this.positions.get(id) ?? -1;
   }
 
-  /** What is laid out: changes with what is next to them, or all operators of all stages. */
-  private drawn(): Diagram {
-    if (this.whole || this.data.nodes.length <= FEW) {
-      this.nodes = this.data.nodes.map((_, position) => position);
-      this.boxes = null;
-      this.summary.textContent = this.said;
-      return (this.union ??= diagramOf(
-        this.data,
-        this.nodes,
-        allLinks(this.stages, this.positions),
-      ));
+  /** What is laid out: changes with what is next to them, or all operators, folded to be read. */
+  private chosen(): Drawn {
+    if (this.isWhole) {
+      if (this.canvas.room) this.folds.fit(this.canvas.room);
+      return this.folds.drawn();
     }
     const { stages, data } = this;
     const stage = stages[this.stage] as Stage;
     const found = excerpt(data.nodes, (id) => this.position(id), stage, stages[this.stage - 1]);
-    this.nodes = found.nodes;
-    this.boxes = new Map(found.nodes.map((node, box) => [node, box]));
     const kinds = plural(found.kinds, "different change");
     const cut = found.cut ? `, ${plural(found.cut, "operator")} not drawn` : "";
     const copies = found.copies
@@ -161,25 +143,44 @@ export class PassesView implements Panel {
       : "";
     const drawn = found.kinds ? `; drawn: ${kinds}, equal ones once${cut}${copies}` : "";
     this.summary.textContent = this.said + drawn;
-    return diagramOf(this.data, found.nodes, found.links, found.times);
+    return {
+      diagram: diagramOf(this.data, found.nodes, found.links, found.times),
+      members: found.nodes.map((node) => [node]),
+      folds: found.nodes.map(() => -1),
+    };
   }
 
-  /** Draw the stage; what is drawn whole keeps its places. */
-  private draw(): void {
-    const before = this.diagram;
-    this.diagram = this.drawn();
-    const first = this.nodes
-      .flatMap((node, box) => (this.changes.has(node) ? [box] : []))
-      .sort((x, y) => x - y)[0];
-    if (before === this.diagram && this.canvas.scene.layout.x.length) {
-      if (first !== undefined) this.canvas.reveal(first);
-      return this.canvas.redraw();
+  private get isWhole(): boolean {
+    return this.whole || this.data.nodes.length <= FEW;
+  }
+
+  /** Say what the pass did to all operators, and in how many boxes they are. */
+  private say(): void {
+    const folded = this.drawn.folds.some((fold) => fold >= 0);
+    const boxes = `; drawn in ${plural(this.drawn.members.length, "box")}`;
+    this.summary.textContent = this.said + (folded ? boxes : "");
+  }
+
+  /** Draw the stage; what is drawn whole keeps its places, `keep` also on the screen. */
+  private draw(keep = -1): void {
+    const { canvas, looks } = this;
+    if (!canvas.room) return;
+    const isNew = this.isStale || !canvas.scene.layout.x.length;
+    const from = looks.boxes.get(keep);
+    if (isNew) looks.show((this.drawn = this.chosen()));
+    this.isStale = false;
+    if (this.isWhole) this.say();
+    looks.join(this.stages[this.stage], this.stages[this.stage - 1]);
+    if (!isNew) {
+      if (looks.first !== undefined) canvas.reveal(looks.first);
+      return canvas.redraw();
     }
-    if (!this.canvas.room) return;
-    const { diagram } = this;
-    this.placing.place(diagram, this.canvas.room, (placed) => {
-      this.canvas.show(this.scene(diagram, placed));
-      if (first !== undefined) this.canvas.reveal(first);
+    const { diagram } = this.drawn;
+    const to = looks.boxes.get(keep);
+    const kept = from === undefined || to === undefined ? undefined : { from, to };
+    this.placing.place(diagram, canvas.room, (placed) => {
+      canvas.show(this.scene(diagram, placed), kept);
+      if (looks.first !== undefined && !kept) canvas.reveal(looks.first);
     });
   }
 
@@ -189,41 +190,32 @@ export class PassesView implements Panel {
       layout: placed,
       stubs: stubs(diagram, placed),
       hovered: -1,
-      look: (box) => this.look(box),
-      linkState: (link) => this.linkState(link),
+      look: (box) => this.looks.look(box),
+      linkState: (link) => this.looks.linkState(link, this.canvas.scene.selected),
       linkLabel: () => "",
-      selected: -1,
+      selected: this.looks.boxes.get(this.selected) ?? -1,
     };
   }
 
-  private look(number: number): Look | null {
-    const box = this.diagram.boxes[number];
-    const node = this.nodes[number] ?? -1;
-    const change = this.changes.get(node);
-    if (!box || (!this.present.has(node) && change !== "removed")) return null;
-    const look = plainLook(box);
-    look.dim = this.onlyChanges && !change;
-    if (!change) return look;
-    look.sign = MARKS[change];
-    look.line = colour(change);
-    look.fill = colour(`${change}-fill`);
-    look.dashed = change === "removed";
-    look.detail = box.detail || change;
-    return look;
+  /** A box that stands for several operators opens; with shift it is selected, as any other. */
+  private click(box: number, isShift: boolean): void {
+    const fold = this.drawn.folds[box] ?? -1;
+    if (fold >= 0 && !isShift) this.toggle(fold, this.drawn.members[box]?.[0]);
+    else this.select(this.drawn.members[box]?.[0] ?? -1);
   }
 
-  private linkState(number: number): ReturnType<Scene["linkState"]> {
-    const link = this.diagram.links[number];
-    if (!link) return "hidden";
-    const ends = [link.source, link.target].map((box) => this.nodes[box] ?? -1);
-    const key = ends.join("-");
-    const { selected } = this.canvas.scene;
-    if (this.links.has(key)) {
-      if (selected >= 0 && (link.source === selected || link.target === selected)) return "strong";
-      return this.onlyChanges ? "dim" : "plain";
-    }
-    const removed = ends.some((node) => this.changes.get(node) === "removed");
-    return removed && this.ghosts.has(key) ? "dim" : "hidden";
+  private tip(box: number): string[] {
+    const [members, shown] = [this.drawn.members[box] ?? [], this.drawn.diagram.boxes[box]];
+    const detail = (members.length > 1 ? shown : this.data.nodes[members[0] ?? -1])?.detail ?? "";
+    const hint = (this.drawn.folds[box] ?? -1) >= 0 ? "click to open" : "";
+    return shown ? [shown.label, detail, this.looks.text(members), hint] : [];
+  }
+
+  private toggle(fold: number, keep = -1): void {
+    this.folds.toggle(fold);
+    this.isStale = true;
+    this.draw(keep);
+    this.context.changed();
   }
 
   private build(): HTMLElement {
@@ -234,10 +226,11 @@ export class PassesView implements Panel {
       h("button", { onclick: () => step(1), "aria-label": "Next pass" }, "Next ▸"),
       this.controls.checkbox("everything", "All operators", false, (on) => {
         this.whole = on;
+        this.isStale = true;
         this.show(this.stage);
       }),
       this.controls.checkbox("changes", "Only changes in full colour", false, (on) => {
-        this.onlyChanges = on;
+        this.looks.onlyChanges = on;
         this.canvas.redraw();
       }),
       zoomButtons(
@@ -303,8 +296,13 @@ export class PassesView implements Panel {
   }
 
   private select(position: number, centre = false): void {
-    const box = this.boxes ? (this.boxes.get(position) ?? -1) : position;
     this.selected = position;
+    if (centre && (this.drawn.folds[this.looks.boxes.get(position) ?? -1] ?? -1) >= 0) {
+      this.folds.reveal(position);
+      this.isStale = true;
+      this.draw(position);
+    }
+    const box = this.looks.boxes.get(position) ?? -1;
     this.canvas.scene.selected = box;
     const stage = this.stages[this.stage] as Stage;
     const node = this.data.nodes[position];
@@ -316,7 +314,7 @@ export class PassesView implements Panel {
           { class: "close", "aria-label": "Close details", onclick: () => this.select(-1) },
           "×",
         ),
-        ...children(nodeDetails(this.subject(stage), position, this.changes.get(position))),
+        ...children(nodeDetails(this.subject(stage), position, this.looks.changes.get(position))),
       );
       if (box >= 0) this.canvas.reveal(box, centre);
     }
@@ -327,10 +325,12 @@ export class PassesView implements Panel {
     const found = this.controls.link();
     if (this.selected >= 0) found["box"] = String(this.selected);
     if (this.isMoved) found["at"] = sightText(this.canvas.sight);
+    if (this.whole) found["open"] = this.folds.state;
     return found;
   }
 
   restore(state: State): void {
+    if (state["open"] !== undefined) this.folds.state = state["open"];
     this.controls.restore(state);
     if (this.data.nodes[Number(state["box"] ?? -1)]) this.select(Number(state["box"]));
     const sight = sightOf(state["at"]);
