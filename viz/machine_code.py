@@ -51,7 +51,8 @@ def machine_code(source: Any, op: str | int) -> Codes:
     Args:
         source: A ParallelExecutor or CompiledProgram that recorded a trace in this process
             (`ExecutionStrategy.trace = True`), or its Trace.
-        op: The type of an operator, e.g. "mul_grad", or the number of a node.
+        op: The type of an operator, e.g. "mul_grad", also of one that a loop runs, or the number of
+            a node.
 
     Returns:
         Its kernels, each once: `print(...)` shows source and assembly, `[0].llvm` is the LLVM IR.
@@ -63,9 +64,11 @@ def machine_code(source: Any, op: str | int) -> Codes:
     from dpexec.engine.kernels.machine import at_address
 
     data = as_trace(source).graph or {"nodes": [], "listings": []}
+    inner = [one for node in data["nodes"] for one in node.get("body", ())]
     nodes = [node for node in data["nodes"] if op in (node["name"], node["id"])]
+    nodes += [one for one in inner if one["name"] == op]
     if not nodes:
-        names = ", ".join(sorted({node["name"] for node in data["nodes"]}))
+        names = ", ".join(sorted({node["name"] for node in (*data["nodes"], *inner)}))
         raise ValueError(f"no operator {op!r}; there are {names}")
     numbers = dict.fromkeys(number for node in nodes for number in node.get("kernels", ()))
     listings: list[Listing] = [data["listings"][number] for number in numbers]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import Operator
@@ -21,6 +21,7 @@ class InnerOp(TypedDict):
     writes: list[str]
     shapes: list[list[int] | None]  # of what it writes, as declared; None if unknown
     line: str | None  # where the user made it, without folders
+    kernels: NotRequired[list[int]]  # listings of what did its work, as `kernels` of a node
 
 
 def parts_of(node: OpNode) -> list[str]:

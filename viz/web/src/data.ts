@@ -44,6 +44,7 @@ export interface InnerOp {
   writes?: string[];
   shapes?: (number[] | null)[]; // of what it writes
   line?: string | null;
+  kernels?: number[]; // listings of what did its work
 }
 
 /** The text of a function. */

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dpexec.engine import kernels
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.collectives import combined, sums_of
+from dpexec.engine.compile.regions import ran
 from dpexec.engine.compile.regions.env import Env
+from dpexec.engine.compile.regions.ran import called_by
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from dpexec.engine.kernels.machine import Kernel
 
 __all__ = ["add_kernels", "kernels_for"]
-
-_LONGEST_TABLE = 1024
-"""Numbers of a constant among which addresses of kernels are looked for."""
 
 
 def add_kernels(data: dict[str, Any], binding: Binding, whole: bool, here: bool) -> None:
@@ -56,6 +53,11 @@ def add_kernels(data: dict[str, Any], binding: Binding, whole: bool, here: bool)
                 listing = _called(binding, node)
             if listing is not None:
                 nodes[node.id]["kernels"] = [listings.number(one) for one in listing]
+        if here and node.op is not None and node.device is not None:
+            inner = zip(_inner(node.op), nodes[node.id].get("body", ()), strict=True)
+            for op, entry in inner:
+                found = _ran_in_block(binding, op, node.device)
+                entry["kernels"] = [listings.number(one) for one in found]
     data["listings"] = listings.all
 
 
@@ -79,7 +81,7 @@ def kernels_for(op: Operator, specs: Mapping[str, Spec]) -> list[Listing] | None
     except EnforceNotMet:  # declared sizes of -1 need not fit each other
         return None
     task.layout()
-    found = [_called_by(calls) for _, calls in task.kernels([step])]
+    found = [called_by(calls) for _, calls in task.kernels([step])]
     return [_listing(kernel) for kernel in found[0]] if found else None
 
 
@@ -100,38 +102,7 @@ def _machine_code(binding: Binding) -> Iterator[tuple[list[OpNode], list[Kernel]
     code = binding.code or binding.make_code()
     for number, task in code.codes.items():
         for done, calls in task.kernels(plan.steps[number]):
-            yield done, _called_by(calls)
-
-
-def _called_by(calls: Sequence[tuple[Kernel, Sequence[Any]]]) -> list[Kernel]:
-    """The kernels of some calls, and the kernels whose addresses they get as arguments.
-
-    Args:
-        calls: kernels and arguments.
-    """
-    from dpexec.engine.kernels.lowering import Constant
-    from dpexec.engine.kernels.machine import at_address
-
-    found: dict[Kernel, None] = {}
-    for kernel, arguments in calls:
-        found[kernel] = None
-        for argument in arguments:
-            if type(argument) is int:
-                words: Sequence[int] = (argument,)
-            elif isinstance(argument, Constant):
-                words = _words(argument.array)
-            else:
-                continue
-            found.update((at_address[word], None) for word in words if word in at_address)
-    return list(found)
-
-
-def _words(array: np.ndarray[Any, Any]) -> list[int]:
-    """The numbers of a constant that may be addresses of kernels."""
-    if array.dtype != np.int64 or array.size > _LONGEST_TABLE:
-        return []
-    words: list[int] = array.ravel().tolist()
-    return words
+            yield done, called_by(calls)
 
 
 def _listing(kernel: Kernel) -> Listing:
@@ -145,12 +116,33 @@ def _called(binding: Binding, node: OpNode) -> list[Listing] | None:
     op, device = node.op, node.device
     if op is None or device is None or node.does.seeds or not node.does.computes:
         return None
+    return [_function(binding, op, device)]
+
+
+def _function(binding: Binding, op: Operator, device: int) -> Listing:
+    """The Python function that computes an operator on a device."""
     gpu = isinstance(binding.plan.graph.places[device], CUDAPlace)
     found = find(op.type, "gpu" if gpu else "host") if gpu or binding.native else None
     function = None if found is None else found.kernel(op.type)
     if function is None:
-        return [python_listing(op.definition.kernel, "declaration")]
-    return [python_listing(function)]
+        return python_listing(op.definition.kernel, "declaration")
+    return python_listing(function)
+
+
+def _inner(op: Operator) -> Iterator[Operator]:
+    """The operators of the blocks that an operator runs, in the order of `body_of`."""
+    for block in op.bodies:
+        for inner in block.ops:
+            yield inner
+            yield from _inner(inner)
+
+
+def _ran_in_block(binding: Binding, op: Operator, device: int) -> list[Listing]:
+    """The kernels of an operator of a block: those of its region, or a function of Python."""
+    found = ran.kernels_of(op)
+    if found is None:
+        return [_function(binding, op, device)]
+    return [_listing(kernel) for kernel in found]
 
 
 def _collective(binding: Binding, node: OpNode, whole: bool, here: bool) -> list[Listing] | None:

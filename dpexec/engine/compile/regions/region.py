@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.compile.regions import ran
 from dpexec.engine.compile.regions.bodies import Plain, Runnable
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.passing import passing
@@ -297,6 +298,7 @@ class Region:
         """What runs the region: one piece of code, or parts if not all operators became code."""
         if code.whole is None:
             return self._divided(code.pieces)
+        ran.note(code.task)
         return OpenRegion(code, code.whole, inputs, counts, self._own)
 
     def _divided(self, pieces: Sequence[int]) -> list[Runnable]:

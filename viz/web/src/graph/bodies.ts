@@ -77,8 +77,20 @@ class Bodies {
       const at = counts.get(outer) ?? 0;
       counts.set(outer, at + 1);
       const loop = outer < 0 ? owner.id : (ids[outer] as number);
+      const kernels = op.kernels ? { kernels: op.kernels } : {};
       const rounds = around.includes(place) ? { rounds: `${owner.id}.${place}` } : {};
-      this.nodes.push({ ...own, ...rounds, device, role, scope, layer, task, loop, at });
+      this.nodes.push({
+        ...own,
+        ...kernels,
+        ...rounds,
+        device,
+        role,
+        scope,
+        layer,
+        task,
+        loop,
+        at,
+      });
       this.twins.push(others?.[place] ?? null);
     });
     this.enclose(owner, ids, around);
