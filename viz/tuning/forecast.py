@@ -78,7 +78,10 @@ class Forecaster:
         return self._of_pass(setting)
 
     def _simulated(self, mode: Kind | None = None, threads: float | None = None) -> Forecast:
-        """A forecast by the model of `viz.simulate`."""
+        """A forecast by the model of `viz.simulate`.
+
+        Where some of the threads found no work, as tasks are short, further ones find none either.
+        """
         cores, recorded = cores_of(self.trace), threads_of(self.trace)
         try:
             steps = templates(self.schedule, cores, recorded)
@@ -86,7 +89,9 @@ class Forecaster:
             return _UNKNOWN
         kind, devices = MODES[self.trace.meta["mode"]], len(self.schedule.devices)
         now = Model(kind, kind, Link(), cores, recorded).step(steps, devices)
-        other = Model(kind, mode or kind, Link(), cores, threads or recorded, threads is not None)
+        used = max(len(step.joins) for step in steps)
+        elsewhere = threads is not None and not (used < recorded and threads >= used)
+        other = Model(kind, mode or kind, Link(), cores, threads or recorded, elsewhere)
         return Forecast(1 - other.step(steps, devices) / now if now else None, "simulated")
 
     def _of_pass(self, setting: Setting) -> Forecast | None:

@@ -56,8 +56,8 @@ def add_kernels(data: dict[str, Any], binding: Binding, whole: bool, here: bool)
         if here and node.op is not None and node.device is not None:
             inner = zip(_inner(node.op), nodes[node.id].get("body", ()), strict=True)
             for op, entry in inner:
-                found = _ran_in_block(binding, op, node.device)
-                entry["kernels"] = [listings.number(one) for one in found]
+                texts = _ran_in_block(binding, op, node.device)
+                entry["kernels"] = [listings.number(one) for one in texts]
     data["listings"] = listings.all
 
 
