@@ -15,6 +15,7 @@ import pytest
 import dpexec as fluid
 from dpexec import viz
 from dpexec.engine.core.errors import section_of
+from dpexec.engine.ir import opdef
 from tests.engine.run.nets import batches, classifier
 from tests.guides import ROOT, programs
 
@@ -144,6 +145,16 @@ def test_tutorial_of_clusters(tmp_path):
     said = re.findall(r"equal: (\w+)", ran.stdout)
     assert (ran.returncode, said) == (0, ["True", "True"]), ran.stdout + ran.stderr
     assert "has left the cluster" in ran.stderr
+
+
+def test_extending(capsys, monkeypatch):
+    monkeypatch.setattr(opdef, "_registry", {**opdef.registered()})  # other tests list operators
+    names: dict = {}
+    for program in programs("docs/extending.md"):
+        exec(program, names)
+    page = (ROOT / "docs/extending.md").read_text("utf-8")
+    shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    assert capsys.readouterr().out == "".join(shown)
 
 
 def test_what_is_known_from_keras(capsys):
