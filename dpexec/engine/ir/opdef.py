@@ -135,6 +135,8 @@ class OpDef(OpFacts):
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise InvalidOp(f"inputs or attributes do not fit: {error}") from error
         made = made if isinstance(made, tuple) else (made,)
+        if not self.tells_numbers:  # a rule may return the spec of an input, numbers and all
+            made = [s.replace() if isinstance(s, Spec) and s.numbers else s for s in made]
         return {
             slot.name: [spec] if not slot.many else repeat(spec) if isinstance(spec, Spec) else spec
             for slot, spec in zip(self.outputs, made, strict=True)

@@ -82,6 +82,8 @@ class OpFacts:
         shape_inputs: input slots of which the kernel reads only the shape.
         makes_numbers: whether it runs on the host when all its inputs are such numbers and its
             results are used only as such numbers.
+        tells_numbers: whether ``infer`` tells the elements of a result where they follow from
+            shapes alone (``Spec.numbers``).
         no_grad: gradients stop here, by definition.
         checks_values: the kernel may refuse values (ids out of range), not only shapes.
         lazy: the kernel gets None for inputs without a value, since it may not read them. So no
@@ -149,6 +151,7 @@ class OpFacts:
     host_inputs: Set[str] = frozenset()
     shape_inputs: Set[str] = frozenset()
     makes_numbers: bool = False
+    tells_numbers: bool = False
     no_grad: bool = False
     checks_values: bool = False
     by_executor: bool = False

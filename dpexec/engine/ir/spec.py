@@ -33,12 +33,14 @@ class Spec:
         dtype: element type.
         kind: ``LOD_TENSOR``, ``SELECTED_ROWS`` ...
         lod_level: nesting depth of sequences; 0 for plain tensors.
+        numbers: the elements of a vector that follow from shapes alone; None: only a run tells.
     """
 
     shape: tuple[int, ...]
     dtype: VarType = VarType.FP32
     kind: VarType = VarType.LOD_TENSOR
     lod_level: int = 0
+    numbers: tuple[int, ...] | None = None
 
     @property
     def rank(self) -> int:
@@ -68,8 +70,8 @@ class Spec:
         return int(self.size * to_numpy(self.dtype).itemsize)
 
     def replace(self, **changes: Any) -> Spec:
-        """A copy with some fields changed."""
-        return replace(self, **changes)
+        """A copy with some fields changed, of which the elements are unknown unless given."""
+        return replace(self, **{"numbers": None, **changes})
 
     def __str__(self) -> str:
         rows = " rows of" if self.kind == VarType.SELECTED_ROWS else ""

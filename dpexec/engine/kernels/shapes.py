@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from dpexec.engine.kernels.generate import compiled, single
 from dpexec.engine.kernels.lowering import Code, Constant, Value, lowering
 from dpexec.engine.kernels.strides import OUTER, merged, strides
@@ -53,13 +51,13 @@ def widen(given: Count, n: Count, x: Floats, out: Floats):
     return 0
 """,
 )
-_KINDS = {"float32": "Floats", "int64": "Integers"}
+_KINDS = {"float32": "Floats", "int32": "Words", "int64": "Integers"}
 _MOVES = {dtype: compiled(f"move_{k}", _MOVE.format(kind=k)) for dtype, k in _KINDS.items()}
 _FILLS = {
     "float32": compiled("fill_Floats", _FILL.format(kind="Floats", value="Number")),
+    "int32": compiled("fill_Words", _FILL.format(kind="Words", value="Count")),
     "int64": compiled("fill_Integers", _FILL.format(kind="Integers", value="Count")),
 }
-_FEW = 1 << 14
 Place = tuple[int, Sequence[int]]
 
 
@@ -336,13 +334,12 @@ def cast_{source}_{target}(n: Count, x: {source}, out: {target}):
         out[i] = {made}(x[i])
     return 0
 """
+_MADE = {"float32": "F", "int32": "np.int32", "int64": "np.int64"}
 _CASTS = {
-    ("float32", "int64"): compiled(
-        "cast_Floats_Integers", _CAST.format(source="Floats", target="Integers", made="np.int64")
-    ),
-    ("int64", "float32"): compiled(
-        "cast_Integers_Floats", _CAST.format(source="Integers", target="Floats", made="F")
-    ),
+    (a, b): compiled(f"cast_{x}_{y}", _CAST.format(source=x, target=y, made=_MADE[b]))
+    for a, x in _KINDS.items()
+    for b, y in _KINDS.items()
+    if a != b
 }
 
 
@@ -355,37 +352,3 @@ def cast(code: Code, x: Value, out: Value) -> Any:
     if kernel is None:
         return False
     code.emit(kernel, x.size, x, out)
-
-
-# ---- constants
-
-
-@lowering("fill_constant")
-def fill_constant(
-    code: Code, number: Value | None, tensor: Value | None, parts: list[Value], out: Value,
-    *, value: float, str_value: str,
-) -> Any:  # fmt: skip
-    """One pass."""
-    if number is not None or tensor is not None or parts or not known(out):
-        return False
-    clear(code, out, str_value or value)  # the text has all digits of an integer
-
-
-@lowering("assign_value")
-def assign_value(
-    code: Code, out: Value, *, fp32_values: Sequence[float], int64_values: Sequence[int]
-) -> Any:
-    """One copy of a few elements; many elements are initial values, which run once."""
-    if not known(out) or out.size > _FEW:
-        return False
-    values = fp32_values if out.dtype.name == "float32" else int64_values
-    given = Constant(np.array(values, out.dtype))
-    return move(code, given, out, (out.size,), (0, [1]), (0, [1]))
-
-
-@lowering("fill_zeros_like")
-def fill_zeros_like(code: Code, x: Value, out: Value) -> Any:
-    """One pass."""
-    if not known(out):
-        return False
-    clear(code, out)

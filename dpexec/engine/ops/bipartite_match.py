@@ -13,7 +13,7 @@ from dpexec.engine.ops._boxes import Numbers, to_host
 from dpexec.engine.ops._sequences import sequence_count
 from dpexec.engine.ops._shapes import require_float
 
-_TINY = 1e-6
+TINY = 1e-6
 """Pairs with a smaller score are not matched."""
 _TYPES = ("bipartite", "per_prediction")
 
@@ -31,7 +31,7 @@ def _greedy(scores: Numbers) -> Numbers:
     left, rows = scores.T.copy(), np.full(scores.shape[1], -1, np.int32)
     for _ in range(min(scores.shape)):
         column, row = np.unravel_index(left.argmax(), left.shape)
-        if left[column, row] < _TINY:
+        if left[column, row] < TINY:
             break
         rows[column] = row
         left[column] = left[:, row] = -1
@@ -93,7 +93,7 @@ def bipartite_match(
         rows = _greedy(part)
         if match_type == "per_prediction":
             greatest = part.max(axis=0)
-            near = (rows < 0) & (greatest >= max(dist_threshold, _TINY))
+            near = (rows < 0) & (greatest >= max(dist_threshold, TINY))
             rows[near] = part.argmax(axis=0)[near]
         found[image] = rows
         best[image] = np.where(rows < 0, 0, part[rows, np.arange(len(rows))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,9 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
         shape = [merge_dim(a, b) for a, b in zip(shape, part.shape, strict=True)]
     lengths = [part.shape[at] for part in parts]
     shape[at] = -1 if product(lengths) < 0 else sum(lengths)
-    return first.replace(shape=tuple(shape))
+    told = [part.numbers for part in parts if part.numbers is not None]
+    numbers = tuple(itertools.chain(*told)) if len(told) == len(parts) else None
+    return first.replace(shape=tuple(shape), numbers=numbers)
 
 
 @op(
@@ -57,6 +60,7 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
     capturable=takes_few,
     host_inputs="AxisTensor",
     makes_numbers=True,
+    tells_numbers=True,
     grad_lod="flow",
     joins=lambda op, rank: op.attr("axis") in (0, -rank),
     quantized="inputs outputs",

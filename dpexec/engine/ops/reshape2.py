@@ -72,7 +72,10 @@ def _infer(
     x: Spec, tensor: Spec | None, parts: list[Spec], *, shape: Shape = ()
 ) -> tuple[Spec, Spec]:
     require_numbers(parts, "ShapeTensor")
-    if parts:
+    told = tuple(number for part in parts or (tensor,) for number in (part and part.numbers) or ())
+    if len(told) == (len(parts) if tensor is None else tensor.shape[0]) > 0:
+        made = resolved(told, x)
+    elif parts:
         made = _partly_known(shape, len(parts), x)
     elif tensor is not None:
         require(

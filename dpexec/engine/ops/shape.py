@@ -10,10 +10,15 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Sample, Spec, op
 
 
+def _infer(x: Spec) -> Spec:
+    known = x.kind == VarType.LOD_TENSOR and x.rank and all(dim >= 0 for dim in x.shape)
+    return Spec((x.rank,), VarType.INT32, numbers=x.shape if known else None)
+
+
 @op(
     "shape",
     inputs="Input",
-    infer=lambda x: Spec((x.rank,), VarType.INT32),
+    infer=_infer,
     no_grad=True,
     samples=lambda r: [
         Sample({"Input": r.normal((2, 3, 4))}, expected={"Out": np.array([2, 3, 4])}),
@@ -21,6 +26,7 @@ from dpexec.engine.ir.opdef import Sample, Spec, op
         Sample({"Input": r.integers(0, 3, (1, 2))}, expected={"Out": np.array([1, 2])}),
     ],
     makes_numbers=True,
+    tells_numbers=True,
     shape_inputs="Input",
     flops=0,
 )

@@ -37,7 +37,11 @@ def _infer(
     bounds = {"starts": (start, start_list or starts), "ends": (end, end_list or ends)}
     require_lengths(axes, bounds)
     known = known_axes(axes, infer_flags, (start, end), [*start_list, *end_list])
-    return infer_section(x, axes, starts, ends, [1] * len(axes), decrease_axis, known)
+    made = infer_section(x, axes, starts, ends, [1] * len(axes), decrease_axis, known)
+    if x.numbers is None or not all(known):
+        return made
+    (section,) = sections_of(x.shape, axes, starts, ends, [1] * len(axes), decrease_axis)
+    return made.replace(numbers=x.numbers[section])
 
 
 @op(
@@ -89,6 +93,7 @@ def _infer(
     capturable=True,
     host_inputs="StartsTensor EndsTensor StartsTensorList EndsTensorList",
     makes_numbers=True,
+    tells_numbers=True,
     precision="gray",
     quantized="inputs",
     flops=0,

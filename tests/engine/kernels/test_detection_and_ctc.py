@@ -62,7 +62,40 @@ def fed_text(rng, batch):
     }
 
 
-NETS = {"grid": (grid, fed_grid), "text": (text, fed_text)}
+def detector():
+    """Two maps with prior boxes, matched with objects."""
+    image = fluid.data("x", [None, 3, 32, 32])
+    boxes = fluid.data("boxes", [None, 4], lod_level=1)
+    label = fluid.data("y", [None, 1], "int32", lod_level=1)
+    first = layers.conv2d(image, 6, 3, 4, 1, act="relu")
+    maps = [first, layers.conv2d(first, 6, 3, 2, 1, act="relu")]
+    found = layers.multi_box_head(
+        maps, image, 32, 4, [[2.0], [2.0]], min_sizes=[6.0, 14.0], max_sizes=[14.0, 28.0],
+        flip=True,
+    )  # fmt: skip
+    places, scores, priors, variances = found
+    return layers.mean(layers.ssd_loss(places, scores, boxes, label, priors, variances))
+
+
+def fed_detector(rng, batch):
+    lengths = rng.integers(0, 4, batch)  # some images have no objects
+    lengths[0] = 3
+    low = rng.uniform(0, 0.5, (lengths.sum(), 2))
+    boxes = np.concatenate([low, low + rng.uniform(0.2, 0.5, low.shape)], 1).astype("float32")
+    boxes[1] = boxes[0]  # equal overlaps
+    boxes[2, 2:] = boxes[2, :2]  # no area
+    return {
+        "x": rng.normal(size=(batch, 3, 32, 32)).astype("float32"),
+        "boxes": rows(boxes, lengths),
+        "y": rows(rng.integers(1, 4, (len(boxes), 1)).astype("int32"), lengths),
+    }
+
+
+NETS = {
+    "detector": (detector, fed_detector),
+    "grid": (grid, fed_grid),
+    "text": (text, fed_text),
+}
 
 
 class Trained:
@@ -134,6 +167,59 @@ def test_what_code_refuses_is_told_as_by_numpy():
     assert "Label must be tags from 0 to 5" in refused("text", tags)
     labels = refused("grid", lambda feed: {"y": np.full((4, 3), 9, "int32")})
     assert "yolov3_loss" in labels and "out of bounds" in labels
+
+
+def test_negatives_are_as_many_as_there_are_wherever_they_are_read():
+    """Inside code their array has room for more."""
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        loss, scores = fluid.data("loss", [None, 6]), fluid.data("scores", [None, 6])
+        matches = fluid.data("matches", [None, 6], "int32")
+        block = main.global_block()
+        kinds = {"NegIndices": "int32", "UpdatedMatchIndices": "int32"}
+        made = {slot: [block.create_var(name=slot, dtype=kind)] for slot, kind in kinds.items()}
+        made["NegIndices"][0].lod_level = 1
+        inputs = {"ClsLoss": [loss], "MatchIndices": [matches], "MatchDist": [scores]}
+        attrs = {"neg_pos_ratio": 2.0, "neg_dist_threshold": 0.5, "mining_type": "max_negative"}
+        block.append_op("mine_hard_examples", inputs, made, attrs)
+    exe, rng = fluid.Executor(fluid.CPUPlace()), np.random.default_rng(0)
+    for images in (2, 2, 3, 2, 4):
+        given = rng.integers(-3, 2, (images, 6)).astype("int32").clip(-1)
+        feed = {
+            "loss": rng.integers(0, 4, (images, 6)).astype("float32"),  # with ties
+            "scores": rng.uniform(0, 0.7, (images, 6)).astype("float32"),
+            "matches": given,
+        }
+        found = exe.run(main, feed=feed, fetch_list=["NegIndices"], return_numpy=False)[0]
+        wanted = [hardest(*parts) for parts in zip(*feed.values(), strict=True)]
+        assert found.recursive_sequence_lengths() == [[len(part) for part in wanted]]
+        assert np.array(found).ravel().tolist() == [n for part in wanted for n in part]
+
+
+def hardest(loss, scores, matches):
+    """Two for each match, the greatest losses first, of equal ones the first."""
+    free = [i for i in range(6) if matches[i] < 0 and scores[i] < 0.5]
+    chosen = sorted(free, key=lambda i: -loss[i])[: 2 * int((matches >= 0).sum())]
+    return sorted(chosen)
+
+
+def test_a_shape_that_follows_from_others_keeps_a_step_code(monkeypatch):
+    calls, bring = [], CodeStep.bring
+    monkeypatch.setattr(CodeStep, "bring", lambda *a: calls.append(1) or bring(*a))
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x, like = fluid.data("x", [None, 4]), fluid.data("like", [None, None, 2])
+        sizes = layers.slice(layers.shape(like), axes=[0], starts=[0], ends=[2])
+        joined = layers.concat([layers.slice(layers.shape(like), [0], [0], [1]), sizes])
+        y = layers.reshape(x, [1, 1, 1], actual_shape=joined)
+        total = layers.reduce_sum(y, dim=2)
+    exe = fluid.Executor(fluid.CPUPlace())
+    for n, m in ((2, 4), (2, 4), (3, 4), (4, 4), (2, 4)):
+        feed = {"x": np.ones((n * n, 4), "float32"), "like": np.ones((n, m, 2), "float32")}
+        found = exe.run(main, feed=feed, fetch_list=[total])[0]
+        assert found.shape == (n, n)
+        assert (found == 4).all()
+    assert calls
 
 
 @kernel
