@@ -241,8 +241,8 @@ def _in_scope(names: Iterable[str]) -> Arrays:
 
 
 def _read_fluid(path: Path) -> Model:
-    from dpexec.io.checkpoint import read_arrays
     from dpexec.io.inference import read_program
+    from dpexec.io.pickles import read_arrays
 
     prefix = prefix_of(path)
     model = Model(path, "fluid")

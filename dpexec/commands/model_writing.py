@@ -147,7 +147,7 @@ def _ports(
 def _fluid_writers(
     model: Model, program: Program, base: str
 ) -> Mapping[str, Callable[[Any], None]]:
-    from dpexec.io.checkpoint import write_arrays
+    from dpexec.io.pickles import write_arrays
 
     data = _with_ports(model, program).desc.serialize_to_string()
     return {

@@ -14,8 +14,9 @@ from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.executors.executor import Executor
 from dpexec.engine.ir.program import Program
 from dpexec.io.inference import read_program
+from dpexec.io.loading import read_vars
 from dpexec.io.selection import get_program_persistable_vars
-from dpexec.io.variables import put, read_vars
+from dpexec.io.variables import put
 
 __all__ = ["Model", "Runner", "load_model"]
 

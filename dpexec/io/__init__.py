@@ -3,6 +3,7 @@
 from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops  # noqa: F401  fluid's
 from dpexec.io.checkpoint import load, load_program_state, save, set_program_state
 from dpexec.io.inference import load_inference_model, save_inference_model
+from dpexec.io.loading import load_params, load_persistables, load_vars
 from dpexec.io.selection import (
     get_program_parameter,
     get_program_persistable_vars,
@@ -14,9 +15,6 @@ from dpexec.io.selection import valid_program as _get_valid_program  # noqa: F40
 from dpexec.io.variables import (
     get_parameter_value,
     get_parameter_value_by_name,
-    load_params,
-    load_persistables,
-    load_vars,
     save_params,
     save_persistables,
     save_vars,

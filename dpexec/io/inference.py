@@ -17,8 +17,9 @@ from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops, with
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.atomic import stored, write_files
+from dpexec.io.loading import load_persistables
 from dpexec.io.selection import get_program_persistable_vars, valid_program
-from dpexec.io.variables import load_persistables, value_of
+from dpexec.io.variables import value_of
 
 __all__ = ["load_inference_model", "save_inference_model"]
 

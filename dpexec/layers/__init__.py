@@ -60,6 +60,7 @@ from dpexec.layers.detection import *  # noqa: F403
 from dpexec.layers.distributions import *  # noqa: F403
 from dpexec.layers.dynamic_rnn import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
+from dpexec.layers.grids import *  # noqa: F403
 from dpexec.layers.if_else import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
@@ -75,6 +76,7 @@ from dpexec.layers.math import *  # noqa: F403
 from dpexec.layers.metric import *  # noqa: F403
 from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
+from dpexec.layers.ordering import *  # noqa: F403
 from dpexec.layers.padding import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.priors import *  # noqa: F403

@@ -9,8 +9,8 @@ from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
-from dpexec.layers.indexing import topk
 from dpexec.layers.manipulation import squeeze
+from dpexec.layers.ordering import topk
 
 __all__ = ["ctc_greedy_decoder", "edit_distance", "warpctc"]
 

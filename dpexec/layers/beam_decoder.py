@@ -21,12 +21,13 @@ from dpexec.layers.elementwise import (
     logical_not,
     logical_or,
 )
-from dpexec.layers.indexing import gather_nd, topk
+from dpexec.layers.indexing import gather_nd
 from dpexec.layers.joining import expand, stack
 from dpexec.layers.manipulation import reshape, transpose, unsqueeze
 from dpexec.layers.manipulation import shape as shape_of
 from dpexec.layers.nn import softmax
 from dpexec.layers.ops import made as _layers
+from dpexec.layers.ordering import topk
 from dpexec.layers.ranges import range as numbers
 from dpexec.layers.sequences import gather_tree
 from dpexec.layers.structures import flat, mapped

@@ -10,10 +10,10 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
 from dpexec.layers.constants import fill_constant, fill_constant_batch_size_like
 from dpexec.layers.elementwise import equal, less_equal
-from dpexec.layers.indexing import argmax
 from dpexec.layers.indexing import slice as slice_of
 from dpexec.layers.manipulation import squeeze
 from dpexec.layers.nn import softmax
+from dpexec.layers.ordering import argmax
 from dpexec.layers.padding import pad
 from dpexec.layers.random import sampling_id
 from dpexec.layers.structures import mapped

@@ -7,7 +7,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
-from dpexec.layers.indexing import topk
+from dpexec.layers.ordering import topk
 
 __all__ = ["accuracy", "auc", "mean_iou"]
 

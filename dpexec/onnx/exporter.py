@@ -18,8 +18,9 @@ from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.inference import read_program
+from dpexec.io.loading import read_vars
 from dpexec.io.selection import get_program_persistable_vars
-from dpexec.io.variables import put, read_vars
+from dpexec.io.variables import put
 from dpexec.onnx.exporting.mapping import OPSETS
 from dpexec.onnx.program_exporter import ValueOf, program_to_model
 
