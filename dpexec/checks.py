@@ -42,6 +42,11 @@ def convert_dtype(dtype: Any) -> str:
 
     Raises:
         ValueError: tensors do not support this type.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.data_feeder.convert_dtype(fluid.core.VarDesc.VarType.FP32)
+        'float32'
     """
     kind = isinstance(dtype, type) and (dtype is bool or issubclass(dtype, np.generic))
     if not kind and not isinstance(dtype, (VarType, np.dtype)) and dtype not in _NAMES:

@@ -159,6 +159,17 @@ def draw(
         FileError: A damaged or foreign file.
         TypeError: Nothing that has a graph.
         ValueError: Another way to fold.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=2))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> viz.draw(main)  # in a notebook, this is the picture
+        <Drawing: SSA graph · 1 device · 9 operators>
+        >>> viz.draw(main).save("net.html")  # doctest: +SKIP
     """
     _one_of("fold", fold, ("auto", "none", *KINDS))
     _one_of("replicas", replicas, ("auto", "lanes", "one"))

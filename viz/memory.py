@@ -115,5 +115,29 @@ def memory(trace: Any) -> Memory:
     Raises:
         FileError: The file is damaged, empty, or no trace.
         ValueError: The trace holds no memory.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=2))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> how = fluid.ExecutionStrategy()
+        >>> how.trace = True
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(
+        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
+        ... )
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for _ in range(3):
+        ...         _ = exe.run(two, feed={"x": np.ones((4, 4), "float32")})
+        >>> print(viz.memory(two))  # doctest: +ELLIPSIS
+        device 0: peak 156 B
+                64 B  gradient   fc_0.w_0@GRAD
+                32 B  parameter  fc_0.w_0
+                32 B  feed       x
+        ...
     """
     return Memory(as_trace(trace))

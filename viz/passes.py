@@ -144,6 +144,16 @@ def passes(
         TypeError: The source has no passes.
         ValueError: The program has no operators.
         EnforceNotMet: The executor has not run yet.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=2))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> viz.passes(main, devices=2)
+        <Passes: Passes · 1 of 2 changed the graph>
     """
     notes: tuple[str, ...] = ()
     if isinstance(source, (str, os.PathLike, Mapping, Trace)):

@@ -75,6 +75,27 @@ def report(
     Raises:
         FileError: The file is damaged, empty, or no trace.
         RuntimeError: Nothing was recorded.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=2))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> how = fluid.ExecutionStrategy()
+        >>> how.trace = True
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(
+        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
+        ... )
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for _ in range(3):
+        ...         _ = exe.run(two, feed={"x": np.ones((4, 4), "float32")})
+        >>> viz.report(two).save("report.html")  # doctest: +SKIP
+        >>> viz.report(two)  # doctest: +ELLIPSIS
+        <Report: dpexec run · ...>
     """
     trace = as_trace(source)
     schedule = Schedule(trace)

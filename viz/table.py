@@ -260,6 +260,28 @@ def table(
         FileError: The file is damaged, empty, or no trace.
         ValueError: `by` is unknown, the trace has no such step, or layers are asked for and the
             trace has no graph.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=2))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> how = fluid.ExecutionStrategy()
+        >>> how.trace = True
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(
+        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
+        ... )
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for _ in range(3):
+        ...         _ = exe.run(two, feed={"x": np.ones((4, 4), "float32")})
+        >>> print(viz.table(two, steps=[2]))  # doctest: +ELLIPSIS
+        name                  calls ...total ...
+        >>> sorted(row.name for row in viz.table(two).rows if row.name.startswith("mul"))
+        ['mul+elementwise_add', 'mul_grad']
     """
     if by not in GROUPINGS:
         raise ValueError(f"by must be one of {', '.join(GROUPINGS)}, not {by!r}")

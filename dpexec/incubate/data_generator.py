@@ -83,6 +83,18 @@ class MultiSlotDataGenerator(DataGenerator):
     """Writes numbers, and checks that all samples have the same slots.
 
     A slot becomes a float slot with its first float.
+
+    Example:
+        >>> from dpexec.incubate.data_generator import MultiSlotDataGenerator
+        >>> class Words(MultiSlotDataGenerator):
+        ...     def generate_sample(self, line):
+        ...         def samples():
+        ...             yield [("words", [1, 2, 3]), ("label", [1])]
+        ...         return samples
+        >>> words = Words()
+        >>> words.set_batch(2)
+        >>> words.run_from_memory()
+        3 1 2 3 1 1
     """
 
     def __init__(self) -> None:

@@ -67,6 +67,11 @@ def save(program: Program, model_path: str) -> None:
         AssertionError: the path is a directory without a prefix of file names.
         EnforceNotMet: a variable has no value.
 
+    See Also:
+        :func:`~dpexec.load`: reads them.
+        :func:`~dpexec.load_program_state`: as a dict of arrays.
+        :func:`~dpexec.set_program_state`: from such a dict.
+
     Example:
         >>> import dpexec as fluid, tempfile
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -130,6 +135,11 @@ def load(
         FileNotFoundError: there are no saved files at this path.
         RuntimeError: a parameter's shape differs from the file's.
         ValueError: ``executor`` or ``var_list`` is required but missing.
+
+    See Also:
+        :func:`~dpexec.save`: parameters, optimizer and program in three files.
+        :func:`~dpexec.load_program_state`: as a dict of arrays.
+        :func:`~dpexec.set_program_state`: from such a dict.
 
     Example:
         >>> import dpexec as fluid, tempfile
@@ -236,6 +246,24 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
         EnforceNotMet: a file is missing or damaged.
         FileNotFoundError: there are no saved files at this path.
         ValueError: ``var_list`` is required but missing.
+
+    See Also:
+        :func:`~dpexec.save`: parameters, optimizer and program in three files.
+        :func:`~dpexec.load`: reads them.
+        :func:`~dpexec.set_program_state`: from such a dict.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 2]), size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.save(main, folder + "/model")
+        ...     state = fluid.load_program_state(folder + "/model")
+        >>> {name: value.shape for name, value in sorted(state.items())}
+        {'fc_0.b_0': (1,), 'fc_0.w_0': (2, 1)}
     """
     prefix = _prefix(model_path)
     if _file(prefix, ".pdparams").exists():
@@ -273,6 +301,23 @@ def set_program_state(program: Program, state_dict: Arrays) -> None:
 
     Raises:
         AssertionError: a variable has no value yet, or an array has another shape or type.
+
+    See Also:
+        :func:`~dpexec.save`: parameters, optimizer and program in three files.
+        :func:`~dpexec.load`: reads them.
+        :func:`~dpexec.load_program_state`: as a dict of arrays.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 2]), size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     _ = exe.run(startup)
+        ...     fluid.set_program_state(main, {"fc_0.b_0": np.array([7], "float32")})
+        ...     fluid.io.get_parameter_value_by_name("fc_0.b_0", exe, main)
+        array([7.], dtype=float32)
     """
     known = {var.name for var in program.list_vars() if is_persistable(var)}
     for name in sorted(known):

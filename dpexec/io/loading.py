@@ -45,6 +45,27 @@ def load_vars(
         EnforceNotMet: a file is missing or damaged; the error names file and variable.
         RuntimeError: a parameter has another shape than in the file.
         ValueError: neither a directory nor content is given.
+
+    See Also:
+        :func:`~dpexec.io.load_params`: parameters.
+        :func:`~dpexec.io.load_persistables`: all that training needs.
+        :func:`~dpexec.io.load_inference_model`: a program with its parameters.
+
+    Example:
+        >>> import dpexec as fluid, tempfile
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 2]), size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> weights = lambda variable: variable.name.endswith(".w_0")
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     fluid.io.save_vars(exe, folder, main, predicate=weights)
+        ...     before = fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main)
+        ...     _ = exe.run(startup)  # other numbers
+        ...     fluid.io.load_vars(exe, folder, main, predicate=weights)
+        ...     bool((fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main) == before).all())
+        True
     """
     program = valid_program(main_program)
     chosen = filter(predicate, program.list_vars()) if vars is None else vars
@@ -141,6 +162,11 @@ def load_params(
 ) -> None:
     """Load all parameters; arguments as for :func:`load_vars`.
 
+    See Also:
+        :func:`~dpexec.io.load_persistables`: all that training needs.
+        :func:`~dpexec.io.load_vars`: chosen variables.
+        :func:`~dpexec.io.load_inference_model`: a program with its parameters.
+
     Example:
         >>> import dpexec as fluid, tempfile
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -167,6 +193,11 @@ def load_persistables(
     filename: str | bytes | None = None,
 ) -> None:
     """Load all persistable variables; arguments as for :func:`load_vars`.
+
+    See Also:
+        :func:`~dpexec.io.load_params`: parameters.
+        :func:`~dpexec.io.load_vars`: chosen variables.
+        :func:`~dpexec.io.load_inference_model`: a program with its parameters.
 
     Example:
         >>> import dpexec as fluid, tempfile

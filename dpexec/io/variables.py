@@ -76,6 +76,17 @@ def get_parameter_value(para: Variable, executor: Any) -> np.ndarray[Any, Any]:
 
     Raises:
         AssertionError: the variable is no parameter.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     y = fluid.layers.fc(fluid.data("x", [None, 2]), size=1)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     _ = exe.run(startup)
+        ...     fluid.io.get_parameter_value(main.global_block().var("fc_0.b_0"), exe)
+        array([0.], dtype=float32)
     """
     if not is_parameter(para):
         raise AssertionError("The input variable is not parameter.")
@@ -129,6 +140,11 @@ def save_vars(
     Raises:
         TypeError: ``filename`` is no string.
         EnforceNotMet: a variable has no value.
+
+    See Also:
+        :func:`~dpexec.io.save_params`: parameters.
+        :func:`~dpexec.io.save_persistables`: all that training needs.
+        :func:`~dpexec.io.save_inference_model`: a part of the program with its parameters.
 
     Example:
         >>> import dpexec as fluid, os, tempfile

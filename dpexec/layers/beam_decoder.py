@@ -62,6 +62,20 @@ class BeamSearchDecoder(Decoder):
         :func:`beam_search_decode`: its sentences.
         :func:`dynamic_decode`: a whole search, with a decoder.
         :func:`gather_tree`: follows the parents of beams.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     state = fluid.data("state", [None, 16])  # what an encoder ends with
+        ...     embed = lambda ids: fluid.embedding(ids, size=[100, 8])
+        ...     score = lambda x: fluid.layers.fc(x, 100, num_flatten_dims=2)
+        ...     decoder = fluid.layers.BeamSearchDecoder(
+        ...         fluid.layers.GRUCell(hidden_size=16), start_token=0, end_token=1, beam_size=3,
+        ...         embedding_fn=embed, output_fn=score,
+        ...     )
+        ...     sentences, _ = fluid.layers.dynamic_decode(decoder, inits=state, max_step_num=10)
+        ...     len(sentences.shape)  # batch, steps, beams
+        3
     """
 
     class OutputWrapper(NamedTuple):

@@ -32,6 +32,12 @@ def crop(
 
     Returns:
         The section. Source: Paddle op ``crop``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     fluid.layers.crop(fluid.data("x", [3, 5]), shape=[2, 3], offsets=[0, 1]).shape
+        (2, 3)
     """
     check_variable_and_dtype(x, "x", ("float32",), "crop")
     check_type(shape, "shape", (list, tuple, Variable), "crop")

@@ -65,6 +65,16 @@ def detection_output(
     See Also:
         :func:`ssd_loss`: the loss.
         :func:`multi_box_head`: the layers before both.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     offsets = fluid.data("offsets", [2, 10, 4])
+        ...     scores = fluid.data("scores", [2, 10, 21])
+        ...     prior, variances = fluid.data("prior", [10, 4]), fluid.data("variances", [10, 4])
+        ...     found = fluid.layers.detection_output(offsets, scores, prior, variances)
+        ...     found.shape[1]  # label, score and box
+        6
     """
     boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
     likely = transpose(softmax(scores), [0, 2, 1])
@@ -187,6 +197,17 @@ def ssd_loss(
     See Also:
         :func:`detection_output`: the boxes in prediction.
         :func:`multi_box_head`: the layers before both.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     offsets = fluid.data("offsets", [None, 10, 4])
+        ...     scores = fluid.data("scores", [None, 10, 21])
+        ...     prior, variances = fluid.data("prior", [10, 4]), fluid.data("variances", [10, 4])
+        ...     box = fluid.data("box", [None, 4], lod_level=1)
+        ...     label = fluid.data("label", [None, 1], "int32", lod_level=1)
+        ...     fluid.layers.ssd_loss(offsets, scores, box, label, prior, variances).shape
+        (-1, 1)
     """
     if mining_type != "max_negative":
         raise ValueError(f"mining_type must be 'max_negative', but is {mining_type!r}")
@@ -299,6 +320,18 @@ def multi_box_head(
     See Also:
         :func:`ssd_loss`: the loss.
         :func:`detection_output`: the boxes in prediction.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     image = fluid.data("image", [None, 3, 64, 64])
+        ...     cells = [fluid.data(f"cells{n}", [None, 8, n, n]) for n in (8, 4, 2)]
+        ...     offsets, scores, boxes, variances = fluid.layers.multi_box_head(
+        ...         cells, image, base_size=64, num_classes=21, aspect_ratios=[[2.0]] * 3,
+        ...         min_ratio=20, max_ratio=90, offset=0.5, flip=True,
+        ...     )
+        ...     boxes.shape
+        (336, 4)
     """
     if not isinstance(inputs, (list, tuple)):
         raise ValueError(f"inputs must be a list of variables, but are {inputs!r:.80}")

@@ -105,6 +105,12 @@ def scatter(
     Returns:
         ``(N, ...)``. Source: Paddle op ``scatter``.
 
+    See Also:
+        :func:`gather`: whole rows by number.
+        :func:`gather_nd`: by several indices.
+        :func:`index_select`: along any axis.
+        :func:`index_sample`: other columns in every row.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -138,6 +144,10 @@ def scatter_nd_add(
     Raises:
         ValueError: ``ref`` and ``updates`` have different data types.
 
+    See Also:
+        :func:`scatter`: writes rows.
+        :func:`scatter_nd`: the same, to zeros.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -168,6 +178,10 @@ def scatter_nd(
 
     Returns:
         A tensor of this shape and the type of ``updates``. Source: Paddle op ``scatter_nd_add``.
+
+    See Also:
+        :func:`scatter`: writes rows.
+        :func:`scatter_nd_add`: adds to elements by index.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -227,6 +241,11 @@ def strided_slice(
 
     Returns:
         The part. Source: Paddle op ``strided_slice``.
+
+    See Also:
+        :func:`slice`: a range of each axis.
+        :func:`crop_tensor`: by shape and offsets.
+        :func:`split`: all parts.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -302,6 +321,12 @@ def where(condition: Variable) -> Variable:
 
     Returns:
         The coordinates in order. Source: Paddle op ``where_index``.
+
+    See Also:
+        :func:`equal`: element by element.
+        :func:`less_than`: element by element.
+        :func:`logical_and`: combines the results.
+        :func:`cond`: runs one of two branches.
 
     Example:
         >>> import dpexec as fluid, numpy as np

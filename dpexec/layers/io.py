@@ -146,6 +146,15 @@ def create_py_reader_by_data(
 
     Raises:
         TypeError: feed_list is not a list.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x, label = fluid.data("x", [None, 8]), fluid.data("label", [None, 1], "int64")
+        ...     reader = fluid.layers.create_py_reader_by_data(capacity=4, feed_list=[x, label])
+        ...     x, label = fluid.layers.read_file(reader)
+        ...     x.shape, label.shape
+        ((-1, 8), (-1, 1))
     """
     check_type(feed_list, "feed_list", list, "create_py_reader_by_data")
     return _py_reader(capacity, feed_list, name, use_double_buffer)
@@ -194,6 +203,14 @@ def read_file(reader: ProgramReader) -> Variable | list[Variable]:
     Raises:
         TypeError: not a reader of :func:`py_reader`.
         EnforceNotMet: :func:`read_file` was called for this reader before.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     reader = fluid.layers.py_reader(4, [(-1, 8), (-1, 1)], ["float32", "int64"])
+        ...     x, label = fluid.layers.read_file(reader)
+        ...     x.shape, label.shape
+        ((-1, 8), (-1, 1))
     """
     check_type(reader, "reader", ProgramReader, "read_file")
     helper = LayerHelper("read_file")

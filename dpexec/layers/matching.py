@@ -110,6 +110,14 @@ def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Var
 
     Returns:
         Boxes in the shape of ``input``. Source: Paddle op ``box_clip``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     boxes = fluid.data("boxes", [None, 4], lod_level=1)
+        ...     size = fluid.data("size", [None, 3])  # height, width and scale of each image
+        ...     fluid.layers.box_clip(boxes, size).shape
+        (-1, 4)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "box_clip")
     check_variable_and_dtype(im_info, "im_info", SINGLE_DOUBLE, "box_clip")
@@ -139,6 +147,16 @@ def bipartite_match(
     See Also:
         :func:`iou_similarity`: how much boxes overlap.
         :func:`target_assign`: values of the pairs.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     near = fluid.data("near", [None, 3], lod_level=1)  # objects by boxes
+        ...     found = fluid.layers.bipartite_match(near)
+        ...     overlaps = np.array([[0.1, 0.9, 0.3], [0.2, 0.8, 0.0]], "float32")
+        ...     feed = {"near": fluid.create_lod_tensor(overlaps, [[2]], fluid.CPUPlace())}
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=list(found))
+        [array([[ 1,  0, -1]], dtype=int32), array([[0.2, 0.9, 0. ]], dtype=float32)]
     """
     helper = LayerHelper("bipartite_match", name=name)
     dtypes = {"ColToRowMatchIndices": "int32", "ColToRowMatchDist": dist_matrix.dtype}
@@ -170,6 +188,15 @@ def target_assign(
     See Also:
         :func:`iou_similarity`: how much boxes overlap.
         :func:`bipartite_match`: the best pairs by that.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     labels = fluid.data("labels", [None, 1, 1], "int32", lod_level=1)
+        ...     match = fluid.data("match", [None, 20], "int32")  # of bipartite_match
+        ...     targets, weights = fluid.layers.target_assign(labels, match, mismatch_value=0)
+        ...     targets.shape, weights.shape
+        ((-1, 20, 1), (-1, 20, 1))
     """
     helper = LayerHelper("target_assign", name=name)
     inputs = {"X": input, "MatchIndices": matched_indices, "NegIndices": negative_indices}

@@ -24,6 +24,10 @@ def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[V
     Returns:
         Values and int64 positions, both ``(..., k)``. Source: Paddle op ``top_k``.
 
+    See Also:
+        :func:`argsort`: all elements in order.
+        :func:`argmax`: the place of the largest one.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -73,6 +77,10 @@ def argsort(
 
     Returns:
         The sorted elements and their int64 positions. Source: Paddle op ``argsort``.
+
+    See Also:
+        :func:`topk`: the largest elements with their places.
+        :func:`argmax`: the place of the largest one.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -122,6 +122,17 @@ def density_prior_box(
         :func:`anchor_generator`: boxes by size in pixels.
         :func:`box_coder`: offsets to boxes and back.
         :func:`multiclass_nms`: drops boxes that overlap.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     cells = fluid.data("cells", [None, 8, 6, 6])
+        ...     image = fluid.data("image", [None, 3, 48, 48])
+        ...     boxes, variances = fluid.layers.density_prior_box(
+        ...         cells, image, densities=[2], fixed_sizes=[16.0], fixed_ratios=[1.0]
+        ...     )
+        ...     boxes.shape
+        (6, 6, 4, 4)
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "density_prior_box")
     for value, argument in (

@@ -239,6 +239,14 @@ def distribute_fpn_proposals(
     Returns:
         The boxes of each level, and int32 ``(rois, 1)``: each box's row in the concatenation of all
         levels. Source: Paddle op ``distribute_fpn_proposals``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     rois = fluid.data("rois", [None, 4], lod_level=1)
+        ...     levels, order = fluid.layers.distribute_fpn_proposals(rois, 2, 5, 4, 224)
+        ...     len(levels), order.shape
+        (4, (-1, 1))
     """
     helper = LayerHelper("distribute_fpn_proposals", name=name)
     levels = [
@@ -280,6 +288,14 @@ def collect_fpn_proposals(
 
     Returns:
         ``(rois, 4)``, a sequence for every image. Source: Paddle op ``collect_fpn_proposals``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     rois = [fluid.data(f"rois{n}", [None, 4], lod_level=1) for n in (2, 3)]
+        ...     scores = [fluid.data(f"scores{n}", [None, 1], lod_level=1) for n in (2, 3)]
+        ...     fluid.layers.collect_fpn_proposals(rois, scores, 2, 3, post_nms_top_n=100).shape[1]
+        4
     """
     count = max_level - min_level + 1
     (rois,) = _fixed_outputs(

@@ -118,6 +118,19 @@ def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     table = fluid.layers.control_flow.lod_rank_table(x)  # the longest sequence first
+        ...     out = fluid.layers.reorder_lod_tensor_by_rank(x, table)
+        ...     rows = np.array([[1], [2], [3]], "float32")
+        ...     feed = {"x": fluid.create_lod_tensor(rows, [[1, 2]], fluid.CPUPlace())}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).tolist(), found.recursive_sequence_lengths()
+        ([[2.0], [3.0], [1.0]], [[2, 1]])
     """
     check_type(x, "x", Variable, "reorder_lod_tensor_by_rank")
     check_type(rank_table, "rank_table", Variable, "reorder_lod_tensor_by_rank")

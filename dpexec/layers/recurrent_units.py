@@ -89,6 +89,13 @@ class BasicGRUUnit(_Unit):
 
     Source: ``fluid.contrib.layers.BasicGRUUnit``; Cho et al. 2014, "Learning phrase
     representations using RNN encoder-decoder for statistical machine translation".
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     unit = fluid.contrib.layers.BasicGRUUnit("gru", hidden_size=16)
+        ...     unit(fluid.data("x", [4, 8]), fluid.data("state", [4, 16])).shape
+        (4, 16)
     """
 
     def __init__(
@@ -149,6 +156,15 @@ class BasicLSTMUnit(_Unit):
 
     Source: ``fluid.contrib.layers.BasicLSTMUnit``; Zaremba et al. 2014, "Recurrent neural network
     regularization".
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     unit = fluid.contrib.layers.BasicLSTMUnit("lstm", hidden_size=16)
+        ...     x, state = fluid.data("x", [4, 8]), fluid.data("state", [4, 16])
+        ...     hidden, cell = unit(x, state, state)
+        ...     hidden.shape, cell.shape
+        ((4, 16), (4, 16))
     """
 
     def __init__(

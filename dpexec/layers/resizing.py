@@ -63,6 +63,13 @@ def interpolate(
     Raises:
         ValueError: arguments do not fit.
         TypeError: a size has the wrong type.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 3, 8, 8])
+        ...     fluid.layers.interpolate(x, out_shape=[16, 16], resample="BILINEAR").shape
+        (-1, 3, 16, 16)
     """
     check_choice(resample, "resample", tuple(_RANKS), "interpolate")
     return _resize(
@@ -216,6 +223,12 @@ def resize_bilinear(
     Returns:
         The resized tensor, in the same format. Source: Paddle op ``bilinear_interp``.
 
+    See Also:
+        :func:`image_resize`: any method.
+        :func:`resize_nearest`: the nearest pixel.
+        :func:`image_resize_short`: by the shorter side.
+        :func:`pixel_shuffle`: from channels.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -291,6 +304,12 @@ def resize_nearest(
     Returns:
         The resized tensor, in the same format. Source: Paddle op ``nearest_interp``.
 
+    See Also:
+        :func:`image_resize`: any method.
+        :func:`resize_bilinear`: between pixels.
+        :func:`image_resize_short`: by the shorter side.
+        :func:`pixel_shuffle`: from channels.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -317,6 +336,12 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
 
     Raises:
         ValueError: the input does not have 4 dimensions.
+
+    See Also:
+        :func:`image_resize`: any method.
+        :func:`resize_bilinear`: between pixels.
+        :func:`resize_nearest`: the nearest pixel.
+        :func:`pixel_shuffle`: from channels.
 
     Example:
         >>> import dpexec as fluid

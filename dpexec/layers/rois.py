@@ -185,6 +185,14 @@ def psroi_pool(
         :func:`roi_pool`: maxima of whole cells.
         :func:`roi_align`: interpolated.
         :func:`prroi_pool`: exact means.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 8, 16, 16])
+        ...     rois = fluid.data("rois", [None, 4], lod_level=1)
+        ...     fluid.layers.psroi_pool(x, rois, 2, 1.0, pooled_height=2, pooled_width=2).shape
+        (-1, 2, 2, 2)
     """
     attrs = _attrs(pooled_height, pooled_width, spatial_scale)
     attrs["output_channels"] = output_channels

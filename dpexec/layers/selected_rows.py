@@ -19,6 +19,22 @@ def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
 
     Returns:
         A ``SelectedRows`` variable with sorted rows. Source: Paddle op ``merge_selected_rows``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     ids = fluid.data("ids", [None], "int64")
+        ...     rows = fluid.embedding(ids, [5, 2], is_sparse=True, param_attr="table")
+        ...     _ = fluid.backward.append_backward(fluid.layers.reduce_sum(rows))
+        ...     gradient = fluid.layers.merge_selected_rows(main.global_block().var("table@GRAD"))
+        ...     gradient = fluid.layers.get_tensor_from_selected_rows(gradient)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     feed = {"ids": np.array([1, 3, 1])}
+        ...     exe.run(main, feed=feed, fetch_list=[gradient])  # of rows 1 and 3
+        [array([[2., 2.],
+               [1., 1.]], dtype=float32)]
     """
     return add_op("merge_selected_rows", {"X": x}, x.dtype, name=name)
 
@@ -36,6 +52,22 @@ def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Varia
 
     Raises:
         TypeError: ``x`` is not sparse.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     ids = fluid.data("ids", [None], "int64")
+        ...     rows = fluid.embedding(ids, [5, 2], is_sparse=True, param_attr="table")
+        ...     _ = fluid.backward.append_backward(fluid.layers.reduce_sum(rows))
+        ...     gradient = fluid.layers.merge_selected_rows(main.global_block().var("table@GRAD"))
+        ...     gradient = fluid.layers.get_tensor_from_selected_rows(gradient)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     feed = {"ids": np.array([1, 3, 1])}
+        ...     exe.run(main, feed=feed, fetch_list=[gradient])  # of rows 1 and 3
+        [array([[2., 2.],
+               [1., 1.]], dtype=float32)]
     """
     check_type(x, "x", Variable, "get_tensor_from_selected_rows")
     if x.type != VarType.SELECTED_ROWS:

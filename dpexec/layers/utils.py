@@ -22,6 +22,11 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
 
     Raises:
         ValueError: the value is neither of them.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.layers.utils.convert_to_list(3, 2, "stride")
+        [3, 3]
     """
     if isinstance(value, dtype):
         return [value] * n
@@ -38,7 +43,13 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
 
 
 def is_sequence(seq: Any) -> bool:
-    """Whether an object is a structure: a list, a tuple or a dict, but not a string."""
+    """Whether an object is a structure: a list, a tuple or a dict, but not a string.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.layers.utils.is_sequence([1]), fluid.layers.utils.is_sequence("ab")
+        (True, False)
+    """
     return isinstance(seq, (Mapping, Sequence)) and not isinstance(seq, str)
 
 
@@ -47,6 +58,11 @@ def flatten(nest: Any) -> list[Any]:
 
     Args:
         nest: the structure; any other object is returned as the only element.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.layers.utils.flatten([1, (2, [3])])
+        [1, 2, 3]
     """
     return (
         [part for item in _items(nest) for part in flatten(item)] if is_sequence(nest) else [nest]
@@ -63,6 +79,11 @@ def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
     Raises:
         TypeError: the values are no sequence.
         ValueError: there are too many or too few.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.layers.utils.pack_sequence_as([0, [0, 0]], [1, 2, 3])
+        [1, [2, 3]]
     """
     if not is_sequence(flat_sequence):
         raise TypeError("flat_sequence must be a sequence")
@@ -80,6 +101,11 @@ def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
     Args:
         func: takes as many arguments as there are structures.
         structure: one or more structures of the same form.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.layers.utils.map_structure(lambda x: x + 1, {"h": 1, "c": [2, 3]})
+        {'h': 2, 'c': [3, 4]}
     """
     parts = zip(*(flatten(one) for one in structure), strict=False)
     return pack_sequence_as(structure[0], [func(*these) for these in parts])

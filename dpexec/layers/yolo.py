@@ -53,6 +53,16 @@ def yolov3_loss(
     See Also:
         :func:`yolo_box`: boxes from the scores of YOLOv3.
         :func:`multiclass_nms`: drops boxes that overlap.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 21, 13, 13])  # three anchors of 5 + 2 numbers
+        ...     box = fluid.data("box", [None, 6, 4])
+        ...     label = fluid.data("label", [None, 6], "int32")
+        ...     anchors = [10, 13, 16, 30, 33, 23]
+        ...     fluid.layers.yolov3_loss(x, box, label, anchors, [0, 1, 2], 2, 0.7, 32).shape
+        (-1,)
     """
     layer = "yolov3_loss"
     for argument, value in (("x", x), ("gt_box", gt_box), ("gt_label", gt_label)):

@@ -15,7 +15,24 @@ __all__ = ["BatchSampler", "Dataset", "batches_of"]
 
 
 class Dataset:
-    """A data set accessed by index; subclasses define ``__getitem__`` and ``__len__``."""
+    """A data set accessed by index; subclasses define ``__getitem__`` and ``__len__``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> class Squares(fluid.io.Dataset):
+        ...     def __getitem__(self, number):
+        ...         return np.array([number], "float32"), np.array([number**2], "float32")
+        ...
+        ...     def __len__(self):
+        ...         return 4
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x, y = fluid.data("x", [None, 1]), fluid.data("y", [None, 1])
+        ...     loader = fluid.io.DataLoader(
+        ...         Squares(), [x, y], places=fluid.CPUPlace(), batch_size=2, return_list=False
+        ...     )
+        ...     [np.array(feed[0]["y"]).ravel().tolist() for feed in loader()]
+        [[0.0, 1.0], [4.0, 9.0]]
+    """
 
     def __getitem__(self, idx: int) -> Any:
         """The sample with index ``idx``: a sequence of arrays or numbers, or one array."""

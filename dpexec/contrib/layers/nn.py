@@ -146,6 +146,15 @@ def partial_concat(
 
     Returns:
         ``(rows, length * matrices)``. Source: Paddle op ``partial_concat``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1, 2, 3]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[10, 20, 30]], "float32"))
+        ...     out = fluid.contrib.layers.partial_concat([x, y], start_index=1, length=2)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[ 2.,  3., 20., 30.]], dtype=float32)]
     """
     types = ("float16", "float32", "float64", "int32", "int64")
     return _partial("partial_concat", input, start_index, length, types)
@@ -163,6 +172,15 @@ def partial_sum(
 
     Returns:
         ``(rows, length)``. Source: Paddle op ``partial_sum``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1, 2, 3]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[10, 20, 30]], "float32"))
+        ...     out = fluid.contrib.layers.partial_sum([x, y], start_index=1, length=2)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([[22., 33.]], dtype=float32)]
     """
     return _partial("partial_sum", input, start_index, length, NO_HALF)
 

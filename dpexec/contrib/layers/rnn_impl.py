@@ -65,6 +65,14 @@ def basic_gru(
         after the last step, ``(layers * directions, rows, hidden_size)``.
 
     Source: ``fluid.contrib.layers.basic_gru``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [4, 10, 8])
+        ...     outputs, last = fluid.contrib.layers.basic_gru(words, None, 16, bidirectional=True)
+        ...     outputs.shape, last.shape
+        ((4, 10, 32), (2, 4, 16))
     """
 
     def unit(scope: str, param_attr: Any, bias_attr: Any) -> Unit:
@@ -123,6 +131,14 @@ def basic_lstm(
         states and the cells after the last step, ``(layers * directions, rows, hidden_size)``.
 
     Source: ``fluid.contrib.layers.basic_lstm``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [4, 10, 8])
+        ...     outputs, hidden, cell = fluid.contrib.layers.basic_lstm(words, None, None, 16)
+        ...     outputs.shape, hidden.shape
+        ((4, 10, 16), (1, 4, 16))
     """
 
     def unit(scope: str, param_attr: Any, bias_attr: Any) -> Unit:

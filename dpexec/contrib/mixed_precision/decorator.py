@@ -213,6 +213,17 @@ def decorate(
         and ``get_scaled_loss``.
 
     Source: ``fluid.contrib.mixed_precision.decorate``; Micikevicius et al. 2018.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib import mixed_precision
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=2))
+        ...     optimizer = mixed_precision.decorate(fluid.optimizer.SGD(0.1))
+        ...     _ = optimizer.minimize(loss)
+        ...     ops = [op.type for op in fluid.default_main_program().global_block().ops]
+        ...     ops.count("cast") > 0, "mul" in ops
+        (True, True)
     """
     return OptimizerWithMixedPrecision(
         optimizer,

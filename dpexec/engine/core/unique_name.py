@@ -14,6 +14,12 @@ class UniqueNameGenerator:
 
     Args:
         prefix: put before every name.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> names = fluid.unique_name.UniqueNameGenerator("encoder_")
+        >>> names("fc"), names("fc")
+        ('encoder_fc_0', 'encoder_fc_1')
     """
 
     def __init__(self, prefix: str | None = None) -> None:

@@ -79,7 +79,16 @@ def cos_grad_grad(xp: Any, x: Any) -> Any:
     (np.array([0.0, 0.5, 1.0]), np.array([0.0, np.pi / 6, np.pi / 2])),
 )
 def asin(xp: Any, x: Any) -> Any:
-    """The angle in [-pi/2, pi/2] whose sine is ``x``. Source: Paddle op ``asin``."""
+    """The angle in [-pi/2, pi/2] whose sine is ``x``. Source: Paddle op ``asin``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-0.5, 0.0, 0.5], "float32"))
+        ...     out = fluid.layers.asin(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.5236,  0.    ,  0.5236], dtype=float32)
+    """
     return xp.arcsin(x)
 
 
@@ -95,7 +104,16 @@ def asin_grad(xp: Any, x: Any, d_out: Any) -> Any:
     (np.array([0.0, 0.5, 1.0]), np.array([np.pi / 2, np.pi / 3, 0.0])),
 )
 def acos(xp: Any, x: Any) -> Any:
-    """The angle in [0, pi] whose cosine is ``x``. Source: Paddle op ``acos``."""
+    """The angle in [0, pi] whose cosine is ``x``. Source: Paddle op ``acos``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-0.5, 0.0, 0.5], "float32"))
+        ...     out = fluid.layers.acos(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([2.0944, 1.5708, 1.0472], dtype=float32)
+    """
     return xp.arccos(x)
 
 
