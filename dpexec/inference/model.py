@@ -108,7 +108,7 @@ def load_model(model_dir: str, prog_file: Any, params_file: Any, from_memory: bo
     parameters = Scope()
     for name, value in read_vars(folder, get_program_persistable_vars(program), values).items():
         put(name, value, parameters)
-    desc = program.desc
+    desc, program._is_loaded = program.desc, True
     return Model(program, desc.get_feed_target_names(), desc.get_fetch_target_names(), parameters)
 
 

@@ -26,6 +26,7 @@ from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.ir.spec import Spec, array_spec
+from dpexec.engine.kernels.values import Packed
 
 __all__ = ["Binder"]
 
@@ -60,6 +61,7 @@ class Binder:
         self._here = here
         self._opens = bool(compilation.native) and not graph.bodies and on_cpus
         self._rules = Rules()
+        self._packed = _packed(graph, compilation)
         self._families: LimitedCache[Any, _Family] = LimitedCache(limit_of("families of bindings"))
 
     def bind(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding:
@@ -112,7 +114,7 @@ class Binder:
 
     def _binding(self, plan: Plan, specs: Specs) -> Binding:
         made_of = self._compilation
-        return Binding(plan, specs, made_of.native, self.memory, made_of.halves)
+        return Binding(plan, specs, made_of.native, self.memory, made_of.halves, self._packed)
 
     @no_cycles_sought()
     def _opened(self, plan: Plan, feeds: Feeds, merged: bool, rows: Rows) -> _Member | None:
@@ -148,6 +150,16 @@ class Binder:
         except EnforceNotMet as error:
             self._specs(plan, fed, merged, Rules())  # says what is wrong in numbers
             raise RuntimeError("shape rules take numbers of rows, but not open ones") from error
+
+
+def _packed(graph: SSAGraph, compilation: Compilation) -> Packed | None:
+    """The variables of a loaded model, which nobody changes; None: there are none."""
+    program = graph.program
+    if not program._is_loaded or len(graph.places) > 1 or not compilation.native:
+        return None
+    block = program.global_block()
+    made = {name for op in block.ops for name in op.output_arg_names}
+    return Packed({var.name for var in block.vars.values() if var.persistable} - made)
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.engine.kernels import im2col, onednn, onednn_calls
 from dpexec.engine.kernels.implementations import find
-from dpexec.engine.kernels.lowering import Buffer, Code, Value, keywords, lowering
+from dpexec.engine.kernels.lowering import Buffer, Code, Constant, Value, keywords, lowering
 from dpexec.engine.kernels.onednn import (
     DIFF_DST,
     DIFF_SRC,
@@ -22,6 +22,7 @@ from dpexec.engine.kernels.onednn import (
     DST,
     SRC,
     WEIGHTS,
+    Layout,
     Primitive,
 )
 from dpexec.engine.ops._convolution import Window
@@ -126,8 +127,17 @@ def _found(what: str, made: Convolution) -> tuple[Primitive, Primitive | None]:
     return found
 
 
-def _turn(code: Code, turning: Primitive, source: Value, target: Value) -> None:
-    onednn_calls.emit(code, {SRC: source, DST: target}, lambda count: turning)
+def _turned(code: Code, turning: Primitive, weight: Value, layout: Layout) -> Value | Constant:
+    """Filters in the layout of a convolution: brought there once if nobody changes them."""
+    target: Value | Constant
+    once: tuple[Any, ...] = ()
+    if code.packed is None or weight.name not in code.packed.names or weight.buffer is not None:
+        target = code.scratch(layout.nbytes, dtype=np.uint8)
+    else:
+        done, target = code.packed.of(weight.name, layout)
+        once = done, weight
+    onednn_calls.emit(code, {SRC: weight, DST: target}, lambda count: turning, once=once)
+    return target
 
 
 def _emit(
@@ -140,11 +150,11 @@ def _emit(
     rows = Rows.of(made.batch)
     main, turning = _found(what, made.at(rows.example if rows else ()))
     slots = _SLOTS[what]
-    plain, wanted = weight, slots[1]
-    if turning is not None:
-        weight = code.scratch(main.layout(wanted).nbytes, dtype=np.uint8)
+    wanted, filters = slots[1], cast("Value | Constant", weight)
     if turning is not None and wanted == WEIGHTS:
-        _turn(code, turning, plain, weight)
+        filters = _turned(code, turning, weight, main.layout(wanted))
+    elif turning is not None:
+        filters = code.scratch(main.layout(wanted).nbytes, dtype=np.uint8)
     layout = main.layout(wanted)
 
     def primitive(count: Counts) -> Primitive:
@@ -153,9 +163,9 @@ def _emit(
             raise NeedsNumber("filters that lie in another way than for other numbers of rows")
         return found
 
-    onednn_calls.emit(code, dict(zip(slots, (image, weight, out), strict=True)), primitive, rows)
+    onednn_calls.emit(code, dict(zip(slots, (image, filters, out), strict=True)), primitive, rows)
     if turning is not None and wanted == DIFF_WEIGHTS:
-        _turn(code, turning, weight, plain)
+        onednn_calls.emit(code, {SRC: filters, DST: weight}, lambda count: turning)
 
 
 _SLOTS = {

@@ -30,7 +30,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpexec.engine.kernels.implementations import claim
-from dpexec.engine.kernels.values import Buffer, Constant, Late, Offsets, Ragged, Sparse, Value
+from dpexec.engine.kernels.values import (
+    Buffer,
+    Constant,
+    Late,
+    Offsets,
+    Packed,
+    Ragged,
+    Sparse,
+    Value,
+)
 
 if TYPE_CHECKING:  # lowerings can be declared without numba
     from dpexec.engine.kernels.machine import Kernel
@@ -42,6 +51,7 @@ __all__ = [
     "Late",
     "Lowering",
     "Offsets",
+    "Packed",
     "Ragged",
     "Sparse",
     "Value",
@@ -65,6 +75,8 @@ class Code:
         calls: kernel and arguments.
         dying: buffers of the current operator's inputs that no later operator reads.
         halves: matrix products round their operands to bfloat16.
+        packed: variables that nobody changes, and where they lie in other layouts; None: there may
+            be no such variables.
         rounded: values that were rounded, each with the result.
         bias: the bias that the current operator, a matrix product, adds to every row.
         relu: whether the current operator, a batch norm, also applies the relu after it.
@@ -74,6 +86,7 @@ class Code:
     calls: list[tuple[Kernel, Sequence[Argument]]] = field(default_factory=list)
     dying: set[Buffer] = field(default_factory=set)
     halves: bool = False
+    packed: Packed | None = None
     rounded: dict[Value, Value] = field(default_factory=dict)
     bias: Value | None = None
     relu: bool = False

@@ -13,13 +13,15 @@ from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
 from dpexec.engine.kernels.compiling import Lazily, inline
-from dpexec.engine.kernels.lowering import Code, Late, Value
+from dpexec.engine.kernels.lowering import Code, Constant, Late, Value
 from dpexec.engine.kernels.machine import (
     Count,
     Floats,
+    Integers,
     Number,
     Rest,
     as_word,
+    call,
     count,
     intrinsic,
     kernel,
@@ -112,6 +114,21 @@ def execute(
 
 
 @kernel
+def _once(done: Integers, source: Count, address: Count, more: Rest) -> int:
+    """Call a kernel unless it was called for this source.
+
+    Arguments: the address of the source for which it was called, that of the source, that of the
+        kernel, its arguments.
+    """
+    if done[0] == source:
+        return 0
+    status = call(address, more)
+    if status == 0:
+        done[0] = source
+    return status
+
+
+@kernel
 def product(
     threads_of: Count, set_threads: Count, function: Count, flipped: Count, turned: Count,
     m: Count, n: Count, k: Count, alpha: Number, a: Count, a_width: Count, b: Count,
@@ -155,9 +172,10 @@ def turn(rows: Count, columns: Count, a: Floats, out: Floats) -> int:
 
 def emit(
     code: Code,
-    arguments: Mapping[int, Value],
+    arguments: Mapping[int, Value | Constant],
     primitive: Callable[[Counts], onednn.Primitive],
     rows: Rows | None = None,
+    once: tuple[Any, ...] = (),
 ) -> None:
     """Emit a call of a primitive on arrays, which must have the layouts that it needs.
 
@@ -166,6 +184,8 @@ def emit(
         arguments: the arrays, by number of the argument.
         primitive: gives the primitive for the numbers of rows of a batch.
         rows: the open numbers of rows, if the primitive depends on them.
+        once: a word and an array: it is called when the word is not the array's address, which it
+            then becomes.
     """
     examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else ((),))]
     room = max(example.scratch for example in examples)
@@ -184,7 +204,7 @@ def emit(
         for number in arguments
     ]
     code.emit(
-        execute,
+        *((_once, *once, execute.address) if once else (execute,)),
         *onednn.thread_functions(), *onednn.execute_functions(),
         Late(lambda count: found(count).primitive), onednn.stream(), len(arguments),
         *itertools.chain(*memories), *arguments.values(),

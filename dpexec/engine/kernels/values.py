@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from dpexec.engine.ir.sizes import Counts
 
-__all__ = ["Buffer", "Constant", "Late", "Offsets", "Ragged", "Sparse", "Value"]
+__all__ = ["Buffer", "Constant", "Late", "Offsets", "Packed", "Ragged", "Sparse", "Value"]
 
 
 @dataclass(eq=False)
@@ -250,6 +250,37 @@ class Constant:
 
     def __int__(self) -> int:
         return int(self.array.ctypes.data)
+
+
+class Packed:
+    """Variables whose elements nobody changes, in the layouts that kernels want.
+
+    Args:
+        names: of the variables. Another array in the place of one is noticed, if the one before is
+            alive until then.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+        self._found: dict[str, list[tuple[Any, tuple[Constant, Constant]]]] = {}
+
+    def of(self, name: str, layout: Any) -> tuple[Constant, Constant]:
+        """Where a variable lies in a layout, for the code of all sizes of batches.
+
+        Args:
+            name: of the variable.
+            layout: the layout, of oneDNN.
+
+        Returns:
+            The address that it was brought there from, 0 at first; and the memory.
+        """
+        known = self._found.setdefault(name, [])
+        for other, found in known:
+            if layout.is_like(other):
+                return found
+        made = Constant(np.zeros(1, np.int64)), Constant(np.empty(layout.nbytes, np.uint8))
+        known.append((layout, made))
+        return made
 
 
 class Late:

@@ -24,6 +24,7 @@ from dpexec.engine.ir.spec import Spec
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.native import Lates, PlanCode
+    from dpexec.engine.kernels.values import Packed
 
 __all__ = ["Binding"]
 
@@ -43,6 +44,7 @@ class Binding:
         code: the machine code; None before it is made.
         runs: how many runs have begun.
         more_rows: the most rows that other processes add to sparse sums, by name.
+        packed: variables that nobody changes, in other layouts; None: there may be none.
         calls: by number of the task, one call that does the work of all its nodes.
     """
 
@@ -51,6 +53,7 @@ class Binding:
     native: Mapping[str, str]
     memory: Memory
     halves: bool = False
+    packed: Packed | None = None
     rows: Sequence[Counts] = ()
     opened: Binding | None = None
     code: PlanCode | None = None
@@ -142,7 +145,8 @@ class Binding:
             kernels.require_halves()
         from dpexec.engine.compile.bindings.native import make_code
 
-        self.code = make_code(self.plan, self.given, self.halves, self.open_rows, self.more_rows)
+        how = self.halves, self.open_rows, self.more_rows, self.packed
+        self.code = make_code(self.plan, self.given, *how)
         return self.code
 
     def closed(self, rows: Sequence[Counts]) -> Binding:
@@ -155,7 +159,7 @@ class Binding:
             NeedsNumber: these numbers of rows need more memory than others.
         """
         made = Binding(
-            *(self.plan, self.given, self.native, self.memory, self.halves),
+            *(self.plan, self.given, self.native, self.memory, self.halves, self.packed),
             rows=rows,
             opened=self,
             code=self.code,
@@ -171,7 +175,7 @@ class Binding:
             rows: the numbers of rows of every device's batch.
         """
         specs = replace(self, rows=rows, code=None).specs
-        return Binding(self.plan, specs, self.native, self.memory, self.halves)
+        return Binding(self.plan, specs, self.native, self.memory, self.halves, self.packed)
 
     def with_room(self, more_rows: Mapping[str, int]) -> Binding:
         """The binding with room for the rows that other processes add to sparse sums.

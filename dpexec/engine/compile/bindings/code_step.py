@@ -124,6 +124,7 @@ class CodeStep:
             for device, name in itertools.product(self._here, plan.fetch)
             if name not in self._results[device]
         ]
+        self._keeps, self._stored = binding.packed is not None, list[Any]()
         self.is_random = any(n.op and n.op.definition.is_random for n in plan.nodes)
         """Whether it needs to know the shards at every run; else at the first."""
 
@@ -170,6 +171,8 @@ class CodeStep:
         stored = self.variables.bring(words)
         if stored is None:
             return None
+        if self._keeps:  # until others take their place: code knows them by their addresses
+            self._stored = [*stored]
         for record in self._records:
             record[0] = self.variables.follows
         for source in self._fed:

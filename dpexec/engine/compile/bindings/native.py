@@ -29,6 +29,7 @@ from dpexec.engine.core.cache import limit_of
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.ir.sizes import Counts, Rows
 from dpexec.engine.ir.spec import Spec
+from dpexec.engine.kernels.values import Packed
 
 __all__ = ["Lates", "PlanCode", "make_code"]
 
@@ -101,6 +102,7 @@ def make_code(
     halves: bool = False,
     rows: Rows | None = None,
     more_rows: Mapping[str, int] = MappingProxyType({}),
+    packed: Packed | None = None,
 ) -> PlanCode:
     """Code of the operators that have a lowering.
 
@@ -110,6 +112,7 @@ def make_code(
         halves: whether matrix products round their operands to bfloat16.
         rows: the open numbers of rows on which the specs depend; None: all sizes are known.
         more_rows: the most rows that other processes add to sparse sums, by name.
+        packed: variables that nobody changes, in other layouts; None: there may be none.
     """
     facts = _facts(plan)
     places = plan.graph.places
@@ -121,7 +124,7 @@ def make_code(
         if task.is_collective or device is None or isinstance(places[device], CUDAPlace):
             continue
         kind = facts.kinds[task.id]
-        codes[task.id] = kind.code(steps, specs[device], limits[device], halves, rows)
+        codes[task.id] = kind.code(steps, specs[device], limits[device], halves, rows, packed)
     chains = {home: tasks for home, tasks in facts.chains.items() if home in codes}
     return PlanCode(plan, codes, chains, _arenas(chains, codes, facts))
 
@@ -214,6 +217,7 @@ class _Kind:
         limits: Mapping[str, int],
         halves: bool,
         rows: Rows | None,
+        packed: Packed | None,
     ) -> TaskCode:
         """The code of a task for some shapes."""
         shapes: list[Any] = [specs.get(name) for name in self.names]
@@ -221,7 +225,8 @@ class _Kind:
         for for_rows, before, code in self.latest:
             if for_rows is rows and before == shapes:
                 return code
-        made = TaskCode(specs, self.outside, self.overwritten, limits, halves, self.fetched)
+        how = halves, self.fetched, packed
+        made = TaskCode(specs, self.outside, self.overwritten, limits, *how)
         made.take(steps)
         made.layout()
         self.latest = [(rows, shapes, made), *self.latest[: _CODES_KEPT - 1]]

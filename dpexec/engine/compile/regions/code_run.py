@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -59,11 +59,14 @@ class Layout(NamedTuple):
         numbers: the number of each lasting buffer.
         alone: tells whether no other value that is needed outside of the task shares the memory of
             a value.
+        packed: names of variables that are alive until others take their place: code knows them
+            by their addresses.
     """
 
     places: Mapping[Buffer, int]
     numbers: Mapping[Buffer, int]
     alone: Callable[[AnyValue], bool]
+    packed: Collection[str]
 
 
 class CodeMemory:
@@ -169,7 +172,8 @@ class _Brought:
             has, rules = list(array.shape), list(self.value.shape)
             raise ValueError(f"{self.name} has shape {has}, but by the rules of shapes {rules}")
         used = np.ascontiguousarray(array, value.dtype)
-        self.copy = None if used is found else used
+        keeps = used is not found or self.name in self.place.layout.packed
+        self.copy = used if keeps else None
         self.seen = weakref.ref(found) if used is found else _nothing
         begin = address(used)
         for position in self.positions:

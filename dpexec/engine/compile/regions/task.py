@@ -21,7 +21,7 @@ from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.sizes import Counts, at_most
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels import implementations
-from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Lowering, Value, flat
+from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Lowering, Packed, Value, flat
 from dpexec.engine.kernels.machine import Kernel
 
 __all__ = ["TaskCode"]
@@ -37,6 +37,7 @@ class TaskCode:
         limits: the most rows that sparse values have, by name.
         halves: whether products round their operands to bfloat16.
         fetched: names whose values are fetched.
+        packed: variables that nobody changes, in other layouts; None: there may be none.
         ragged: whether code may have values that only a run tells the size of.
     """
 
@@ -48,13 +49,14 @@ class TaskCode:
         limits: Mapping[str, int],
         halves: bool = False,
         fetched: Collection[str] = (),
+        packed: Packed | None = None,
         ragged: bool = True,
     ) -> None:
         self._ragged = ragged
         self.operands = Operands(specs, overwritten, limits)
         self.outside = outside
         self.fetched = fetched
-        self.code = Code(halves=halves)
+        self.code = Code(halves=halves, packed=packed)
         self.steps: list[Step] = []
         self.order: list[Step | Piece] = []
         self.open: Piece | None = None
@@ -330,7 +332,8 @@ class TaskCode:
             rows: the numbers of rows of the device's batch, if sizes depend on them.
             late: the result of :meth:`late` for them.
         """
-        layout = Layout(self.places, self.numbers, self.alone)
+        packed = self.code.packed
+        layout = Layout(self.places, self.numbers, self.alone, packed.names if packed else ())
         place = CodeMemory(layout, memory, inner, lasting, rows, late)
 
         def own(step: Step) -> Step:
