@@ -176,7 +176,8 @@ def load_inference_model(
         scope.
 
     Raises:
-        EnforceNotMet: a file is missing or damaged.
+        EnforceNotMet: a file is damaged, or that of a parameter is missing.
+        FileNotFoundError: the file of the program is missing.
         ValueError: there is no such directory, or no parameters are given.
 
     See Also:
@@ -208,7 +209,13 @@ def load_inference_model(
     else:
         if not os.path.isdir(dirname):
             raise ValueError(f"There is no directory named '{dirname}'")
-        program = read_program(dirname, os.path.basename(str(model_filename or "__model__")))
+        name = os.path.basename(str(model_filename or "__model__"))
+        if not stored(dirname, name).exists():
+            raise FileNotFoundError(
+                f"there is no file {name} in {dirname}; the model may have been saved with another "
+                "model_filename"
+            )
+        program = read_program(dirname, name)
         if params_filename is not None:
             params_filename = os.path.basename(str(params_filename))
     if get_program_persistable_vars(program):

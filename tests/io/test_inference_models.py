@@ -141,3 +141,9 @@ def test_a_program_that_is_saved_whole_needs_no_targets(tmp_path):
             save(str(tmp_path), [], [], exe)
         with pytest.raises(ValueError, match="should be a list of Variable"):
             save(str(tmp_path), [], ["x"], exe, **whole)
+
+
+def test_model_under_another_name_is_a_missing_file():
+    exe = fluid.Executor(fluid.CPUPlace())
+    with pytest.raises(FileNotFoundError, match=r"no file other in .*another model_filename"):
+        fluid.io.load_inference_model(str(SAVED / "inference"), exe, model_filename="other")

@@ -38,6 +38,20 @@ def test_clone_for_testing_has_no_slow_parameters():
     assert "conditional_block" not in types and "mean" in types
 
 
+def test_steps_that_are_integers_limit_the_decay():
+    fluid.optimizer.SGD(0.1).minimize(
+        fluid.layers.mean(fluid.layers.fc(fluid.data("x", [2, 3]), 1))
+    )
+    steps = fluid.layers.autoincreased_step_counter(begin=0)
+    average = fluid.optimizer.ExponentialMovingAverage(0.15, thres_steps=steps)
+    average.update()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    feed = {"x": np.ones((2, 3), "float32")}
+    decays = [exe.run(feed=feed, fetch_list=[average._decay_var])[0].item() for _ in range(3)]
+    assert decays == pytest.approx([1 / 10, 0.15, 0.15])  # 2 / 11 is more
+
+
 @pytest.mark.parametrize("name", average_pieces.CASES)
 def test_reduce_and_all_reduce_agree(name):
     one, other = (average_pieces.train(name, fluid, 2, mode) for mode in ("AllReduce", "Reduce"))

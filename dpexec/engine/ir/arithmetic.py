@@ -98,9 +98,11 @@ def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[A
         if _is_number(other):
             number = float(other)
             if not is_float(self.dtype) and not number.is_integer():
-                raise AssertionError(
-                    f"{self.name} holds integers, so {number} cannot be used with it"
-                )
+                if not bool_result:
+                    raise AssertionError(
+                        f"{self.name} holds integers, so {number} cannot be used with it"
+                    )
+                self = self.astype("float64")  # fluid cuts the number off, and takes 0 < 0.5 for no
             if method in _SCALES and (is_float(self.dtype) or op_type != "elementwise_div"):
                 return _scaled(self, *_SCALES[method](number))
             other = _constant(self, number, whole=reverse)

@@ -82,9 +82,21 @@ def test_floor_division_of_integers():
     assert out.dtype == fluid.core.VarDesc.VarType.INT64
 
 
-def test_fraction_with_integers_is_refused():
+@pytest.mark.parametrize("calculate", [lambda v: v + 2.5, lambda v: v / 2.5, lambda v: 2.5**v])
+def test_fraction_with_integers_is_refused(calculate):
     with pytest.raises(AssertionError, match=r"x holds integers, so 2.5"):
-        _ = x("int64") + 2.5
+        calculate(x("int64"))
+
+
+def test_integers_are_compared_with_fractions_as_numbers():
+    number = x("int64", shape=(3,))
+    found = [number < 0.5, number >= 0.5, number == 0.5, number != np.float32(1.5), number < 1.5]
+    exe = fluid.Executor(fluid.CPUPlace())
+    smaller, larger, equal, other, below = exe.run(feed={"x": np.arange(3)}, fetch_list=found)
+    assert smaller.tolist() == [True, False, False]
+    assert larger.tolist() == [False, True, True]
+    assert not equal.any() and other.all()
+    assert below.tolist() == [True, True, False]
 
 
 def test_comparison_gives_bools_and_variables_stay_usable_as_keys():
