@@ -92,6 +92,7 @@ class Code:
     relu: bool = False
     clipped: Value | None = None
     _copies: dict[Value, Value] = field(default_factory=dict)
+    _copied: dict[Buffer, Value] = field(default_factory=dict)
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
         """Call a kernel: integers, floats and addresses of values.
@@ -135,6 +136,9 @@ class Code:
             return False
         self.dying.remove(source.buffer)
         out.buffer = source.buffer
+        original = self._copied.pop(source.buffer, None)
+        if original is not None:  # the buffer was that of a copy: later readers need another one
+            self._copies.pop(original, None)
         return True
 
     def laid(self, value: Value, channels_last: bool) -> Value:
@@ -146,9 +150,11 @@ class Code:
         if value.channels_last == channels_last or not value.has_planes:
             return value
         if value not in self._copies:
+            buffer = Buffer(value.nbytes)
             self._copies[value] = Value(
-                value.shape, value.dtype, Buffer(value.nbytes), value.name, channels_last, value
+                value.shape, value.dtype, buffer, value.name, channels_last, value
             )
+            self._copied[buffer] = value
         return self._copies[value]
 
     def _make(self, copy: Value) -> None:

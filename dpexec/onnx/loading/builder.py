@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ _WIDER = {
 }
 """Wider types to compute in if an operator lacks a type; the first one that it has is taken."""
 
+_REAL = {VarType.FP16, VarType.FP32, VarType.FP64}
 _INDICES = {"Indices", "Index", "Mask", "Count", "XShape"}
 _OF_OWN_TYPE = {"arg_max", "arg_min", "where_index", "shape", "size"}
 _IN_OPERATOR = 64  # elements; larger constants are variables that are saved with the program
@@ -116,6 +117,9 @@ class Builder:
             )
         scope = {"op_namescope": self.scope_name} if self.scope_name else {}
         self.block.append_op(op_type, given, made, {**(attrs or {}), **scope})
+        for value in made.values():
+            for var in value if isinstance(value, list) else [value]:
+                self._without_gradient(var)
         return self._cast_back(op_type, made, casts, outputs or {}, prefix)
 
     def _casts(self, op_type: str, given: Mapping[str, list[Variable]]) -> dict[Any, VarType]:
@@ -165,7 +169,14 @@ class Builder:
         made = self.fresh(prefix)
         attrs = {"in_dtype": var.dtype, "out_dtype": dtype}
         self.block.append_op("cast", {"X": [var]}, {"Out": [made]}, attrs)
+        self._without_gradient(made)
         return made
+
+    @staticmethod
+    def _without_gradient(var: Variable) -> None:
+        """Let no gradient flow through whole numbers and truths."""
+        if var.dtype not in _REAL:
+            var.stop_gradient = True
 
     # ---- constants and parameters
 
@@ -175,12 +186,23 @@ class Builder:
             return value.var
         assert value.array is not None
         if value.is_open:
-            return self.numbers(as_dims(value.array), value.name)
+            return self._open_numbers(value)
         if value.weight or value.statistic:
             value.var = self._parameter(value)
         else:
             value.var = self.constant(value.array, value.name)
         return value.var
+
+    def _open_numbers(self, value: Value) -> Variable:
+        """The tensor of an array with open sizes; a single number has the shape [1]."""
+        array = value.array
+        assert array is not None
+        flat = self.numbers(as_dims(array), value.name)
+        if array.ndim < 2:
+            return flat
+        attrs = {"shape": list(array.shape)}
+        made: Variable = self.add("reshape2", {"X": flat}, attrs, prefix=value.name)["Out"]
+        return made
 
     def _parameter(self, value: Value) -> Variable:
         assert value.array is not None
@@ -269,6 +291,15 @@ class Builder:
             return self.cast(size, VarType.INT64, name)
 
         return OpenDim(key or ("of", var.name, axis), make, self._combine)
+
+    def computed_dim(self, make: Callable[[], Variable], key: Any) -> OpenDim:
+        """A size that operators compute.
+
+        Args:
+            make: adds them; returns a variable of one integer.
+            key: equal for sizes that are known to be equal.
+        """
+        return OpenDim(key, lambda: self.cast(make(), VarType.INT64, "size"), self._combine)
 
     def _combine(self, op_type: str, left: Any, right: Any) -> Variable:
         sides = [self.size_variable(side) for side in (left, right)]

@@ -143,6 +143,7 @@ _OPEN: dict[str, Callable[..., Any]] = {
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _squeeze,
+    "Transpose": lambda node, data: data.transpose(node.attr("perm")),
     "Unsqueeze": _unsqueeze,
     "Where": _where,
 }

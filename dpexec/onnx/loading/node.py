@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -152,6 +153,23 @@ class Node:
         if found is None or found.array is None:
             return None
         return [v if isinstance(v, OpenDim) else int(v) for v in found.array.reshape(-1).tolist()]
+
+    def sizes_of_run(self, index: int, name: str) -> list[Any]:
+        """Like :meth:`sizes`; sizes that a run computes are open ones.
+
+        Raises:
+            NotConstantError: not even how many there are is known.
+        """
+        found, var = self.sizes(index, name), self.optional(index)
+        if found is not None or var is None:
+            return found or []
+        if len(var.shape) != 1 or var.shape[0] < 0:
+            self.constant(index, name)
+        key = self.value(index).name
+        return [
+            self.builder.computed_dim(partial(self.slice, var, 0, i, i + 1), ("item", key, i))
+            for i in range(var.shape[0])
+        ]
 
     def dims(self, index: int) -> list[Any]:
         """The sizes of an input: integers and open sizes."""

@@ -105,3 +105,20 @@ def test_networks_train_alike_with_and_without_code(monkeypatch):
     for with_code, without in zip(trained(True), trained(False), strict=True):
         assert with_code.flags.c_contiguous
         np.testing.assert_allclose(with_code, without, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.skipif(not onednn.available(), reason="oneDNN lays channels last")
+def test_what_is_computed_in_place_leaves_the_copy_in_another_order_to_others():
+    program, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(program, startup):
+        image = fluid.data("image", [None, 3, 8, 8])
+        found = layers.conv2d(image, 4, 3, padding=1, bias_attr=False)
+        flat = layers.reshape(found, [0, 4, -1])  # lies in a copy of the channels-last result
+        clipped = layers.reshape(layers.relu(flat), [0, 4, 8, 8])  # lies in its place
+        both = layers.concat([clipped, found], 1)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    feed = {"image": np.random.default_rng(0).standard_normal((2, 3, 8, 8), np.float32)}
+    (made,) = exe.run(program, feed, [both])
+    np.testing.assert_array_equal(made[:, :4], np.maximum(made[:, 4:], 0))
+    assert (made[:, 4:] < 0).any()

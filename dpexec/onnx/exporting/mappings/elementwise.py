@@ -54,6 +54,9 @@ def elementwise(c: Call) -> None:
 
 @exports("not_equal")
 def not_equal(c: Call) -> None:
-    """Not equal."""
+    """Not equal; real numbers that differ from themselves are NaN."""
+    if c.op.inputs["X"] == c.op.inputs["Y"] and c.dtype("X").kind == "f":
+        c.set("Out", c.g.IsNaN(c["X"]))
+        return
     x, y = aligned(c, c.attr("axis"))
     c.set("Out", c.g.Not(c.g.Equal(x, y)))

@@ -44,10 +44,7 @@ def layer_normalized(
 ) -> Value:
     """A value normalized over its last dimension."""
     g = c.g
-    if g.opset >= 17:
-        if scale is None:
-            size = c.shape(slot)[-1] if bias is None else -1
-            scale = c.number(np.ones(1), slot) if size < 0 else c.number(np.ones(size), slot)
+    if g.opset >= 17 and scale is not None:
         made: Value = g.LayerNormalization(x, scale, bias, axis=-1, epsilon=epsilon)
         return made
     centred = g.Sub(x, g.reduce("ReduceMean", x, [-1], True))
@@ -65,7 +62,6 @@ def layer_norm(c: Call) -> None:
     size = int(np.prod([max(dim, 0) for dim in c.shape("X")[axis:]]))
     scale = c.get("Scale")
     if scale is None:
-        need(size or g.opset < 17, "it has no Scale and an open size")
         scale = c.number(np.ones(size)) if size else None
     made = layer_normalized(c, x, scale, c.get("Bias"), "X", c.attr("epsilon"))
     c.set("Y", g.Reshape(made, g.Shape(c["X"])) if flat else made)

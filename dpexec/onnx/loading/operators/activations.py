@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dtypes import is_float
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
@@ -164,6 +165,11 @@ def _normalized(node: Node, x: Any, axis: int) -> Any:
         return node.add("softmax", {"X": x}, axis=axis)
     if node.op_type == "Hardmax":
         return _hardmax(node, x, axis)
+    return log_softmax(node, x, axis)
+
+
+def log_softmax(node: Node, x: Variable, axis: int) -> Variable:
+    """Logarithms of shares along an axis, finite where the shares are 0."""
     largest = node.add("reduce_max", {"X": x}, dim=[axis], keep_dim=True)
     below = node.binary("elementwise_sub", x, largest)
     total = node.add("reduce_sum", {"X": node.add("exp", {"X": below})}, dim=[axis], keep_dim=True)

@@ -86,7 +86,7 @@ def modulo(node: Node) -> Any:
     left, right, own = node.var(0), node.var(1), node.value(0).dtype
     if not node.attr("fmod", 0):
         if is_float(own):
-            node.fail("fmod must be 1 for real numbers")
+            return node.binary("elementwise_mod", left, right)
         quotient = node.binary(
             "elementwise_div", node.cast(left, VarType.FP64), node.cast(right, VarType.FP64)
         )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
@@ -143,6 +146,36 @@ def _plain_transpose(
     attrs["paddings"] = [0] * len(strides)
     made = node.add(op_type, {"Input": x, "Filter": weight}, "Output", groups=groups, **attrs)
     return node.squeeze(made, [2]) if count == 1 else made
+
+
+@operator("Col2Im")
+def columns_to_image(node: Node) -> Any:
+    """Windows laid where they come from, and added up: a transposed convolution of their places."""
+    image, block = node.integers(1, "image_shape"), node.integers(2, "block_shape")
+    if image is None or block is None or len(image) != 2:
+        node.fail("only images are supported")
+    pads, (batch, _, _) = list(node.attr("pads", [0] * 4)), node.dims(0)
+    strides, dilations = list(node.attr("strides", [1, 1])), list(node.attr("dilations", [1, 1]))
+    reach = [(k - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
+    windows = [(image[i] + pads[i] + pads[2 + i] - reach[i]) // strides[i] + 1 for i in range(2)]
+    places = block[0] * block[1]
+    x = node.reshape(node.var(0), [-1, places, *windows])
+    filters = np.eye(places, dtype=to_numpy(x.dtype)).reshape(places, 1, *block)
+    made = node.add(
+        "conv2d_transpose", {"Input": x, "Filter": node.builder.constant(filters)}, "Output",
+        strides=strides, dilations=dilations, paddings=[0, 0], groups=1,
+    )  # fmt: skip
+    for i in range(2):  # rows behind the last window stay 0
+        size = (windows[i] - 1) * strides[i] + reach[i]
+        end = pads[i] + image[i]
+        if end > size:
+            grown = [0] * 8
+            grown[2 * (i + 2) + 1] = end - size
+            made = node.add("pad", {"X": made}, paddings=grown)
+        if pads[i] or end < size:
+            made = node.slice(made, i + 2, pads[i], end)
+    channels = node.value(0).shape[1] // places
+    return node.reshape(made, [batch, channels, *image], [batch])
 
 
 @operator("DeformConv")

@@ -101,14 +101,42 @@ def _scattered(node: Node, places: Variable, updates: Variable, reduction: str) 
     if reduction == "add":
         inputs = {"X": x, "Index": places, "Updates": updates}
         return node.add("scatter_nd_add", inputs)
+    if reduction in ("max", "min"):
+        return _extreme(node, places, updates, reduction)
     if reduction != "none":
-        node.fail(f"reduction {reduction} is not supported, only none and add")
+        node.fail(f"reduction {reduction} is not supported, only none, add, max and min")
     zeros = node.add("fill_zeros_like", {"X": x})
     new = node.add("scatter_nd_add", {"X": zeros, "Index": places, "Updates": updates})
     ones = node.add("fill_any_like", {"X": updates}, value=1.0, dtype=int(updates.dtype))
     hits = node.add("scatter_nd_add", {"X": zeros, "Index": places, "Updates": ones})
     hit = node.binary("greater_than", hits, node.number(0, hits.dtype))
     return node.add("where", {"Condition": hit, "X": new, "Y": x})
+
+
+def _extreme(node: Node, places: Variable, updates: Variable, reduction: str) -> Variable:
+    """The largest or smallest of each element and what is scattered to it.
+
+    Updates are written in order, so that the most extreme one comes last and stays.
+    """
+    x, dims, last = node.var(0), node.dims(0), len(places.shape) - 1
+    if places.shape[last] != len(dims):
+        node.fail(f"reduction {reduction} of slices is not supported, only of elements")
+    strides: list[Any] = [1]
+    for size in reversed(dims[1:]):
+        strides.insert(0, size * strides[0])
+    scaled = node.binary("elementwise_mul", places, node.builder.numbers(strides, node.prefix))
+    rows = node.reshape(node.add("reduce_sum", {"X": scaled}, dim=[last]), [-1])
+    down = {"axis": 0, "descending": reduction == "min"}
+    flat = {"X": node.reshape(updates, [-1])}
+    order = node.builder.add("argsort", flat, down, prefix=node.prefix)["Indices"]
+    given = {
+        "X": node.reshape(x, [-1]),
+        "Ids": node.add("gather", {"X": rows, "Index": order}),
+        "Updates": node.add("gather", {**flat, "Index": order}),
+    }
+    found = node.add("scatter", given, overwrite=True)
+    best = node.binary(f"elementwise_{reduction}", given["X"], found)
+    return node.reshape(best, dims)
 
 
 @operator("ScatterND")
@@ -158,6 +186,28 @@ def non_zero(node: Node) -> Any:
     if x.dtype != VarType.BOOL:
         x = node.binary("not_equal", x, node.number(0, x.dtype))
     return node.transpose(node.add("where_index", {"Condition": x}), [1, 0])
+
+
+@operator("Unique")
+def unique(node: Node) -> Any:
+    """The different elements of a tensor without an axis; places of first ones are not made."""
+    if "axis" in node.attrs:
+        node.fail("slices along an axis are not compared")
+    if any(node.outputs[1:2]):
+        node.fail("places of first elements are not made")
+    flat = node.reshape(node.var(0), [-1])
+    given = {"X": flat}
+    made = node.builder.add(
+        "unique_with_counts", given, {"dtype": int(VarType.INT64)}, prefix=node.prefix
+    )
+    values, index, counts = made["Out"], made["Index"], made["Count"]
+    if node.attr("sorted", 1):
+        order = node.builder.add("argsort", {"X": values}, {"axis": 0}, prefix=node.prefix)
+        values, places = order["Out"], order["Indices"]
+        ranks = node.add("argsort", {"X": places}, "Indices", axis=0)
+        index = node.add("gather", {"X": ranks, "Index": index})
+        counts = node.add("gather", {"X": counts, "Index": places})
+    return [values, None, index, counts]
 
 
 @operator("Compress")

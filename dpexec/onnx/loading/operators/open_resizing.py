@@ -142,6 +142,10 @@ def _weights(node: Node, old: Any, length: Length, where: str) -> Variable:
         ratio = divided(real(length.new), real(old)) if given is None else node.number(given, kind)
         shift = 0.0 if where == "asymmetric" else 0.5
         places = node.scaled(divided(node.scaled(x, bias=shift), ratio), bias=-shift)
+    if where == "pytorch_half_pixel":  # a length of 1 takes the first element
+        several = node.add("elementwise_min", {"X": node.scaled(real(length.new), bias=-1.0),
+                                               "Y": node.number(1.0, kind)})  # fmt: skip
+        places = node.binary("elementwise_mul", places, several)
     places = node.add("elementwise_max", {"X": places, "Y": node.number(0.0, kind)})
     places = node.unsqueeze(node.add("elementwise_min", {"X": places, "Y": last}), [0])
     rows = node.unsqueeze(numbers(old), [1])

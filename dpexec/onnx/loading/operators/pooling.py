@@ -25,12 +25,18 @@ def _pooled(node: Node, x: Variable, kind: str, exclusive: bool = True) -> Varia
     if count == 1:
         x = node.unsqueeze(x, [2])
         kernel, strides, pads = [1, *kernel], [1, *strides], [0, 0, *pads]
+    around = pads[::2] if pads[::2] == pads[1::2] else pads
+    if kind == "avg" and not exclusive and node.attr("ceil_mode", 0) and node.op_type != "LpPool":
+        # Fluid divides by whole windows, ONNX by what lies on the image and its padding.
+        if any(pads):
+            x = node.add("pad", {"X": x}, paddings=[0, 0, 0, 0, *pads], pad_value=0.0)
+        around, exclusive = [0] * len(kernel), True
     made = node.add(
         "pool3d" if count == 3 else "pool2d",
         {"X": x},
         ksize=kernel,
         strides=strides,
-        paddings=pads[::2] if pads[::2] == pads[1::2] else pads,
+        paddings=around,
         pooling_type=kind,
         ceil_mode=bool(node.attr("ceil_mode", 0)),
         exclusive=exclusive,

@@ -31,17 +31,3 @@ def space_to_depth(node: Node) -> Any:
     crd = node.attr("mode", "DCR") == "CRD"
     made = node.transpose(made, [0, 1, 3, 5, 2, 4] if crd else [0, 3, 5, 1, 2, 4])
     return node.reshape(made, [batch, channels * size * size, rows, columns], [batch])
-
-
-@operator("GridSample")
-def grid_sample(node: Node) -> Any:
-    """Linear between pixels, with 0 outside and corners aligned: what fluid has."""
-    mode = node.attr("mode", "bilinear" if node.version < 20 else "linear")
-    given = (mode, node.attr("padding_mode", "zeros"), node.attr("align_corners", 0))
-    if given not in (("bilinear", "zeros", 1), ("linear", "zeros", 1)):
-        node.fail(
-            f"mode {given[0]}, padding {given[1]}, align_corners {given[2]} is not supported, "
-            "only linear, zeros, 1"
-        )
-    inputs = {"X": node.var(0), "Grid": node.var(1)}
-    return node.add("grid_sampler", inputs, "Output")

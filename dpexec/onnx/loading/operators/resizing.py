@@ -112,9 +112,8 @@ def _scales(node: Node, rank: int) -> tuple[list[int], list[float] | None, list[
     scales = node.constant(index, "scales")
     if scales is not None and scales.size:
         return axes, [float(v) for v in scales], None
-    sizes = node.sizes(3, "sizes") if node.version >= 11 else None
-    if sizes is None:
-        node.constant(3, "sizes")
+    sizes = node.sizes_of_run(3, "sizes") if node.version >= 11 else []
+    if not sizes:
         node.fail("neither scales nor sizes are given")
     return axes, None, sizes
 

@@ -125,10 +125,7 @@ def expand(node: Node) -> Any:
 @operator("Tile")
 def tile(node: Node) -> Any:
     """Repeats a tensor along its axes."""
-    times = node.sizes(1, "repeats")
-    if times is None:
-        node.constant(1, "repeats")
-    numbers, variables = node.builder.mixed(times or [])
+    numbers, variables = node.builder.mixed(node.sizes_of_run(1, "repeats"))
     if not numbers:
         return node.value(0)
     inputs = {"X": node.var(0), "expand_times_tensor": variables}

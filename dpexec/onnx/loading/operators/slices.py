@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ def slice_(node: Node) -> Any:
     attrs: dict[str, Any] = {"axes": axes}
     inputs: dict[str, Any] = {"Input": node.var(0)}
     for name, values in (("starts", starts), ("ends", ends)):
-        attrs[name], inputs[f"{name.title()}TensorList"] = node.builder.mixed(values)
+        inside = [v if isinstance(v, OpenDim) else max(-_LARGEST, min(v, _LARGEST)) for v in values]
+        attrs[name], inputs[f"{name.title()}TensorList"] = node.builder.mixed(inside)
     if op_type == "strided_slice":
         attrs["strides"] = steps
     attrs["infer_flags"] = [
@@ -120,19 +122,23 @@ def concat(node: Node) -> Any:
 @operator("Pad")
 def pad(node: Node) -> Any:
     """With a number, or with elements of the tensor; negative counts cut off."""
-    counts = node.integers(1, "pads")
-    if counts is None:
+    counts = list(node.attrs["pads"]) if "pads" in node.attrs else node.sizes_of_run(1, "pads")
+    if not counts:
         node.fail("pads are missing")
     axes, rank = node.integers(3, "axes"), node.value(0).rank
     axes = [a + rank if a < 0 else a for a in axes] if axes is not None else list(range(rank))
-    mode = node.attr("mode", "constant")
-    x, n = node.var(0), len(axes)
-    for axis, before, after in zip(axes, counts[:n], counts[n:], strict=True):
+    mode, n = node.attr("mode", "constant"), len(axes)
+    sides = dict(zip(axes, zip(counts[:n], counts[n:], strict=True), strict=True))
+    x = node.var(0)
+    if any(isinstance(count, OpenDim) for count in counts):
+        if mode != "constant":
+            node.constant(1, "pads")
+        return _with_counts_of_run(node, x, sides)
+    for axis, (before, after) in sides.items():
         if before < 0 or after < 0:
             end = -max(-after, 0) or _LARGEST
             x = node.slice(x, axis, max(-before, 0), end)
-    sides = {a: (max(b, 0), max(e, 0)) for a, b, e in zip(axes, counts[:n], counts[n:],
-                                                          strict=True)}  # fmt: skip
+    sides = {axis: (max(b, 0), max(e, 0)) for axis, (b, e) in sides.items()}
     if mode == "constant":
         return _with_number(node, x, [sides.get(axis, (0, 0)) for axis in range(rank)])
     for axis, around in sides.items():
@@ -141,15 +147,41 @@ def pad(node: Node) -> Any:
     return x
 
 
+def _with_counts_of_run(node: Node, x: Variable, sides: Mapping[int, tuple[Any, Any]]) -> Variable:
+    """A number before and after; a run tells how often, which must not be negative."""
+    dims = node.dims(0)
+    value = _number(node)
+    for axis, counts in sides.items():
+        made = [x]
+        for side, count in enumerate(counts):
+            if not isinstance(count, OpenDim) and count <= 0:
+                if count < 0:
+                    node.constant(1, "pads")
+                continue
+            shape, variables = node.builder.mixed([*dims[:axis], count, *dims[axis + 1 :]])
+            block = node.add("fill_constant", {"ShapeTensorList": variables}, shape=shape,
+                             value=value, dtype=int(x.dtype))  # fmt: skip
+            made.insert(0 if side == 0 else len(made), block)
+        x = node.concat(made, axis)
+        if len(made) > 1:
+            dims = [*dims[:axis], node.builder.open_dim(x, axis), *dims[axis + 1 :]]
+    return x
+
+
+def _number(node: Node) -> float:
+    """The number to pad with."""
+    if node.input(2) is None:
+        return float(node.attr("value", 0.0))
+    found = node.constant(2, "the value")
+    assert found is not None
+    return float(found.reshape(-1)[0])
+
+
 def _with_number(node: Node, x: Variable, sides: list[tuple[int, int]]) -> Variable:
-    value = node.attr("value", 0.0)
-    if node.input(2) is not None:
-        found = node.constant(2, "the value")
-        assert found is not None
-        value = float(found.reshape(-1)[0])
     if not any(map(any, sides)):
         return x
-    return node.add("pad", {"X": x}, paddings=[n for side in sides for n in side], pad_value=value)
+    paddings = [n for side in sides for n in side]
+    return node.add("pad", {"X": x}, paddings=paddings, pad_value=_number(node))
 
 
 def _with_elements(
@@ -157,6 +189,31 @@ def _with_elements(
 ) -> Variable:
     size = x.shape[axis]
     if size < 0:
-        node.fail(f"mode {mode} along axis {axis} needs its size when the model is loaded")
-    places = np.pad(np.arange(size), around, mode=mode)  # type: ignore[call-overload]
-    return node.add("index_select", {"X": x, "Index": node.builder.constant(places)}, dim=axis)
+        index = _places_of_run(node, x, axis, around, mode)
+    else:
+        places = np.pad(np.arange(size), around, mode=mode)  # type: ignore[call-overload]
+        index = node.builder.constant(places)
+    return node.add("index_select", {"X": x, "Index": index}, dim=axis)
+
+
+def _places_of_run(
+    node: Node, x: Variable, axis: int, around: tuple[int, int], mode: str
+) -> Variable:
+    """The elements that an axis of open size has after padding, by their places before it."""
+    long, (before, after) = VarType.INT64, around
+    size = node.builder.size_variable(node.builder.open_dim(x, axis))
+    given = {"Start": node.number(-before, long), "End": node.scaled(size, bias=after),
+             "Step": node.number(1, long)}  # fmt: skip
+    places, last = node.add("range", given), node.scaled(size, bias=-1.0)
+    if mode == "wrap":
+        rest = node.binary("elementwise_mod", places, size)  # with the sign of the place
+        positive = node.binary("elementwise_add", rest, size)
+        return node.binary("elementwise_mod", positive, size)
+    if mode == "edge":
+        inside = node.binary("elementwise_max", places, node.number(0, long))
+        return node.binary("elementwise_min", inside, last)
+    if mode != "reflect":
+        node.fail(f"mode {mode!r} is unknown")
+    places = node.add("abs", {"X": places})
+    beyond = node.add("abs", {"X": node.binary("elementwise_sub", last, places)})
+    return node.binary("elementwise_sub", last, beyond)

@@ -1,0 +1,146 @@
+"""Operators of models that exporters write: sampling, spectra, open padding, reductions."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+pytest.importorskip("onnx")
+import onnxruntime
+from onnx import TensorProto, helper
+
+from dpexec.onnx import export, load
+from tests.onnx.loading.test_other_writers import by_onnxruntime, compare, model, normal
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+@pytest.mark.parametrize(
+    ("mode", "padding", "corners"),
+    [
+        ("nearest", "zeros", 1),
+        ("bilinear", "zeros", 0),
+        ("bilinear", "border", 0),
+        ("bilinear", "reflection", 1),
+        ("bicubic", "reflection", 0),
+    ],
+)
+def test_images_are_sampled_at_any_places(mode, padding, corners):
+    node = helper.make_node(
+        "GridSample", ["x", "grid"], ["y"], mode=mode, padding_mode=padding, align_corners=corners
+    )
+    proto = model([node], {"x": ["n", 3, "h", "w"], "grid": ["n", "a", "b", 2]}, {"y": FLOAT})
+    places = np.random.default_rng(0).uniform(-2.1, 2.1, (2, 3, 7, 2)).astype(np.float32)
+    compare(proto, {"x": normal(2, 3, 5, 4), "grid": places}, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_edges_of_open_sizes_are_padded(mode):
+    node = helper.make_node("Pad", ["x", "pads"], ["y"], mode=mode)
+    pads = {"pads": np.array([0, 0, 2, 1, 0, 0, 1, 3])}
+    proto = model([node], {"x": ["n", 2, "h", "w"]}, {"y": FLOAT}, pads, opset=19)
+    compare(proto, {"x": normal(2, 2, 4, 5)})
+
+
+def test_a_run_tells_how_much_is_padded():
+    """Up to a multiple of 4, as windows of attention want it."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+        helper.make_node("Neg", ["n"], ["m"]),
+        helper.make_node("Mod", ["m", "four"], ["more"]),
+        helper.make_node("Concat", ["zero", "zero", "zero", "more"], ["pads"], axis=0),
+        helper.make_node("Pad", ["x", "pads", "value"], ["y"]),
+    ]
+    weights = {"four": np.array([4]), "zero": np.array([0]), "value": np.array(2, np.float32)}
+    proto = model(nodes, {"x": ["batch", "n"]}, {"y": FLOAT}, weights)
+    for length in (5, 8):
+        compare(proto, {"x": normal(3, length)})
+
+
+def test_spectra_of_sound():
+    nodes = [
+        helper.make_node("STFT", ["x", "step", "window"], ["s"]),
+        helper.make_node("ReduceSumSquare", ["s", "last"], ["y"], keepdims=0),
+    ]
+    weights = {
+        "step": np.array(4), "window": np.hanning(12).astype(np.float32), "last": np.array([3])
+    }  # fmt: skip
+    proto = model(nodes, {"x": ["batch", "time", 1]}, {"y": FLOAT}, weights, opset=18)
+    compare(proto, {"x": normal(2, 40, 1)}, atol=1e-4)
+
+
+@pytest.mark.parametrize("reduction", ["max", "min"])
+def test_extremes_are_scattered(reduction):
+    node = helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0, reduction=reduction)
+    index = np.random.default_rng(1).integers(-4, 4, (9, 3))
+    proto = model([node], {"x": ["n", 3], "u": [9, 3]}, {"y": FLOAT}, {"i": index}, opset=18)
+    compare(proto, {"x": normal(4, 3, scale=0.5), "u": normal(9, 3)})
+
+
+def test_windows_with_overhang_count_what_lies_on_the_padded_image():
+    for kernel, pads in ((5, [0, 0, 0, 0]), (3, [1, 0, 1, 1])):
+        node = helper.make_node(
+            "AveragePool", ["x"], ["y"], kernel_shape=[kernel] * 2, strides=[2, 2], pads=pads,
+            ceil_mode=1, count_include_pad=1,
+        )  # fmt: skip
+        proto = model([node], {"x": ["n", 3, 5, 5]}, {"y": FLOAT}, opset=19)
+        compare(proto, {"x": normal(2, 3, 5, 5)})
+
+
+def test_losses_of_labels_that_are_ignored():
+    node = helper.make_node(
+        "SoftmaxCrossEntropyLoss", ["x", "labels", "w"], ["loss"], ignore_index=2, reduction="mean"
+    )
+    row = helper.make_node("Reshape", ["loss", "one"], ["y"])
+    weights = {"labels": np.array([[0, 2], [3, 1]]), "w": np.float32([1, 2, 3, 0.5])}
+    weights["one"] = np.array([1])
+    compare(model([node, row], {"x": ["n", 4, 2]}, {"y": FLOAT}, weights), {"x": normal(2, 4, 2)})
+
+
+def test_different_elements_in_order():
+    node = helper.make_node("Unique", ["x"], ["y", "", "inverse", "counts"])
+    proto = model([node], {"x": ["n"]}, {"y": FLOAT, "inverse": INT64, "counts": INT64})
+    compare(proto, {"x": np.float32([3, 1, 3, 2, 1, 3])})
+
+
+def test_no_gradient_flows_through_truths():
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["above"]),
+        helper.make_node("Not", ["above"], ["below"]),
+        *(
+            helper.make_node("Cast", [a], [b], to=FLOAT)
+            for a, b in (("above", "f"), ("below", "g"))
+        ),
+        helper.make_node("Add", ["f", "g"], ["s"]),
+        helper.make_node("Cast", ["above"], ["h"], to=FLOAT),
+        helper.make_node("Sum", ["s", "h", "x"], ["t"]),
+        helper.make_node("Mul", ["t", "w"], ["y"]),
+    ]
+    weights = {"zero": np.float32([0]), "w": normal(4)}
+    with fluid.scope_guard(fluid.Scope()):
+        proto = model(nodes, {"x": ["n", 4]}, {"y": FLOAT}, weights)
+        program, _, fetches = load(proto)
+        startup, exe, x = fluid.Program(), fluid.Executor(fluid.CPUPlace()), normal(3, 4)
+        with fluid.program_guard(program, startup):
+            fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fetches[0]))
+        exe.run(startup)
+        exe.run(program, {"x": x})
+        flow = 0.1 * ((1 + (x > 0) + x) / x.size).sum(0)
+        made = np.array(fluid.global_scope().find_var("w").get_tensor())
+        np.testing.assert_allclose(made, weights["w"] - flow, rtol=1e-5)
+
+
+def test_a_question_for_nan_stays_one(tmp_path):
+    """Onnxruntime 1.32 refuses a model in which the opposite of an equality has several readers."""
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["s"]),
+        helper.make_node("IsNaN", ["s"], ["lost"]),
+        helper.make_node("Where", ["lost", "zero", "s"], ["y"]),
+    ]
+    proto = model(nodes, {"x": ["a", "b"]}, {"y": FLOAT}, {"zero": np.array(0, np.float32)})
+    feed = {"x": np.float32([[1, 2], [-np.inf, -np.inf]])}
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = load(proto)
+        made = export(program, tmp_path / "model.onnx", feeds, fetches)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    np.testing.assert_allclose(session.run(None, feed), by_onnxruntime(proto, feed))
