@@ -1,4 +1,4 @@
-"""``Add``, ``Sub``, ``Mul``, ``Div``, ``Pow``, ``Mod``: two tensors, element by element."""
+"""``Add``, ``Sub``, ``Mul``, ``Div``, ``Pow``, ``Mod``, ``Max``, ``Min``, ``Mean``: element by element."""
 
 from __future__ import annotations
 
@@ -96,3 +96,22 @@ def modulo(node: Node) -> Any:
     quotient = node.binary("elementwise_div", node.cast(left, wide), node.cast(right, wide))
     whole = node.cast(node.cast(quotient, VarType.INT64), own)
     return node.binary("elementwise_sub", left, node.binary("elementwise_mul", whole, right))
+
+
+@operator("Max", "Min")
+def extreme(node: Node) -> Any:
+    """One after the other."""
+    op_type = f"elementwise_{node.op_type.lower()}"
+    found = node.var(0)
+    for index in range(1, len(node.inputs)):
+        found = node.binary(op_type, found, node.var(index))
+    return node.scaled(found) if len(node.inputs) > 1 else node.result(found, node.value(0).scalar)
+
+
+@operator("Mean")
+def mean(node: Node) -> Any:
+    """The sum, divided by the number of tensors."""
+    total = node.var(0)
+    for index in range(1, len(node.inputs)):
+        total = node.binary("elementwise_add", total, node.var(index))
+    return node.scaled(total, 1 / len(node.inputs))

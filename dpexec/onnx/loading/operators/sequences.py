@@ -1,4 +1,4 @@
-"""Sequences of tensors, whose number is known when the model is loaded."""
+"""Sequences of tensors, and optional values: how many there are is known when loading."""
 
 from __future__ import annotations
 
@@ -93,3 +93,15 @@ def split(node: Node) -> Any:
         items.append(Value(f"{node.outputs[0]}.{i}", None, var, scalar))
         start += part
     return Value(node.outputs[0], items=items)
+
+
+@operator("Optional", "OptionalGetElement")
+def optional(node: Node) -> Any:
+    """The value itself, which must be there."""
+    return node.value(0)
+
+
+@operator("OptionalHasElement")
+def has_element(node: Node) -> Any:
+    """Whether the input is given."""
+    return np.array(node.input(0) is not None)

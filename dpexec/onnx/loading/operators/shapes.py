@@ -1,4 +1,4 @@
-"""Shapes: ``Shape``, ``Reshape``, ``Flatten``, ``Squeeze``, ``Unsqueeze``, ``Transpose``."""
+"""Shapes and orders: ``Reshape``, ``Squeeze``, ``Transpose``, ``DepthToSpace`` and the like."""
 
 from __future__ import annotations
 
@@ -182,3 +182,28 @@ def triangle(node: Node) -> Any:
     mask = node.expand(mask, [rows, columns], node.dims(0))
     zeros = node.add("fill_zeros_like", {"X": x})
     return node.add("where", {"Condition": mask, "X": x, "Y": zeros})
+
+
+@operator("DepthToSpace")
+def depth_to_space(node: Node) -> Any:
+    """Channels become rows and columns of blocks."""
+    batch, channels, height, width = node.dims(0)
+    size, x = node.attr("blocksize"), node.var(0)
+    depth = channels // (size * size)
+    if node.attr("mode", "DCR") == "CRD":
+        return node.add("pixel_shuffle", {"X": x}, upscale_factor=size)
+    made = node.reshape(x, [batch, size, size, depth, height, width], [batch])
+    made = node.transpose(made, [0, 3, 4, 1, 5, 2])
+    return node.reshape(made, [batch, depth, height * size, width * size], [batch])
+
+
+@operator("SpaceToDepth")
+def space_to_depth(node: Node) -> Any:
+    """Rows and columns of blocks become channels."""
+    batch, channels, height, width = node.dims(0)
+    size, x = node.attr("blocksize"), node.var(0)
+    rows, columns = height // size, width // size
+    made = node.reshape(x, [batch, channels, rows, size, columns, size], [batch])
+    crd = node.attr("mode", "DCR") == "CRD"
+    made = node.transpose(made, [0, 1, 3, 5, 2, 4] if crd else [0, 3, 5, 1, 2, 4])
+    return node.reshape(made, [batch, channels * size * size, rows, columns], [batch])
