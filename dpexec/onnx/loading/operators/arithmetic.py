@@ -1,4 +1,4 @@
-"""``Add``, ``Sub``, ``Mul``, ``Div``, ``Pow``, ``Mod``, ``Max``, ``Min``, ``Mean``: element by element."""
+"""Arithmetic of tensors, element by element: ``Add``, ``Mul``, ``Pow``, ``Max`` and the like."""
 
 from __future__ import annotations
 
