@@ -5,11 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-import dpexec as fluid
-from dpexec.engine.cluster.client import gang_lines
 from dpexec.engine.cluster.worker import wakeups
 from dpexec.engine.cluster.worker.departure import LOOK_OF_OURS
-from tests.engine.run.nets import AllReduce, batches, classifier, strategies, train
+from tests.engine.run.nets import AllReduce, batches, classifier, train
 from tests.waiting import until
 
 
@@ -28,48 +26,6 @@ def _patient(request):
     yield
     if found:
         found.run(stay, 1.0)
-
-
-@pytest.fixture
-def unmeasured(pair):
-    """No step is measured for dask's pages, as those that are make their updates at once."""
-
-    def measure(share):
-        from dpexec.engine.cluster.worker import step_groups
-
-        step_groups._Pace.is_due = property(lambda pace: share > 0 and pace.steps % pace.every == 0)
-
-    pair.run(measure, 0)
-    yield
-    pair.run(measure, 1)
-
-
-def test_updates_are_made_while_the_client_does_something_else(pair, unmeasured, monkeypatch):
-    def waiting_updates():
-        from dpexec.engine.cluster.worker.worker import _workers
-
-        stores = [found.stores.values() for found in list(_workers.values())]
-        return sum(versions.late is not None for each in stores for versions in each)
-
-    def waits():
-        return sum(pair.run(waiting_updates).values())
-
-    def step(batch):
-        exe.run(compiled, batch, [net.loss.name], scope=scope)
-
-    net, scope, exe = classifier(), fluid.Scope(), fluid.Executor(fluid.CPUPlace())
-    exe.run(net.startup, scope=scope)
-    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
-        net.loss.name, *strategies(scheduler=pair, collectives="gang"), places=fluid.cpu_places(2)
-    )
-    *first, last = batches(4)
-    with monkeypatch.context() as patch:
-        patch.setattr(gang_lines.GangLines, "confirm", lambda *_: None)
-        for batch in first:
-            step(batch)
-        assert waits() == 2
-    step(last)
-    until(lambda: waits() == 0)
 
 
 def test_event_loops_wake_up_less_often_while_members_reside(monkeypatch):

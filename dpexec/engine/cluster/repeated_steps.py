@@ -9,10 +9,11 @@ the arrays, without pickling, even if every batch has other sizes. Outcomes have
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from dpexec.engine.cluster.messages import GangStep
 
 __all__ = [
-    "KNOWN",
     "ORDER",
     "ArrayForm",
     "Remembered",
@@ -33,15 +33,10 @@ __all__ = [
     "StepForm",
     "in_lines",
     "kind_of",
-    "known_step",
 ]
 
 _FORMS = 16
 """How many forms a process remembers; they are numbered from 1."""
-KNOWN = 3
-"""Kind of messages that say which step is complete: the client knows all its outcomes."""
-known_step = struct.Struct("<IIq")
-"""Of such a message: no form, the kind, and the number of the step."""
 ORDER = 1
 """The kind of a message of a known form that is an order."""
 kind_of = struct.Struct("<II").unpack_from
@@ -51,6 +46,7 @@ Such a message begins with a small number of 8 bytes, whose upper half is 0."""
 
 _HEAD = struct.Struct("<IIqqqqqq")  # form, kind, base, step, run, entropy, batch, batches over
 _LASTING = operator.attrgetter("inner", "rings")
+_EXTENT = operator.attrgetter("first_sample", "samples", "weight", "share")
 _CAST = "biufc"  # kinds of types whose arrays Python can cast to bytes without a copy
 
 _T = TypeVar("_T")
@@ -84,6 +80,16 @@ class Remembered(Generic[_T]):
         return number
 
 
+class _Place(NamedTuple):
+    """A value in a message: its arrays' shapes, and where they begin behind the first one."""
+
+    device: int
+    name: str
+    dtype: Any
+    arrays: Sequence[tuple[tuple[int, ...], int]]
+    is_plain: bool
+
+
 class ArrayForm:
     """Names and types of some arrays, by device; sizes are open.
 
@@ -101,6 +107,8 @@ class ArrayForm:
         ]
         self.sizes = sum(dims for found in self._parts for _, _, dims, _ in found)
         """How many numbers give all their sizes."""
+        self._laid_out: Sequence[int] | None = None
+        self._places: list[_Place] = []  # for these sizes
 
     def told(self, values: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[Any]] | None:
         """The sizes and the buffers of some arrays; None if they have another form.
@@ -124,7 +132,8 @@ class ArrayForm:
                 for array in (value,) if how is np.ndarray else value.levels:
                     plain = array.size and array.flags.c_contiguous and dtype.kind in _CAST
                     buffers.append(array.data.cast("B") if plain else bytes_of(array).data)
-                    buffers.append(PADDING[: -array.nbytes % LINE])
+                    if rest := -array.nbytes % LINE:
+                        buffers.append(PADDING[:rest])
         return sizes, buffers
 
     def values(self, sizes: Sequence[int], data: memoryview, at: int) -> dict[int, dict[str, Any]]:
@@ -135,18 +144,27 @@ class ArrayForm:
             data: the message.
             at: where the arrays begin in it.
         """
-        found: dict[int, dict[str, Any]] = {}
-        first = 0
+        if sizes != self._laid_out:
+            self._laid_out, self._places = sizes, self._lay_out(sizes)
+        found: dict[int, dict[str, Any]] = {device: {} for device in self.devices}
+        for device, name, dtype, arrays, is_plain in self._places:
+            made = [np.ndarray(shape, dtype, data, at + place) for shape, place in arrays]
+            found[device][name] = made[0] if is_plain else Lod(made)
+        return found
+
+    def _lay_out(self, sizes: Sequence[int]) -> list[_Place]:
+        """Where the arrays lie behind each other."""
+        found = []
+        at = first = 0
         for device, parts in zip(self.devices, self._parts, strict=True):
-            own = found[device] = {}
             for name, dtype, dims, how in parts:
-                shape, first = sizes[first : first + dims], first + dims
+                shape, first = tuple(sizes[first : first + dims]), first + dims
                 arrays = []
                 for each in (shape,) if how is np.ndarray else [(size,) for size in shape]:
-                    array = np.ndarray(each, dtype, data, at)
-                    at += array.nbytes + -array.nbytes % LINE
-                    arrays.append(array)
-                own[name] = arrays[0] if how is np.ndarray else Lod(arrays)
+                    arrays.append((each, at))
+                    nbytes = math.prod(each) * dtype.itemsize
+                    at += nbytes + -nbytes % LINE
+                found.append(_Place(device, name, dtype, arrays, how is np.ndarray))
         return found
 
 
@@ -181,6 +199,8 @@ class StepForm:
         devices = len(step.shards)
         self._ints = sum(self._rows) + 2 * devices
         self._all = f"{self._ints}q{2 * devices}d"
+        self._told: tuple[Any, bytes] = (None, b"")  # the latest numbers, and their bytes
+        self._heard: tuple[bytes | None, Any] = (None, None)  # likewise, on the member
 
     # ---- on the client
 
@@ -206,15 +226,27 @@ class StepForm:
         if found is None:
             return None
         sizes, buffers = ([], []) if batch else found
-        ints = [*itertools.chain.from_iterable(rows)]
-        floats: list[float] = []
-        for shard in shards:
-            ints += shard.first_sample, shard.samples
-            floats += shard.weight, shard.share
+        numbers = rows, [*map(_EXTENT, shards)], sizes
+        if numbers != self._told[0]:  # most steps are of the same sizes as the one before
+            self._told = numbers, self._pack(*numbers)
         one = shards[0]
         head = _HEAD.pack(form, ORDER, base, number, one.run, one.entropy, batch, len(over))
-        kinds = f"<{self._all}{len(sizes) + len(over)}q"
-        return in_lines(head + struct.pack(kinds, *ints, *floats, *sizes, *over), buffers)
+        rest = struct.pack(f"<{len(over)}q", *over) if over else b""
+        return in_lines(head + self._told[1] + rest, buffers)
+
+    def _pack(
+        self,
+        rows: Sequence[Sequence[int]],
+        extents: Sequence[tuple[int, int, float, float]],
+        sizes: Sequence[int],
+    ) -> bytes:
+        """The numbers of a step behind the head: rows, extents of the devices, sizes of arrays."""
+        ints = [*itertools.chain.from_iterable(rows)]
+        floats: list[float] = []
+        for first, samples, weight, share in extents:
+            ints += first, samples
+            floats += weight, share
+        return struct.pack(f"<{self._all}{len(sizes)}q", *ints, *floats, *sizes)
 
     # ---- on the member
 
@@ -229,23 +261,38 @@ class StepForm:
         """
         _, _, base, number, run, entropy, batch, over = _HEAD.unpack_from(data)
         sizes = 0 if batch else self.arrays.sizes
-        numbers = struct.unpack_from(f"<{self._all}{sizes + over}q", data, _HEAD.size)
-        like, at, rows = self._like, 0, []
-        for count in self._rows:
-            rows.append(numbers[at : at + count])
-            at += count
-        more, shards = self._ints, {}
-        for device, (inner, rings) in zip(like.shards, self._lasting, strict=True):
-            first, samples, weight, share = *numbers[at : at + 2], *numbers[more : more + 2]
-            shards[device] = Shard(run, entropy, first, samples, weight, inner, share, rings)
-            at, more = at + 2, more + 2
+        end = _HEAD.size + 8 * (self._ints + 2 * len(self._lasting) + sizes)
+        packed = bytes(data[_HEAD.size : end])
+        if packed != self._heard[0]:  # most steps are of the same sizes as the one before
+            self._heard = packed, self._unpack(packed, sizes)
+        rows, extents, shape = self._heard[1]
+        shards = {
+            device: Shard(run, entropy, first, samples, weight, inner, share, rings)
+            for device, first, samples, weight, inner, share, rings in extents
+        }
+        gone = struct.unpack_from(f"<{over}q", data, end) if over else ()
         if batch:
             values = batches[batch].values
         else:
-            end = _HEAD.size + 8 * len(numbers)
-            values = self.arrays.values(numbers[more:], data, end + -end % LINE)
-        step = type(like)(like.binding, tuple(rows), number, values, shards, like.persistable)
-        return RepeatedOrder(base, step), numbers[len(numbers) - over :]
+            end += 8 * over
+            values = self.arrays.values(shape, data, end + -end % LINE)
+        like = self._like
+        step = type(like)(like.binding, rows, number, values, shards, like.persistable)
+        return RepeatedOrder(base, step), gone
+
+    def _unpack(self, packed: bytes, sizes: int) -> tuple[Any, Any, Sequence[int]]:
+        """The reverse of :meth:`_pack`: rows, parts of :class:`Shard` by device, and sizes."""
+        numbers = struct.unpack(f"<{self._all}{sizes}q", packed)
+        at, rows = 0, []
+        for count in self._rows:
+            rows.append(numbers[at : at + count])
+            at += count
+        more, extents = self._ints, []
+        for device, (inner, rings) in zip(self._like.shards, self._lasting, strict=True):
+            first, samples, weight, share = *numbers[at : at + 2], *numbers[more : more + 2]
+            extents.append((device, first, samples, weight, inner, share, rings))
+            at, more = at + 2, more + 2
+        return tuple(rows), extents, numbers[more:]
 
 
 class RepeatedOrder:

@@ -204,7 +204,9 @@ class Line:
     def register(self, poll: Any) -> int:
         """Register the line's events with a ``select.poll`` object; returns its descriptor."""
         channel = self._channel
-        writes = self._sending or channel.waits_for_write  # TLS may have to write to receive
+        writes = bool(self._sending)
+        if not channel.is_local:
+            writes = writes or channel.waits_for_write  # TLS may have to write to receive
         channel.waits_for_write = channel.waits_for_read = False
         number = channel.sock.fileno()
         poll.register(number, _BOTH if writes else select.POLLIN)

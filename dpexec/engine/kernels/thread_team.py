@@ -227,7 +227,8 @@ class Schedule:
         self._items = np.array(rows, np.int64).reshape(-1, _FIELDS)
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)
-        self._left_out: Sequence[int] = ()
+        self._begin = self._states.copy()  # the states at the begin of a run
+        self._begins: list[tuple[Sequence[int], np.ndarray[Any, Any]]] = [((), self._begin)]
         self._wanted = np.array(wanted, np.int64)
         self._lacked = np.zeros(len(rows), np.int64)
         arrays = [self._items, self._waits, self._states]
@@ -242,20 +243,24 @@ class Schedule:
 
     def reset(self) -> None:
         """Make it ready to run; no thread may be working on it."""
-        self._states.fill(_WAITING)
-        if self._left_out:
-            self._states[self._left_out] = _DONE
+        self._states[:] = self._begin
         if len(self._wanted):
             self._lacked.fill(0)
-        self._header[_REFUSED] = 0
+        self._words[_REFUSED] = 0
 
     def leave_out(self, items: Sequence[int]) -> None:
         """Let runs skip some items, as if they were done.
 
         Args:
-            items: their numbers.
+            items: their numbers; few sequences are left out, again and again.
         """
-        self._left_out = items
+        for known, begin in self._begins:
+            if known is items:
+                self._begin = begin
+                return
+        self._begin = np.zeros_like(self._states)
+        self._begin[items] = _DONE
+        self._begins.append((items, self._begin))
 
     def note(self, address: int) -> None:
         """Let items record when their kernels run.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from dpexec.engine.cluster.gang_messages import (
     Part,
     encode,
 )
-from dpexec.engine.cluster.repeated_steps import KNOWN, known_step
 from dpexec.engine.cluster.worker.gang import is_served
 from dpexec.engine.cluster.worker.log import RESIDENT
 from dpexec.engine.cluster.worker.resident import reside
@@ -60,6 +60,8 @@ class GangLines:
         self._outcomes: list[Outcome | None] = []
         self._told = [OutcomesTold() for _ in parts]
         self._has_failed = False  # a member failed, or left without an outcome
+        self._poll = select.poll()  # waits for all lines together while none is to send anything
+        self._ranks: dict[int, int] = {}  # by descriptor, of lines that it knows
         self.missing: Mapping[str, str] = {}
 
     def open(self, visitor: Visitor) -> None:
@@ -137,29 +139,20 @@ class GangLines:
         for line, message in zip(self._lines, messages, strict=True):
             line.post(message)
 
-    def confirm(self, step: int) -> None:
-        """Tell all members that no run goes back before a step.
-
-        Args:
-            step: number of the step, whose outcomes are all known.
-        """
-        message = [known_step.pack(0, KNOWN, step)]
-        for line in self._lines:
-            line.post(message)
-            line.flush()
-
-    def push(self, seconds: float = _LOOK) -> None:
+    def push(self, seconds: float) -> None:
         """Send queued messages as far as members take them; :meth:`outcomes` sends the rest.
 
         Args:
             seconds: it returns if members take nothing for so long.
         """
-        while True:
-            for rank in range(len(self._lines)):
-                self._move(rank)
+        for line in self._lines:
+            line.flush()
+        while seconds:
             busy = [line for line in self._lines if line.is_sending]
             if not busy or not wait(busy, seconds):
                 return
+            for rank in range(len(self._lines)):
+                self._move(rank)
 
     @property
     def is_waiting(self) -> bool:
@@ -194,15 +187,25 @@ class GangLines:
                         waiting.clear()
                         break
                 seconds = max(give_up - time.monotonic(), 0.0) if give_up else _LOOK
-                found = wait(map(lines.__getitem__, waiting), seconds)
-                for rank in tuple(waiting):
-                    if lines[rank] in found:
-                        self._move(rank)
+                found = self._wait(seconds)
+                for rank in found:
+                    self._move(rank)
                 if not found and not give_up:
                     self._look("to make steps")
                     self._has_failed = self._has_failed or bool(self.missing)
                     self._look_for_tasks()
         return self._outcomes
+
+    def _wait(self, seconds: float) -> list[int]:
+        """Wait until members may have answered; returns them, or an empty list after a while."""
+        lines = self._lines
+        for line in lines:
+            if not line.is_quiet:
+                found = wait(map(lines.__getitem__, self._waiting), seconds)
+                return [rank for rank in self._waiting if lines[rank] in found]
+        if not self._ranks:
+            self._ranks = {line.register(self._poll): rank for rank, line in enumerate(lines)}
+        return [self._ranks[number] for number, _ in self._poll.poll(seconds * 1000)]
 
     def _look_for_tasks(self) -> None:
         """Note members that nobody takes orders for, of which nobody else would be told anything.

@@ -34,7 +34,6 @@ from dpexec.engine.exchange.wire import GangError
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
     from dpexec.engine.cluster.messages import Epoch, Noted
-    from dpexec.engine.compile.plans.plan import Plan
     from dpexec.engine.dask.waiting import Contact
     from dpexec.engine.feeds.coming import Coming
     from dpexec.engine.feeds.splitting import Feeds
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["GangRunner"]
 
 _SECRET = 32  # bytes
+_LONG = 0.5  # seconds in which working members take some of a run that is only ordered
 _SOON = 0.002  # seconds for working members to take some of a batch that is sent ahead
 _REACH = 5.0  # seconds after which a worker counts as one that the client cannot connect to
 
@@ -83,12 +83,15 @@ class GangRunner:
         """Whether members wait for orders on lines, so that orders are only sent."""
         return self._lines is not None and self._epoch == self._group.epoch
 
-    def start(self, steps: Sequence[StepRequest], first: int) -> Callable[[], StepOutcome] | None:
-        """Order steps whose bindings all members know, without waiting for them.
+    def start(
+        self, steps: Sequence[StepRequest], first: int, wait: bool
+    ) -> Callable[[], StepOutcome] | None:
+        """Order steps whose bindings all members know.
 
         Args:
             steps: the steps.
             first: number of the first step.
+            wait: whether the caller waits for their outcome at once, which sends what is left.
 
         Returns:
             A function that waits for their outcome. None if they were not ordered: no members wait
@@ -101,9 +104,10 @@ class GangRunner:
             for wanted in steps:
                 wanted.binding.plan.exchange = how_exchanged(self._members, self._why_not_nccl)
             lines.post(self._repeated(steps, first) or self._orders(steps, first, False))
-            lines.push()
-            self._send_ahead(steps[-1].feeds)
-            lines.push(_SOON)
+            lines.push(0.0 if wait else _LONG)
+            if self._later is not None and self._later.may_follow:
+                self._send_ahead(steps[-1].feeds)
+                lines.push(0.0 if wait else _SOON)
             return functools.partial(self._finish, lines)
         except WorkerLostError:
             self.part()
@@ -152,10 +156,6 @@ class GangRunner:
     ) -> StepOutcome:
         later = self._later is not None and self._later.may_follow
         ahead = functools.partial(self._send_ahead, steps[-1].feeds) if later else None
-        repeated = None if recorded or news.new else self._repeated(steps, first)
-        if repeated is not None and self._lines is not None:
-            self._lines.post(repeated)
-            return self._concluded(self._lines, ahead)
         orders = self._orders(steps, first, recorded)
         if news.new:  # all compile before the first step, in which members wait for each other
             telling = Order(self._group.complete, (), *news.told)
@@ -201,16 +201,6 @@ class GangRunner:
             for _ in gone:
                 over.popleft()
         return found
-
-    def confirm(self, plan: Plan, step: int) -> None:
-        """Let members make updates that wait, while the client goes on to the next run.
-
-        Args:
-            plan: the plan that ran.
-            step: number of its step, which is complete.
-        """
-        if self._lines is not None and plan.updates_may_wait:
-            self._lines.confirm(step)
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
         """Send rows of later steps to the workers that make these, if a gang exists.

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from dpexec.engine.cluster.client.step_outcome import count_made
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
 from dpexec.engine.run.fetch import Later, collect
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.binding_registry import News
-    from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
+    from dpexec.engine.cluster.client.step_outcome import BoundBatch, StepOutcome, StepRequest
     from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.trace.live import Counter
 
@@ -54,6 +55,28 @@ class OpenRun:
         """Whether its outcome is known."""
         return self.outcome is not None or self.error is not None
 
+    @property
+    def steps(self) -> list[BoundBatch]:
+        """Its steps, as the user ordered them."""
+        return [(wanted.binding, wanted.feeds) for wanted in self.wanted]
+
+    def wait(self, noted: Callable[[StepOutcome, range, News], StepOutcome]) -> None:
+        """Wait for the outcome now; if the run ended early, ``settle`` will find out why.
+
+        Args:
+            noted: notes how many steps are complete.
+        """
+        try:
+            made = self.finish()
+            if made.error is None:
+                self.outcome = noted(made, self.numbers, self.news)
+            else:
+                self.finish = lambda: made
+        except BaseException as failed:
+            self.finish = partial(_raise, failed)
+        if self.outcome is not None and self.counter is not None:
+            count_made(self.counter, self.steps, len(self.wanted), self.results())
+
     def fetches(self) -> list[Later]:
         """The fetches of the last step, which wait for the outcome when they are read."""
         return [Later(partial(self._result, i)) for i in range(len(self._plan.fetch))]
@@ -76,6 +99,14 @@ class OpenRun:
             self._results = collect(self.outcome.fetched, self._plan.fetch, self._plan.active, True)
         return self._results
 
+    def taken(self) -> StepOutcome:
+        """The outcome; raises the error of the run, if there is one."""
+        self.check()
+        if self.late is not None:
+            raise self.late
+        assert self.outcome is not None
+        return self.outcome
+
     def check(self) -> None:
         """Raise the error of the run, if there is one."""
         if isinstance(self.error, EnforceNotMet):  # its text says all, our traceback adds nothing
@@ -86,6 +117,10 @@ class OpenRun:
     @property
     def _plan(self) -> Any:
         return self.wanted[-1].binding.plan
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def may_come_later(binding: Binding) -> bool:

@@ -125,6 +125,11 @@ class Recovery:
             gone,
         )
 
+    def look(self) -> None:
+        """Let replicas move if workers have joined or left."""
+        if self._group.look():
+            self.regroup({})
+
     def regroup(self, lost: Mapping[str, str]) -> None:
         """Begin another epoch, in which every replica has a home.
 

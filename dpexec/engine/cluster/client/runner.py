@@ -25,8 +25,8 @@ from dpexec.engine.cluster.client.replica_group import ReplicaGroup
 from dpexec.engine.cluster.client.step_outcome import (
     BoundBatch,
     StepOutcome,
-    StepRequest,
     count_made,
+    requests,
 )
 from dpexec.engine.cluster.client.task_runner import TaskRunner
 from dpexec.engine.cluster.client.units import home_of
@@ -130,40 +130,36 @@ class ClusterRunner:
         """
         self._runner.ahead(batches)
 
-    def _started(self, steps: Sequence[BoundBatch], shards_of: ShardsOf) -> OpenRun | None:
-        """Order the steps of a run; None if the run must be waited for."""
+    def _started(
+        self, steps: Sequence[BoundBatch], shards_of: ShardsOf, wait: bool
+    ) -> OpenRun | None:
+        """Order the steps of a run, and wait for them if asked to; None if that is not enough."""
         bindings, recovery = [binding for binding, _ in steps], self._recovery
-        plain = not self._observers.recorders and may_come_later(bindings[-1])
+        plain = not self._observers.recorders and (wait or may_come_later(bindings[-1]))
         if not plain or recovery.lost or any(feeds.persistable for _, feeds in steps):
             return None
-        recovery.surviving(self._look)
+        recovery.surviving(recovery.look)
         news = self._told.news(bindings)
         if news.new or not self.variables.taken or not self._runner.is_open:
             return None
-        found = enumerate(zip(steps, news.keys, strict=True))
-        wanted = [
-            StepRequest(binding, key, feeds, shards_of(feeds, ahead))
-            for ahead, ((binding, feeds), key) in found
-        ]
+        shards = [shards_of(feeds, ahead) for ahead, (_, feeds) in enumerate(steps)]
+        wanted = requests(steps, news.keys, shards)
         counter = self._observers.counter
         with InterruptGate() as gate:
             gate.between_tasks = True
+            if counter is not None:
+                counter.begin(bindings[0])
             numbers = recovery.begin(len(wanted))
-            finish = self._runner.start(wanted, numbers[0])
+            finish = self._runner.start(wanted, numbers[0], wait)
             if finish is None:
                 return None  # the run that waits lets replicas move
             self._open = run = OpenRun(wanted, numbers, news, counter, finish, self.settle)
             recovery.settle = self.settle
-            if counter is not None:
-                counter.begin(bindings[0])
             self._runs.number += len(wanted)
             self.variables.defer(steps)
+            if wait:
+                run.wait(self._noted)
         return run
-
-    def _look(self) -> None:
-        """Let replicas move if workers have joined or left."""
-        if self.group.look():
-            self._recovery.regroup({})
 
     def settle(self) -> None:
         """Wait for the run that was only ordered, if there is one, and take its outcome.
@@ -176,16 +172,22 @@ class ClusterRunner:
             self._take()
             run, self._open, self._recovery.settle = self._open, None, None
             if run is not None:
-                run.check()
-                if run.late is not None:
-                    raise run.late
+                self.fetched = run.taken().fetched
+
+    def _conclude(self, wait: bool) -> None:
+        """What comes after the order of a run, also after an interrupt."""
+        try:
+            if wait:
+                self.settle()
+        finally:
+            self.variables.bring_lists()
 
     def _take(self) -> None:
         """Note the outcome of the run that was only ordered, if there is one."""
         run = self._open
         if run is None or run.is_settled:
             return
-        steps = [(wanted.binding, wanted.feeds) for wanted in run.wanted]
+        steps = run.steps
         made, done = self._made(steps, [wanted.shards for wanted in run.wanted], None, run)
         lacking = len(steps) - done
         self._runs.number -= lacking
@@ -217,14 +219,15 @@ class ClusterRunner:
             ClusterError: workers were lost that cannot be replaced.
             EnforceNotMet: an operator failed; steps before count.
         """
-        run = None
-        if self._open is not None or not wait:
-            with self._recovery.busy:
-                self.settle()
-                run = None if wait or not merged else self._started(steps, shards_of)
+        with self._recovery.busy:
+            self.settle()
+            try:
+                run = self._started(steps, shards_of, wait) if merged else None
+            finally:
+                if self._open is not None:
+                    self._conclude(wait)
         if run is not None:
-            self.variables.bring_lists()
-            return run.fetches()
+            return run.results() if wait else run.fetches()
         while steps:
             recorders = self._observers.recorders
             now, steps = (steps[:1], steps[1:]) if recorders else (steps, ())
@@ -358,8 +361,7 @@ class ClusterRunner:
         news = self._told.news([binding for binding, _ in steps])
         if recording is not None or not self._runner.tells:  # recording asks workers about it
             news = self._told.tell(news)
-        found = zip(steps, news.keys, shards, strict=True)
-        wanted = [StepRequest(b, key, feeds, parts) for (b, feeds), key, parts in found]
+        wanted = requests(steps, news.keys, shards)
         plan = wanted[-1].binding.plan
         if recording is not None:
             marks = partial(cluster_worker.marks, self.token, wanted[0].key)
@@ -368,8 +370,6 @@ class ClusterRunner:
         sent = time.perf_counter_ns()
         made = self._runner.run(wanted, numbers[0], recording is not None, news)
         made = self._noted(made, numbers, news)
-        if made.error is None:
-            self._runner.confirm(plan, numbers[-1])
         if recording is not None and made.error is None:
             homes = [home_of(plan, task.id) for task in plan.tasks]
             recording.take(sent, homes, self.address, [n for n in made.noted if n is not None])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpexec.engine.feeds.splitting import Feeds
     from dpexec.engine.trace.live import Counter
 
-__all__ = ["BoundBatch", "StepOutcome", "StepRequest", "count_made"]
+__all__ = ["BoundBatch", "StepOutcome", "StepRequest", "count_made", "requests"]
 
 BoundBatch: TypeAlias = "tuple[Binding, Feeds]"
 """The binding of a step, and the feeds of its devices."""
@@ -37,6 +37,20 @@ class StepRequest:
     key: BindingKey
     feeds: Feeds
     shards: Sequence[Shard]
+
+
+def requests(
+    steps: Sequence[BoundBatch], keys: Sequence[BindingKey], shards: Sequence[Sequence[Shard]]
+) -> list[StepRequest]:
+    """The requests for some steps.
+
+    Args:
+        steps: the steps.
+        keys: the names of their bindings on the workers.
+        shards: the devices' parts of each.
+    """
+    found = zip(steps, keys, shards, strict=True)
+    return [StepRequest(binding, key, feeds, parts) for (binding, feeds), key, parts in found]
 
 
 @dataclass

@@ -69,12 +69,11 @@ class TaskRunner:
     def part(self) -> None:
         """Nothing to do: nothing stays on workers between graphs."""
 
-    def start(self, steps: Sequence[StepRequest], first: int) -> Callable[[], StepOutcome] | None:
-        """None: graphs are always waited for."""
+    def start(
+        self, steps: Sequence[StepRequest], first: int, wait: bool
+    ) -> Callable[[], StepOutcome] | None:
+        """None: graphs are not sent before they are waited for."""
         return None
-
-    def confirm(self, plan: Plan, step: int) -> None:
-        """Updates of tasks never wait."""
 
     def ahead(self, batches: Sequence[Feeds]) -> None:
         """Send rows of later steps to the workers that make these.

@@ -150,22 +150,6 @@ class Seat:
         for number in batches:
             self.batches.pop(number, None)
 
-    def settle(self, replicas: WorkerReplicas, part: Part, step: int) -> None:
-        """Make updates that wait: the client knows that all members have made their step.
-
-        Args:
-            replicas: the replicas of the worker.
-            part: the member's part in the gang.
-            step: number of the step; updates of other steps still wait.
-        """
-        self._begin_work(part)
-        try:
-            for versions in replicas.stores.values():
-                if versions.step == step:
-                    versions.settle()
-        finally:
-            self._busy.release()
-
     def obey(self, replicas: WorkerReplicas, part: Part, order: Order | RepeatedOrder) -> Outcome:
         """Make the steps of an order."""
         outcome = Outcome()

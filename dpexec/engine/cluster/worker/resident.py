@@ -16,12 +16,10 @@ from distributed import get_worker, secede
 
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, Rest, decode, encode
 from dpexec.engine.cluster.repeated_steps import (
-    KNOWN,
     ORDER,
     RepeatedOrder,
     StepForm,
     kind_of,
-    known_step,
 )
 from dpexec.engine.cluster.worker.gang import Seat, seat_of
 from dpexec.engine.cluster.worker.telling import copy_to_send
@@ -170,13 +168,13 @@ def _whole(seat: Seat, told: Order) -> Order:
 def _outcome(seat: Seat, part: Part, data: memoryview) -> Outcome | None:
     """Obey an order; its outcome may be an error for the client. None: the message was no order."""
     try:
-        order: Order | RepeatedOrder | None = None
+        order: Order | RepeatedOrder
         form, kind = kind_of(data)
         if kind == ORDER:
             order, over = seat.forms[form].order(data, seat.batches)
             if over:
                 seat.forget(over)
-        elif kind != KNOWN:
+        else:
             told: Order | Batch = decode(data)
             if isinstance(told, Batch):
                 seat.batches[told.number] = told
@@ -185,9 +183,6 @@ def _outcome(seat: Seat, part: Part, data: memoryview) -> Outcome | None:
         replicas = replicas_at(part.epoch.token, part.me.worker)
         replicas.begin_work(part.epoch)
         try:
-            if order is None:
-                seat.settle(replicas, part, known_step.unpack_from(data)[2])
-                return None
             return seat.obey(replicas, part, order)
         finally:
             replicas.end_work()

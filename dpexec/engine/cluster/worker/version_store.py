@@ -216,6 +216,7 @@ class _CodeVariables:
         self._made: dict[int, int] = {}  # by device, the latest change that was made here
         self.follows = False
         self._turns: deque[_Turn] = deque(maxlen=2)
+        self._written: _Turn | None = None  # the addresses that the code has
 
     def bring(self, words: memoryview) -> list[Any] | None:
         """Write the addresses of the variables, see :meth:`CodeVariables.bring`."""
@@ -233,15 +234,20 @@ class _CodeVariables:
                     self._turns.remove(turn)
                     self._turns.append(turn)  # the other turn most likely comes next
                     self.follows = self._made == {d: r.change for d, r in replicas.items()}
-                self._rooms = {
-                    d: dict(zip(names, older[d], strict=True)) if names else {}
-                    for d, names in self._copied.items()
-                }
-                turn.write(words)
+                    self._rooms = {
+                        d: dict(zip(names, older[d], strict=True)) if names else {}
+                        for d, names in self._copied.items()
+                    }
+                else:
+                    self._rooms = {device: {} for device in self._copied}
+                if turn is not self._written:
+                    self._written = turn
+                    turn.write(words)
                 return arrays
         owned = [replicas[device].own(names) for device, names in self._changed.items()]
         if any(owned):
             return self.bring(words)
+        self._written = None
         held = self._find(words)
         taken = {d: [*map(self._rooms[d].get, self._copied[d])] for d in older}
         if held is not None and all(all(map(operator.is_, taken[d], older[d])) for d in taken):
