@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 HANDS_ON = {
     "dpexec/commands/run.py::execute": "the process that started the script, as its exit status",
     "dpexec/engine/cluster/client/gang_calls.py::_outcome": "who puts outcomes together",
+    "dpexec/engine/cluster/client/open_run.py::wait": "who settles the run",
     "dpexec/engine/cluster/client/runner.py::_made": "the caller, after the steps that were made",
     "dpexec/engine/cluster/worker/gang.py::obey": "the client, and the other members",
     "dpexec/engine/cluster/worker/resident.py::_outcome": "the client",
