@@ -13,11 +13,13 @@ import pytest
 from dpexec.viz.measured.confidence import sure
 from dpexec.viz.tune import Tuning, tune
 from dpexec.viz.tuning import search
+from dpexec.viz.tuning.forecast import Forecaster
 from dpexec.viz.tuning.settings import Setting
 from dpexec.viz.tuning.trial import Subject, Trial
 
 import dpexec as fluid
 from dpexec import layers
+from tests.viz.traces import task, trace, two_replicas
 
 FEED = {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)}
 
@@ -230,3 +232,27 @@ def test_medians_lie_in_their_intervals_as_often_as_promised():
         inside += found.low <= np.log(2) <= found.high
     assert inside / 400 >= 0.95
     assert sure([2.0]).low == sure([2.0]).high == 2.0
+
+
+@pytest.mark.parametrize("busy", [1, 2])
+def test_threads_that_found_no_work_are_not_forecast_to_help(busy):
+    """Two devices on one thread of eight: tasks are too short for the others to join."""
+    events = []
+    for step in range(3):
+        at = 1e-3 * step
+        for d in range(2):
+            start, thread = at + (d * 1e-4 if busy == 1 else 0), d % busy
+            key = f"forward_backward_dev{d}-{d}"
+            events.append(task(key, d, start, start + 1e-4, thread, step))
+        events.append(task("all_reduce-2", None, at + 2e-4, at + 2.1e-4, 0, step))
+        for d in range(2):
+            start = at + 2.1e-4 + d * 1e-5
+            events.append(task(f"optimizer_dev{d}-{3 + d}", d, start, start + 1e-5, 0, step))
+    facts = {"num_threads": 8, "cpus": 4, "scheduler": "threads", "mode": "all_reduce"}
+    subject = SimpleNamespace(compiled=lambda _: (SimpleNamespace(ops=[]), []))
+    forecaster = Forecaster(subject, trace(events, two_replicas(), **facts))
+    for threads in (2, 4):
+        found = forecaster.of(Setting(execution={"num_threads": threads}))
+        assert found.basis == "simulated" and found.saved == pytest.approx(0, abs=1e-9)
+    alone = forecaster.of(Setting(execution={"scheduler": "sync"})).saved
+    assert alone == pytest.approx(0, abs=1e-9) if busy == 1 else alone < -0.2

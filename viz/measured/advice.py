@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from statistics import median
 
 from dpexec.viz.measured import intervals
-from dpexec.viz.measured.activities import part_at
+from dpexec.viz.measured.activities import Activities, part_at
+from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.replay import Replay, Times
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait
 from dpexec.viz.measured.what_if import Effect, WhatIf
-from dpexec.viz.pages.units import percent, seconds_text
+from dpexec.viz.pages.units import counted, percent, seconds_text
 
 WORTH_SAYING = 0.03
 """The least share of a step for which there is a sentence."""
@@ -21,6 +23,8 @@ WORTH_SAYING = 0.03
 _AT_MOST = 8
 _OF_ONE_CAUSE = 2
 _OPERATORS = 3
+_UNEVEN = 3.0  # times as much time between operators as on another device
+_MOSTLY = 0.6  # of that time
 _FUSED = "machine code (the `fast` extra) and BuildStrategy.enable_auto_fusion make fewer of them"
 
 
@@ -81,7 +85,8 @@ def _waits(waits: Sequence[Wait], schedule: Schedule, what_if: WhatIf) -> Iterat
     said: dict[str, int] = {}
     for wait in waits:
         said[wait.cause] = said.get(wait.cause, 0) + 1
-        if said[wait.cause] > _OF_ONE_CAUSE or wait.share < WORTH_SAYING:
+        most = 1 if wait.cause == "no_free_thread" else _OF_ONE_CAUSE  # one change ends them all
+        if said[wait.cause] > most or wait.share < WORTH_SAYING:
             continue
         text = _text_of(wait, schedule)
         if text:
@@ -99,9 +104,8 @@ def _text_of(wait: Wait, schedule: Schedule) -> str:
         )
     if wait.cause == "straggler":
         longer = f"takes {wait.ratio:.1f} times as long" if (wait.ratio or 0) > 1.05 else "is late"
-        return (
-            f"{who} for device {wait.on_device}, whose {wait.task} {longer}: see what else "
-            "runs on its core, or whether it gets more samples"
+        return f"{who} for device {wait.on_device}, whose {wait.task} {longer}: " + _why_late(
+            wait, schedule
         )
     if wait.cause == "dependency":
         return f"{who} for {wait.task}{where}, whose result it needs"
@@ -113,7 +117,7 @@ def _text_of(wait: Wait, schedule: Schedule) -> str:
             change = 'ExecutionStrategy.scheduler = "threads" has more than one'
         return (
             f"{who} for a thread that could start {wait.task}: all are at work; {change}, if there "
-            "are cores for them"
+            f"are cores for them{_in_turns(schedule)}"
         )
     if wait.cause == "scheduler":
         return (
@@ -121,6 +125,42 @@ def _text_of(wait: Wait, schedule: Schedule) -> str:
             "batches make this smaller"
         )
     return ""
+
+
+def _why_late(wait: Wait, schedule: Schedule) -> str:
+    """Why a straggler may be late: more rows, as far as the graph knows, or its core."""
+    rows = schedule.facts.rows if schedule.facts else {}
+    mine, its = rows.get(wait.device, {}), rows.get(wait.on_device or 0, {})
+    for name, count in its.items():
+        if name in mine and count > mine[name] > 0:
+            return (
+                f"it is fed {counted(count, 'row')} of {name}, and device {wait.device} "
+                f"{mine[name]:,}: divide the batch evenly"
+            )
+    if mine and mine == its:
+        return "it is fed as many rows, so see what else runs on its core"
+    return "see what else runs on its core, or whether it gets more samples"
+
+
+def _in_turns(schedule: Schedule) -> str:
+    """Says so if most of the work is done by operators in Python, which threads do not divide."""
+    graph = schedule.facts.graph if schedule.facts else {}
+    texts = graph.get("listings", ())
+    in_python = {
+        node["id"]
+        for node in graph.get("nodes", ())
+        if any(texts[number]["kind"] != "machine code" for number in node.get("kernels", ()))
+    }
+    inside = (p for p in schedule.slices if p.depth == 1 and p.event.kind == "op")
+    times = [(p.event.node in in_python, p.event.duration) for p in inside]
+    whole = sum(seconds for _, seconds in times)
+    share = sum(seconds for slow, seconds in times if slow) / whole if whole else 0.0
+    if share < 0.5:
+        return ""
+    return (
+        f" and operators are machine code: {percent(share)} of the work is done in Python, which a "
+        "process does in one thread at a time; workers of a cluster do it side by side"
+    )
 
 
 def _worth(text: str, saved: float) -> str:
@@ -193,8 +233,45 @@ def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
         what_if,
         "overhead",
         f"device {worst.device} spends {percent(worst.overhead)} of the step between the operators "
-        f"of its tasks: {_FUSED}",
+        f"of its tasks{_turns(worst, devices, what_if) or f': {_FUSED}'}",
     )
+
+
+def _turns(worst: DeviceUse, devices: Sequence[DeviceUse], what_if: WhatIf) -> str:
+    """Says so if a device waits, between its operators, while Python runs those of others.
+
+    All devices have as many operators. If one of them spends far more time between them, while
+    others are at work, it waits for the lock that only one thread of Python has at a time.
+    """
+    least = min(use.overhead for use in devices)
+    shares = [share for step in what_if.steps if (share := _beside(step, worst.device)) is not None]
+    if worst.overhead < _UNEVEN * least or not shares or median(shares) < _MOSTLY:
+        return ""
+    return (
+        f", device {min(devices, key=lambda use: use.overhead).device} {percent(least)}; meanwhile "
+        "operators of other devices run: those in Python take turns, as one thread of a process "
+        "runs Python at a time. Workers of a cluster do not wait for each other, and operators in "
+        "machine code do not either"
+    )
+
+
+def _beside(activities: Activities, device: int) -> float | None:
+    """The share of the time between a device's operators in which other devices' operators ran."""
+    idle: list[Interval] = []
+    busy: list[Interval] = []
+    schedule = activities.runs.schedule
+    workers = {run.worker for run in activities.runs.runs} - {None}
+    for one in activities.all:
+        part, at = part_at(schedule, one), one.piece.event.device
+        if at == device and part == "overhead":
+            idle.append((one.start, one.stop))
+        elif at is not None and at != device and part == "compute":
+            busy.append((one.start, one.stop))
+    length = intervals.length(intervals.union(idle))
+    if not length or workers:  # workers of a cluster are processes
+        return None
+    both = intervals.common(intervals.union(idle), intervals.union(busy))
+    return intervals.length(both) / length
 
 
 def _part(what_if: WhatIf, part: str, text: str) -> Advice:
@@ -232,8 +309,9 @@ def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
     whole = gaps + sum(step.seconds for step in steps)
     share = gaps / whole if whole else 0.0
     yield Advice(
-        f"{percent(share)} of the whole time passes between the steps, outside of the network: a "
-        "DataLoader with use_double_buffer reads while the step runs",
+        f"{percent(share)} of the whole time passes between the steps, outside of this program: "
+        "other programs run, batches are read, or the script works; a DataLoader with "
+        "use_double_buffer reads while steps run",
         (),
         share,
     )

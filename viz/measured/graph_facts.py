@@ -37,6 +37,18 @@ class GraphFacts:
         return tuple(device["id"] for device in self.graph["devices"])
 
     @cached_property
+    def rows(self) -> dict[int, dict[str, int]]:
+        """By device: the rows of what it is fed, by name of the variable."""
+        written = {var for node in self.nodes for var in node["outputs"]}
+        read = {var for node in self.nodes for var in node["inputs"]} - written
+        found: dict[int, dict[str, int]] = {device: {} for device in self.devices}
+        for var in (self.vars[number] for number in sorted(read)):
+            shape, device = var["shape"], var["device"]
+            if device in found and shape and not var["persistable"] and var["kind"] == "var":
+                found[device][var["name"]] = shape[0]
+        return found
+
+    @cached_property
     def before(self) -> dict[int, tuple[int, ...]]:
         """By operator: those whose results it reads, or that it must follow."""
         writers = {var: node["id"] for node in self.nodes for var in node["outputs"]}

@@ -71,6 +71,11 @@ class WhatIf:
         self.seconds = median(step.seconds for step in self._steps)
         self._groups: dict[By, list[dict[Hashable, list[int]]]] = {}
 
+    @property
+    def steps(self) -> list[Activities]:
+        """The activities of the replayed steps."""
+        return [replay.activities for replay in self._replays]
+
     def saved(self, change: Callable[[Replay], float]) -> float:
         """Return the share of a step that a change saves, the median over the steps.
 

@@ -1,0 +1,88 @@
+"""What advice says of stragglers, of Python that takes turns, and of waits for a thread."""
+
+from dataclasses import replace
+
+from dpexec.viz.measured.analysis import analysis_of
+
+from tests.viz.traces import event, straggling, task, trace, two_replicas
+
+
+def said(made, word):
+    """The first piece of advice with a word."""
+    return next((str(one) for one in analysis_of(made).advice if word in str(one)), "")
+
+
+def fed(rows):
+    """The trace of a straggler, device 1, where devices are fed these numbers of rows."""
+    made = straggling(2)
+    for var in made.graph["vars"]:
+        if var["name"] == "x":
+            var["shape"] = [rows[var["device"]], 4]
+    return made
+
+
+def test_a_straggler_with_more_rows_is_told_apart_from_one_on_a_busy_core():
+    assert "it is fed 12 rows of x, and device 0 4: divide the batch evenly" in said(
+        fed((4, 12)), "for device 1"
+    )
+    assert "it is fed as many rows, so see what else runs on its core" in said(
+        fed((4, 4)), "for device 1"
+    )
+    assert "divide" not in said(fed((12, 4)), "for device 1")
+
+
+def side_by_side(gap, **args):
+    """Device 1 waits between its operators for some of 10 seconds, while device 0 works for 8."""
+    events = []
+    for d, between, end in ((0, 0.1, 8), (1, gap, 10)):
+        key = f"forward_backward_dev{d}-{d}"
+        middle = 5 - between / 2
+        events += [
+            task(key, d, 0, end, d),
+            event("mul", "op", d, key, 0, middle, d, 2 * d, **args),
+            event("mul_grad", "op", d, key, middle + between, end, d, 2 * d + 1, **args),
+        ]
+    return events
+
+
+def test_python_that_takes_turns_is_named_where_one_device_waits_between_operators():
+    facts = {"num_threads": 2, "scheduler": "threads", "cpus": 2}
+    text = said(trace(side_by_side(4), two_replicas(), **facts), "between the operators")
+    assert "device 1 spends 40% of the step between the operators of its tasks, device 0" in text
+    assert "take turns, as one thread of a process runs Python at a time" in text
+    even = [replace(one, device=0, key=one.key) for one in side_by_side(4)[3:]]
+    alone = said(trace(even, **facts), "between the operators")
+    assert "enable_auto_fusion" in alone and "turns" not in alone
+
+
+def in_one_thread():
+    """Two devices, one after the other."""
+    events = []
+    for d in range(2):
+        key = f"forward_backward_dev{d}-{d}"
+        at = 5 * d
+        events += [
+            task(key, d, at, at + 5),
+            event("mul", "op", d, key, at, at + 2, 0, 2 * d),
+            event("mul_grad", "op", d, key, at + 2, at + 5, 0, 2 * d + 1),
+        ]
+    return trace(events, two_replicas(), scheduler="sync", cpus=2)
+
+
+def test_more_threads_are_not_promised_to_do_what_python_does_in_one():
+    made = in_one_thread()
+    texts = ({"kind": "machine code", "name": "a"}, {"kind": "declaration", "name": "b"})
+    made.graph["listings"] = list(texts)
+    for node in made.graph["nodes"]:
+        node["kernels"] = [0]
+    assert '"threads" has more than one, if there are cores for them; without' in said(
+        made, "all are at work"
+    )
+    for node in made.graph["nodes"]:
+        node["kernels"] = [int(node["name"] == "mul_grad")]
+    assert "60% of the work is done in Python" in said(made, "all are at work")
+
+
+def test_one_change_of_threads_is_advised_once():
+    found = [str(one) for one in analysis_of(in_one_thread()).advice]
+    assert sum("all are at work" in text for text in found) == 1
