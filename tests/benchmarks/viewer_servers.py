@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from urllib.request import urlopen
 
 from tests.browser import chromium
@@ -56,6 +57,12 @@ walk(document);
 const places = boxes.slice(0, 99).map(one => one.getBoundingClientRect());
 const apart = new Set(places.filter(at => at.width).map(at => `${at.x} ${at.y}`)).size;
 return apart > 1 ? boxes.length : 0;
+"""
+# Model Explorer draws on a canvas; when it has a graph, a column says what is in it.
+_GRAPH_INFO = """
+const text = document.body?.innerText ?? '';
+const drawn = [...document.querySelectorAll('canvas')].some(one => one.width > 400);
+return drawn && text.includes('GRAPH INFO') ? Number(/(\\d+) nodes/.exec(text)?.[1] ?? 0) : 0;
 """
 # Netron asks before it goes on: returns the question, and presses the button below it.
 _ANSWER = """
@@ -108,33 +115,59 @@ def netron(python: str, graph: Mapping[str, Any], folder: Path, port: int = 1600
     return f"{model.stat().st_size / 1e6:.2f} MB, {_served(command, f'http://127.0.0.1:{port}/')}"
 
 
-def _served(command: list[str], address: str) -> str:
+def model_explorer(python: str, graph: Mapping[str, Any], folder: Path, port: int = 16008) -> str:
+    """What Model Explorer makes of it, in its own JSON."""
+    given = folder / "chain.json"
+    nodes = [
+        {
+            "id": name,
+            "label": kind,
+            "namespace": name.rpartition("/")[0],
+            "incomingEdges": [
+                {"sourceNodeId": other, "sourceNodeOutputId": "0", "targetNodeInputId": str(at)}
+                for at, other in enumerate(inputs)
+            ],
+        }
+        for name, kind, inputs in rows(graph)
+    ]
+    made = {"label": "chain", "graphs": [{"id": "chain", "nodes": nodes}]}
+    given.write_text(json.dumps(made))
+    program = str(Path(python).with_name("model-explorer"))
+    options = ["--no_open_in_browser", "--skip_health_check", "--port", str(port)]
+    models = quote(json.dumps({"models": [{"url": str(given)}]}))
+    address = f"http://localhost:{port}/?data={models}"
+    command = [program, str(given), *options]
+    seen = _served(command, address, _GRAPH_INFO, "nodes in a graph")
+    return f"{given.stat().st_size / 1e6:.2f} MB, {seen}"
+
+
+def _served(command: list[str], address: str, look: str = _BOXES, what: str = "boxes") -> str:
     """Start a server, open its page, and say when boxes are seen or what is seen instead."""
     quiet = subprocess.DEVNULL
     server = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
     try:
         with chromium(1400, 900) as driver:
             _listens(address)
-            return _seen(driver, address)
+            return _seen(driver, address, look, what)
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
 
 
-def _seen(driver: Any, address: str) -> str:
+def _seen(driver: Any, address: str, look: str, what: str) -> str:
     """Open a page; how many boxes there are, and when; questions that were answered before."""
     start, asked = time.perf_counter(), []
     driver.get(address)
     while True:
         took = time.perf_counter() - start
-        boxes = driver.execute_script(_BOXES)
+        boxes = driver.execute_script(look)
         if boxes or took > SECONDS:
             break
         question = driver.execute_script(_ANSWER)
         if question:
             asked.append(f"; asked after {took:.1f} s: {question[:120]!r}")
         time.sleep(0.05)
-    found = f"{boxes} boxes after {took:.1f} s" if boxes else f"no boxes in {took:.0f} s"
+    found = f"{boxes} {what} after {took:.1f} s" if boxes else f"no {what} in {took:.0f} s"
     return found + "".join(asked)
 
 

@@ -8,8 +8,9 @@ Needs Chromium and its driver. Other tools run in environments of their own, mad
     python -m tests.benchmarks.viewers --layers 840 --python /tmp/viewers/bin/python
 
 Each tool gets the same chain of layers, as far as it reads or runs it: dpexec a run of two devices,
-Perfetto that run's Chrome trace, TensorBoard its graph as a GraphDef, Netron as ONNX, tinygrad the
-chain written for it, on its device PYTHON, which needs no compiler. What a tool says when it cannot
+Perfetto and HTA that run's Chrome trace, TensorBoard its graph as a GraphDef, Model Explorer in its
+own JSON, Netron as ONNX, dask as tasks that do nothing (dask is that of dpexec), tinygrad the chain
+written for it, on its device PYTHON, which needs no compiler. What a tool says when it cannot
 is printed as it is.
 """
 
@@ -29,7 +30,7 @@ import numpy as np
 import dpexec as fluid
 from dpexec import viz
 from dpexec.engine import trace as traces
-from tests.benchmarks import viewer_servers
+from tests.benchmarks import viewer_runs, viewer_servers
 from tests.benchmarks.frames import wait
 from tests.browser import chromium
 
@@ -127,11 +128,14 @@ def main() -> None:
         print(f"dpexec: {took:.1f} s of processor time, {size:.2f} MB, {opened(page)}")
         traces.save(trace, chrome)
         print(f"Chrome trace: {chrome.stat().st_size / 1e6:.1f} MB")
-        for show in (viewer_servers.tensorboard, viewer_servers.netron):
+        print(f"dask: {viewer_runs.dask(trace.graph, Path(folder))}")
+        servers = viewer_servers.tensorboard, viewer_servers.model_explorer, viewer_servers.netron
+        for show in servers:
             place = Path(folder) / show.__name__
             place.mkdir()
             print(f"{show.__name__}: {show(given.python, trace.graph, place)}")
         other("perfetto", given.python, PERFETTO, str(chrome))
+        other("HTA", given.python, viewer_runs.HTA, str(chrome))
         numbers = str(given.layers), str(WIDTH)
         other("tinygrad, VIZ=1", given.python, TINYGRAD, *numbers, VIZ="-1", DEV="PYTHON")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,6 +25,9 @@ KINDS: tuple[str, ...] = get_args(Kind)
 
 MemoryKind = Literal["parameter", "state", "gradient", "temporary", "feed", "arena"]
 MEMORY_KINDS: tuple[str, ...] = get_args(MemoryKind)
+
+
+_START, _STOP = attrgetter("start"), attrgetter("stop")
 
 
 def tick(seconds: float) -> float:
@@ -179,7 +183,7 @@ class Trace:
         """First start and last stop in seconds; (0, 0) when nothing ran."""
         if not self.events:
             return 0.0, 0.0
-        return min(e.start for e in self.events), max(e.stop for e in self.events)
+        return min(map(_START, self.events)), max(map(_STOP, self.events))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         shown = hooks.picture(self) if self.events else {}
