@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 import cloudpickle
 import fsspec
 
-__all__ = ["Callback", "Checkpoints", "EarlyStopping", "LearningRateSchedule", "ProgressBar"]
+__all__ = [
+    "Callback",
+    "Checkpoints",
+    "EarlyStopping",
+    "LearningRateSchedule",
+    "ProgressBar",
+    "run_epochs",
+]
 
 Record = dict[str, Any]
 """An epoch's metrics: ``epoch``, ``loss``, ``seconds``, and ``valid_loss`` and ``valid_score`` if
@@ -139,3 +147,34 @@ class ProgressBar(Callback):
         """End the bar."""
         self._bar.close()
         del self._bar
+
+
+def run_epochs(estimator: Any, epoch: Callable[[int], Record], epochs: int) -> None:
+    """Run epochs until a callback ends them.
+
+    Args:
+        estimator: its callbacks watch, and its history grows.
+        epoch: trains for the epoch of a number; returns its metrics.
+        epochs: how many at most.
+    """
+    watching = [*(estimator.callbacks or ()), *([ProgressBar()] if estimator.verbose else [])]
+    begun: list[Callback] = []
+    done = len(estimator.history_)
+    try:
+        for callback in watching:
+            callback.on_fit_begin(estimator)
+            begun.append(callback)
+        for number in range(done, done + epochs):
+            for callback in watching:
+                callback.on_epoch_begin(estimator, number)
+            began = time.perf_counter()
+            numbers = epoch(number)
+            record: Record = {"epoch": number, **numbers}
+            record["seconds"] = time.perf_counter() - began
+            estimator.history_.append(record)
+            ends = [callback.on_epoch_end(estimator, record) for callback in watching]
+            if any(ends):
+                break
+    finally:
+        for callback in begun:
+            callback.on_fit_end(estimator)

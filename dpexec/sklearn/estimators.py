@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -17,11 +17,10 @@ from sklearn.utils.validation import (
     column_or_1d,
 )  # fmt: skip
 
-from dpexec.sklearn import lazily
-from dpexec.sklearn.callbacks import Callback
+from dpexec.sklearn import conversion, lazily, lazy_scores
 from dpexec.sklearn.fitting import NetEstimator
 from dpexec.sklearn.heads import PROBABILITIES, VALUES
-from dpexec.sklearn.inputs import Sparse
+from dpexec.sklearn.signatures import extends
 
 __all__ = ["Classifier", "Regressor"]
 
@@ -52,32 +51,11 @@ class Classifier(ClassifierMixin, NetEstimator):
 
     _head = PROBABILITIES
 
-    # scikit-learn reads the parameters of a class from its own __init__, so all are named again
+    @extends(NetEstimator)
     def __init__(
-        self,
-        net: Callable[..., Any] | None = None,
-        *,
-        optimizer: str | Callable[..., Any] = "adam",
-        learning_rate: float = 1e-3,
-        batch_size: int = 64,
-        epochs: int = 20,
-        devices: int = 1,
-        scheduler: Any = None,
-        validation_fraction: float = 0.0,
-        shuffle: bool = True,
-        sparse: Sparse = "dense",
-        class_weight: Any = None,
-        callbacks: Sequence[Callback] | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
+        self, net: Callable[..., Any] | None = None, *, class_weight: Any = None, **arguments: Any
     ) -> None:
-        super().__init__(
-            net, optimizer=optimizer, learning_rate=learning_rate, batch_size=batch_size,
-            epochs=epochs, devices=devices, scheduler=scheduler,
-            validation_fraction=validation_fraction, shuffle=shuffle, sparse=sparse,
-            callbacks=callbacks, random_state=random_state, warm_start=warm_start, verbose=verbose,
-        )  # fmt: skip
+        super().__init__(net, **arguments)
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -119,8 +97,9 @@ class Classifier(ClassifierMixin, NetEstimator):
 
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class, ``(samples, classes)``; lazily for a Dask collection."""
-        if lazily.is_lazy(X):
+        if conversion.is_lazy(X):
             width = len(self._fitted_classes())
+            self._check_columns(X, first=False)
             return lazily.predicted(self, "predict_proba", X, np.dtype(np.float64), width)
         found = self._found(X).astype(np.float64)
         return found / found.sum(axis=1, keepdims=True)  # so that the sum is 1 in float64, too
@@ -128,9 +107,16 @@ class Classifier(ClassifierMixin, NetEstimator):
     def predict(self, X: Any) -> Any:
         """The most probable label of each sample; lazily for a Dask collection."""
         classes = self._fitted_classes()
-        if lazily.is_lazy(X):
+        if conversion.is_lazy(X):
+            self._check_columns(X, first=False)
             return lazily.predicted(self, "predict", X, classes.dtype)
         return classes[self.predict_proba(X).argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of samples whose label is predicted; Dask collections stay where they are."""
+        if not conversion.is_lazy(X):
+            return float(super().score(X, y, sample_weight))
+        return lazy_scores.accuracy(self.predict(X), y, sample_weight)
 
     def _fitted_classes(self) -> Array:
         check_is_fitted(self)
@@ -219,15 +205,24 @@ class Regressor(RegressorMixin, NetEstimator):
 
     def predict(self, X: Any) -> Any:
         """The predicted targets, in the shape of the training ones; lazy for a Dask collection."""
-        if lazily.is_lazy(X):
+        if conversion.is_lazy(X):
             check_is_fitted(self)
+            self._check_columns(X, first=False)
             width = 0 if self._flat else self.network_.spec.outputs
             return lazily.predicted(self, "predict", X, np.dtype(np.float64), width)
         found = self._found(X).astype(np.float64)  # like scikit-learn's regressors
         return found[:, 0] if self._flat else found
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R squared of the predictions; Dask collections stay where they are."""
+        if not conversion.is_lazy(X):
+            return float(super().score(X, y, sample_weight))
+        return lazy_scores.determination(self.predict(X), y, sample_weight)
+
     def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:
-        if not is_dask_collection(y):
+        if is_dask_collection(y):
+            y = conversion.targets_of(y)
+        else:
             y = check_array(y, ensure_2d=False, dtype=np.float32)
         self._flat = y.ndim == 1
         target = y[:, None] if y.ndim == 1 else y

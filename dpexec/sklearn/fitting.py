@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -15,13 +14,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
     _check_sample_weight,
     check_is_fitted,
     validate_data,
 )  # fmt: skip
 
-from dpexec.sklearn import lazily
-from dpexec.sklearn.callbacks import Callback, ProgressBar, Record
+from dpexec.sklearn import conversion, lazily
+from dpexec.sklearn.callbacks import Callback, Record, run_epochs
 from dpexec.sklearn.heads import Head
 from dpexec.sklearn.inputs import (
     LABEL,
@@ -149,7 +150,7 @@ class NetEstimator(BaseEstimator, ABC):
             TypeError: X is a Dask collection.
         """
         check_is_fitted(self)
-        if lazily.is_lazy(X) or lazily.is_lazy(y):
+        if conversion.is_lazy(X) or conversion.is_lazy(y):
             raise TypeError("report takes arrays; give it a few rows, such as X.partitions[0]")
         inputs, y = self._checked(X, y, first=False)
         classes = getattr(self, "classes_", None)
@@ -203,7 +204,7 @@ class NetEstimator(BaseEstimator, ABC):
         classes: Array | None = None,
     ) -> Self:  # fmt: skip
         self._check_parameters()
-        if lazily.is_lazy(X):
+        if conversion.is_lazy(X):
             return self._fit_collections(X, y, sample_weight, epochs, fresh, classes)
         with self._restored_on_error():
             inputs, y = self._checked(X, y, fresh)
@@ -218,7 +219,7 @@ class NetEstimator(BaseEstimator, ABC):
             order = random.permutation(train) if self.shuffle else train
             return {"loss": self._trained(feeds, order), **self._measured(feeds, held)}
 
-        self._run(epoch, epochs)
+        run_epochs(self, epoch, epochs)
         return self
 
     @contextlib.contextmanager
@@ -295,29 +296,6 @@ class NetEstimator(BaseEstimator, ABC):
     def _judged(self, found: Array, target: Array, weight: Array) -> tuple[float, float]:
         """Loss and score of predictions."""
 
-    def _run(self, epoch: Callable[[int], dict[str, float]], epochs: int) -> None:
-        """Run epochs until a callback ends them."""
-        watching = [*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])]
-        begun: list[Callback] = []
-        try:
-            for callback in watching:
-                callback.on_fit_begin(self)
-                begun.append(callback)
-            for number in range(len(self.history_), len(self.history_) + epochs):
-                for callback in watching:
-                    callback.on_epoch_begin(self, number)
-                began = time.perf_counter()
-                numbers = epoch(number)
-                record: Record = {"epoch": number, **numbers}
-                record["seconds"] = time.perf_counter() - began
-                self.history_.append(record)
-                ends = [callback.on_epoch_end(self, record) for callback in watching]
-                if any(ends):
-                    break
-        finally:
-            for callback in begun:
-                callback.on_fit_end(self)
-
     def _fit_collections(
         self, X: Any, y: Any, sample_weight: Any, epochs: int, fresh: bool, classes: Array | None
     ) -> Self:
@@ -325,12 +303,16 @@ class NetEstimator(BaseEstimator, ABC):
         if self.sparse == "rows":
             raise ValueError("sparse='rows' is for arrays, but X is a Dask collection")
         with self._restored_on_error():
-            inputs, y = lazily.inputs_of(X), lazily.array_of(y)
+            inputs = conversion.inputs_of(X)
+            self._check_columns(X, first=fresh)
+            some = next(iter(inputs.values()))
+            if y is None:
+                raise ValueError("requires y to be passed, but the target y is None")
+            y = conversion.array_of(y, some)
+            conversion.require_rows([*(a.shape[0] for a in inputs.values()), y.shape[0]])
             target, outputs = self._outputs_of(y, classes)
             weights = self._lazy_weights(sample_weight, target)
             self._begin(inputs, outputs, check_random_state(self.random_state), fresh)
-            if not has_names(X):
-                self.n_features_in_ = inputs[SOLE].shape[1]
         seed = self.network_.spec.seed
         train: Mapping[str, Any] = {**inputs, LABEL: target, WEIGHT: weights}
         held: Mapping[str, Any] = {}
@@ -343,8 +325,21 @@ class NetEstimator(BaseEstimator, ABC):
             )
             return {"loss": loss, **self._measured_lazily(held)}
 
-        self._run(epoch, epochs)
+        run_epochs(self, epoch, epochs)
         return self
+
+    def _check_columns(self, X: Any, first: bool) -> None:
+        """Note the number and the names of a collection's columns, or compare them with the fit's.
+
+        Raises:
+            ValueError: they are others, or in another order.
+        """
+        if has_names(X):
+            return
+        columns = conversion.meta_of(X)
+        _check_feature_names(self, columns, reset=first)
+        if columns.ndim > 1:
+            _check_n_features(self, columns, reset=first)
 
     def _measured_lazily(self, held: Mapping[str, Any]) -> dict[str, float]:
         """Loss and score of the validation rows of collections, if there are any."""
@@ -363,6 +358,7 @@ class NetEstimator(BaseEstimator, ABC):
         """A copy for predictions, without the values that cannot be pickled or are not needed."""
         found = copy.copy(self)
         found.callbacks, found.scheduler, found.history_ = None, None, []
+        found.__dict__.pop("feature_names_in_", None)  # blocks have no names
         found.network_ = self.network_.predicting()
         return found
 

@@ -11,94 +11,24 @@ import cloudpickle
 import dask
 import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection, tokenize
+from sklearn.utils.multiclass import check_classification_targets
 
 from dpexec.engine.core.cache import limit_of
-from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, has_names
+from dpexec.sklearn.conversion import array_of, require_rows, rows_of
+from dpexec.sklearn.inputs import LABEL, has_names
 
-__all__ = [
-    "array_of",
-    "divided",
-    "inputs_of",
-    "is_lazy",
-    "numbers_of",
-    "predicted",
-    "unique",
-    "weighted_by_class",
-    "weights",
-]
-
-
-def is_lazy(X: Any) -> bool:
-    """Whether samples are Dask collections."""
-    return any(map(is_dask_collection, X.values())) if has_names(X) else is_dask_collection(X)
-
-
-def array_of(found: Any) -> Any:
-    """Convert a collection to a Dask array with the same partitions.
-
-    Raises:
-        TypeError: the collection is no Dask array, dataframe or series.
-    """
-    if hasattr(found, "to_dask_array"):
-        return found.to_dask_array()
-    if not (is_dask_collection(found) and hasattr(found, "map_blocks")):
-        raise TypeError(
-            f"if X is a Dask collection, all must be Dask arrays, dataframes or series, but one is "
-            f"a {type(found).__name__}"
-        )
-    return found
-
-
-def inputs_of(X: Any) -> dict[str, Any]:
-    """The inputs by name: arrays with whole rows in every block, float32 or int64.
-
-    Raises:
-        TypeError: an input is no collection, or has a reserved name.
-    """
-    if not has_names(X):
-        return {SOLE: _numbers(SOLE, _rows(array_of(X)), np.float32)}
-    if names := {LABEL, WEIGHT} & X.keys():
-        raise TypeError(f"{names.pop()!r} cannot be the name of an input")
-    arrays = {name: _rows(array_of(value)) for name, value in X.items()}
-    return {
-        name: _numbers(name, a, np.int64 if a.dtype.kind in "iub" else np.float32)
-        for name, a in arrays.items()
-    }
-
-
-def _rows(array: Any) -> Any:
-    return array.rechunk(dict.fromkeys(range(1, array.ndim), -1)) if array.ndim > 1 else array
-
-
-def _numbers(name: str, array: Any, dtype: Any) -> Any:
-    shape = array.chunks[0], *((size,) for size in array.shape[1:])
-    return array.map_blocks(
-        _checked, name=f"checked-{tokenize(array, dtype)}", what=name, kind=np.dtype(dtype),
-        chunks=shape, meta=np.empty((0,) * array.ndim, dtype),
-    )  # fmt: skip
-
-
-def _checked(block: Any, what: str, kind: np.dtype[Any]) -> Any:
-    """A block as a dense array of numbers.
-
-    Raises:
-        ValueError: it has a value that is not finite, or is no number.
-    """
-    dense = block.toarray() if hasattr(block, "toarray") else np.asarray(block)
-    found = dense.astype(kind, copy=False)
-    if found.dtype.kind == "f" and not np.isfinite(found).all():
-        problem = "NaN" if np.isnan(found).any() else "infinity"
-        raise ValueError(f"Input {'X' if what == SOLE else what} contains {problem}.")
-    return found
+__all__ = ["divided", "numbers_of", "predicted", "unique", "weighted_by_class", "weights"]
 
 
 def unique(y: Any) -> np.ndarray[Any, Any]:
     """The distinct labels of a Dask array, sorted."""
     found = [dask.delayed(np.unique)(block) for block in y.to_delayed().ravel()]
     labels = np.unique(np.concatenate(dask.compute(*found)))
+    if not len(labels):
+        raise ValueError("Found array with 0 sample(s): no partition of y has a row")
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ValueError("Input y contains NaN.")
+    check_classification_targets(labels)
     return labels
 
 
@@ -123,7 +53,8 @@ def weights(sample_weight: Any, target: Any) -> Any:
     """
     if sample_weight is None:
         return target[:, :1].map_blocks(_ones, dtype=np.float32, chunks=(target.chunks[0], (1,)))
-    given = array_of(sample_weight).astype(np.float32)
+    given = array_of(sample_weight, target).astype(np.float32)
+    require_rows([target.shape[0], given.shape[0]])
     mean, least = dask.compute(given.mean(), given.min())
     if least < 0 or mean == 0:
         raise ValueError("sample weights must not be negative, and not all 0")
@@ -148,7 +79,7 @@ def weighted_by_class(
     else:
         of_class = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
     found = numbers[:, 0].map_blocks(_taken, of_class, dtype=np.float64)
-    return found if sample_weight is None else found * array_of(sample_weight)
+    return found if sample_weight is None else found * array_of(sample_weight, numbers)
 
 
 def _count(numbers: Any, classes: int) -> Any:
@@ -219,7 +150,7 @@ def predicted(estimator: Any, method: str, X: Any, dtype: np.dtype[Any], width: 
         ValueError: the collections of a dictionary have different partitions.
     """
     names = list(X) if has_names(X) else None
-    arrays = [_rows(array_of(value)) for value in (X.values() if has_names(X) else [X])]
+    arrays = [rows_of(array_of(value)) for value in (X.values() if has_names(X) else [X])]
     if len({array.numblocks[0] for array in arrays}) > 1:
         counts = dict(zip(names or [], (array.numblocks[0] for array in arrays), strict=True))
         raise ValueError(f"collections must have the same partitions, but they have {counts}")

@@ -1,0 +1,31 @@
+"""Constructors of estimators that take what those of their base class take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["extends"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def extends(base: type) -> Callable[[_Function], _Function]:
+    """Let the signature of a subclass's ``__init__`` have the base's arguments besides its own.
+
+    scikit-learn reads the parameters of a class from the signature of its own ``__init__``, which
+    takes the base's as ``**arguments``.
+
+    Args:
+        base: the base class.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        own = dict(inspect.signature(function).parameters)
+        rest = {n: p for n, p in own.items() if p.kind is not inspect.Parameter.VAR_KEYWORD}
+        every = {**inspect.signature(base.__init__).parameters, **rest}  # type: ignore[misc]
+        function.__signature__ = inspect.Signature(list(every.values()))  # type: ignore[attr-defined]
+        return function
+
+    return decorate
