@@ -202,6 +202,13 @@ def test_figures_of_gpus_need_one(capsys, monkeypatch):
     assert (request["device"], request["precision"]) == ("gpu", "tf32")
 
 
+def test_a_step_is_compared_with_both_bounds_together():
+    parts = [result("dpexec", 2.0), result("products", 0.7), result("traffic", 0.3)]
+    run = report.summarize(parts, "mlp")
+    assert [peer["label"] for peer in run["peers"]] == ["dpexec"]
+    assert "dpexec's step takes 2.00 times as long as both together" in report.table("W1", run)
+
+
 def test_bounds_of_gpus_are_no_peers():
     run = report.summarize([result("dpexec", 2.0), result("torch-traffic", 0.5)], "mlp")
     assert run["traffic_ms"] == 0.5 and [peer["label"] for peer in run["peers"]] == ["dpexec"]

@@ -82,6 +82,7 @@ def _complete(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
     default = ",".join(GPU if on_gpus else ALL)
     against = default if options.against is None else options.against
     bounds = ["torch-products", "torch-traffic"] if on_gpus else ["products", "torch-products"]
+    bounds += [] if on_gpus else ["traffic"]
     labels = ["dpexec", *against.split(","), *bounds]
     try:
         options.labels = installed(labels, options.replicas, options.device)

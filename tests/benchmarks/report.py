@@ -24,7 +24,7 @@ def summarize(measured: list[dict[str, Any]], net: str) -> Run:
     Returns:
         ``peers``: what was measured, each with the ``ratio`` of dpexec's time to its own;
         ``bound_ms``: the matrix products alone, or None; ``share_of_bound``; ``traffic_ms``: what
-        the update must read and write, on GPUs, or None; ``share_of_traffic``; ``busy``: whether
+        the update must read and write, or None; ``share_of_traffic``; ``busy``: whether
         somebody else used the machine; ``against_parallel`` and ``against_all``: dpexec's time in
         that of the best data-parallel peer and of the best peer; ``other_losses``: labels of those
         whose loss at step 30 is not dpexec's, so that they did other work.
@@ -92,6 +92,9 @@ def table(title: str, run: Run) -> str:
             f"  the memory traffic of its update alone: {run['traffic_ms']:.3f} ms, "
             f"{_number(run['share_of_traffic'])} of dpexec's step"
         )
+    if run["bound_ms"] and run["traffic_ms"]:
+        both = run["share_of_bound"] + run["share_of_traffic"]
+        lines.append(f"  dpexec's step takes {1 / both:.2f} times as long as both together")
     if run["other_losses"]:
         lines.append(f"  WRONG: another loss at step 30: {', '.join(run['other_losses'])}")
     if run["busy"]:

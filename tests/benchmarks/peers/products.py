@@ -1,8 +1,9 @@
 """Only the matrix products of a workload: no step can be faster.
 
-Modes: ``numpy`` and ``torch`` say whose products; ``traffic`` is the other bound on GPUs: a copy
-that reads and writes as much as the update of the parameters must. Convolutions count as the
-products that im2col would give. All threads of the library work on one product after another.
+Modes: ``numpy`` and ``torch`` say whose products; ``traffic`` and ``numpy traffic`` are the other
+bound: a copy that reads and writes as much as the update of the parameters must. Convolutions count
+as the products that im2col would give. All threads of the library work on one product after
+another.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 import workloads
 
 request = harness.Request()
-if request.mode != "numpy":
+BY_NUMPY = request.mode.startswith("numpy")
+if not BY_NUMPY:
     import torch
 
     torch.set_float32_matmul_precision("highest" if request.precision == "float32" else "high")
@@ -22,19 +24,19 @@ if request.mode != "numpy":
 
 def placed(array):
     """An array where the products are computed."""
-    if request.mode == "numpy":
+    if BY_NUMPY:
         return array
     return torch.from_numpy(array).to("cuda" if request.on_gpu else "cpu")
 
 
 def calls():
     """What a step calls."""
-    if request.mode == "traffic":
+    if request.mode.endswith("traffic"):
         size = sum(value.size for value in workloads.parameters(request.spec).values())
         half = size * workloads.passes(request.spec) // 2
-        source, target = (placed(np.zeros(half, "float32")) for _ in range(2))
-        return [lambda: target.copy_(source)]
-    multiply = np.matmul if request.mode == "numpy" else torch.matmul
+        source, target = (placed(np.ones(half, "float32")) for _ in range(2))
+        return [lambda: np.copyto(target, source) if BY_NUMPY else target.copy_(source)]
+    multiply = np.matmul if BY_NUMPY else torch.matmul
     made = []
     rng = np.random.RandomState(0)
     for m, k, n, times in workloads.products(request.spec):
