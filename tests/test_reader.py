@@ -251,6 +251,23 @@ def test_devices_take_a_batch_each(programs, y, total, drop_last, expected):
     assert epoch(loader, runner(fluid.CompiledProgram(programs), total)) == ALL
 
 
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_training_ends_where_batches_are_too_few_for_all_devices(drop_last):
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [None, 2])
+        loader = DataLoader.from_generator([x], 4, iterable=False, drop_last=drop_last)
+        loader.set_batch_generator(lambda: ([np.full((2, 2), n, "float32")] for n in range(5)))
+        loss = fluid.layers.mean(fluid.layers.fc(x, 1, bias_attr=False))
+        fluid.optimizer.SGD(0.0).minimize(loss)
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        program = fluid.CompiledProgram(fluid.default_main_program())
+        program = program.with_data_parallel(loss.name, places=cpus(2))
+        for _ in range(2):
+            fetched = epoch(loader, lambda: exe.run(program, fetch_list=[loss])[0])
+            assert len(fetched) == 2  # and the fifth batch is left, as in the real Paddle
+
+
 def test_every_iteration_of_a_run_takes_a_batch(programs, loader, total):
     strategy = fluid.ExecutionStrategy()
     strategy.num_iteration_per_run = 2

@@ -112,10 +112,20 @@ def chain_rule(
                 {**_origin_attrs(op), **grad.attrs},
                 op.callsite,
             )
-            if step.writes():
+            if step.writes() and (op.definition.make_undo or _receives(step, flowing, have)):
                 steps.append(step)
                 have.update(step.writes())
     return steps
+
+
+def _receives(step: PendingOp, flowing: Mapping[str, list[str]], have: set[str]) -> bool:
+    """Whether there is one of the gradients of its operator's outputs that a step reads, if any.
+
+    Gradients of some outputs are not read, such as that of ``Cell`` of ``lstm``. A parameter that
+    only these depend on has no gradient, as in Paddle: zeros would have it decay.
+    """
+    read = {name for names in flowing.values() for name in names}.intersection(step.reads())
+    return not read or not have.isdisjoint(read)
 
 
 def _grad(name: str, grad_of: Callable[[str], str]) -> str:

@@ -174,7 +174,7 @@ class Engine:
         feeds_of = self.feeds_of if self._coming is None else self._coming.feeds_of
         if not program._loaders:
             return [feeds_of({} if feed is None else feed)] * self.steps_per_run
-        how = self.replica_places, self.prepare, self.steps_per_run
+        how = self.replica_places, self.prepare, self.steps_per_run, not self.is_training
         return loaded(program, feed, feeds_of, *how)
 
     @functools.cached_property

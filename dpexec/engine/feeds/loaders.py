@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpexec.engine.core.errors import EnforceNotMet, EOFException
+from dpexec.engine.core.errors import EnforceNotMet, EOFException, see
 from dpexec.engine.core.lod import LOD_SUFFIX, Lod
 from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.tensors import LoDTensor
@@ -25,6 +25,7 @@ def loaded(
     places: Sequence[Place],
     prepare: Prepare | None,
     steps: int,
+    partial: bool,
 ) -> list[Feeds]:
     """The feeds of every step of a run, see :func:`with_loaders`; fewer at the end of the data.
 
@@ -35,6 +36,7 @@ def loaded(
         places: the devices.
         prepare: see :func:`with_loaders`.
         steps: number of steps of the run.
+        partial: see :func:`with_loaders`.
 
     Raises:
         EOFException: there is no batch for the first step.
@@ -42,7 +44,7 @@ def loaded(
     found: list[Feeds] = []
     for _ in range(steps):
         try:
-            values = with_loaders(program, feed, places, prepare)
+            values = with_loaders(program, feed, places, prepare, partial)
         except EOFException:
             if not found:
                 raise
@@ -53,7 +55,11 @@ def loaded(
 
 
 def with_loaders(
-    program: Program, feed: Any, places: Sequence[Place], prepare: Prepare | None = None
+    program: Program,
+    feed: Any,
+    places: Sequence[Place],
+    prepare: Prepare | None = None,
+    partial: bool = True,
 ) -> Any:
     """A feed, completed by the loaders of a program.
 
@@ -66,6 +72,8 @@ def with_loaders(
         feed: dict, which is divided among the devices; list with a dict per device; or None.
         places: the devices.
         prepare: what loaders do with a batch in their thread, ahead of the steps.
+        partial: whether some devices may get nothing at all (prediction). If not, batches that
+            are too few for all devices are the end of the data, as in Paddle.
 
     Returns:
         The feed as it was (empty for None), or a list with a dict per device.
@@ -94,6 +102,9 @@ def with_loaders(
     given = _divided(block, feed, len(places)) if feed and shared else feed  # may raise
     parts = [loader.next_feeds(places, prepare) for loader in asked]
     count = min(len(part) for part in parts)
+    if count < len(places) and not partial:
+        problem = f"The last batches are {count}, too few for {len(places)} devices."
+        raise see("the-end-of-the-data", EOFException(problem))
     if feed and shared and count < len(places):  # the last batches
         given = _divided(block, feed, count)
     if feed:

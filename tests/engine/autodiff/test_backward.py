@@ -315,3 +315,30 @@ def test_gradients_refuses_a_start_of_another_shape():
     x = data()
     with pytest.raises(ValueError, match="shapes of target and grad are different"):
         fluid.gradients(layers.relu(x), x, data("start", [None, 3]))
+
+
+@pytest.mark.parametrize(
+    ("make", "reached"),
+    [
+        (lambda x: layers.dynamic_lstm(layers.fc(x, 12), 12)[1], False),
+        (lambda x: layers.dynamic_lstm(layers.fc(x, 12), 12)[0], True),
+        (lambda x: layers.dynamic_lstmp(layers.fc(x, 12), 12, 2)[1], False),
+        (lambda x: softmax_beside_its_loss(layers.fc(x, 3))[1], False),
+        (lambda x: sum(softmax_beside_its_loss(layers.fc(x, 3))), True),
+    ],
+)
+def test_outputs_whose_gradients_nothing_reads_give_parameters_none(make, reached):
+    """As recorded from Paddle 1.8.5: nothing, and no zeros, that would have parameters decay."""
+    x = fluid.data("x", [None, 3], lod_level=1)
+    regular = layers.fc(x, 1)
+    loss = layers.mean(make(x)) + layers.mean(regular)
+    optimizer = fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.1))
+    _, pairs = optimizer.minimize(loss)
+    names = [param.name for param, _ in pairs]
+    assert {"fc_0.w_0", "fc_0.b_0"} <= set(names)
+    assert ("fc_1.w_0" in names) is reached
+
+
+def softmax_beside_its_loss(x):
+    label = layers.fill_constant_batch_size_like(x, [-1, 1], "int64", 1)
+    return layers.softmax_with_cross_entropy(x, label, return_softmax=True)
