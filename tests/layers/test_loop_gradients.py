@@ -201,3 +201,38 @@ def test_a_loop_whose_condition_nothing_writes_is_refused_and_leaves_no_trace():
         fluid.layers.less_than(n, fluid.layers.fill_constant([1], "int64", 3), cond=loop.cond_var)
     exe = fluid.Executor(fluid.CPUPlace())
     assert exe.run(program, fetch_list=[n])[0] == 3
+
+
+@pytest.mark.parametrize("is_fed", [False, True])
+def test_several_backward_passes_through_one_loop_give_the_gradients_of_each(is_fed):
+    """The entry behind the loop is read at the counter, which the first pass counts down."""
+
+    def gradients(*kinds):
+        main, startup = fluid.Program(), fluid.Program()
+        startup.random_seed = 5
+        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+            x = fluid.data("x", [None, 3])
+            number, end = (layers.fill_constant([1], "int64", value) for value in (0, 3))
+            array = layers.array_write(x if is_fed else layers.fc(x, 3), number)
+            going = layers.less_than(number, end)
+            with layers.While(going).block():
+                old = layers.array_read(array, number)
+                new = layers.fc(old, 3, act="tanh", param_attr="shared", bias_attr=False)
+                layers.increment(number)
+                layers.array_write(new, number, array)
+                layers.less_than(number, end, cond=going)
+            out = layers.array_read(array, number)
+            losses = {"mean": layers.mean(out), "square": layers.mean(layers.square(out))}
+            pairs = [fluid.backward.append_backward(losses[kind]) for kind in kinds]
+        exe = fluid.Executor(fluid.CPUPlace())
+        with fluid.scope_guard(fluid.Scope()):
+            exe.run(startup)
+            feed = {"x": np.random.RandomState(1).rand(4, 3).astype("float32")}
+            return exe.run(main, feed, [grad for found in pairs for _, grad in found])
+
+    together = gradients("mean", "square", "mean")
+    alone = [*gradients("mean"), *gradients("square"), *gradients("mean")]
+    assert len(together) == len(alone)
+    for found, expected in zip(together, alone, strict=True):
+        assert expected.any()
+        np.testing.assert_array_equal(found, expected)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from dpexec.engine.autodiff.chain import PendingOp, add_up, chain_rule, fill_missing, relevant_ops
+from dpexec.engine.autodiff.counters import bring_back
 from dpexec.engine.autodiff.recompute import chain_rule_with_checkpoints, seed_dropouts
 from dpexec.engine.core import unique_name
 from dpexec.engine.ir import roles
@@ -271,6 +272,7 @@ def append_gradients(
     steps = fill_missing(add_up(steps, supplied, grad_of.origin, block), grad_of.origin, given)
     context: dict[str, Any] = dict(grad_of.origin)
     with block.program._backward_role_guard():
+        bring_back(block, path)
         for number, step in enumerate(steps):
             context["__current_op_desc__"] = _append_step(block, step, grad_of.origin, outside)
             for callback in callbacks if number >= len(seeds) else []:
