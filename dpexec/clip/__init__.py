@@ -1,8 +1,8 @@
 """``fluid.clip``: clipping of parameters' gradients, and of gradients inside the network."""
 
+from dpexec.clip.base import GradientClipBase  # noqa: F401  fluid's
 from dpexec.clip.errors import ErrorClipByValue, error_clip_callback  # noqa: F401  fluid's
 from dpexec.clip.gradients import (
-    GradientClipBase,  # noqa: F401  fluid's
     GradientClipByGlobalNorm,
     GradientClipByNorm,
     GradientClipByValue,

@@ -83,6 +83,7 @@ from dpexec.layers.priors import *  # noqa: F403
 from dpexec.layers.products import *  # noqa: F403
 from dpexec.layers.proposals import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
+from dpexec.layers.random_integers import *  # noqa: F403
 from dpexec.layers.ranges import *  # noqa: F403
 from dpexec.layers.rank_tables import *  # noqa: F403
 from dpexec.layers.ranking_loss import *  # noqa: F403
