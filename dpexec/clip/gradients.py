@@ -44,6 +44,12 @@ class GradientClipByValue(GradientClipBase):
 
     Source: ``fluid.clip.GradientClipByValue``.
 
+    See Also:
+        :class:`~dpexec.clip.GradientClipByNorm`: the length of each gradient.
+        :class:`~dpexec.clip.GradientClipByGlobalNorm`: the length of all gradients together.
+        :func:`~dpexec.clip.set_gradient_clip`: for some parameters.
+        :class:`~dpexec.clip.ErrorClipByValue`: gradients inside the net.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -89,6 +95,12 @@ class GradientClipByNorm(GradientClipBase):
 
     Source: ``fluid.clip.GradientClipByNorm``.
 
+    See Also:
+        :class:`~dpexec.clip.GradientClipByValue`: each element.
+        :class:`~dpexec.clip.GradientClipByGlobalNorm`: the length of all gradients together.
+        :func:`~dpexec.clip.set_gradient_clip`: for some parameters.
+        :class:`~dpexec.clip.ErrorClipByValue`: gradients inside the net.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -127,6 +139,12 @@ class GradientClipByGlobalNorm(GradientClipBase):
         TypeError: need_clip cannot be called.
 
     Source: ``fluid.clip.GradientClipByGlobalNorm``; Pascanu, Mikolov, Bengio 2013.
+
+    See Also:
+        :class:`~dpexec.clip.GradientClipByValue`: each element.
+        :class:`~dpexec.clip.GradientClipByNorm`: the length of each gradient.
+        :func:`~dpexec.clip.set_gradient_clip`: for some parameters.
+        :class:`~dpexec.clip.ErrorClipByValue`: gradients inside the net.
 
     Example:
         >>> import dpexec as fluid
@@ -209,6 +227,12 @@ def set_gradient_clip(
         ValueError: there is no variable of a given name.
 
     Source: ``fluid.clip.set_gradient_clip``.
+
+    See Also:
+        :class:`~dpexec.clip.GradientClipByValue`: each element.
+        :class:`~dpexec.clip.GradientClipByNorm`: the length of each gradient.
+        :class:`~dpexec.clip.GradientClipByGlobalNorm`: the length of all gradients together.
+        :class:`~dpexec.clip.ErrorClipByValue`: gradients inside the net.
 
     Example:
         >>> import dpexec as fluid

@@ -57,6 +57,11 @@ def randint(
     Raises:
         ValueError: ``low`` is not below ``high``.
 
+    See Also:
+        :func:`uniform_random`: equally likely numbers.
+        :func:`gaussian_random`: normal numbers.
+        :func:`randperm`: a random order.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -115,6 +120,11 @@ def randperm(
 
     Raises:
         ValueError: ``n`` is not positive, or the device is unknown.
+
+    See Also:
+        :func:`uniform_random`: equally likely numbers.
+        :func:`gaussian_random`: normal numbers.
+        :func:`randint`: integers.
 
     Example:
         >>> import dpexec as fluid
