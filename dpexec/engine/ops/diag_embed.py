@@ -134,6 +134,16 @@ def tril_triu(xp: Any, x: Any, *, diagonal: int = 0, lower: bool) -> Any:
     """The triangle of each matrix below and on a diagonal, or above and on it; 0 elsewhere.
 
     Source: Paddle op ``tril_triu``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.ones((2, 2), "float32"))
+        ...     both = [fluid.layers.tril(x), fluid.layers.triu(x)]
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=both)
+        [array([[1., 0.],
+               [1., 1.]], dtype=float32), array([[1., 1.],
+               [0., 1.]], dtype=float32)]
     """
     return xp.tril(x, diagonal) if lower else xp.triu(x, diagonal)
 

@@ -54,7 +54,16 @@ def _logical_samples(known: bool) -> Callable[[SampleRng], list[Sample]]:
 def reduce_all(
     xp: Any, x: Any, *, dim: Dims = (0,), keep_dim: bool = False, reduce_all: bool = False
 ) -> Any:
-    """Whether all are true over the dimensions ``dim``. Source: Paddle op ``reduce_all``."""
+    """Whether all are true over the dimensions ``dim``. Source: Paddle op ``reduce_all``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[True, False], [True, True]]))
+        ...     out = fluid.layers.reduce_all(x, dim=1)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([False,  True])]
+    """
     return reduce(xp.all, x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
 
 
@@ -69,5 +78,14 @@ def reduce_all(
 def reduce_any(
     xp: Any, x: Any, *, dim: Dims = (0,), keep_dim: bool = False, reduce_all: bool = False
 ) -> Any:
-    """Whether any is true over the dimensions ``dim``. Source: Paddle op ``reduce_any``."""
+    """Whether any is true over the dimensions ``dim``. Source: Paddle op ``reduce_any``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[True, False], [True, True]]))
+        ...     out = fluid.layers.reduce_any(x, dim=0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([ True,  True])]
+    """
     return reduce(xp.any, x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
