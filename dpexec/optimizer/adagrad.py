@@ -28,7 +28,7 @@ class AdagradOptimizer(Optimizer):
 
     See Also:
         :class:`~dpexec.optimizer.DecayedAdagrad`: with recent ones.
-        :class:`~dpexec.optimizer.Adadelta`: without a rate of its own.
+        :class:`~dpexec.optimizer.Adadelta`: by recent gradients and recent updates.
         :class:`~dpexec.optimizer.RMSProp`: by recent squares.
         :class:`~dpexec.optimizer.Adam`: also with a mean of gradients.
 
@@ -82,7 +82,7 @@ class DecayedAdagradOptimizer(Optimizer):
 
     See Also:
         :class:`~dpexec.optimizer.Adagrad`: rates fall with all gradients so far.
-        :class:`~dpexec.optimizer.Adadelta`: without a rate of its own.
+        :class:`~dpexec.optimizer.Adadelta`: by recent gradients and recent updates.
         :class:`~dpexec.optimizer.RMSProp`: by recent squares.
         :class:`~dpexec.optimizer.Adam`: also with a mean of gradients.
 

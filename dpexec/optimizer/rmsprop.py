@@ -32,7 +32,7 @@ class RMSPropOptimizer(Optimizer):
     See Also:
         :class:`~dpexec.optimizer.Adagrad`: rates fall with all gradients so far.
         :class:`~dpexec.optimizer.DecayedAdagrad`: with recent ones.
-        :class:`~dpexec.optimizer.Adadelta`: without a rate of its own.
+        :class:`~dpexec.optimizer.Adadelta`: by recent gradients and recent updates.
         :class:`~dpexec.optimizer.Adam`: also with a mean of gradients.
 
     Example:
