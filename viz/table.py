@@ -241,7 +241,7 @@ def _cells(row: Row) -> list[Any]:
 def table(
     trace: Any, *, by: By = "type", steps: Iterable[int] | None = None, per_device: bool = False
 ) -> Table:
-    """Add up durations.
+    """Add up the durations of operators: by type, layer, task, role, or one by one.
 
     Time inside a task but outside its operators has its own row, so that the total equals that of
     the timeline. First steps that took more than 1.5 times the median count only if `steps` names

@@ -34,7 +34,7 @@ RunsOn = Literal["source", "target", "all"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of node.
+    """A kind of node of the graph: an operator, or a collective with its properties.
 
     Args:
         name: the name in graph files, traces and keys of tasks.
