@@ -26,11 +26,9 @@ __all__ = [
     "teacher_student_sigmoid_loss",
 ]
 
-_IGNORE = -100
-
 
 def cross_entropy(
-    input: Variable, label: Variable, soft_label: bool = False, ignore_index: int = _IGNORE
+    input: Variable, label: Variable, soft_label: bool = False, ignore_index: int = -100
 ) -> Variable:
     """Cross entropy: the negative log probability of the label.
 
@@ -75,7 +73,7 @@ def softmax_with_cross_entropy(
     logits: Variable,
     label: Variable,
     soft_label: bool = False,
-    ignore_index: int = _IGNORE,
+    ignore_index: int = -100,
     numeric_stable_mode: bool = True,
     return_softmax: bool = False,
     axis: int = -1,
@@ -126,7 +124,7 @@ def softmax_with_cross_entropy(
 def sigmoid_cross_entropy_with_logits(
     x: Variable,
     label: Variable,
-    ignore_index: int = _IGNORE,
+    ignore_index: int = -100,
     name: str | None = None,
     normalize: bool = False,
 ) -> Variable:

@@ -12,8 +12,6 @@ from dpexec.layers.build import add_outputs
 
 __all__ = ["anchor_generator", "density_prior_box", "prior_box"]
 
-_VARIANCE = [0.1, 0.1, 0.2, 0.2]
-
 
 def prior_box(
     input: Variable,
@@ -21,7 +19,7 @@ def prior_box(
     min_sizes: float | Sequence[float],
     max_sizes: Sequence[float] | None = None,
     aspect_ratios: float | Sequence[float] = [1.0],
-    variance: Sequence[float] = _VARIANCE,
+    variance: Sequence[float] = (0.1, 0.1, 0.2, 0.2),
     flip: bool = False,
     clip: bool = False,
     steps: Sequence[float] = [0.0, 0.0],
@@ -87,7 +85,7 @@ def density_prior_box(
     densities: Sequence[int] | None = None,
     fixed_sizes: Sequence[float] | None = None,
     fixed_ratios: Sequence[float] | None = None,
-    variance: Sequence[float] = _VARIANCE,
+    variance: Sequence[float] = (0.1, 0.1, 0.2, 0.2),
     clip: bool = False,
     steps: Sequence[float] = [0.0, 0.0],
     offset: float = 0.5,
@@ -159,7 +157,7 @@ def anchor_generator(
     input: Variable,
     anchor_sizes: float | Sequence[float] | None = None,
     aspect_ratios: float | Sequence[float] | None = None,
-    variance: Sequence[float] = _VARIANCE,
+    variance: Sequence[float] = (0.1, 0.1, 0.2, 0.2),
     stride: Sequence[float] | None = None,
     offset: float = 0.5,
     name: str | None = None,
