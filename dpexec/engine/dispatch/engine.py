@@ -198,7 +198,7 @@ class Engine:
 
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
-            shared, away = self.compilation.options.shared_memory, self._on_cluster
+            shared, away = self.compilation.in_common, self._on_cluster
             places = [CPUPlace()] * len(self.places) if away else self.places
             return Replicas(scope, places, shared, away)  # what comes home is on the host
         if len(share_from.places) != len(self.places):

@@ -30,16 +30,20 @@ class Recovery:
     Args:
         group: the replicas.
         forget: called when workers may have forgotten what they were told.
+        busy: held by the thread that works with all replicas. Engines that share variables have one
+            lock, since each reads values from the workers of the others.
 
     Attributes:
-        busy: held by the thread that works with all replicas.
+        busy: that lock.
         lost: why there is no state to go on from; None again when the user has set variables.
         settle: waits for steps that were only ordered, and takes their outcome; None: there are
             none.
     """
 
-    def __init__(self, group: ReplicaGroup, forget: Callable[[], None]) -> None:
-        self.busy = threading.RLock()
+    def __init__(
+        self, group: ReplicaGroup, forget: Callable[[], None], busy: threading.RLock
+    ) -> None:
+        self.busy = busy
         self.lost: StateLostError | None = None
         self.settle: Callable[[], None] | None = None
         self._group, self._forget = group, forget

@@ -94,7 +94,7 @@ class ClusterRunner:
         runner = GangRunner if spec.collectives == "gang" else TaskRunner
         self._runner = runner(self._contact, self.group, coming)
         self._told = BindingRegistry(self.group)
-        self._recovery = Recovery(self.group, self._told.forget)
+        self._recovery = Recovery(self.group, self._told.forget, replicas.busy)
         self.variables = Variables(self.group, self._recovery, replicas)
         self.fetched: Sequence[Mapping[str, Any]] = []
         self._open: OpenRun | None = None
@@ -118,6 +118,7 @@ class ClusterRunner:
     def close(self) -> None:
         """Free the state on the workers."""
         self._watch.close()
+        self.variables.close()
         self._runner.part()
         homes = self.group.homes.workers
         self._contact.reach(forget, self.token, homes=homes, what="to free replicas")

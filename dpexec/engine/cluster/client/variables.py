@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,18 +56,28 @@ class Variables:
         self._deferred: dict[str, Stored] = {}  # tensors that the latest run left to be fetched
         self._deferred_to: list[ScopeVariable] = []  # the variables that hold these tensors
         self._deferred_by: Any = None  # the run that did so; None: the next run must do it again
+        others = [known for known in replicas.away_in if known() is not None]
+        self._behind = bool(others)  # an engine that shares the variables may have written some
+        replicas.away_in = [*others, weakref.ref(self)]
 
     @property
     def taken(self) -> bool:
-        """Whether the workers have all variables that the user set."""
-        return self._generation == self._replicas.generation
+        """Whether the workers have all variables that the user or another engine set."""
+        return self._generation == self._replicas.generation and not self._behind
 
     def take(self, plans: Iterable[Plan]) -> None:
-        """Send variables that the user set to the workers that use them.
+        """Send variables that the user or another engine set to the workers that use them.
 
         Args:
             plans: the plans that read them.
+
+        Raises:
+            ClusterError: what another engine wrote is lost.
         """
+        plans = list(plans)
+        if self._behind and not self._replicas.common:
+            self._bring(itertools.chain(*(names for plan in plans for names in plan.reads)))
+        self._behind = False
         for plan in plans:
             self._push(plan)
         self._replicas.taken()
@@ -75,6 +86,37 @@ class Variables:
     def forget(self) -> None:
         """Note that the workers have lost all values."""
         self._versions.clear()
+
+    def close(self) -> None:
+        """Note that the workers keep nothing any more."""
+        known = self._replicas.away_in
+        self._replicas.away_in = [other for other in known if other() not in (None, self)]
+
+    # ---- engines that share the variables: each has its own copies on the workers
+
+    def _others(self) -> list[Variables]:
+        found = (known() for known in self._replicas.away_in)
+        return [other for other in found if other is not None and other is not self]
+
+    def _tell_others(self) -> None:
+        if len(self._replicas.away_in) > 1:
+            for other in self._others():
+                other._behind = True
+
+    def _bring(self, names: Iterable[str]) -> None:
+        """Fetch what other engines wrote, every device's own value."""
+        replicas = self._replicas
+        wanted = {name for name in names if self._versions.get(name) != replicas.seen(name)}
+        for other in self._others():
+            known = [n for n in sorted(wanted) if other._versions.get(n) == replicas.seen(n)]
+            if not known:
+                continue
+            found = other.values(known)
+            for name in known:
+                own = {d: values[name] for d, values in enumerate(found) if name in values}
+                if own:
+                    replicas.restore(name, own)
+            wanted.difference_update(known)
 
     def _push(self, plan: Plan) -> None:
         """Send variables that the user set to the workers of devices that use them, and to mirrors.
@@ -102,8 +144,9 @@ class Variables:
             own = group.own[device]
             kept = {name: value for name, value in values[device].items() if name in own}
             calls.append((worker, (True, {device: kept})))
-        group.call(cluster_state.store, calls, "to take values")
-        group.keep(group.complete)
+        if written or not group.filled:
+            group.call(cluster_state.store, calls, "to take values")
+            group.keep(group.complete)
         self._versions.update(written)
 
     def values(self, names: Iterable[str]) -> list[dict[str, Any]]:
@@ -164,6 +207,7 @@ class Variables:
             self._defer(binding, fed)
         now = self._replicas.touch(self._deferred)
         self._versions.update(dict.fromkeys(self._deferred, now))
+        self._tell_others()
 
     def _defer(self, binding: Binding, fed: Collection[str]) -> None:
         source: dict[str, int] = {}
@@ -214,6 +258,7 @@ class Variables:
         self._replicas.listed(self._lists)
         self._versions.update((name, self._replicas.seen(name)) for name in self._lists)
         self._lists.clear()
+        self._tell_others()
 
 
 def _kind(binding: Binding, device: int, name: str) -> VarType:

@@ -111,6 +111,12 @@ class Compilation:
         how = native, halves, collectives
         return cls(program, places, options, rewrites, passes, planning, *how)
 
+    @property
+    def in_common(self) -> bool:
+        """Whether users see one value of a variable for all devices, also if workers have more."""
+        reduces = self.options.mode == REDUCE.name and not on_gpus(self.places)
+        return self.options.shared_memory or (self.collectives is not None and reduces)
+
     @no_cycles_sought()
     def graph(self, kept: Iterable[str] = ()) -> tuple[SSAGraph, list[PassRecord]]:
         """The replicated graph after all passes, and what each pass did.

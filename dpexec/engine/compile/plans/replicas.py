@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -41,7 +42,7 @@ class Replicas:
     Args:
         scope: the user's scope.
         places: the devices.
-        shared: whether all devices use the user's scope.
+        shared: whether all devices have the values that the user's scope has.
         away: whether devices are replicas on a cluster, where their values lie.
     """
 
@@ -50,7 +51,9 @@ class Replicas:
     ) -> None:
         self.scope = scope
         self.places = list(places)
-        self.shared, self.away = shared or away or len(self.places) == 1, away
+        self.common = shared or len(self.places) == 1
+        """Whether no device has values of its own."""
+        self.shared, self.away = self.common or away, away
         self.scopes = [scope, *(Scope(scope) for _ in self.places[1:])]
         self.generation = 0
         """Grows whenever values from outside were taken over."""
@@ -61,6 +64,10 @@ class Replicas:
         self._clock = -1
         self._readers: weakref.WeakSet[object] = weakref.WeakSet()
         self._lists: dict[str, _ListSeen] = {}
+        self.away_in: list[weakref.ref[Any]] = []
+        """Who keeps values on a cluster, each for one of the engines that share these."""
+        self.busy = threading.RLock()
+        """Held by whoever works with the values on workers."""
         # of values on a cluster, by device:
         self._lods: dict[str, dict[int, Lod]] = {}
         self._specs: dict[str, dict[int, Spec]] = {}
