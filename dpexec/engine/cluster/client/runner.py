@@ -100,9 +100,8 @@ class ClusterRunner:
         self._open: OpenRun | None = None
         take = weakref.WeakMethod(self._take)
         self._watch = IdleWatch(self.client, self.token, self._recovery, self.group, take)
-        self._recordings: LimitedCache[Binding, ClusterRecording] = LimitedCache(
-            limit_of("bindings on workers")
-        )
+        limit = limit_of("bindings on workers")
+        self._recordings: LimitedCache[Binding, ClusterRecording] = LimitedCache(limit)
 
     @property
     def address(self) -> list[str]:
