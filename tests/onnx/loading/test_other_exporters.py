@@ -144,3 +144,49 @@ def test_a_question_for_nan_stays_one(tmp_path):
         made = export(program, tmp_path / "model.onnx", feeds, fetches)
     session = onnxruntime.InferenceSession(made.SerializeToString())
     np.testing.assert_allclose(session.run(None, feed), by_onnxruntime(proto, feed))
+
+
+# ---- scikit-learn, as skl2onnx writes it
+
+
+def of_scikit_learn(nodes, outputs, weights=()):
+    proto = model(nodes, {"x": ["n", 3]}, outputs, weights)
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    return proto
+
+
+def ml(kind, inputs, outputs, **attrs):
+    return helper.make_node(kind, inputs, outputs, domain="ai.onnx.ml", **attrs)
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_scalers_of_scikit_learn(norm):
+    nodes = [
+        ml(
+            "Imputer",
+            ["x"],
+            ["a"],
+            imputed_value_floats=[1.0, 2.0, 3.0],
+            replaced_value_float=np.nan,
+        ),
+        ml("Scaler", ["a"], ["b"], offset=[0.5, 0.0, 1.0], scale=[2.0, 3.0, 0.25]),
+        ml("Normalizer", ["b"], ["c"], norm=norm),
+        ml("Binarizer", ["c"], ["y"], threshold=0.1),
+    ]
+    x = normal(5, 3)
+    x[1, 2], x[2] = np.nan, [0.5, 0, 1]
+    compare(of_scikit_learn(nodes, {"c": FLOAT, "y": FLOAT}), {"x": x})
+
+
+@pytest.mark.parametrize("kind", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_linear_models_and_labels_of_scikit_learn(kind):
+    given = {"coefficients": normal(9).tolist(), "intercepts": [0.1, 0.2, -0.3]}
+    nodes = [
+        ml("LinearRegressor", ["x"], ["r"], targets=3, **given),
+        ml("LinearClassifier", ["x"], ["label", "s"], classlabels_ints=[4, 7, 9],
+           post_transform=kind, **given),
+        helper.make_node("ArgMax", ["r"], ["best"], axis=1, keepdims=0),
+        ml("ArrayFeatureExtractor", ["classes", "best"], ["named"]),
+    ]  # fmt: skip
+    outputs = {"r": FLOAT, "label": INT64, "s": FLOAT, "named": INT64}
+    compare(of_scikit_learn(nodes, outputs, {"classes": np.array([4, 7, 9])}), {"x": normal(5, 3)})

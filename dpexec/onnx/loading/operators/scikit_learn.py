@@ -1,0 +1,125 @@
+"""Operators of ``ai.onnx.ml`` in models of scikit-learn: nets, linear models, scalers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.ir.variable import Variable
+from dpexec.onnx.loading.dtypes import is_float
+from dpexec.onnx.loading.mapping import operator
+from dpexec.onnx.loading.node import Node
+
+_DOMAIN = "ai.onnx.ml"
+_FUNCTIONS = {"NONE": None, "SOFTMAX": "softmax", "LOGISTIC": "sigmoid"}
+
+
+def _numbers(node: Node) -> Variable:
+    """The samples as real numbers, ``(samples, features)``."""
+    x = node.var(0)
+    return x if is_float(x.dtype) else node.cast(x, VarType.FP32)
+
+
+def _row(node: Node, name: str, like: Variable, default: float) -> Variable:
+    """An attribute with a number for each feature, or one for all."""
+    found = np.asarray(node.attr(name) or [default], to_numpy(like.dtype))
+    return node.builder.constant(found, node.prefix)
+
+
+@operator("ArrayFeatureExtractor", domain=_DOMAIN)
+def array_feature_extractor(node: Node) -> Any:
+    """Columns by their numbers."""
+    x, rank = node.var(0), node.value(0).rank
+    index = node.reshape(node.cast(node.var(1), VarType.INT64), [-1])
+    made = node.add("index_select", {"X": x, "Index": index}, dim=max(rank - 1, 0))
+    return node.unsqueeze(made, [0]) if rank < 2 else made
+
+
+@operator("Scaler", domain=_DOMAIN)
+def scaler(node: Node) -> Any:
+    """``(x - offset) * scale`` of every feature."""
+    x = _numbers(node)
+    moved = node.binary("elementwise_sub", x, _row(node, "offset", x, 0.0))
+    return node.binary("elementwise_mul", moved, _row(node, "scale", x, 1.0))
+
+
+@operator("Normalizer", domain=_DOMAIN)
+def normalizer(node: Node) -> Any:
+    """Samples divided by their norms; those of norm 0 stay."""
+    x, kind = _numbers(node), node.attr("norm", "MAX")
+    over: dict[str, Any] = {"dim": [len(x.shape) - 1], "keep_dim": True}
+    if kind == "L2":
+        norm = node.add("sqrt", {"X": node.add("reduce_sum", {"X": node.add("square", {"X": x})},
+                                               **over)})  # fmt: skip
+    elif kind == "L1":
+        norm = node.add("reduce_sum", {"X": node.add("abs", {"X": x})}, **over)
+    else:
+        norm = node.add("reduce_max", {"X": x}, **over)
+    zero = node.cast(node.binary("equal", norm, node.number(0.0, norm.dtype)), norm.dtype)
+    return node.binary("elementwise_div", x, node.binary("elementwise_add", norm, zero))
+
+
+@operator("Imputer", domain=_DOMAIN)
+def imputer(node: Node) -> Any:
+    """NaN, or another number that stands for what is missing, is replaced."""
+    x = _numbers(node)
+    missing = node.attr("replaced_value_float", node.attr("replaced_value_int64", 0))
+    lost = node.binary("not_equal", x, x)
+    if not np.isnan(missing):
+        lost = node.binary("equal", x, node.number(missing, x.dtype))
+    name = "imputed_value_floats"
+    name = name if node.attr(name) else "imputed_value_int64s"
+    dims = node.dims(0)
+    row = _row(node, name, x, 0.0)
+    new = node.expand(row, row.shape, dims)
+    return node.add("where", {"Condition": lost, "X": new, "Y": x})
+
+
+@operator("Binarizer", domain=_DOMAIN)
+def binarizer(node: Node) -> Any:
+    """1 above the threshold, else 0."""
+    x = node.var(0)
+    limit = node.number(node.attr("threshold", 0.0), x.dtype)
+    return node.cast(node.binary("greater_than", x, limit), x.dtype)
+
+
+def _linear(node: Node, rows: int) -> Variable:
+    """Products of samples with coefficients, and intercepts: ``(samples, rows)``."""
+    x = _numbers(node)
+    weights = np.asarray(node.attr("coefficients"), to_numpy(x.dtype)).reshape(rows, -1)
+    matrix = node.builder.constant(weights.T, node.prefix)
+    made = node.add("mul", {"X": x, "Y": matrix}, x_num_col_dims=1)
+    if not node.attr("intercepts"):
+        return made
+    return node.binary("elementwise_add", made, _row(node, "intercepts", x, 0.0))
+
+
+def _finished(node: Node, scores: Variable) -> Variable:
+    kind = node.attr("post_transform", "NONE")
+    if kind not in _FUNCTIONS:
+        node.fail(f"post_transform {kind} is not supported")
+    op_type = _FUNCTIONS[kind]
+    return scores if op_type is None else node.add(op_type, {"X": scores})
+
+
+@operator("LinearRegressor", domain=_DOMAIN)
+def linear_regressor(node: Node) -> Any:
+    """Products with coefficients."""
+    return _finished(node, _linear(node, node.attr("targets", 1)))
+
+
+@operator("LinearClassifier", domain=_DOMAIN)
+def linear_classifier(node: Node) -> Any:
+    """The label with the largest score, and all scores; labels must be integers."""
+    labels = node.attr("classlabels_ints")
+    if not labels:
+        node.fail("its labels are no integers")
+    rows = len(node.attr("intercepts") or labels)
+    if rows != len(labels):
+        node.fail(f"it has {rows} rows of coefficients for {len(labels)} labels")
+    scores = _linear(node, rows)
+    best = node.cast(node.add("arg_max", {"X": scores}, axis=1, keepdims=False), VarType.INT64)
+    table = node.builder.constant(np.asarray(labels, np.int64), node.prefix)
+    return [node.add("index_select", {"X": table, "Index": best}, dim=0), _finished(node, scores)]
