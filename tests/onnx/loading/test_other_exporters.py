@@ -130,6 +130,27 @@ def test_no_gradient_flows_through_truths():
         np.testing.assert_allclose(made, weights["w"] - flow, rtol=1e-5)
 
 
+def test_the_gradient_of_the_norm_of_nothing_is_nothing():
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["m"]),
+        helper.make_node("ReduceL2", ["m"], ["norm"], axes=[1], keepdims=1),
+        helper.make_node("Clip", ["norm", "least"], ["large"]),
+        helper.make_node("Div", ["m", "large"], ["y"]),
+    ]
+    weights = {"w": normal(4), "least": np.array(1e-12, np.float32)}
+    proto, x = model(nodes, {"x": ["n", 4]}, {"y": FLOAT}, weights), normal(3, 4)
+    x[1] = 0
+    compare(proto, {"x": x})
+    with fluid.scope_guard(fluid.Scope()):
+        program, _, fetches = load(proto)
+        startup, exe = fluid.Program(), fluid.Executor(fluid.CPUPlace())
+        with fluid.program_guard(program, startup):
+            fluid.optimizer.SGD(0.1).minimize(fluid.layers.reduce_sum(fetches[0]))
+        exe.run(startup)
+        exe.run(program, {"x": x})
+        assert np.isfinite(np.array(fluid.global_scope().find_var("w").get_tensor())).all()
+
+
 def test_a_question_for_nan_stays_one(tmp_path):
     """Onnxruntime 1.32 refuses a model in which the opposite of an equality has several readers."""
     nodes = [

@@ -45,6 +45,18 @@ def _log_sum_exp(node: Node, x: Variable, reduce: _Reduction) -> Variable:
     return made if reduce.keep else reduce("reduce_max", made)
 
 
+def _length(node: Node, squares: Variable) -> Variable:
+    """The root of sums of squares; the gradient of those that are 0 is 0, as PyTorch has it.
+
+    Windows of attention that lie on padding have such sums.
+    """
+    zero = node.binary("equal", squares, node.number(0.0, squares.dtype))
+    one = node.cast(zero, squares.dtype)
+    one.stop_gradient = True
+    root = node.add("sqrt", {"X": node.binary("elementwise_add", squares, one)})
+    return node.binary("elementwise_sub", root, one)
+
+
 _REDUCTIONS: dict[str, Callable[[Node, Variable, _Reduction], Variable]] = {
     "ReduceSum": lambda node, x, reduce: reduce("reduce_sum", x),
     "ReduceMax": lambda node, x, reduce: reduce("reduce_max", x),
@@ -52,8 +64,8 @@ _REDUCTIONS: dict[str, Callable[[Node, Variable, _Reduction], Variable]] = {
     "ReduceProd": lambda node, x, reduce: reduce("reduce_prod", x),
     "ReduceMean": lambda node, x, reduce: reduce("reduce_mean", x),
     "ReduceL1": lambda node, x, reduce: reduce("reduce_sum", node.add("abs", {"X": x})),
-    "ReduceL2": lambda node, x, reduce: node.add(
-        "sqrt", {"X": reduce("reduce_sum", node.add("square", {"X": x}))}
+    "ReduceL2": lambda node, x, reduce: _length(
+        node, reduce("reduce_sum", node.add("square", {"X": x}))
     ),
     "ReduceSumSquare": lambda node, x, reduce: reduce("reduce_sum", node.add("square", {"X": x})),
     "ReduceLogSum": lambda node, x, reduce: node.add("log", {"X": reduce("reduce_sum", x)}),
