@@ -243,7 +243,9 @@ def _named(node: Node) -> Iterator[None]:
     except UnknownNumberError as error:
         raise UnsupportedError(f"{node} depends on sizes that only a batch tells") from error
     except (EnforceNotMet, TypeError, ValueError, AssertionError) as error:
-        inputs = [node.builder.described(v) for v in node.inputs if v is not None and not v.items]
+        inputs = [
+            node.builder.described(v) for v in node.inputs if v is not None and v.items is None
+        ]
         raise UnsupportedError(
             f"{node} cannot become operators of a program: {error}\n  inputs: {', '.join(inputs)}"
         ) from error

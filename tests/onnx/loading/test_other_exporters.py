@@ -9,7 +9,7 @@ pytest.importorskip("onnx")
 import onnxruntime
 from onnx import TensorProto, helper
 
-from dpexec.onnx import export, load
+from dpexec.onnx import UnsupportedError, export, load
 from tests.onnx.loading.test_other_writers import by_onnxruntime, compare, model, normal
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -211,3 +211,46 @@ def test_linear_models_and_labels_of_scikit_learn(kind):
     ]  # fmt: skip
     outputs = {"r": FLOAT, "label": INT64, "s": FLOAT, "named": INT64}
     compare(of_scikit_learn(nodes, outputs, {"classes": np.array([4, 7, 9])}), {"x": normal(5, 3)})
+
+
+# ---- loops whose rounds a run counts
+
+
+def growing(grow, start):
+    """A loop over the rows of x that changes its state by the nodes ``grow``."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["on"], ["still"]), *grow],
+        "body",
+        [helper.make_tensor_value_info(*info, []) for info in (("i", INT64), ("on", 9))]
+        + [helper.make_empty_tensor_value_info("state")],
+        [helper.make_tensor_value_info("still", 9, []), helper.make_empty_tensor_value_info("new")],
+    )
+    return [
+        helper.make_node("Shape", ["x"], ["size"], start=0, end=1),
+        helper.make_node("Squeeze", ["size"], ["rounds"]),
+        *start,
+        helper.make_node("Loop", ["rounds", "", "state0"], ["y"], body=body),
+    ]
+
+
+def test_a_state_that_is_empty_at_first_grows():
+    """As the masks of Mask R-CNN do."""
+    grow = [
+        helper.make_node("Gather", ["x", "i"], ["part"], axis=0),
+        helper.make_node("Unsqueeze", ["part", "zero"], ["row"]),
+        helper.make_node("Concat", ["state", "row"], ["new"], axis=0),
+    ]
+    weights = {"state0": np.zeros((0, 3), np.float32), "zero": np.array([0])}
+    proto = model(growing(grow, []), {"x": ["n", 3]}, {"y": FLOAT}, weights)
+    compare(proto, {"x": normal(4, 3)})
+
+
+def test_a_loop_that_changes_a_sequence_is_refused():
+    grow = [helper.make_node("SequenceInsert", ["state", "x"], ["new"])]
+    start = [helper.make_node("SequenceEmpty", [], ["state0"])]
+    nodes = [
+        *growing(grow, start),
+        helper.make_node("ConcatFromSequence", ["y"], ["z"], axis=0),
+    ]
+    with pytest.raises(UnsupportedError, match="changes a sequence of tensors"):
+        load(model(nodes, {"x": ["n", 3]}, {"z": FLOAT}))

@@ -116,7 +116,14 @@ class _While:
         self.kept = _copy(node, node.number(True, VarType.BOOL) if first is None else first)
         self.limit = node.optional(0)
         self.start = [node.value(i) for i in range(2, len(node.inputs))]
+        if any(value.items is not None for value in self.start):
+            node.fail(
+                "it changes a sequence of tensors, and only a run tells how many rounds it has"
+            )
         self.states = [_copy(node, node.builder.variable(value)) for value in self.start]
+        for state in self.states:  # a tensor that is empty at first grows
+            if 0 in state.shape:
+                state.desc.set_shape([-1 if size == 0 else size for size in state.shape])
         block, count = node.builder.block, len(body.output) - 1 - len(self.states)
         self.arrays = [
             block.create_var(
