@@ -27,6 +27,9 @@ class ShownByName:
 
     __repr__ = __str__
 
+    def __int__(self) -> int:
+        return int(self.value)  # type: ignore[attr-defined]
+
 
 class VarType(ShownByName, enum.IntEnum):
     """What a variable holds (``LOD_TENSOR`` ...) or the element type of a tensor (``FP32`` ...).

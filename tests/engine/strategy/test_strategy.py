@@ -51,6 +51,12 @@ def test_an_enum_is_told_its_values():
         BuildStrategy().reduce_strategy = "Ring"
 
 
+def test_an_enum_is_a_number_where_one_is_asked_for():
+    build = BuildStrategy
+    assert [int(value) for value in build.ReduceStrategy.__members__.values()] == [0, 1]
+    assert int(build.GradientScaleStrategy.One) == 1
+
+
 def test_misspelled_field_is_told_what_was_meant():
     with pytest.raises(AttributeError, match="'reduce_stratgy'; similar: reduce_strategy"):
         BuildStrategy().reduce_stratgy = 1
