@@ -100,8 +100,7 @@ class ClusterRunner:
         self._open: OpenRun | None = None
         take = weakref.WeakMethod(self._take)
         self._watch = IdleWatch(self.client, self.token, self._recovery, self.group, take)
-        limit = limit_of("bindings on workers")
-        self._recordings: LimitedCache[Binding, ClusterRecording] = LimitedCache(limit)
+        self._recordings = LimitedCache[Binding, ClusterRecording](limit_of("bindings on workers"))
 
     @property
     def address(self) -> list[str]:
