@@ -1,4 +1,4 @@
-"""Several of four workers are lost at once, or while replicas move.
+"""Several of four workers are lost at once, while replicas move, or before they have homes.
 
 They are killed when they call a function: so all have come as far when they give up.
 """
@@ -92,3 +92,12 @@ def test_several_are_retired_in_the_middle_of_a_step(four, undisturbed):
     assert_same_bits(survives(four, Reduce, thread.start), undisturbed)
     thread.join(60)
     assert set(leaving).isdisjoint(four.client.nthreads())
+
+
+def test_killed_while_the_run_is_set_up(four, undisturbed):
+    first, second, *_ = four.wait_for(4)
+    for address in (first, second):
+        die(four, address, f"{STATE}:setup")
+    run = train(*NETS["mlp"](STEPS), 4, scheduler=four.client, collectives="gang")
+    assert_same_bits(run, undisturbed)
+    assert {first, second}.isdisjoint(four.addresses())

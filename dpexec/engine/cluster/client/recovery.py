@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from dpexec.engine.cluster.client.losses import ATTEMPTS
 from dpexec.engine.cluster.worker.versions import StaleTaskError
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
 
@@ -18,8 +19,6 @@ __all__ = ["Recovery"]
 
 _HANDED_ON = 10.0  # seconds for workers that are being closed to hand on their state
 _LOOK = 0.1  # seconds between looks for that state
-_ATTEMPTS = 4
-"""How often a step may lose workers before it is given up: the step itself may kill them."""
 
 _T = TypeVar("_T")
 
@@ -109,7 +108,7 @@ class Recovery:
             WorkerLostError: it has lost workers too often.
             StateLostError: no worker has the state of a lost replica.
         """
-        left, complete = _ATTEMPTS, self._group.complete
+        left, complete = ATTEMPTS, self._group.complete
         while left:
             try:
                 if lost is not None or self._disturbed:
@@ -120,12 +119,12 @@ class Recovery:
                 lost = error
             except StaleTaskError as error:  # dask repeats a task when its result was lost
                 lost = WorkerLostError(str(error), {})
-            left = left - 1 if self._group.complete == complete else _ATTEMPTS
+            left = left - 1 if self._group.complete == complete else ATTEMPTS
             complete = self._group.complete
         gone = lost.lost if lost else {}
         why = ", which may be what kills them (for want of memory?)" if gone else ""
         raise WorkerLostError(
-            f"workers were lost {_ATTEMPTS} times at the same step{why}; the last time: {lost}",
+            f"workers were lost {ATTEMPTS} times at the same step{why}; the last time: {lost}",
             gone,
         )
 

@@ -18,6 +18,7 @@ import dask
 
 from dpexec.engine.cluster.client.candidates import Candidates
 from dpexec.engine.cluster.client.lifetime import tell_homes
+from dpexec.engine.cluster.client.losses import ATTEMPTS, named, report, what_is_lost
 from dpexec.engine.cluster.client.who_has import common_step, having
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.cluster.messages import Epoch, NewBinding
@@ -162,7 +163,7 @@ class ReplicaGroup:
         living = self._candidates.living()
         gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
         if gone:
-            raise WorkerLostError(f"{self._named(gone)}", gone)
+            raise WorkerLostError(f"{named(gone, self.homes)}", gone)
         fit, is_crowded = self._candidates.fit(living), self.homes.is_crowded
         return is_crowded(fit) and is_crowded(self._candidates.ready(fit, self._rehearse))
 
@@ -192,12 +193,12 @@ class ReplicaGroup:
         held = {worker: found for worker, found in answers.items() if found is not None}
         step = common_step(held, self.complete, allowed)
         if not self._candidates.fit(answers):
-            raise WorkerLostError(f"{self._named(silent)}", silent)
+            raise WorkerLostError(f"{named(silent, self.homes)}", silent)
         self._move(self._candidates.homes(before, answers), held, step)
         gone = {w: {**lost, **silent}.get(w, "is gone") for w in before.workers if w not in answers}
         out = before.workers.keys() - self.homes.workers.keys() - gone.keys()
         there = self._candidates.fit(out)
-        self._report(before, gone | dict.fromkeys(there, "does not reach all others"))
+        report(before, self.homes, gone | dict.fromkeys(there, "does not reach all others"))
 
     def _stop(self, workers: Sequence[str]) -> tuple[dict[str, Held | None], dict[str, str]]:
         """Let workers end the tasks of earlier epochs, however long these take.
@@ -225,9 +226,23 @@ class ReplicaGroup:
         self._set_up()
 
     def _set_up(self) -> None:
+        """Choose homes and make room there; elsewhere if workers are lost meanwhile.
+
+        Raises:
+            WorkerLostError: that happened too often.
+        """
         self._candidates.want()
-        self.homes = self._candidates.homes(self.homes, self._candidates.living())
-        self._make_room(self.homes.workers, self.complete)
+        for left in reversed(range(ATTEMPTS)):
+            self.homes = self._candidates.homes(self.homes, self._candidates.living())
+            try:
+                self._make_room(self.homes.workers, self.complete)
+                break
+            except WorkerLostError as error:
+                if not left:
+                    raise
+                _logger.warning("%s: replicas get other homes", error)
+                self._candidates.leave_out(error.lost)
+                self.epoch = self.epoch._replace(number=self.epoch.number + 1)
         tell_homes(self._contact.client, self.epoch.token, self.homes.workers)
 
     def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
@@ -332,7 +347,7 @@ class ReplicaGroup:
         if not sources and (kept := self._kept_after(step)):
             return {device: kept[device] for device in devices}
         if not sources:
-            raise StateLostError(self._lost(devices[0]))
+            raise StateLostError(what_is_lost(devices[0], self.homes, self._mirrored))
         own = {device: self._own_part(device, worker, held, step) for device in devices}
         home, device = min(sources, key=lambda source: self._distance(source[0], worker))
         common = self._part(home, worker, step, device, False, None, self.own[device])
@@ -364,35 +379,4 @@ class ReplicaGroup:
                 return [self._part(home, worker, step, device, mirrored, self.own[device])]
         if kept := self._kept_after(step):  # the last one was lost while replicas moved from it
             return kept[device][:1]
-        raise StateLostError(self._lost(device))
-
-    # ---- what is said
-
-    def _lost(self, device: int) -> str:
-        if len(self.homes.workers) < 2:
-            why = "all replicas lived on one worker"
-        elif self._mirrored:
-            why = "the worker that mirrored it was lost, too"
-        else:
-            why = "ExecutionStrategy.recovery = 'checkpoint' keeps no mirrors"
-        return (
-            f"the state of replica {device} is lost with worker {self.homes.address[device]}: {why}"
-            ". Steps since the last checkpoint are lost; go on from it with "
-            "dpexec.checkpoint.Checkpoints.resume(), or set all variables anew"
-        )
-
-    def _named(self, workers: Mapping[str, str]) -> str:
-        homes = self.homes.workers
-        known = {w: ", ".join(map(str, homes.get(w, ()))) or "none" for w in workers}
-        return "; ".join(f"worker {w} (replicas {known[w]}) {why}" for w, why in workers.items())
-
-    def _report(self, before: HomeTable, gone: Mapping[str, str]) -> None:
-        changes = enumerate(zip(before.address, self.homes.address, strict=True))
-        moved = [f"replica {device} to {new}" for device, (old, new) in changes if old != new]
-        if moved:
-            why = (
-                "; ".join(f"worker {w} {text}" for w, text in gone.items())
-                or "workers joined, or others are wanted"
-            )
-            level = logging.WARNING if gone else logging.INFO
-            _logger.log(level, "%s: moved %s; nothing was lost", why, ", ".join(moved))
+        raise StateLostError(what_is_lost(device, self.homes, self._mirrored))

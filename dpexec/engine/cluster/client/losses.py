@@ -1,0 +1,67 @@
+"""What errors and logs say of workers that were lost, and how often a loss is survived."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from dpexec.engine.cluster.home_table import HomeTable
+
+__all__ = ["ATTEMPTS", "named", "report", "what_is_lost"]
+
+ATTEMPTS = 4
+"""How often a step, or the set-up of a run, may lose workers before it is given up: it may be what
+kills them."""
+
+_logger = logging.getLogger(__name__)
+
+
+def what_is_lost(device: int, homes: HomeTable, mirrored: bool) -> str:
+    """Why there is no copy of a replica's state, and what to do.
+
+    Args:
+        device: the replica.
+        homes: the workers of all replicas.
+        mirrored: whether own state of replicas is mirrored.
+    """
+    if len(homes.workers) < 2:
+        why = "all replicas lived on one worker"
+    elif mirrored:
+        why = "the worker that mirrored it was lost, too"
+    else:
+        why = "ExecutionStrategy.recovery = 'checkpoint' keeps no mirrors"
+    return (
+        f"the state of replica {device} is lost with worker {homes.address[device]}: {why}"
+        ". Steps since the last checkpoint are lost; go on from it with "
+        "dpexec.checkpoint.Checkpoints.resume(), or set all variables anew"
+    )
+
+
+def named(workers: Mapping[str, str], homes: HomeTable) -> str:
+    """Workers with their replicas and what is wrong with them.
+
+    Args:
+        workers: what is wrong, by address.
+        homes: the workers of all replicas.
+    """
+    known = {w: ", ".join(map(str, homes.workers.get(w, ()))) or "none" for w in workers}
+    return "; ".join(f"worker {w} (replicas {known[w]}) {why}" for w, why in workers.items())
+
+
+def report(before: HomeTable, after: HomeTable, gone: Mapping[str, str]) -> None:
+    """Log which replicas have moved, and why.
+
+    Args:
+        before: the workers of all replicas until now.
+        after: the workers that they have from now on.
+        gone: what is wrong with workers that are lost, by address.
+    """
+    changes = enumerate(zip(before.address, after.address, strict=True))
+    moved = [f"replica {device} to {new}" for device, (old, new) in changes if old != new]
+    if moved:
+        why = (
+            "; ".join(f"worker {w} {text}" for w, text in gone.items())
+            or "workers joined, or others are wanted"
+        )
+        level = logging.WARNING if gone else logging.INFO
+        _logger.log(level, "%s: moved %s; nothing was lost", why, ", ".join(moved))
