@@ -1,5 +1,7 @@
 """A step that loses workers is repeated a limited number of times, and then fails."""
 
+import threading
+
 import pytest
 
 from dpexec.engine.cluster.client.recovery import Recovery
@@ -23,7 +25,7 @@ def group():
 
 @pytest.fixture
 def recovery(group):
-    return Recovery(group, lambda: None)
+    return Recovery(group, lambda: None, threading.RLock())
 
 
 def failing(group, losses, completing=()):

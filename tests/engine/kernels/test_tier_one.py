@@ -21,7 +21,6 @@ ON_NUMPY = {
         "allclose equal greater_equal greater_than is_empty less_equal less_than logical_and "
         "logical_not logical_or not_equal reduce_all"
     ),
-    "shapes as values": "shape",
     "gradients of gradients": (
         "elementwise_add_grad_grad elementwise_div_grad_grad elementwise_mul_grad_grad "
         "elementwise_sub_grad_grad elu_grad_grad instance_norm_grad_grad leaky_relu_grad_grad "

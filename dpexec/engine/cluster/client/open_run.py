@@ -51,11 +51,6 @@ class OpenRun:
     _results: list[Any] | None = None
 
     @property
-    def is_settled(self) -> bool:
-        """Whether its outcome is known."""
-        return self.outcome is not None or self.error is not None
-
-    @property
     def steps(self) -> list[BoundBatch]:
         """Its steps, as the user ordered them."""
         return [(wanted.binding, wanted.feeds) for wanted in self.wanted]
@@ -91,28 +86,27 @@ class OpenRun:
             EnforceNotMet: an operator failed in this run.
             ClusterError: workers were lost that cannot be replaced.
         """
-        if not self.is_settled:
-            self.settle()
-        self.check()
         if self._results is None:
-            assert self.outcome is not None
-            self._results = collect(self.outcome.fetched, self._plan.fetch, self._plan.active, True)
+            if self.outcome is None and self.error is None:
+                self.settle()
+            made, plan = self._without_error(), self._plan
+            self._results = collect(made.fetched, plan.fetch, plan.active, True)
         return self._results
 
     def taken(self) -> StepOutcome:
         """The outcome; raises the error of the run, if there is one."""
-        self.check()
+        made = self._without_error()
         if self.late is not None:
             raise self.late
-        assert self.outcome is not None
-        return self.outcome
+        return made
 
-    def check(self) -> None:
-        """Raise the error of the run, if there is one."""
+    def _without_error(self) -> StepOutcome:
         if isinstance(self.error, EnforceNotMet):  # its text says all, our traceback adds nothing
             raise self.error.with_traceback(None) from mistake_behind(self.error)
         if self.error is not None:
             raise self.error
+        assert self.outcome is not None
+        return self.outcome
 
     @property
     def _plan(self) -> Any:

@@ -108,7 +108,7 @@ class Recovery:
             WorkerLostError: it has lost workers too often.
             StateLostError: no worker has the state of a lost replica.
         """
-        left, complete = ATTEMPTS, self._group.complete
+        left, complete = ATTEMPTS - (lost is not None), self._group.complete
         while left:
             try:
                 if lost is not None or self._disturbed:

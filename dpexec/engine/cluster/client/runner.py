@@ -184,7 +184,7 @@ class ClusterRunner:
     def _take(self) -> None:
         """Note the outcome of the run that was only ordered, if there is one."""
         run = self._open
-        if run is None or run.is_settled:
+        if run is None or run.outcome is not None or run.error is not None:
             return
         steps = run.steps
         made, done = self._made(steps, [wanted.shards for wanted in run.wanted], None, run)
@@ -219,7 +219,8 @@ class ClusterRunner:
             EnforceNotMet: an operator failed; steps before count.
         """
         with self._recovery.busy:
-            self.settle()
+            if self._open is not None:
+                self.settle()
             try:
                 run = self._started(steps, shards_of, wait) if merged else None
             finally:

@@ -99,9 +99,8 @@ class Variables:
         return [other for other in found if other is not None and other is not self]
 
     def _tell_others(self) -> None:
-        if len(self._replicas.away_in) > 1:
-            for other in self._others():
-                other._behind = True
+        for other in self._others():
+            other._behind = True
 
     def _bring(self, names: Iterable[str]) -> None:
         """Fetch what other engines wrote, every device's own value."""
@@ -207,7 +206,8 @@ class Variables:
             self._defer(binding, fed)
         now = self._replicas.touch(self._deferred)
         self._versions.update(dict.fromkeys(self._deferred, now))
-        self._tell_others()
+        if len(self._replicas.away_in) > 1:
+            self._tell_others()
 
     def _defer(self, binding: Binding, fed: Collection[str]) -> None:
         source: dict[str, int] = {}
