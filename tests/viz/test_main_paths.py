@@ -7,6 +7,7 @@ import pytest
 from dpexec.viz.measured.schedule import Schedule
 
 from dpexec import viz
+from tests.engine.run.nets import batches, classifier, train
 from tests.viz.browser import Chromium, browser, drawn, hovered, search, show, tabs, track
 from tests.viz.firefox import firefox
 from tests.viz.traces import straggling
@@ -325,7 +326,8 @@ def test_keys_play_step_and_put_it_away(straggler):
     assert page.text(SAID) == "step 1"
 
 
-def test_a_real_run_with_memory(window, run, tmp_path):
+def test_a_real_run_with_memory(window, tmp_path):
+    run = train(classifier(), batches(3), devices=2, fuse_all_optimizer_ops=True, trace=True)
     page = window.open(viz.animate(run.compiled).save(tmp_path / "step.html"))
     move_to(page, 0.5)
     page.tab("Memory")
