@@ -10,8 +10,10 @@ from dpexec.engine.cluster.home_table import HomeTable
 __all__ = ["ATTEMPTS", "named", "report", "what_is_lost"]
 
 ATTEMPTS = 4
-"""How often a step, or the set-up of a run, may lose workers before it is given up: it may be what
-kills them."""
+"""How often a step or the set-up of a run may lose workers before it is given up.
+
+It may be what kills them.
+"""
 
 _logger = logging.getLogger(__name__)
 

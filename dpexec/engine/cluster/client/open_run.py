@@ -67,7 +67,7 @@ class OpenRun:
                 self.outcome = noted(made, self.numbers, self.news)
             else:
                 self.finish = lambda: made
-        except BaseException as failed:
+        except BaseException as failed:  # also an interrupt: ``settle`` meets it again
             self.finish = partial(_raise, failed)
         if self.outcome is not None and self.counter is not None:
             count_made(self.counter, self.steps, len(self.wanted), self.results())
