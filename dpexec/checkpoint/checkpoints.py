@@ -26,6 +26,13 @@ class Resumed(NamedTuple):
     Args:
         step: number of completed steps.
         extra: the ``extra`` value saved with the state; None at the start.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> position = fluid.checkpoint.Resumed(step=7, extra={"epoch": 2})
+        >>> epochs = range(position.extra["epoch"], 5)
+        >>> position.step, list(epochs)
+        (7, [2, 3, 4])
     """
 
     step: int

@@ -232,10 +232,8 @@ def _held(engine: Engine | None, names: Iterable[str]) -> list[dict[str, Any]]:
     replicas = engine.replicas
     held = replicas.own_values(names)
     if engine._cluster is not None:
-        values = engine._cluster.variables.values(names)
-        for device, (mine, found) in enumerate(zip(held, values, strict=True)):
-            lods = {name: replicas.lod(device, name) for name in found}
-            mine.update({n: (v, lods[n]) if lods[n] else v for n, v in found.items()})
+        for mine, found in zip(held, engine._cluster.variables.with_offsets(names), strict=True):
+            mine.update(found)
     held[0].clear()
     return held
 

@@ -62,6 +62,11 @@ class Session:
     def test(self):
         self._run(self._tests, self._prediction, "means")
 
+    def close(self):
+        """Close the executor; the programs go on with another one."""
+        self._exe.close()
+        self._exe = fluid.Executor(fluid.CPUPlace())
+
     def end(self):
         return [*self.found, *persistables(self._main, fluid.global_scope()).values()]
 
@@ -106,3 +111,22 @@ def test_variables_of_a_program_whose_worker_was_lost_reach_the_other_one(mortal
     lost = mortals.addresses()[0]
     with fluid.scope_guard(fluid.Scope()):
         assert_same(lasting(mortals.client, lambda: mortals.lose(lost)), expected)
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+def test_executor_that_is_closed_keeps_every_device_s_newest_values(mode, pair):
+    def closing(scheduler):
+        session = Session(scheduler, mode)
+        session.train()
+        session.test()
+        session.train()  # the test program's copies of the variables are old
+        session.close()
+        session.test()  # with the means that each device had
+        session.train()
+        session.close()
+        session.close()
+        return session.end()
+
+    expected = closing("threads")
+    with fluid.scope_guard(fluid.Scope()):
+        assert_same(closing(pair), expected)

@@ -155,11 +155,12 @@ class Binder:
 def _packed(graph: SSAGraph, compilation: Compilation) -> Packed | None:
     """The variables of a loaded model, which nobody changes; None: there are none."""
     program = graph.program
-    if not program._is_loaded or len(graph.places) > 1 or not compilation.native:
+    if not program._predictor_threads or len(graph.places) > 1 or not compilation.native:
         return None
     block = program.global_block()
     made = {name for op in block.ops for name in op.output_arg_names}
-    return Packed({var.name for var in block.vars.values() if var.persistable} - made)
+    kept = {var.name for var in block.vars.values() if var.persistable} - made
+    return Packed(kept, program._predictor_threads)
 
 
 @dataclass(eq=False)

@@ -381,9 +381,9 @@ class Engine:
         self._runs_since_drop = 0
 
     def close(self) -> None:
-        """Free what workers of a cluster hold, after fetching values that are still deferred.
+        """Free what workers of a cluster hold, after fetching it.
 
-        A later run begins with what the scope holds then.
+        A later run begins with every device's own values, as it does on threads.
 
         Raises:
             ClusterError: the cluster has failed, and values are lost.
@@ -391,6 +391,6 @@ class Engine:
         with self._busy:
             if self._cluster is not None and self._cluster.client.status == "running":
                 found = self.program.list_vars()
-                self._cluster.variables.values(var.name for var in found if var.persistable)
+                self._cluster.variables.bring_home(v.name for v in found if v.persistable)
                 self._cluster.close()
             self._cluster = None

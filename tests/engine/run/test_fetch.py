@@ -61,6 +61,31 @@ def test_what_is_returned_is_not_overwritten_by_later_runs(devices):
     assert all(np.array_equal(out, 2 * x) for out, x in zip(found, batches, strict=True))
 
 
+def test_device_whose_gradient_another_one_sums_shows_its_own_in_every_step():
+    """As in Paddle: in Reduce mode only the device that updates a parameter has its sum."""
+    x = fluid.data("x", [None, 3])
+    sums = [fluid.layers.fc(x, 1, param_attr=name, bias_attr=False) for name in ("w0", "w1")]
+    loss = fluid.layers.mean(sums[0] + sums[1])
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    how = fluid.BuildStrategy()
+    how.reduce_strategy = fluid.BuildStrategy.ReduceStrategy.Reduce
+    program, places = fluid.default_main_program(), [fluid.CPUPlace()] * 2
+    compiled = fluid.CompiledProgram(program).with_data_parallel(loss.name, how, places=places)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        feed = rng.random((4, 3), "float32")
+        own = [half.mean(0) / 2 for half in np.split(feed, 2)]  # scaled by the number of devices
+        names = ["w0@GRAD", "w1@GRAD"]
+        fetched = exe.run(compiled, feed={"x": feed}, fetch_list=names, return_merged=False)
+        for name, found in zip(names, fetched, strict=True):
+            sums = [np.allclose(value.ravel(), sum(own)) for value in found]
+            assert sum(sums) == 1, name
+            shows = sums.index(False)
+            np.testing.assert_allclose(found[shows].ravel(), own[shows], rtol=1e-6)
+
+
 def test_misspelled_name_is_told_what_was_meant(mean):
     with pytest.raises(
         fluid.core.EnforceNotMet, match=r"variable\(maen_0.tmp_0\).*; similar: mean"

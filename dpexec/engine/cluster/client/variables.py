@@ -10,7 +10,7 @@ import functools
 import itertools
 import operator
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.cluster.worker import state as cluster_state
@@ -110,12 +110,28 @@ class Variables:
             known = [n for n in sorted(wanted) if other._versions.get(n) == replicas.seen(n)]
             if not known:
                 continue
-            found = other.values(known)
-            for name in known:
-                own = {d: values[name] for d, values in enumerate(found) if name in values}
-                if own:
-                    replicas.restore(name, own)
+            self._restore(known, other.with_offsets(known))
             wanted.difference_update(known)
+
+    def _restore(self, names: Iterable[str], found: Sequence[Mapping[str, Any]]) -> None:
+        for name in names:
+            own = {d: values[name] for d, values in enumerate(found) if name in values}
+            if own:
+                self._replicas.restore(name, own)
+
+    def bring_home(self, names: Iterable[str]) -> None:
+        """Fetch every device's own values: a later run begins with them on whatever workers.
+
+        Args:
+            names: of variables.
+
+        Raises:
+            ClusterError: the values are lost.
+        """
+        names = list(names)
+        found = self.with_offsets(names)
+        if not self._replicas.common:
+            self._restore(names, found)
 
     def _push(self, plan: Plan) -> None:
         """Send variables that the user set to the workers of devices that use them, and to mirrors.
@@ -151,7 +167,8 @@ class Variables:
     def values(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """Every device's values of variables that the user has not set since; equal ones come once.
 
-        The user's variables are filled, as if they had been read.
+        They come from the engine that has them, this one or one that shares the variables. The
+        user's variables are filled, as if they had been read.
 
         Args:
             names: names of the variables.
@@ -159,8 +176,36 @@ class Variables:
         Raises:
             ClusterError: the values are lost.
         """
+        wanted = list(names)
+        found: list[dict[str, Any]] = [{} for _ in self._replicas.places]
+        for keeper in (self, *self._others()):
+            known = [name for name in wanted if keeper._has(name)]
+            wanted = [name for name in wanted if not keeper._has(name)]
+            for mine, values in zip(found, keeper._own_values(known), strict=True):
+                mine.update(values)
+        return found
+
+    def with_offsets(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """Like :meth:`values`; arrays that hold sequences come with their offsets."""
+        lod, found = self._replicas.lod, self.values(names)
+        return [
+            {
+                name: (value, lod(device, name)) if lod(device, name) else value
+                for name, value in mine.items()
+            }
+            for device, mine in enumerate(found)
+        ]
+
+    def _has(self, name: str) -> bool:
+        """Whether the workers have what the user, or an engine, last wrote."""
+        replicas, known = self._replicas, name in self._sources
+        return known and replicas.current(name) and self._versions.get(name) == replicas.seen(name)
+
+    def _own_values(self, known: Sequence[str]) -> list[dict[str, Any]]:
+        """Like :meth:`values`, of variables that this engine's workers have."""
         replicas = self._replicas
-        known = [name for name in names if name in self._sources and replicas.current(name)]
+        if not known:
+            return [{} for _ in replicas.places]
         values = self._recovery.read(lambda: self._values(known))
         for name in known:
             held = replicas.stored(0, name)

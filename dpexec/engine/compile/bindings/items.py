@@ -241,7 +241,7 @@ class Items:
         """Add the sums of a task.
 
         Args:
-            task: the task.
+            task: of a collective.
             memory: where they lie.
 
         Raises:
@@ -249,12 +249,11 @@ class Items:
         """
         found = None if self._exchange is None else self._exchange.task(task.id)
         if found is not None:
-            self._take_exchanged(task, found)
-            return
+            return self._take_exchanged(task, found)
         sums = TaskSums(task, memory, self._limits)
+        if any(node.does.moves_rows for node in task.nodes):
+            raise NotCodeError
         for node in task.nodes:
-            if node.does.moves_rows:
-                raise NotCodeError
             for name, devices, made, targets, how in sums_of(node, self._plan.missing):
                 values = [self._known(device, name) for device in devices]
                 total = sums.add(node, name, how, values, self._ends_here(node, name))
@@ -361,9 +360,11 @@ class Items:
 
     def _ends_here(self, node: OpNode, name: str) -> bool:
         """Whether nobody but a collective reads a value of the first device in its memory."""
-        missing = self._plan.missing
-        source = next(v for v in node.inputs if v.name == name and v not in missing)
-        return source.readers == [node] and (source.device, name) in self._alone
+        plan = self._plan
+        first = next(v for v in node.inputs if v.name == name and v not in plan.missing)
+        if name in plan.fetch and first is plan.graph.latest(name, first.device):
+            return False  # a device that does not get the sum shows its own value
+        return first.readers == [node] and (first.device, name) in self._alone
 
 
 @no_cycles_sought()

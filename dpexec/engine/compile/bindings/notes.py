@@ -226,6 +226,6 @@ class CodeNotes:
                 given.setdefault(task.id, ran)
             elif len(times) == 1 and task.id in given:  # this item only waited for sums
                 ran = given[task.id]
-                yield task, ran, [(nodes, *ran[:2], share) for nodes, _, share in parts]
+                yield task, ran, [(nodes, *ran[:2], share, None) for nodes, _, share in parts]
             else:
                 yield task, ran, spans_of(parts, times)

@@ -2,8 +2,9 @@
 
 A second list of a binding's steps notes when they end. Machine code notes the time after each of
 its kernels, inside the one call without the GIL, so a recorded step runs the same code as any
-other. After a step of Python the clock is read once. All times go to one array, which is copied
-when the step is over; events are made of it when somebody asks for them.
+other. After a step of Python the clock is read once, and the processor time of its thread before
+and after it: the rest of its time it slept, or waited for the GIL or a core. All times go to one
+array, which is copied when the step is over; events are made of it when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from dpexec.engine.compile.bindings.memory_use import Life, Measured, lives, measure, nbytes_of
 from dpexec.engine.compile.bindings.notes import CodeNotes
 from dpexec.engine.compile.bindings.records import (
+    NOT_MEASURED,
     Around,
     Inner,
     Moved,
@@ -71,11 +73,12 @@ class Recording:
         self.moved: Moved = {}
         at = 0
         self._steps: list[list[Step]] = []
-        self._first: list[int] = []
+        self._places: list[list[int]] = []  # by task: where its steps note their end
         for task, bound, marks in zip(plan.tasks, steps, self.marks, strict=True):
             self._steps.append([])
-            self._first.append(at)
+            self._places.append([])
             for step, mark in zip(bound, marks, strict=True):
+                self._places[-1].append(at)
                 self._steps[-1].append(self._noting(step, at, task))
                 at += mark.width
 
@@ -119,8 +122,8 @@ class Recording:
             ends: when each of its steps ended, in nanoseconds.
             lane: the number of the stream, which stands for the thread.
         """
-        first = self._first[number]
-        self._stamps[first : first + len(ends)] = ends
+        for at, end in zip(self._places[number], ends, strict=False):  # the host's may be more
+            self._stamps[at : at + 2] = end, NOT_MEASURED
         self._ran[number] = start, ends[-1], lane
 
     def room(self, code: CodeStep, team: ThreadTeam) -> CodeNotes:
@@ -207,12 +210,14 @@ class Recording:
                 run = self._weighing(step)
         elif node.op is not None and node.op.bodies:
             run = self._listening(step, task)
-        stamps, clock = self._stamps, perf_counter_ns
+        stamps, clock, busy = self._stamps, perf_counter_ns, thread_time_ns
         unknown = any(var.kind == "var" for var in node.outputs)
 
         def call_and_note(values: Any) -> None:
             nonlocal unknown
+            before = busy()
             run(values)
+            stamps[at + 1] = busy() - before
             stamps[at] = clock()
             if unknown:  # only the first time
                 unknown = False

@@ -25,6 +25,7 @@ from dpexec.engine.trace.events import Allocation, Kind, tick
 from dpexec.engine.trace.recorder import Row
 
 __all__ = [
+    "NOT_MEASURED",
     "Around",
     "Inner",
     "Mark",
@@ -50,8 +51,17 @@ Share = tuple[int, int]
 NodeRows = tuple[list[OpNode], int, Share]
 """Nodes whose work is done together, the row of code after their last one, and their share."""
 
-Span = tuple[list[OpNode], float, float, Share]
-"""Nodes whose work was done together, start and end in nanoseconds, and their share."""
+Span = tuple[list[OpNode], float, float, Share, float | None]
+"""Nodes whose work was done together, start and end in nanoseconds, their share, and the
+nanoseconds of processor time; None where that is not measured: in machine code and on GPUs."""
+
+NOT_MEASURED = -1
+"""What is noted instead of processor time where the times are not those of a thread."""
+
+_IDLE = 20_000
+_IDLE_SHARE = 0.05
+"""An event says its processor time if it was without a core for more nanoseconds, and a larger
+share of its time: all others would make files larger and say nothing."""
 
 TaskSpans = tuple[Task, Ran, list[Span]]
 """A task, when it ran, and what it did."""
@@ -73,7 +83,8 @@ class Mark:
     """What a step notes.
 
     Args:
-        rows: how many rows its code has; None: it is a call of Python, which notes when it ended.
+        rows: how many rows its code has; None: it is a call of Python, which notes when it ended,
+            and its processor time.
         parts: ids of the nodes whose work is done together, and the row after their last one.
     """
 
@@ -91,7 +102,7 @@ class Mark:
     @property
     def width(self) -> int:
         """How many numbers."""
-        return 1 if self.rows is None else stamps.width(self.rows)
+        return 2 if self.rows is None else stamps.width(self.rows)
 
 
 Marks = list[list[Mark]]
@@ -117,7 +128,7 @@ def spans_of(parts: Iterable[NodeRows], times: Sequence[float]) -> list[Span]:
     spans: list[Span] = []
     first = 0
     for nodes, end, share in parts:
-        spans.append((nodes, times[first], times[end], share))
+        spans.append((nodes, times[first], times[end], share, None))
         first = end
     return spans
 
@@ -167,9 +178,12 @@ class NoteLayout:
         for mark in marks:
             mine, noted = noted[: mark.width], noted[mark.width :]
             if mark.rows is None:
-                times = [spans[-1][2] if spans else begin, float(mine[0])]
-            else:
-                times = stamps.times_of(mine).tolist()
+                ((ids, _),) = mark.parts
+                start = spans[-1][2] if spans else begin
+                busy = None if mine[1] == NOT_MEASURED else float(mine[1])
+                spans.append(([nodes[n] for n in ids], start, float(mine[0]), (1, 1), busy))
+                continue
+            times = stamps.times_of(mine).tolist()
             parts = (([nodes[n] for n in ids], end, (1, 1)) for ids, end in mark.parts)
             spans.extend(spans_of(parts, times))
         return spans
@@ -225,8 +239,12 @@ class StepRecord:
             here = None if task.device is None else self.device
             place = task.device if here is None else here
             yield (task.key[0], "task", place, key, *seconds, thread, where, None)
-            for nodes, begin, end, share in spans:
+            for nodes, begin, end, share, busy in spans:
                 name, facts = self._about(nodes, share)
+                if busy is not None and end - begin - busy > max(
+                    _IDLE, _IDLE_SHARE * (end - begin)
+                ):
+                    facts = {**facts, "busy": round(busy * _NANO, 6)}
                 if nodes[0].id in self.moved:
                     facts = {**facts, **self._moved(nodes[0])}
                 kind = "collective" if nodes[0].is_collective else "op"
@@ -267,7 +285,7 @@ class StepRecord:
         """When the work of every node that ran began and ended, in seconds of the trace."""
         times: NodeTimes = {}
         for _, _, spans in self.tasks():
-            for nodes, begin, end, _ in spans:
+            for nodes, begin, end, *_ in spans:
                 begin, end = self._seconds(begin, end)
                 for node in nodes:
                     before = times.get(node, (begin, end))
