@@ -6,15 +6,40 @@ written before the word.
 
 from __future__ import annotations
 
+import os
 import platform
 from typing import Any
 
-from dpexec.engine.kernels.compiling import Lazily, entry
+from dpexec.engine.kernels.compiling import Lazily, called, entry
 from dpexec.engine.kernels.machine import count, intrinsic
+from dpexec.engine.kernels.tables import ticks
 
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
+cgutils = Lazily("numba.core.cgutils")
 
-__all__ = ["increase", "load", "pause", "reached", "read", "store", "take", "write"]
+__all__ = [
+    "give_way",
+    "increase",
+    "load",
+    "pause",
+    "reached",
+    "read",
+    "store",
+    "take",
+    "wait_politely",
+    "write",
+]
+
+_POSIX = os.name == "posix"
+_POLITE = 16
+"""Turns of spinning, some 0.4 us, after which who waits for other processes lets others have the
+core.
+
+Who is waited for may be on the same core, or may have been about to wake a third one there."""
+_TICKS = 64
+"""Ticks of a turn."""
+_MOST = 500
+"""The most turns that count while others had the core."""
 
 
 def _pointer(builder: Any, address: Any) -> Any:
@@ -78,6 +103,38 @@ def pause(typing_context: Any) -> Any:
     return types.void(), generate
 
 
+@intrinsic
+def give_way(typing_context: Any) -> Any:
+    """Let other threads that are ready have this core; returns at once if there are none."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if _POSIX:
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@called()
+def wait_politely(turn: int) -> int:
+    """Spin for a turn while other processes are waited for; sometimes others may have the core.
+
+    Args:
+        turn: the number of the turn.
+
+    Returns:
+        The number of the next turn: about as many have passed as would fit into the time, so that
+        a wait is looked at soon enough however long others had the core.
+    """
+    if turn % _POLITE != _POLITE - 1:
+        pause()
+        return turn + 1
+    before = ticks()
+    give_way()
+    return turn + 1 + max(0, min((ticks() - before) // _TICKS, _MOST))
+
+
 @entry
 def read(address: int) -> int:
     """Read a word that other threads or processes write, from Python."""
@@ -110,6 +167,5 @@ def reached(words: int, number: int, turn: int, patience: int) -> int:
             there += 1
         else:
             there = 0
-            pause()
-            idle += 1
+            idle = wait_politely(idle)
     return 1 if there == 2 * number else 0

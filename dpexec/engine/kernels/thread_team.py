@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.kernels.atomics import increase, load, pause, store, take
+from dpexec.engine.kernels.atomics import increase, load, pause, store, take, wait_politely
 from dpexec.engine.kernels.compiling import called, entry
 from dpexec.engine.kernels.machine import count, integers
 from dpexec.engine.kernels.stamps import HEAD, width
@@ -117,6 +117,8 @@ def _work(header: int, thread: int, patience: int) -> int:
             else:  # it is not marked as done, so that no item that waits for it starts
                 store(header + 8 * _REFUSED, number + 1)
             idle = 0
+        elif count(header, _TURN) != 0:
+            idle = wait_politely(idle)
         else:
             pause()
             idle += 1

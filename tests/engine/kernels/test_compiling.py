@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
-from dpexec.engine.kernels import code_store, loading
+from dpexec.engine.kernels import ahead, code_store, loading
 from dpexec.engine.kernels.compiling import Entry, address_of
 from dpexec.engine.kernels.identity import Untold, identity
 
@@ -108,6 +108,12 @@ def test_functions_that_a_closure_tells_apart_are_not_the_same():
         return lambda x: x + number
 
     assert identity(adding(1)) == identity(adding(1)) != identity(adding(2))
+
+
+def test_code_of_the_package_can_be_kept():
+    """Else every process would compile it again, which takes a second and more."""
+    for kernel in ahead.known():
+        assert identity(kernel.function), kernel.function
 
 
 def test_what_cannot_be_compared_is_compiled_and_not_kept(store):
