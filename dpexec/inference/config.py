@@ -16,6 +16,12 @@ def _refuse(what: str) -> NoReturn:
     raise NotImplementedError(f"dpexec has no {what}: it runs the model's own operators")
 
 
+def _number_of_threads(number: int) -> int:
+    if not isinstance(number, int) or number < 1:
+        raise ValueError(f"a request is worked on by 1 thread or more, not by {number!r}")
+    return number
+
+
 class NativeConfig:
     """The older configuration, with plain attributes.
 
@@ -27,6 +33,11 @@ class NativeConfig:
         device: index of the GPU.
         fraction_of_gpu_memory: stored, but without effect: memory is allocated as needed.
         specify_input_name: identify inputs by name instead of order.
+
+    Example:
+        >>> from dpexec import core
+        >>> config = core.NativeConfig()
+        >>> config.model_dir, config.use_gpu = "model", False  # attributes, not methods
     """
 
     def __init__(self) -> None:
@@ -40,18 +51,23 @@ class NativeConfig:
         self._threads = 1
 
     def set_cpu_math_library_num_threads(self, number: int) -> None:
-        """Stored only; the environment (``OMP_NUM_THREADS``) sets the numbers of threads."""
-        self._threads = number
+        """How many threads work on a request: see :class:`AnalysisConfig`.
+
+        Raises:
+            ValueError: the number is no whole number from 1.
+        """
+        self._threads = _number_of_threads(number)
 
     def cpu_math_library_num_threads(self) -> int:
-        """The stored number, 1 by default."""
+        """How many threads work on a request, 1 by default."""
         return self._threads
 
     def _place(self) -> Place:
         return CUDAPlace(self.device) if self.use_gpu else CPUPlace()
 
     def _load(self) -> Model:
-        return load_model(self.model_dir, self.prog_file, self.param_file, from_memory=False)
+        files = self.model_dir, self.prog_file, self.param_file
+        return load_model(*files, from_memory=False, threads=self._threads)
 
 
 class AnalysisConfig:
@@ -68,6 +84,13 @@ class AnalysisConfig:
 
     Raises:
         TypeError: ``model`` is neither a path nor a config.
+
+    Example:
+        >>> from dpexec import core
+        >>> config = core.AnalysisConfig("model")  # the folder of save_inference_model
+        >>> config.switch_use_feed_fetch_ops(False)  # for zero_copy_run
+        >>> config.model_dir(), config.use_gpu(), config.use_feed_fetch_ops_enabled()
+        ('model', False, False)
     """
 
     class Precision(enum.IntEnum):
@@ -145,7 +168,8 @@ class AnalysisConfig:
         return self._from_memory
 
     def _load(self) -> Model:
-        return load_model(self._model_dir, self._prog_file, self._params_file, self._from_memory)
+        files = self._model_dir, self._prog_file, self._params_file
+        return load_model(*files, self._from_memory, self._threads)
 
     # ---- the device
 
@@ -240,11 +264,19 @@ class AnalysisConfig:
         return self._silent
 
     def set_cpu_math_library_num_threads(self, number: int) -> None:
-        """Stored only; the environment (``OMP_NUM_THREADS``) sets the numbers of threads."""
-        self._threads = number
+        """How many threads work on a request: on its convolutions and matrix products.
+
+        There are at most as many as the process has processors. Results have the same bits with
+        any number; where the library's would differ, one thread works. Needs oneDNN
+        (``dpexec[fast]``).
+
+        Raises:
+            ValueError: the number is no whole number from 1.
+        """
+        self._threads = _number_of_threads(number)
 
     def cpu_math_library_num_threads(self) -> int:
-        """The stored number, 1 by default."""
+        """How many threads work on a request, 1 by default."""
         return self._threads
 
     def enable_mkldnn(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.places import Place
+from dpexec.engine.core.places import Place, available_cpus
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.executors.executor import Executor
@@ -49,7 +49,7 @@ class Runner:
     def __init__(self, model: Model, place: Place) -> None:
         self.model = model
         self.scope = Scope(model.parameters)
-        self._executor = Executor(place)
+        self._executor, self._process = Executor(place), os.getpid()
 
     def run(self, feed: Mapping[str, Any]) -> list[LoDTensor]:
         """The outputs, in the order of ``model.fetches``.
@@ -62,6 +62,8 @@ class Runner:
                 fail.
         """
         model, scope = self.model, self.scope
+        if self._process != os.getpid() and model.program._predictor_threads > 1:
+            self._leave_threads()
         try:
             found = self._executor.run(
                 model.program, feed, model.fetches, scope=scope, return_numpy=False
@@ -77,8 +79,15 @@ class Runner:
                 )
         return found
 
+    def _leave_threads(self) -> None:
+        """Go on with one thread: a process that was forked has none of the library's others."""
+        self.model.program._predictor_threads = 1
+        self._executor, self._process = Executor(self._executor.place), os.getpid()
 
-def load_model(model_dir: str, prog_file: Any, params_file: Any, from_memory: bool) -> Model:
+
+def load_model(
+    model_dir: str, prog_file: Any, params_file: Any, from_memory: bool, threads: int = 1
+) -> Model:
     """Load a model saved by ``save_inference_model``.
 
     Args:
@@ -86,6 +95,7 @@ def load_model(model_dir: str, prog_file: Any, params_file: Any, from_memory: bo
         prog_file: without ``model_dir``, the file of the program or its content.
         params_file: without ``model_dir``, the file of all parameters or its content.
         from_memory: whether the two are contents instead of files.
+        threads: how many work on a request, if there are as many processors.
 
     Raises:
         EnforceNotMet: no model is given, or a file is missing or damaged.
@@ -108,7 +118,7 @@ def load_model(model_dir: str, prog_file: Any, params_file: Any, from_memory: bo
     parameters = Scope()
     for name, value in read_vars(folder, get_program_persistable_vars(program), values).items():
         put(name, value, parameters)
-    desc, program._is_loaded = program.desc, True
+    desc, program._predictor_threads = program.desc, min(threads, available_cpus())
     return Model(program, desc.get_feed_target_names(), desc.get_fetch_target_names(), parameters)
 
 

@@ -142,6 +142,23 @@ class AnalysisPredictor(PaddlePredictor):
     Args:
         config: the model and the device.
         model: a loaded model to use instead of loading the config's.
+
+    Example:
+        >>> import tempfile
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import core
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.program_guard(fluid.Program()), tempfile.TemporaryDirectory() as folder:
+        ...     out = fluid.layers.scale(fluid.data("x", [None, 2]), scale=2.0, bias=1.0)
+        ...     _ = fluid.io.save_inference_model(folder, ["x"], [out], exe)
+        ...     config = core.AnalysisConfig(folder)
+        ...     config.switch_use_feed_fetch_ops(False)
+        ...     predictor = core.create_paddle_predictor(config)
+        >>> predictor.get_input_tensor("x").copy_from_cpu(np.array([[1, 2]], "float32"))
+        >>> predictor.zero_copy_run()
+        True
+        >>> predictor.get_output_tensor(predictor.get_output_names()[0]).copy_to_cpu()
+        array([[3., 5.]], dtype=float32)
     """
 
     def __init__(self, config: AnalysisConfig, model: Model | None = None) -> None:
@@ -247,6 +264,20 @@ def create_paddle_predictor(config: AnalysisConfig | NativeConfig) -> PaddlePred
         predictor = fluid.core.create_paddle_predictor(config)
         outputs = predictor.run([fluid.core.PaddleTensor(images)])
         probabilities = outputs[0].as_ndarray()
+
+    Example:
+        >>> import tempfile
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import core
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.program_guard(fluid.Program()), tempfile.TemporaryDirectory() as folder:
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = fluid.layers.scale(x, scale=2.0, bias=1.0)
+        ...     _ = fluid.io.save_inference_model(folder, ["x"], [y], exe)
+        ...     predictor = core.create_paddle_predictor(core.AnalysisConfig(folder))
+        >>> (found,) = predictor.run([core.PaddleTensor(np.array([[1, 2]], "float32"))])
+        >>> found.as_ndarray()
+        array([[3., 5.]], dtype=float32)
     """
     if isinstance(config, AnalysisConfig):
         return AnalysisPredictor(config)

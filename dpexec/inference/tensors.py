@@ -28,7 +28,14 @@ Levels = Sequence[Sequence[int]]
 
 
 class PaddleDType(ShownByName, enum.IntEnum):
-    """The element type of a tensor of a predictor. Source: ``paddle_api.h`` of Paddle 1.8."""
+    """The element type of a tensor of a predictor. Source: ``paddle_api.h`` of Paddle 1.8.
+
+    Example:
+        >>> from dpexec import core
+        >>> import numpy as np
+        >>> core.PaddleTensor(np.zeros([2, 2], "int64")).dtype
+        PaddleDType.INT64
+    """
 
     FLOAT32 = 0
     INT64 = 1
@@ -74,6 +81,12 @@ class PaddleBuf:
 
     Raises:
         TypeError: the array has a type that predictors do not support.
+
+    Example:
+        >>> from dpexec import core
+        >>> buffer = core.PaddleBuf([0.5, 2.0])
+        >>> buffer.length(), buffer.float_data()  # bytes; what they are read as is up to the reader
+        (8, [0.5, 2.0])
     """
 
     def __init__(self, data: Any) -> None:
@@ -155,6 +168,13 @@ class PaddleTensor:
 
     Raises:
         TypeError: the array has an unsupported type.
+
+    Example:
+        >>> from dpexec import core
+        >>> import numpy as np
+        >>> x = core.PaddleTensor(np.ones([2, 3], "float32"), name="x")
+        >>> x.shape, x.dtype, float(x.as_ndarray().sum())
+        ([2, 3], PaddleDType.FLOAT32, 6.0)
     """
 
     def __init__(
@@ -264,7 +284,13 @@ class ZeroCopyTensor:
 
 
 def paddle_dtype_size(dtype: PaddleDType) -> int:
-    """The number of bytes of an element."""
+    """The number of bytes of an element.
+
+    Example:
+        >>> from dpexec import core
+        >>> core.paddle_dtype_size(core.PaddleDType.FLOAT32)  # bytes
+        4
+    """
     return _TO_NUMPY[dtype].itemsize
 
 
@@ -273,6 +299,14 @@ def paddle_tensor_to_bytes(tensor: PaddleTensor) -> bytes:
 
     The format: version, name, levels of offsets, dimensions, type and elements; fields of variable
     length are preceded by their length. Source: ``SerializePDTensorToBytes`` of Paddle 1.8.
+
+    Example:
+        >>> from dpexec import core
+        >>> import numpy as np
+        >>> tensor = core.PaddleTensor(np.ones([2, 3], "float32"), name="x")
+        >>> written = core.paddle_tensor_to_bytes(tensor)
+        >>> len(written), written.endswith(np.ones(6, "float32").tobytes())
+        (73, True)
     """
     name = tensor.name.encode()
     parts = [struct.pack("<iQ", 0, len(name)), name, struct.pack("<Q", len(tensor.lod))]

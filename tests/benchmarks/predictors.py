@@ -139,6 +139,7 @@ def predictors_of(name: str, rows: int, threads: int) -> list[Callable[[], Any]]
         export(folder, os.path.join(folder, "net.onnx"))
         config = fluid.core.AnalysisConfig(folder)
         config.switch_use_feed_fetch_ops(False)
+        config.set_cpu_math_library_num_threads(threads)
         predictor = fluid.core.create_paddle_predictor(config)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

@@ -99,4 +99,4 @@ def test_clones_and_programs_that_train_keep_their_own(folder):
     clone.zero_copy_run()
     out = clone.get_output_tensor(both.fetches[0].name).copy_to_cpu()
     np.testing.assert_array_equal(out, wanted)
-    assert not both.program._is_loaded
+    assert not both.program._predictor_threads

@@ -25,6 +25,7 @@ from dpexec.engine.kernels.onednn import (
     Layout,
     Primitive,
 )
+from dpexec.engine.kernels.onednn_threads import with_threads
 from dpexec.engine.ops._convolution import Window
 from dpexec.engine.ops._windows import channels_of, has_channels_last
 from dpexec.engine.ops.conv2d_transpose import window_of
@@ -79,6 +80,12 @@ class Convolution:
         return (groups, self.filters // groups, *of_one) if groups > 1 else (self.filters, *of_one)
 
     @property
+    def work(self) -> int:
+        """Products of numbers."""
+        each = self.channels // self.window.groups * math.prod(self.window.kernel)
+        return math.prod(self.out) * each
+
+    @property
     def wastes(self) -> bool:
         """Whether the gradient of the images is faster as a product with a matrix of windows.
 
@@ -94,13 +101,12 @@ class Convolution:
 # ---- oneDNN
 
 
-@functools.lru_cache(limit_of("convolutions"))
-def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | None] | None:
-    """A convolution, and the reorder of its filters; None if the library cannot compute it."""
+def _main(what: str, made: Convolution, threads: int = 1) -> Primitive | None:
+    """A convolution; None if the library cannot compute it."""
     rank = len(made.image)
     order = (0, *range(2, rank), 1)
     window = made.window
-    main = onednn.convolution(
+    return onednn.convolution(
         what,
         onednn.described(made.image, order),
         onednn.described(made.weight),
@@ -109,7 +115,14 @@ def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | No
         window.dilations,
         window.pads,
         "gemm" if what == "backward_data" and made.wastes else "",
+        threads,
     )
+
+
+@functools.lru_cache(limit_of("convolutions"))
+def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | None] | None:
+    """A convolution, and the reorder of its filters; None if the library cannot compute it."""
+    main = _main(what, made)
     if main is None:
         return None
     backward = what == "backward_weights"
@@ -158,7 +171,12 @@ def _emit(
     layout = main.layout(wanted)
 
     def primitive(count: Counts) -> Primitive:
-        found, _ = _found(what, made.at(count))
+        this = made.at(count)
+        found, _ = _found(what, this)
+        if what == "forward":
+            found = with_threads(
+                found, code.threads, this.work, lambda: _main(what, this, code.threads)
+            )
         if not found.layout(wanted).is_like(layout):
             raise NeedsNumber("filters that lie in another way than for other numbers of rows")
         return found

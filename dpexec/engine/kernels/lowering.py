@@ -94,6 +94,11 @@ class Code:
     _copies: dict[Value, Value] = field(default_factory=dict)
     _copied: dict[Buffer, Value] = field(default_factory=dict)
 
+    @property
+    def threads(self) -> int:
+        """How many threads may work on a product or convolution."""
+        return 1 if self.packed is None else self.packed.threads
+
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
         """Call a kernel: integers, floats and addresses of values.
 

@@ -1,7 +1,8 @@
 """Convolutions and matrix products of oneDNN, an optional library.
 
 A *primitive* of oneDNN is created for given shapes and layouts when an operator is lowered; the
-code then calls it on arrays. It always runs in the calling thread, so its results depend on the
+code then calls it on arrays. It runs in the calling thread, or with threads of the library where
+these give the same bits (:mod:`dpexec.engine.kernels.onednn_threads`). So results depend on the
 processor's instruction set, but not on the number of cores.
 
 Products may also read *halves*: bfloat16 numbers, each the upper half of a float32.
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dpexec.engine.core.cache import limit_of
+from dpexec.engine.kernels.openmp import impatient
 
 __all__ = [
     "FLOAT32",
@@ -26,6 +28,7 @@ __all__ = [
     "available",
     "convolution",
     "described",
+    "divided",
     "execute_functions",
     "lacks_halves",
     "product",
@@ -55,7 +58,8 @@ def _library() -> ctypes.CDLL | None:
     try:
         files = importlib.metadata.files(_PACKAGE) or []
         found = next(str(file.locate()) for file in files if file.name == _FILE)
-        return ctypes.CDLL(found)
+        with impatient():
+            return ctypes.CDLL(found)
     except (importlib.metadata.PackageNotFoundError, StopIteration, OSError):
         return None
 
@@ -154,10 +158,10 @@ def _certain(made: Handle | None) -> Handle:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Primitives made here divide their work for one thread."""
+def divided(threads: int = 1) -> Iterator[None]:
+    """What is made or executed here divides its work for some threads."""
     before = _function("omp_get_max_threads")()
-    _function("omp_set_num_threads")(1)
+    _function("omp_set_num_threads")(threads)
     try:
         yield
     finally:
@@ -227,11 +231,15 @@ class Primitive:
 
     Args:
         description: a primitive descriptor.
+        threads: how many work on it.
+
+    Attributes:
+        same: primitives for more threads that give the same bits, by the number that was wanted.
     """
 
-    def __init__(self, description: Handle) -> None:
-        self.description = description
-        with _one_thread():
+    def __init__(self, description: Handle, threads: int = 1) -> None:
+        self.description, self.threads, self.same = description, threads, dict[int, Primitive]()
+        with divided(threads):
             made = _create("dnnl_primitive_create", description)
         self.primitive = _certain(made)
 
@@ -265,6 +273,7 @@ def convolution(
     dilations: Sequence[int],
     pads: Sequence[tuple[int, int]],
     method: str = "",
+    threads: int = 1,
 ) -> Primitive | None:
     """A convolution, or a gradient of it; None if the library cannot compute it.
 
@@ -279,6 +288,7 @@ def convolution(
         pads: padding before and after, for each axis.
         method: a word in the name of the library's method. If it is empty, or no method has it, the
             library's preferred method is used.
+        threads: how many work on it.
     """
     geometry = (
         tuple(strides),
@@ -286,14 +296,14 @@ def convolution(
         tuple(before for before, _ in pads),
         tuple(after for _, after in pads),
     )
-    with _one_thread():
+    with divided(threads):
         forward = _create(
             "dnnl_convolution_forward_primitive_desc_create",
             *(_engine(), _TRAINING, _DIRECT, image, weight, None, out, *geometry, _attributes()),
             kind="primitive_desc",
         )
         if what == "forward" or forward is None:
-            return None if forward is None else Primitive(forward)
+            return None if forward is None else Primitive(forward, threads)
         bias = [None] if what == "backward_weights" else []
 
         def made() -> Handle | None:
@@ -305,7 +315,7 @@ def convolution(
             )
 
         found = (_by(made(), method) if method else None) or made()
-    return None if found is None else Primitive(found)
+    return None if found is None else Primitive(found, threads)
 
 
 def _by(description: Handle | None, method: str) -> Handle | None:
@@ -322,12 +332,9 @@ def _by(description: Handle | None, method: str) -> Handle | None:
 
 @functools.lru_cache(limit_of("oneDNN primitives"))
 def product(
-    a: Handle,
-    b: Handle,
-    out: Handle,
-    bias: Handle | None = None,
-    factor: float = 1.0,
-) -> Primitive:
+    a: Handle, b: Handle, out: Handle, bias: Handle | None = None, factor: float = 1.0,
+    threads: int = 1,
+) -> Primitive:  # fmt: skip
     """A matrix product, or a batch of them: arguments SRC, WEIGHTS, BIAS and DST.
 
     Args:
@@ -336,14 +343,15 @@ def product(
         out: layout of the result.
         bias: layout of the bias that is added.
         factor: factor of the result, bias included.
+        threads: how many work on it.
     """
-    with _one_thread():
+    with divided(threads):
         made = _create(
             "dnnl_matmul_primitive_desc_create",
             *(_engine(), a, b, bias, out, _attributes(factor)),
             kind="primitive_desc",
         )
-    return Primitive(_certain(made))
+    return Primitive(_certain(made), threads)
 
 
 @functools.cache
@@ -376,7 +384,7 @@ def lacks_halves() -> str:
 def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
     """Convert an array from one layout to another: arguments SRC and DST."""
     ends = [item.description if isinstance(item, Layout) else item for item in (source, target)]
-    with _one_thread():
+    with divided():
         made = _create(
             "dnnl_reorder_primitive_desc_create",
             *(ends[0], _engine(), ends[1], _engine(), _attributes()),

@@ -1,4 +1,4 @@
-"""Kernels that call oneDNN in their own thread, without the library's threads."""
+"""Kernels that call oneDNN, with one thread or as many as they are told."""
 
 from __future__ import annotations
 
@@ -93,17 +93,18 @@ def _sgemm(
 
 @kernel
 def execute(
-    threads_of: Count, set_threads: Count, set_address: Count, run: Count, primitive: Count,
-    stream: Count, n: Count, more: Rest,
+    threads_of: Count, set_threads: Count, team: Count, set_address: Count, run: Count,
+    primitive: Count, stream: Count, n: Count, more: Rest,
 ) -> int:  # fmt: skip
     """Run a primitive.
 
-    Arguments: addresses of the functions that get and set the number of threads, set the address
-    of an array and execute a primitive; the primitive, the stream, the number of arguments, for
-    each its number and memory object, and for each the address of its array.
+    Arguments: addresses of the functions that get and set the number of threads, how many threads
+    work on it; addresses of the functions that set the address of an array and execute a
+    primitive; the primitive, the stream, the number of arguments, for each its number and memory
+    object, and for each the address of its array.
     """
     threads = _c(threads_of)
-    _c(set_threads, 1)
+    _c(set_threads, team)
     status = 0
     for i in range(n):
         status |= _c(set_address, count(more, 1 + 2 * i), count(more, 2 * n + i))
@@ -130,18 +131,18 @@ def _once(done: Integers, source: Count, address: Count, more: Rest) -> int:
 
 @kernel
 def product(
-    threads_of: Count, set_threads: Count, function: Count, flipped: Count, turned: Count,
-    m: Count, n: Count, k: Count, alpha: Number, a: Count, a_width: Count, b: Count,
+    threads_of: Count, set_threads: Count, team: Count, function: Count, flipped: Count,
+    turned: Count, m: Count, n: Count, k: Count, alpha: Number, a: Count, a_width: Count, b: Count,
     b_width: Count, out: Floats, biased: Count, bias: Floats,
 ) -> int:  # fmt: skip
     """``out = alpha * a @ b``, and a bias for every column.
 
-    Arguments: addresses of the functions that get and set the number of threads and of sgemm;
-    whether a and b are transposed, m, n, k, alpha, a, its row length, b, its row length, out,
-    whether there is a bias, and the bias.
+    Arguments: addresses of the functions that get and set the number of threads, how many threads
+    work on it, address of sgemm; whether a and b are transposed, m, n, k, alpha, a, its row
+    length, b, its row length, out, whether there is a bias, and the bias.
     """
     threads = _c(threads_of)
-    _c(set_threads, 1)
+    _c(set_threads, team)
     status = _sgemm(
         function, flipped, turned, m, n, k, alpha, a, a_width, b, b_width, as_word(out), n
     )
@@ -205,7 +206,8 @@ def emit(
     ]
     code.emit(
         *((_once, *once, execute.address) if once else (execute,)),
-        *onednn.thread_functions(), *onednn.execute_functions(),
-        Late(lambda count: found(count).primitive), onednn.stream(), len(arguments),
+        *onednn.thread_functions(), Late(lambda count: found(count).threads),
+        *onednn.execute_functions(), Late(lambda count: found(count).primitive),
+        onednn.stream(), len(arguments),
         *itertools.chain(*memories), *arguments.values(),
     )  # fmt: skip

@@ -43,7 +43,8 @@ import numpy as np
 from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.kernels import onednn, onednn_calls
 from dpexec.engine.kernels.blas import gemm, sgemm_address
-from dpexec.engine.kernels.lowering import Code, Value, lowering
+from dpexec.engine.kernels.lowering import Code, Late, Value, lowering
+from dpexec.engine.kernels.onednn_threads import product_threads, with_threads
 from dpexec.engine.ops.matmul import scale_of
 
 __all__ = ["matrix_product"]
@@ -121,17 +122,20 @@ def _by_onednn(code: Code, product: _Product) -> None:
     bias = {onednn.BIAS: code.bias} if code.bias else {}
     arguments = {onednn.SRC: left, onednn.WEIGHTS: right, **bias, onednn.DST: product.out}
     number = onednn.HALF if code.halves else onednn.FLOAT32
-    make = functools.partial(_primitive, product, number, bool(bias))
+    make = functools.partial(_primitive, product, number, bool(bias), code.threads)
     onednn_calls.emit(code, arguments, make, Rows.of(*product.sizes, product.times))
 
 
-def _primitive(product: _Product, number: int, biased: bool, count: Counts) -> onednn.Primitive:
+def _primitive(
+    product: _Product, number: int, biased: bool, threads: int, count: Counts
+) -> onednn.Primitive:
     """The library's matmul for a number of rows.
 
     Args:
         product: what it computes.
         number: type of the numbers of its operands.
         biased: whether a bias is added to every row.
+        threads: how many may work on it.
         count: the numbers of rows of the batch, if sizes depend on them.
     """
     m, n, k = product.sizes
@@ -145,12 +149,18 @@ def _primitive(product: _Product, number: int, biased: bool, count: Counts) -> o
             order = [0, *(axis + 1 for axis in order)]
         return onednn.described(shape, order, number)
 
-    return onednn.product(
+    ends = (
         laid(m, k, product.apart[0], product.flips[0], number),
         laid(k, n, product.apart[1], product.flips[1], number),
         laid(m, n, True, False),
         laid(1, n, False, False) if biased else None,
         product.alpha,
+    )
+    if threads == 1 or number != onednn.FLOAT32:
+        return onednn.product(*ends)
+    work = math.prod(at(size, count) for size in (*product.sizes, product.times))
+    return with_threads(
+        onednn.product(*ends), threads, work, lambda: onednn.product(*ends, threads)
     )
 
 
@@ -173,11 +183,23 @@ def _by_sgemm(code: Code, product: _Product) -> None:
     (m, n, k), flips = product.sizes, product.flips
     code.emit(
         onednn_calls.product,
-        *(*onednn.thread_functions(), onednn.sgemm_address()),
+        *(*onednn.thread_functions(), _team(product, code.threads), onednn.sgemm_address()),
         *(*flips, m, n, k, float(product.alpha)),
         *(product.a, m if flips[0] else k, product.b, k if flips[1] else n, product.out),
         *(code.bias is not None, 0 if code.bias is None else code.bias),
     )
+
+
+def _team(product: _Product, threads: int) -> int | Late:
+    """How many threads work on a product."""
+    if threads == 1:
+        return 1
+
+    def team(count: Counts) -> int:
+        m, n, k = (at(size, count) for size in product.sizes)
+        return product_threads((m, n, k), product.flips, threads)
+
+    return Late(team)
 
 
 _FEW, _MORE, _MANY = 2**22, 2**24, 2**26

@@ -17,7 +17,7 @@ from dpexec.engine.kernels.machine import call, count, intrinsic, own_words
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 cgutils = Lazily("numba.core.cgutils")
 
-__all__ = ["run", "run_timed", "set_float_mode"]
+__all__ = ["run", "run_timed", "set_float_mode", "ticks"]
 
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 _DENORMALS_ARE_ZERO = 0x9FC0
@@ -98,7 +98,8 @@ def _cycles(typing_context: Any) -> Any:
     return types.int64(), generate
 
 
-_ticks = _cycles if _X86 else _clock  # other processors may not allow programs to read the counter
+ticks = _cycles if _X86 else _clock
+"""The time in some unit: other processors may not allow programs to read the counter."""
 
 
 @entry
@@ -121,12 +122,12 @@ def run_timed(table: int, first: int, end: int, notes: int, at: int) -> int:
     before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
     stamps[at] = _clock()
     at += 1
-    stamps[at] = _ticks()
+    stamps[at] = ticks()
     row = first
     while row < end and call(count(table, 2 * row), count(table, 2 * row + 1)) == 0:
         row += 1
         at += 1
-        stamps[at] = _ticks()
+        stamps[at] = ticks()
     stamps[at + 1] = _clock()
     set_float_mode(before)
     return row

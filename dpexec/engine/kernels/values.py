@@ -258,10 +258,11 @@ class Packed:
     Args:
         names: of the variables. Another array in the place of one is noticed, if the one before is
             alive until then.
+        threads: how many may work on a product or convolution.
     """
 
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
+    def __init__(self, names: Collection[str], threads: int = 1) -> None:
+        self.names, self.threads = names, threads
         self._found: dict[str, list[tuple[Any, tuple[Constant, Constant]]]] = {}
 
     def of(self, name: str, layout: Any) -> tuple[Constant, Constant]:

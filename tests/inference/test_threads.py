@@ -1,0 +1,109 @@
+"""Several threads work on one request of a predictor, and give the bits of one."""
+
+import multiprocessing
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec import layers
+from dpexec.engine.kernels import available, onednn, onednn_threads
+from dpexec.inference import model
+
+pytestmark = pytest.mark.skipif(
+    not (available() and onednn.available()), reason="only oneDNN has threads of its own"
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(model, "available_cpus", lambda: 3)
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 1
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [None, 16, 24, 24])
+        y = layers.conv2d(x, 48, 3, padding=1, act="relu", bias_attr=False)
+        y = layers.conv2d(y, 48, 1, groups=3, bias_attr=False)
+        y = layers.fc(layers.pool2d(y, 2, "avg", 2), 700, act="relu")
+        y = layers.softmax(layers.matmul(y, y, transpose_y=True))
+    exe = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(startup)
+        fluid.io.save_inference_model(str(tmp_path), ["x"], [y], exe, main)
+    return str(tmp_path)
+
+
+def predictor(folder, threads):
+    config = fluid.core.AnalysisConfig(folder)
+    config.set_cpu_math_library_num_threads(threads)
+    return fluid.core.create_paddle_predictor(config)
+
+
+def predicted(predictor, rows):
+    x = np.random.default_rng(rows).normal(size=(rows, 16, 24, 24)).astype("float32")
+    return predictor.run([fluid.core.PaddleTensor(x)])[0].as_ndarray()
+
+
+def taken(monkeypatch):
+    """How many threads work on what is asked for, once code is made."""
+    found, whole = [], onednn_threads.with_threads
+
+    def noted(*arguments):
+        made = whole(*arguments)
+        found.append(made.threads)
+        return made
+
+    for module in ("convolution", "products"):
+        monkeypatch.setattr(f"dpexec.engine.kernels.{module}.with_threads", noted)
+    return found
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_any_number_of_threads_gives_the_bits_of_one(folder, monkeypatch, threads):
+    one, several = predictor(folder, 1), predictor(folder, threads)
+    for rows in (1, 6, 6, 3, 40):
+        np.testing.assert_array_equal(predicted(several, rows), predicted(one, rows))
+    used = taken(monkeypatch)
+    other = several.clone()
+    np.testing.assert_array_equal(predicted(other, 5), predicted(one, 5))
+    assert threads in used
+
+
+def test_what_would_give_other_bits_is_left_to_one_thread():
+    ends = [onednn.described([256, 256], [0, 1]) for _ in range(3)]
+    one, work = onednn.product(*ends), 256**3
+    made = onednn_threads.with_threads(one, 2, work, lambda: onednn.product(*ends, None, 0.5, 2))
+    assert made is one
+    made = onednn_threads.with_threads(one, 3, work, lambda: onednn.product(*ends, threads=3))
+    assert made.threads == 3
+    assert onednn_threads.with_threads(one, 3, work, lambda: None) is made  # tried once
+
+
+def test_short_work_is_not_divided():
+    ends = [onednn.described([8, 8], [0, 1]) for _ in range(3)]
+    one = onednn.product(*ends)
+    assert onednn_threads.with_threads(one, 2, 8**3, lambda: None) is one
+    assert onednn_threads.product_threads((8, 8, 8), (False, False), 2) == 1
+
+
+def test_numbers_of_threads_are_whole_numbers_from_one():
+    for config in (fluid.core.AnalysisConfig(), fluid.core.NativeConfig()):
+        for wrong in (0, -1, 1.5):
+            with pytest.raises(ValueError, match="1 thread or more"):
+                config.set_cpu_math_library_num_threads(wrong)
+        assert config.cpu_math_library_num_threads() == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_process_that_was_forked_predicts_with_one_thread(folder):
+    several = predictor(folder, 2)
+    wanted = predicted(several, 6)
+
+    def child():
+        np.testing.assert_array_equal(predicted(several, 6), wanted)
+        assert several.program()._predictor_threads == 1
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
