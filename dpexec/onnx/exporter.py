@@ -73,6 +73,17 @@ def export(
             the lines of code that made them. No file is written.
         EnforceNotMet: a file of the model is missing or damaged, or a parameter has no value.
         ValueError: the opset is not supported, or a program has no targets.
+
+    Example:
+        >>> import os, tempfile
+        >>> import dpexec as fluid
+        >>> from dpexec import onnx
+        >>> with tempfile.TemporaryDirectory() as folder, fluid.program_guard(fluid.Program()):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 2]))
+        ...     path = os.path.join(folder, "net.onnx")
+        ...     model = onnx.export(fluid.default_main_program(), path, ["x"], [out])
+        >>> [node.op_type for node in model.graph.node]
+        ['Relu']
     """
     made = model_of(
         model, feeds, targets, opset=opset, scope=scope,
@@ -107,6 +118,9 @@ def model_of(
     plain = feed_fetch.without_feed_and_fetch(program)
     wanted = [_last_writer(plain, target, fed) for target in fetched]
     pruned = plain._prune_with_input(fed, wanted)._inference_optimize()
+    for name in fed:  # one that no target needs stays an input
+        if name not in pruned.global_block().vars:
+            pruned.global_block()._clone_variable(plain.global_block().var(name))
     fed = fed or _data_of(pruned)
     return program_to_model(pruned, fed, fetched, _values_in(scope), opset, name)
 

@@ -60,10 +60,17 @@ def load(
             all such operators are listed with their nodes.
 
     Example:
-        >>> import dpexec as fluid
-        >>> program, feeds, fetches = fluid.onnx.load("net.onnx")  # doctest: +SKIP
-        >>> exe = fluid.Executor(fluid.CPUPlace())  # doctest: +SKIP
-        >>> exe.run(program, feed={feeds[0]: x}, fetch_list=fetches)  # doctest: +SKIP
+        >>> import os, tempfile
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import onnx
+        >>> with tempfile.TemporaryDirectory() as folder, fluid.program_guard(fluid.Program()):
+        ...     path = os.path.join(folder, "net.onnx")
+        ...     x = fluid.data("x", [None, 2])
+        ...     _ = onnx.export(fluid.default_main_program(), path, ["x"], [fluid.layers.relu(x)])
+        ...     program, feeds, fetches = onnx.load(path)
+        >>> exe, x = fluid.Executor(fluid.CPUPlace()), np.array([[-1, 2]], "float32")
+        >>> exe.run(program, feed={feeds[0]: x}, fetch_list=fetches)
+        [array([[0., 2.]], dtype=float32)]
     """
     proto, folder = read(model)
     proto = prepare(proto)

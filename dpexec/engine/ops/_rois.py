@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,11 +39,31 @@ def infer_pooled(
     pooled_height: int,
     pooled_width: int,
     spatial_scale: float = 1.0,
+    counted: int | None = None,
 ) -> Spec:
-    """Check the inputs; returns the spec of a small map for every region."""
+    """Check the inputs; returns the spec of a small map for every region.
+
+    Args:
+        x: the feature maps of all images.
+        rois: the regions.
+        lod: the images as sequences of regions, unless a tensor says which are whose.
+        pooled_height: of a small map.
+        pooled_width: of a small map.
+        spatial_scale: from regions to features.
+        counted: for how many images that tensor says it; -1 where only a run tells.
+    """
     require(spatial_scale > 0, f"spatial_scale must be positive, but is {spatial_scale}")
+    require(
+        counted is None or dims_match(counted, x.shape[0]),
+        f"regions must be given for each image of X {x}, but are for {counted} images",
+    )
     require_regions(x, rois, lod, pooled_height, pooled_width)
     return Spec((rois.shape[0], x.shape[1], pooled_height, pooled_width), x.dtype)
+
+
+def boundaries(offsets: Spec) -> int:
+    """How many images a tensor of offsets is for; -1 where only a run tells."""
+    return -1 if min(offsets.shape, default=0) < 0 else math.prod(offsets.shape) - 1
 
 
 def images(lod: Lod | None, offsets: Any) -> Iterator[tuple[int, slice]]:

@@ -253,8 +253,8 @@ def _beside(xp: Any, parts: list[Any]) -> Any:
             {"X": r.normal((2, 4, 3, 2))},
             {"groups": 2},
             deviates={
-                "X@GRAD": "gives something that is no derivative if there is no Scale (param_attr="
-                "False); dpexec gives the derivative"
+                "X@GRAD": "gives something that is no derivative if there is no Scale, and "
+                "layers.group_norm makes none by default; dpexec gives the derivative"
             },
         ),
         spoiled(

@@ -21,7 +21,8 @@ def _infer(
     pooled_height: int = 1,
     pooled_width: int = 1,
 ) -> Spec:
-    return infer_pooled(x, rois, None if counts else lod, pooled_height, pooled_width)
+    lod, counted = (None, counts.shape[0]) if counts else (lod, None)
+    return infer_pooled(x, rois, lod, pooled_height, pooled_width, counted=counted)
 
 
 def _samples(r: Any) -> list[Sample]:

@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, Spec, op
 from dpexec.engine.ops._boxes import Numbers
-from dpexec.engine.ops._rois import images, infer_pooled, pooled, pooled_grad, scaled
+from dpexec.engine.ops._rois import boundaries, images, infer_pooled, pooled, pooled_grad, scaled
 
 
 def _infer(
@@ -22,8 +22,8 @@ def _infer(
     pooled_width: int = 1,
     spatial_scale: float = 1.0,
 ) -> Spec:
-    lod = None if offsets else lod
-    return infer_pooled(x, rois, lod, pooled_height, pooled_width, spatial_scale)
+    lod, counted = (None, boundaries(offsets)) if offsets else (lod, None)
+    return infer_pooled(x, rois, lod, pooled_height, pooled_width, spatial_scale, counted)
 
 
 def _samples(r: Any) -> list[Sample]:

@@ -11,7 +11,7 @@ from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.runs import add_at
 from dpexec.engine.ir.opdef import Sample, Spec, op
 from dpexec.engine.ops._boxes import Numbers
-from dpexec.engine.ops._rois import images, infer_pooled, scaled
+from dpexec.engine.ops._rois import boundaries, images, infer_pooled, scaled
 
 
 def _infer(
@@ -24,8 +24,8 @@ def _infer(
     pooled_width: int = 1,
     spatial_scale: float = 1.0,
 ) -> tuple[Spec, Spec]:
-    lod = None if offsets else lod
-    made = infer_pooled(x, rois, lod, pooled_height, pooled_width, spatial_scale)
+    lod, counted = (None, boundaries(offsets)) if offsets else (lod, None)
+    made = infer_pooled(x, rois, lod, pooled_height, pooled_width, spatial_scale, counted)
     return made, made.replace(dtype=VarType.INT64)
 
 

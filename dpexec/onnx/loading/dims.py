@@ -81,6 +81,10 @@ class OpenDim:
     def __mod__(self, other: Any) -> Any:
         return self._with("elementwise_mod", self, other)
 
+    def at_least(self, least: int) -> OpenDim:
+        """The size, or ``least`` where it is smaller."""
+        return self._with("elementwise_max", self, least)
+
     def same(self, other: Any) -> bool:
         """Whether both are known to be equal."""
         return isinstance(other, OpenDim) and other.key == self.key

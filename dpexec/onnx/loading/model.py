@@ -94,6 +94,7 @@ def prepare(model: Any) -> Any:
         for node in _nodes(model.graph):
             if (node.domain, node.op_type) in wanted:
                 _fill_defaults(node, version)
+        _declare_weights(model.graph)
         try:
             model = inliner.inline_selected_functions(
                 model, sorted(wanted), exclude=False, inline_schema_functions=True
@@ -151,6 +152,18 @@ def _fill_defaults(node: Any, version: int) -> None:
     for name, attribute in onnx.defs.get_schema(node.op_type, version).attributes.items():
         if name not in given and attribute.default_value.name:
             node.attribute.append(attribute.default_value)
+
+
+def _declare_weights(graph: Any) -> None:
+    """Declare types of initializers as those of values; the inliner reads no others."""
+    declared = {info.name for info in (*graph.input, *graph.value_info)}
+    for tensor in graph.initializer:
+        if tensor.name not in declared:
+            info = graph.value_info.add(name=tensor.name)
+            info.type.tensor_type.elem_type = tensor.data_type
+            info.type.tensor_type.shape.SetInParent()
+            for size in tensor.dims:
+                info.type.tensor_type.shape.dim.add(dim_value=size)
 
 
 def _require_mappings(model: Any) -> None:

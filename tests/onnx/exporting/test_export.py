@@ -151,3 +151,40 @@ def test_variables_that_are_written_again_have_their_last_value():
     model = exporting.model_of(fluid.default_main_program(), ["x"], [x])
     found = run(model, {"x": np.ones((1, 2), "float32")})
     np.testing.assert_array_equal(found[x.name], [[9.0, 9.0]])
+
+
+def test_inputs_that_no_target_needs_stay(tmp_path):
+    x, more = (fluid.data(name, [None, 2], "float32") for name in ("x", "more"))
+    y = fluid.layers.scale(x, 2.0)
+    model = export(fluid.default_main_program(), tmp_path / "m.onnx", [x, more], [y])
+    assert [info.name for info in model.graph.input] == ["x", "more"]
+
+
+@pytest.mark.parametrize("pooled", ["roi_align", "roi_pool"])
+def test_regions_are_divided_by_offsets(pooled, tmp_path):
+    image = fluid.data("image", [None, 2, 6, 6], "float32")
+    regions = fluid.data("regions", [None, 4], "float32")
+    offsets = fluid.data("offsets", [None], "int64")
+    made = getattr(fluid.layers, pooled)(image, regions, 2, 2, rois_lod=offsets)
+    path, program = tmp_path / "regions.onnx", fluid.default_main_program()
+    names = ["image", "regions", "offsets"]
+    export(program, path, names, [made])
+    arrays = (
+        np.random.default_rng(0).random((3, 2, 6, 6), np.float32),
+        np.array([[0, 0, 3, 4], [1, 2, 5, 5], [0, 1, 4, 2]], np.float32),
+    )
+    feed = dict(zip(names, (*arrays, np.array([0, 1, 1, 3])), strict=True))
+    wanted = fluid.Executor(fluid.CPUPlace()).run(program, feed=feed, fetch_list=[made])
+    found = onnxruntime.InferenceSession(path).run(None, feed)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+
+
+def test_products_of_several_open_sizes(tmp_path):
+    x = fluid.data("x", [None, 3, None], "float32")
+    y = fluid.data("y", [None, None], "float32")
+    made = [fluid.layers.mul(x, y, x_num_col_dims=2)]
+    path, program = tmp_path / "product.onnx", fluid.default_main_program()
+    export(program, path, ["x", "y"], made)
+    feed = {"x": np.ones([2, 3, 4], np.float32), "y": np.ones([4, 5], np.float32)}
+    [found] = onnxruntime.InferenceSession(path).run(None, feed)
+    assert np.array_equal(found, np.full([2, 3, 5], 4.0))

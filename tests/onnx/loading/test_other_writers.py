@@ -113,15 +113,16 @@ def test_gradients_of_an_lstm_are_those_of_its_steps():
 # ---- open sizes
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("where", ["half_pixel", "pytorch_half_pixel", "align_corners"])
 @pytest.mark.parametrize("size", [(5, 9), (1, 4)])
-def test_images_get_the_size_of_others(where, size):
+def test_images_get_the_size_of_others(mode, where, size):
     nodes = [
         helper.make_node("Shape", ["like"], ["shape"]),
         helper.make_node("Slice", ["shape", "two", "four"], ["size"]),
         helper.make_node("Concat", ["channels", "size"], ["sizes"], axis=0),
         helper.make_node(
-            "Resize", ["x", "", "", "sizes"], ["y"], mode="linear",
+            "Resize", ["x", "", "", "sizes"], ["y"], mode=mode,
             coordinate_transformation_mode=where,
         ),
     ]  # fmt: skip
@@ -135,11 +136,25 @@ def test_images_get_the_size_of_others(where, size):
     compare(model(nodes, inputs, {"y": TensorProto.FLOAT}, weights), feed)
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(
+    ("mode", "attrs"),
+    [
+        ("nearest", {}),
+        ("nearest", {"nearest_mode": "ceil"}),
+        ("nearest", {"nearest_mode": "floor"}),
+        ("linear", {}),
+        ("cubic", {}),
+        ("cubic", {"cubic_coeff_a": -0.5}),
+        ("cubic", {"exclude_outside": 1}),
+        ("cubic", {"coordinate_transformation_mode": "asymmetric"}),
+    ],
+)
 @pytest.mark.parametrize("shape", [(1, 2, 3), (1, 2, 3, 5)])
-def test_images_grow_by_a_factor(mode, shape):
+def test_images_grow_by_a_factor(mode, attrs, shape):
+    if mode == "cubic" and len(shape) == 3:
+        shape = (1, 2, 1, 3)  # onnxruntime needs two axes
     scales = np.array([1.0, 1.0] + [2.0] * (len(shape) - 2), np.float32)
-    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode)
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode, **attrs)
     inputs = {"x": [1, 2, *"hw"[: len(shape) - 2]]}
     proto = model([node], inputs, {"y": TensorProto.FLOAT}, {"scales": scales})
     compare(proto, {"x": normal(*shape)})

@@ -79,3 +79,35 @@ def normalized():
     ports = [helper.make_tensor_value_info(n, 1, ["n", 3, 4, 4]) for n in "xy"]
     graph = helper.make_graph([node], "normalized", ports[:1], ports[1:], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)])
+
+
+def test_rows_of_attention_without_any_place_have_the_gradient_0():
+    from onnx import helper, numpy_helper
+
+    weights = {"w": np.ones([3, 3], np.float32), "zero": np.zeros((), np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scores"]),
+        helper.make_node("Add", ["scores", "mask"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["shares"]),
+        helper.make_node("IsNaN", ["shares"], ["none"]),
+        helper.make_node("Where", ["none", "zero", "shares"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, 1, ["n", 3]) for n in ("x", "mask", "y")]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "masked", ports[:2], ports[2:], tensors)
+    mask = np.array([[0, 0, -np.inf], [-np.inf] * 3], np.float32)
+    feed = {"x": np.array([[1, 2, 3], [4, 5, 6]], np.float32), "mask": mask}
+    gradients = []
+    for rows in (2, 1):  # with the row that sees nothing, and without it
+        with fluid.scope_guard(fluid.Scope()):
+            program, _, fetches = load(helper.make_model(graph))
+            with fluid.program_guard(program, fluid.Program()):
+                loss = fluid.layers.reduce_sum(fluid.layers.square(fetches[0]))
+                [(_, gradient)] = fluid.backward.append_backward(loss)
+            fetched = [*fetches, gradient]
+            given = {name: array[:rows] for name, array in feed.items()}
+            y, found = fluid.Executor(fluid.CPUPlace()).run(program, feed=given, fetch_list=fetched)
+            gradients.append(found)
+            np.testing.assert_allclose(y, np.array([[0.5, 0.5, 0], [0, 0, 0]])[:rows], atol=1e-6)
+    assert np.isfinite(gradients[0]).all()
+    np.testing.assert_allclose(*gradients, atol=1e-6)

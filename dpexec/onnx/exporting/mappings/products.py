@@ -27,10 +27,11 @@ def unflat(c: Call, made: Value, slot: str, columns: int) -> Value:
     shape = c.shape(slot)[:columns]
     if columns == 1:
         return made
-    if sum(dim < 0 for dim in shape) <= 1:
-        return c.g.reshape(made, *shape, c.shape("Out")[-1])
+    width = c.shape("Out")[-1]
+    if sum(dim < 0 for dim in (*shape, width)) <= 1:
+        return c.g.reshape(made, *shape, width)
     front = c.g.Slice(c.g.Shape(c[slot]), [0], [columns])
-    return c.g.Reshape(made, c.g.Concat(front, c.g.ints(c.shape("Out")[-1]), axis=0))
+    return c.g.Reshape(made, c.g.Concat(front, c.g.ints(width), axis=0))
 
 
 @exports("mul", without="8 bits of MKL-DNN")
@@ -38,6 +39,8 @@ def mul(c: Call) -> None:
     """A product of two matrices to which X and Y are flattened."""
     _needs_float(c, [c.attr("scale_x"), *c.attr("scale_y"), c.attr("scale_out")])
     rows, columns = c.attr("x_num_col_dims"), c.attr("y_num_col_dims")
+    if (c.rank("X"), c.rank("Y"), columns) == (rows + 1, 2, 1):
+        return c.set("Out", c.g.MatMul(c["X"], c["Y"]))
     made = c.g.MatMul(flat(c, "X", rows), flat(c, "Y", columns))
     if c.rank("Y") > columns + 1:
         front = c.g.Slice(c.g.Shape(c["X"]), [0], [rows])

@@ -95,13 +95,22 @@ def unfold(c: Call) -> None:
     c.set("Y", c.g.reshape(made, 0, width, -1))
 
 
-@exports("roi_align", opset=16, without="regions that are divided by RoisLod")
+def _images(c: Call) -> str:
+    """The number of each region's image: regions are sequences, or divided by offsets."""
+    g, offsets = c.g, c.get("RoisLod")
+    if offsets is None:
+        lengths = c.sequences("ROIs")
+    else:
+        offsets = c.typed(offsets, c.dtype("RoisLod"), np.int64)
+        lengths = g.Sub(g.Slice(offsets, [1], [2**31 - 1]), g.Slice(offsets, [0], [-1]))
+    return Rows(g, lengths).owners
+
+
+@exports("roi_align", opset=16)
 def roi_align(c: Call) -> None:
-    """``RoiAlign`` with the images that sequences of regions belong to."""
-    need(c.get("RoisLod") is None, "its regions are divided by RoisLod")
-    images = Rows(c.g, c.sequences("ROIs")).owners
+    """``RoiAlign`` with the images that regions belong to."""
     made = c.g.RoiAlign(
-        c["X"], c["ROIs"], images,
+        c["X"], c["ROIs"], _images(c),
         output_height=c.attr("pooled_height"), output_width=c.attr("pooled_width"),
         sampling_ratio=max(c.attr("sampling_ratio"), 0), spatial_scale=c.attr("spatial_scale"),
         coordinate_transformation_mode=("" if c.attr("aligned") else "output_") + "half_pixel",
@@ -126,12 +135,11 @@ def spp(c: Call) -> None:
     c.set("Out", g.Concat(*parts, axis=1))
 
 
-@exports("roi_pool", without="regions that are divided by RoisLod")
+@exports("roi_pool")
 def roi_pool(c: Call) -> None:
-    """``MaxRoiPool`` with the images that sequences of regions belong to."""
+    """``MaxRoiPool`` with the images that regions belong to."""
     g = c.g
-    need(c.get("RoisLod") is None, "its regions are divided by RoisLod")
-    images = g.cast(Rows(g, c.sequences("ROIs")).owners, c.dtype("ROIs"))
+    images = g.cast(_images(c), c.dtype("ROIs"))
     regions = g.Concat(g.Unsqueeze(images, [1]), c["ROIs"], axis=1)
     shape = [c.attr("pooled_height"), c.attr("pooled_width")]
     made = g.MaxRoiPool(c["X"], regions, pooled_shape=shape, spatial_scale=c.attr("spatial_scale"))

@@ -159,7 +159,7 @@ def softmax(node: Node) -> Any:
     if axis == rank - 1:
         return _normalized(node, x, axis)
     flat = node.add("flatten2", {"X": x}, axis=axis)
-    return node.reshape(_normalized(node, flat, 1), dims, dims)
+    return node.reshape(_normalized(node, flat, 1), dims)
 
 
 def _normalized(node: Node, x: Any, axis: int) -> Any:

@@ -68,7 +68,7 @@ def quantized(node: Node, x: Variable, index: int, axis: int = 1) -> Variable:
         node.fail("only 8 and 16 bits with sign, or 8 without, are supported")
     made = rounded(node, x)
     if point is not None:
-        moved = node.cast(_along(node, index, axis, len(x.shape)), made.dtype)
+        moved = _real(node, index, made.dtype, axis, len(x.shape))
         made = node.binary("elementwise_add", made, moved)
     low, high = _LIMITS[dtype]
     if dtype != VarType.UINT8:

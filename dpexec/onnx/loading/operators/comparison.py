@@ -72,4 +72,21 @@ def is_infinite(node: Node) -> Any:
 def where(node: Node) -> Any:
     """Fluid's operator takes tensors of equal shapes."""
     chosen, left, right = node.broadcast(0, 1, 2)
+    right = _without_nan(node, chosen, right)
     return node.add("where", {"Condition": chosen, "X": left, "Y": right})
+
+
+def _without_nan(node: Node, chosen: Variable, shares: Variable) -> Variable:
+    """Shares of attention whose rows of NaN are replaced: computed again from rows of zeros there.
+
+    A row without any place to look at gives NaN. PyTorch writes ``Where(IsNaN(y), 0, y)`` behind
+    the softmax; the gradient of NaN would be NaN, though nothing uses it.
+    """
+    softmax, test = shares.op, chosen.op
+    asked = test is not None and test.type == "not_equal" and test.input("X") == [shares.name]
+    if softmax is None or softmax.type != "softmax" or not asked:
+        return shares
+    scores = node.builder.block._var_recursive(softmax.input("X")[0])
+    zeros = node.add("fill_zeros_like", {"X": scores})
+    known = node.add("where", {"Condition": chosen, "X": zeros, "Y": scores})
+    return node.add("softmax", {"X": known}, axis=softmax.attr("axis"))

@@ -77,6 +77,8 @@ def gather_elements(node: Node) -> Any:
 def gather_nd(node: Node) -> Any:
     """For each row of coordinates, what lies there."""
     batch, places = node.attr("batch_dims", 0), node.cast(node.var(1), VarType.INT64)
+    if not isinstance(node.dims(1)[-1], int):
+        node.fail("the number of coordinates must be known")
     places = _from_front(node, places, node.dims(0)[batch:])
     if batch:
         first = node.slice(places, len(places.shape) - 1, 0, 1)

@@ -81,7 +81,8 @@ def layer_norm(node: Node) -> Any:
     plain = len(sizes) == len(dims) - axis
     for index, slot in ((1, "Scale"), (2, "Bias")):
         given = node.input(index)
-        if given is not None and plain and math.prod(given.shape) == math.prod(sizes):
+        fits = given is not None and plain and math.prod(given.shape) == math.prod(sizes)
+        if fits and (index == 1 or "Scale" in inputs or node.input(1) is None):
             inputs[slot] = node.reshape(node.var(index), [math.prod(sizes)])
     made = node.builder.add(
         "layer_norm",

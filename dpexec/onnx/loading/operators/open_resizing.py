@@ -74,24 +74,30 @@ def of_open_sizes(node: Node, mode: str, lengths: dict[int, Length]) -> Variable
     rank = node.value(0).rank
     where = node.attr("coordinate_transformation_mode", "half_pixel")
     by_scale = all(length.scale is not None for length in lengths.values())
-    floors = where == "asymmetric" and node.attr("nearest_mode", "") == "floor"
-    half = where in ("half_pixel", "pytorch_half_pixel")
-    linear = mode == "linear" and where in COORDINATES
-    nearest = mode == "nearest" and (floors or (half and by_scale))  # multiples have no halves
-    if not (linear or nearest) or node.attr("antialias", 0) or not is_float(node.value(0).dtype):
+    plain = where in COORDINATES and not node.attr("antialias", 0)
+    by_ratio = node.attr("keep_aspect_ratio_policy", "stretch") != "stretch"
+    if by_ratio and not by_scale:
+        node.fail(f"sizes of axes {sorted(lengths)} must be known to keep the ratio of an image")
+    if not plain or not is_float(node.value(0).dtype):
         node.fail(
             f"sizes of axes {sorted(lengths)} must be known when the model is loaded for mode "
             f"{mode!r} with coordinates {where!r}"
         )
     fits = rank in (3, 4) and min(lengths) >= 2
     # Of a length of 1 ONNX takes the middle, and fluid the first element.
-    if fits and (nearest or where != "half_pixel" or by_scale):
-        return _by_fluid(node, lengths, COORDINATES[where] if linear else None)
-    if nearest:
-        node.fail(f"axes {sorted(lengths)} are resized; only those of images may be open")
+    if fits and mode == "linear" and (where != "half_pixel" or by_scale):
+        return _by_fluid(node, "bilinear", lengths, *COORDINATES[where])
+    if fits and mode == "cubic" and _is_bicubic(node, where, by_scale):
+        return _by_fluid(node, "bicubic", lengths, *COORDINATES[where])
+    if fits and mode == "nearest" and _takes_floors(node, where, by_scale):
+        return _by_fluid(node, "nearest", lengths, False, 1)
     made = node.var(0)
     for axis, length in lengths.items():
-        weights = _weights(node, node.dims(0)[axis], length, where)
+        if mode == "nearest":
+            chosen = _nearest(node, node.dims(0)[axis], length, where)
+            made = node.add("index_select", {"X": made, "Index": chosen}, dim=axis)
+            continue
+        weights = _weights(node, mode, node.dims(0)[axis], length, where)
         order = [a for a in range(rank) if a != axis] + [axis]
         back = [order.index(a) for a in range(rank)]
         inputs = {"X": node.transpose(made, order), "Y": weights}
@@ -99,17 +105,31 @@ def of_open_sizes(node: Node, mode: str, lengths: dict[int, Length]) -> Variable
     return made
 
 
+def _is_bicubic(node: Node, where: str, by_scale: bool) -> bool:
+    """Whether fluid's ``bicubic_interp`` means the same."""
+    plain = node.attr("cubic_coeff_a", -0.75) == -0.75 and not node.attr("exclude_outside", 0)
+    same = where == "align_corners" or (where != "asymmetric" and by_scale)
+    return plain and same
+
+
+def _takes_floors(node: Node, where: str, by_scale: bool) -> bool:
+    """Whether fluid's ``nearest_interp`` means the same."""
+    rounding = node.attr("nearest_mode", "round_prefer_floor")
+    if where == "asymmetric":
+        return bool(rounding == "floor")
+    half = where in ("half_pixel", "pytorch_half_pixel")
+    return half and by_scale and rounding.startswith("round")  # multiples have no halves
+
+
 def _by_fluid(
-    node: Node, lengths: dict[int, Length], coordinates: tuple[bool, int] | None
+    node: Node, method: str, lengths: dict[int, Length], corners: bool, areas: int
 ) -> Variable:
-    """``bilinear_interp`` with coordinates, ``nearest_interp`` without them."""
+    """One of fluid's operators for images, with its settings."""
     x, rank, dims = node.var(0), node.value(0).rank, node.dims(0)
-    corners, areas = coordinates or (False, 1)
     wanted = [lengths[a].new if a in lengths else dims[a] for a in range(2, rank)]
     if rank == 3:
         x, wanted = node.unsqueeze(x, [2]), [1, *wanted]
     numbers = [node.cast(node.builder.size_variable(v), VarType.INT32) for v in wanted]
-    method = "bilinear" if coordinates else "nearest"
     made = node.add(
         f"{method}_interp", {"X": x, "SizeTensor": numbers}, out_h=-1, out_w=-1, scale=0.0,
         align_corners=corners, align_mode=areas, interp_method=method,
@@ -117,37 +137,97 @@ def _by_fluid(
     return node.squeeze(made, [2]) if rank == 3 else made
 
 
-def _weights(node: Node, old: Any, length: Length, where: str) -> Variable:
+def _numbers(node: Node, count: Any) -> Variable:
+    """0, 1, ... up to an open size, as real numbers."""
+    ends = {"Start": node.number(0, VarType.INT64), "End": node.builder.size_variable(count),
+            "Step": node.number(1, VarType.INT64)}  # fmt: skip
+    return node.cast(node.add("range", ends), node.value(0).dtype)
+
+
+def _weights(node: Node, mode: str, old: Any, length: Length, where: str) -> Variable:
     """The weights of an axis by what lies near each place, [old, new]."""
     kind, size = node.value(0).dtype, node.builder.size_variable
+    last = node.scaled(node.cast(size(old), kind), bias=-1.0)
+    places = _places(node, last, old, length, where)
+    rows = node.unsqueeze(_numbers(node, old), [1])
+    if mode == "cubic":
+        return _cubic(node, node.unsqueeze(places, [0]), rows, last)
+    places = node.add("elementwise_max", {"X": places, "Y": node.number(0.0, kind)})
+    places = node.unsqueeze(node.add("elementwise_min", {"X": places, "Y": last}), [0])
+    distance = node.add("abs", {"X": node.binary("elementwise_sub", places, rows)})
+    return node.add("relu", {"X": node.scaled(distance, -1.0, 1.0)})
+
+
+def _places(node: Node, last: Variable, old: Any, length: Length, where: str) -> Variable:
+    """Where the elements of the result lie in the original, [new]."""
+    kind = node.value(0).dtype
 
     def real(value: Any) -> Variable:
-        return node.cast(size(value), kind)
-
-    def numbers(count: Any) -> Variable:
-        ends = {"Start": node.number(0, VarType.INT64), "End": size(count),
-                "Step": node.number(1, VarType.INT64)}  # fmt: skip
-        return node.cast(node.add("range", ends), kind)
+        return node.cast(node.builder.size_variable(value), kind)
 
     def divided(left: Variable, right: Variable) -> Variable:
         return node.binary("elementwise_div", left, right)
 
-    last, x = node.scaled(real(old), bias=-1.0), numbers(length.new)
+    x = _numbers(node, length.new)
     if where == "align_corners":
         most = node.add("elementwise_max", {"X": node.scaled(real(length.new), bias=-1.0),
                                             "Y": node.number(1.0, kind)})  # fmt: skip
-        places = node.binary("elementwise_mul", x, divided(last, most))
-    else:
-        given = length.scale
-        ratio = divided(real(length.new), real(old)) if given is None else node.number(given, kind)
-        shift = 0.0 if where == "asymmetric" else 0.5
-        places = node.scaled(divided(node.scaled(x, bias=shift), ratio), bias=-shift)
+        return divided(node.binary("elementwise_mul", x, last), most)
+    given = length.scale
+    ratio = divided(real(length.new), real(old)) if given is None else node.number(given, kind)
+    shift = 0.0 if where == "asymmetric" else 0.5
+    places = node.scaled(divided(node.scaled(x, bias=shift), ratio), bias=-shift)
     if where == "pytorch_half_pixel":  # a length of 1 takes the first element
         several = node.add("elementwise_min", {"X": node.scaled(real(length.new), bias=-1.0),
                                                "Y": node.number(1.0, kind)})  # fmt: skip
         places = node.binary("elementwise_mul", places, several)
+    return places
+
+
+def _nearest(node: Node, old: Any, length: Length, where: str) -> Variable:
+    """The numbers of the elements that an axis takes, [new]."""
+    kind = node.value(0).dtype
+    last = node.scaled(node.cast(node.builder.size_variable(old), kind), bias=-1.0)
+    places = _places(node, last, old, length, where)
+    rounding, shift = {
+        "floor": ("floor", 0.0),
+        "ceil": ("ceil", 0.0),
+        "round_prefer_floor": ("ceil", -0.5),
+        "round_prefer_ceil": ("floor", 0.5),
+    }[node.attr("nearest_mode", "round_prefer_floor")]
+    places = node.add(rounding, {"X": node.scaled(places, bias=shift)})
     places = node.add("elementwise_max", {"X": places, "Y": node.number(0.0, kind)})
-    places = node.unsqueeze(node.add("elementwise_min", {"X": places, "Y": last}), [0])
-    rows = node.unsqueeze(numbers(old), [1])
-    distance = node.add("abs", {"X": node.binary("elementwise_sub", places, rows)})
-    return node.add("relu", {"X": node.scaled(distance, -1.0, 1.0)})
+    return node.cast(node.add("elementwise_min", {"X": places, "Y": last}), VarType.INT64)
+
+
+def _cubic(node: Node, places: Variable, rows: Variable, last: Variable) -> Variable:
+    """Weights of up to four elements around each place; those outside count for the edge."""
+
+    def near(positions: Variable) -> Variable:
+        gap = node.add("abs", {"X": node.binary("elementwise_sub", places, positions)})
+        return _cubic_kernel(node, gap)
+
+    made = near(rows)
+    if node.attr("exclude_outside", 0):
+        total = node.add("reduce_sum", {"X": made}, dim=[0], keep_dim=True)
+        return node.binary("elementwise_div", made, total)
+    first = node.number(0.0, rows.dtype)
+    for edge, sign in ((first, -1.0), (last, 1.0)):  # no place is further out than half an element
+        outside = [near(node.unsqueeze(node.scaled(edge, bias=sign * k), [1])) for k in (1, 2)]
+        here = node.cast(node.binary("equal", rows, edge), rows.dtype)
+        added = node.binary("elementwise_mul", here, node.binary("elementwise_add", *outside))
+        made = node.binary("elementwise_add", made, added)
+    return made
+
+
+def _cubic_kernel(node: Node, distance: Variable) -> Variable:
+    """The weights at distances; each of two polynomials is 0 where the other one holds."""
+    a = node.attr("cubic_coeff_a", -0.75)
+    x = node.add("clip", {"X": distance}, min=0.0, max=1.0)
+    inner = node.scaled(node.add("square", {"X": x}), -(a + 2.0), 1.0)
+    inner = node.binary("elementwise_add", inner, x)
+    near = node.binary("elementwise_mul", node.scaled(x, -1.0, 1.0), inner)
+    x = node.add("clip", {"X": distance}, min=1.0, max=2.0)
+    squares = node.add("square", {"X": node.scaled(x, bias=-2.0)})
+    far = node.binary("elementwise_mul", node.scaled(x, a, -a), squares)
+    return node.binary("elementwise_add", near, far)

@@ -29,7 +29,8 @@ def grid_sample(node: Node) -> Any:
     ):
         node.fail(f"mode {mode!r} with padding {padding!r} is unknown")
     image, grid = node.dims(0), node.dims(1)
-    same = all(isinstance(a, int) and a == b for a, b in zip(image[2:], grid[1:-1], strict=True))
+    sizes = (*image[2:], *grid[1:-1])
+    same = all(isinstance(size, int) for size in sizes) and image[2:] == grid[1:-1]
     if (mode, padding, corners, len(image), same) == ("linear", "zeros", True, 4, True):
         return node.add("grid_sampler", {"X": node.var(0), "Grid": node.var(1)}, "Output")
     return _Sampler(node, mode, padding, corners).run()

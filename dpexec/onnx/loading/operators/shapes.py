@@ -8,10 +8,11 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.dtypes import as_var_type as type_of_array
+from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.dtypes import as_var_type
 from dpexec.onnx.loading.mapping import operator
-from dpexec.onnx.loading.node import Node, common_dims
+from dpexec.onnx.loading.node import Node, common_dims, is_one
 
 
 @operator("Constant")
@@ -65,7 +66,7 @@ def flatten(node: Node) -> Any:
     """Two dimensions: what is before an axis, and the rest."""
     rank = node.value(0).rank
     if rank < 2:
-        rows = 1 if node.attr("axis", 1) == 0 or not rank else -1
+        rows = 1 if not rank or node.axis(1) == 0 else -1
         return node.reshape(node.var(0), [rows, -1 if rows == 1 else 1], node.dims(0))
     return node.add("flatten2", {"X": node.var(0)}, axis=node.axis(1))
 
@@ -110,7 +111,9 @@ def expand(node: Node) -> Any:
     old, wanted = node.dims(0), node.sizes(1, "shape")
     if wanted is not None:
         common = common_dims([old, wanted])
-        return node.result(node.expand(node.var(0), old, common), not common)
+        made = node.expand(node.var(0), old, common)
+        return node.result(_grown(node, made, [1] * (len(common) - len(old)) + old, wanted, common),
+                           not common)  # fmt: skip
     to, x = node.var(1), node.var(0)
     own = x.dtype
     attrs: dict[str, Any] = {
@@ -120,6 +123,24 @@ def expand(node: Node) -> Any:
     shape = {"ShapeTensor": node.cast(to, VarType.INT32)}
     ones = node.add("fill_constant", shape, value=1.0, **attrs)
     return node.cast(node.binary("elementwise_mul", node.cast(x, ones.dtype), ones), own)
+
+
+def _grown(
+    node: Node, x: Variable, old: list[Any], wanted: list[Any], common: list[Any]
+) -> Variable:
+    """A tensor whose open dimensions are repeated if a run finds 1 where more is wanted."""
+    times: list[Any] = [1] * len(old)
+    for axis, size in enumerate(wanted, len(old) - len(wanted)):
+        if isinstance(old[axis], OpenDim) and not is_one(size) and not old[axis].same(size):
+            times[axis] = (size // old[axis]).at_least(1)
+    if all(is_one(count) for count in times):
+        return x
+    numbers, variables = node.builder.mixed(times)
+    made = node.add("expand", {"X": x, "expand_times_tensor": variables}, expand_times=numbers)
+    known = [
+        isinstance(a, OpenDim) and isinstance(b, int) for a, b in zip(old, common, strict=True)
+    ]
+    return node.reshape(made, common) if any(known) else made
 
 
 @operator("Tile")

@@ -1,0 +1,95 @@
+"""Open sizes that are 1 in a run, and other uses of operators that exporters rarely write."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+from onnx import TensorProto, helper
+
+from dpexec.onnx import UnsupportedError, load
+from tests.onnx.loading.test_other_writers import compare, model, normal
+
+FLOAT = TensorProto.FLOAT
+
+
+def one(op_type, feed, sizes, weights=(), opset=17, **attrs):
+    """Compare one node on inputs, and then weights."""
+    weights = dict(weights)
+    node = helper.make_node(op_type, [*feed, *weights], ["y"], **attrs)
+    return compare(model([node], sizes, {"y": FLOAT}, weights, opset), feed)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_open_size_of_1_is_expanded(rows):
+    one("Expand", {"x": normal(rows, 2)}, {"x": ["n", 2]}, {"shape": np.array([4, 3, 1])})
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_open_size_of_1_is_expanded_to_that_of_another_tensor(rows):
+    nodes = [
+        helper.make_node("Shape", ["like"], ["shape"]),
+        helper.make_node("Expand", ["x", "shape"], ["y"]),
+    ]
+    proto = model(nodes, {"x": ["n", 2], "like": ["m", 2]}, {"y": FLOAT})
+    compare(proto, {"x": normal(rows, 2), "like": normal(3, 2)})
+    compare(proto, {"x": normal(rows, 2), "like": normal(1, 2)})
+
+
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
+def test_shares_of_several_open_axes(op_type):
+    one(op_type, {"x": normal(2, 3, 4)}, {"x": ["a", "b", "c"]}, opset=11, axis=-2)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_vectors_become_matrices(axis):
+    one("Flatten", {"x": normal(5)}, {"x": ["n"]}, axis=axis)
+
+
+@pytest.mark.parametrize("scale", [(1,), (5,), (3, 5)])
+@pytest.mark.parametrize("bias", [(1,), (5,), (3, 5)])
+def test_scales_and_biases_of_layers_are_broadcast(scale, bias):
+    weights = {"scale": normal(*scale), "bias": normal(*bias)}
+    one("LayerNormalization", {"x": normal(2, 3, 5)}, {"x": ["n", 3, 5]}, weights, axis=1)
+
+
+def test_grids_of_open_sizes():
+    feed = {"x": normal(2, 1, 4, 3), "grid": normal(2, 2, 3, 2)}
+    one("GridSample", feed, {"x": [2, 1, 4, 3], "grid": ["n", "h", "w", 2]}, align_corners=1)
+
+
+@pytest.mark.parametrize("point", [np.int8(13), np.array([11, 2, -18], np.int8)])
+def test_bytes_with_a_zero_point(point):
+    weights = {"scale": np.full(point.shape, 0.1, np.float32), "point": point}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "point"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "point"], ["y"]),
+    ]
+    compare(model(nodes, {"x": ["n", 3]}, {"y": FLOAT}, weights), {"x": normal(4, 3)})
+
+
+def test_functions_of_newer_models_read_weights():
+    """RMSNormalization, RotaryEmbedding and Attention, as decoders have them."""
+    x = normal(2, 3, 4, 6)
+    sizes = {"x": ["n", 3, 4, 6]}
+    one("RMSNormalization", {"x": x}, sizes, {"scale": normal(6)}, opset=23)
+    angles = {"cos": normal(2, 4, 3), "sin": normal(2, 4, 3)}
+    one("RotaryEmbedding", {"x": x}, {"x": [2, 3, 4, 6]}, angles, opset=23)
+    nodes = [helper.make_node("Attention", ["x", "x", "x", "mask"], ["y"], is_causal=1)]
+    mask = {"mask": normal(4, 4)}
+    compare(model(nodes, {"x": [2, 3, 4, 6]}, {"y": FLOAT}, mask, opset=23), {"x": x})
+
+
+def test_an_open_number_of_coordinates_is_refused():
+    node = helper.make_node("GatherND", ["x", "places"], ["y"])
+    proto = model([node], {"x": [3, 4], "places": ["n", "k"]}, {"y": FLOAT})
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(UnsupportedError, match=r"GatherND 'y': the number of coordinates"):
+        load(proto)
+
+
+def test_ratios_of_open_sizes_are_refused():
+    attrs = {"mode": "linear", "keep_aspect_ratio_policy": "not_larger"}
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attrs)
+    sizes = {"sizes": np.array([1, 1, 4, 4])}
+    with pytest.raises(UnsupportedError, match=r"Resize 'y': sizes of axes \[2, 3\] must be known"):
+        load(model([node], {"x": [1, 1, "h", "w"]}, {"y": FLOAT}, sizes, opset=18))
