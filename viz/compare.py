@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from dpexec.viz.compare_svg import LONGEST, ROWS, Bar, render
@@ -17,14 +18,39 @@ from dpexec.viz.pages.page_data import CompareData
 from dpexec.viz.pages.units import counted, cut, percent, seconds_text
 from dpexec.viz.pages.view import View
 from dpexec.viz.pages.words import PARTS
+from dpexec.viz.tuning.confidence import Sure, sure
 
 from dpexec.engine.trace import Trace
 
 _CAUSES = 10
 _EQUAL = 0.0005  # of a step; less would be written as 0.0%
 _BLAMED = 3
+_WORTH = 0.03  # of a step; changes between steps that are smaller are not mentioned
 _RELATED = 0.1
 """Two runs belong to one network if they have at least this share of all operators in common."""
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How fast steps follow each other.
+
+    Args:
+        each: Seconds from the begin of a step to that of the next.
+        between: Seconds from its end to the begin of the next.
+        count: The number of pairs of steps.
+    """
+
+    each: Sure
+    between: Sure
+    count: int
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Rhythm:
+        """Return that of the counted steps of a run; zeros for a single step."""
+        pairs = list(pairwise(schedule.counted))
+        each = [later.start - step.start for step, later in pairs]
+        between = [max(0.0, later.start - step.stop) for step, later in pairs]
+        return cls(sure(each or [0.0]), sure(between or [0.0]), len(pairs))
 
 
 @dataclass(frozen=True)
@@ -61,6 +87,7 @@ class Comparison(View):
         self.names = names
         self.split: Split = split(*runs)
         self.steps = self.split.before, self.split.after
+        self._rhythms = Rhythm.of(runs[0]), Rhythm.of(runs[1])
         one, other = (per_step(run) for run in runs)
         changes = [change_of(one[key], other[key]) for key in one if key in other]
         changes.sort(key=lambda change: (-change.certain, -abs(change.difference)))
@@ -133,12 +160,33 @@ class Comparison(View):
             f"({low:+.1%} to {high:+.1%})"
         )
         most = f"{100 * limit:g}%"
+        one, other = self._rhythms
+        longer = self._between if other.between.median > one.between.median else ""
+        if low <= limit and longer and other.each.low > (1 + limit) * one.each.high:
+            rhythm = seconds_text(one.each.median), seconds_text(other.each.median)
+            begins = f"a step begins every {rhythm[1]}, before every {rhythm[0]}: more than {most}"
+            return Gate(limit, False, f"{begins}. Why: {longer} For the rest, {about}")
         if low <= limit:
             unsure = "" if slower <= limit else "; it may be more: record more steps to be sure"
             return Gate(limit, True, f"{about}, not more than {most} beyond noise{unsure}")
         blamed = [cause for cause in self.causes if cause.is_certain and cause.difference > 0]
         why = ", ".join(f"{cause_text(cause)} {_spread(cause)}" for cause in blamed[:_BLAMED])
-        return Gate(limit, False, f"{about}, more than {most}. Why: {why or 'a little of all'}")
+        why = f"{why or 'a little of all'}{'. ' if longer else ''}{longer}"
+        return Gate(limit, False, f"{about}, more than {most}. Why: {why}")
+
+    @property
+    def _between(self) -> str:
+        """What changed between the steps, in words; empty if nothing did beyond noise."""
+        one, other = (rhythm.between for rhythm in self._rhythms)
+        least = _WORTH * self.steps[0]
+        if min(rhythm.count for rhythm in self._rhythms) < ENOUGH:
+            return ""
+        if other.low - one.high < least and one.low - other.high < least:
+            return ""
+        return (
+            f"Between steps pass {seconds_text(other.median)}, before {seconds_text(one.median)}, "
+            "which is no part of a step: batches are read, or the script works."
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -160,8 +208,12 @@ class Comparison(View):
             more = "less" if after < before else "more"
             took = "as long" if before == after else f"{change} {more} time"
             _, low, high = self.split.slower
-            sure = "" if low is None or high is None else f" ({low:+.1%} to {high:+.1%})"
-            notes.insert(0, f"A step takes {took}{sure}.")
+            sure_text = "" if low is None or high is None else f" ({low:+.1%} to {high:+.1%})"
+            noise = low is not None and high is not None and low <= 0 <= high
+            doubt = ", which noise may explain" if noise and before != after else ""
+            notes.insert(0, f"A step takes {took}{sure_text}{doubt}.")
+        if self._between:
+            notes.insert(0, self._between)
         lone = len(self.only_before), len(self.only_after)
         if any(lone):
             notes.append(

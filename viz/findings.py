@@ -8,10 +8,12 @@ from itertools import islice
 from typing import Any
 
 from dpexec.viz.findings_svg import render
+from dpexec.viz.measured.advice import WORTH_SAYING
 from dpexec.viz.measured.analysis import Analysis, analysis_of
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.shares import between
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import (
@@ -30,6 +32,7 @@ from dpexec.engine.trace import Trace
 
 _WAITS = 8
 _EFFECTS = 6
+_MUCH = 0.25  # of the whole time; less is no headline
 _LEAST = 0.005
 """A type or layer is listed if making it faster would save at least this share of a step."""
 
@@ -50,6 +53,13 @@ class Findings(View):
         self._replays = what_if(schedule)
         self.analysis: Analysis = analysis_of(schedule)
         self.notes = schedule.left_out
+        self._between = between(self.analysis.steps[self.analysis.left_out :])
+        if self._between >= _MUCH:
+            self.notes.insert(
+                0,
+                f"{percent(self._between)} of the whole time passes between the steps, where "
+                "batches are read or the script works; all other figures are about the rest.",
+            )
         count = len(self.analysis.steps) - self.analysis.left_out
         self.title = (
             f"Where the time goes · {counted(count, 'step')}, "
@@ -129,6 +139,17 @@ class Findings(View):
                 "hint": f"step {found.path.step} without the delays on its critical path",
             },
         ]
+        if self._between >= WORTH_SAYING:
+            hint = "share of the whole time: batches are read, or the script works"
+            figures.insert(
+                1,
+                {
+                    "label": "between steps",
+                    "value": self._between,
+                    "unit": "fraction",
+                    "hint": hint,
+                },
+            )
         if uses:
             mean = sum(use.compute for use in uses) / len(uses)
             figures.append({"label": "computing", "value": mean, "unit": "fraction"})

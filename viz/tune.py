@@ -7,11 +7,11 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from dpexec.viz.measured.confidence import Sure
 from dpexec.viz.pages.page_data import FigureData, SectionData, StackData, TableData, TextData
 from dpexec.viz.pages.units import counted, percent, seconds_text, spread_text
 from dpexec.viz.pages.view import View
 from dpexec.viz.tune_svg import render
+from dpexec.viz.tuning.confidence import Sure
 from dpexec.viz.tuning.search import Found, Search, Tried
 from dpexec.viz.tuning.trial import Subject, untouched
 

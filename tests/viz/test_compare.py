@@ -108,3 +108,30 @@ def test_figures_and_names():
     assert "mul_grad → w@GRAD · device 1" in found.svg and "×2.00" in found.svg
     with pytest.raises(ValueError, match="two names, not 3"):
         compare(straggling(), straggling(), names=["a", "b", "c"])
+
+
+def waiting_between(seed, seconds, steps=12):
+    """Steps of the hand-made network, each of which begins some time after the one before."""
+    made = noisy(seed, steps)
+    late = [
+        replace(e, start=e.start + e.step * seconds, stop=e.stop + e.step * seconds) for e in made
+    ]
+    return replace(made, events=tuple(late))
+
+
+def test_a_slow_reader_is_named_first_and_fails_the_gate():
+    found = compare(waiting_between(1, 0.0), waiting_between(2, 0.05), names=["old", "new"])
+    assert found.notes[0].startswith("Between steps pass ")
+    assert str(found).splitlines()[1] == found.notes[0]
+    gate = found.gate(0.03)
+    assert not gate.passed and "Why: Between steps pass " in gate.text
+    faster = compare(waiting_between(2, 0.05), waiting_between(1, 0.0))
+    assert faster.notes[0].startswith("Between steps pass ") and faster.gate(0.03).passed
+
+
+def test_equal_runs_are_not_called_different():
+    found = compare(waiting_between(1, 0.01), waiting_between(3, 0.01))
+    assert not any(note.startswith("Between") for note in found.notes)
+    assert found.gate(0.03).passed
+    same = compare(noisy(1, 9), noisy(1, 9))
+    assert same.notes[0].startswith("A step takes as long (")

@@ -2,11 +2,13 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from dpexec.viz.measured.schedule import Schedule
 
 from dpexec import viz
+from dpexec.engine.trace.events import Allocation
 from tests.engine.run.nets import batches, classifier, train
 from tests.viz.browser import Chromium, browser, drawn, hovered, search, show, tabs, track
 from tests.viz.firefox import firefox
@@ -342,6 +344,16 @@ def test_a_real_run_with_memory(window, tmp_path):
     )
     move_to(page, 0.02)  # outside of what is in view now
     coloured(page, ".memory-chart", LINE, 100)
+    assert window.log() == []
+
+
+def test_a_moment_after_the_last_value_is_shown(window, tmp_path):
+    """Where a step goes on long after its last value is gone: a fetch that took long."""
+    values = Allocation(0.0, 0, "h", 64, "temporary"), Allocation(3.0, 0, "h", -64, "temporary")
+    window.open(viz.animate(replace(straggling(1), memory=values)).save(tmp_path / "step.html"))
+    move_to(window, 0.5)
+    window.tab("Memory")
+    coloured(window, ".memory-chart", LINE, 100)
     assert window.log() == []
 
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dpexec.viz.measured.confidence import sure
 from dpexec.viz.tune import Tuning, tune
 from dpexec.viz.tuning import search
+from dpexec.viz.tuning.confidence import sure
 from dpexec.viz.tuning.forecast import Forecaster
 from dpexec.viz.tuning.settings import Setting
 from dpexec.viz.tuning.trial import Subject, Trial

@@ -13,7 +13,7 @@ from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.replay import Replay, Times
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait
+from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait, between
 from dpexec.viz.measured.what_if import Effect, WhatIf
 from dpexec.viz.pages.units import counted, percent, seconds_text
 
@@ -144,13 +144,7 @@ def _why_late(wait: Wait, schedule: Schedule) -> str:
 
 def _in_turns(schedule: Schedule) -> str:
     """Says so if most of the work is done by operators in Python, which threads do not divide."""
-    graph = schedule.facts.graph if schedule.facts else {}
-    texts = graph.get("listings", ())
-    in_python = {
-        node["id"]
-        for node in graph.get("nodes", ())
-        if any(texts[number]["kind"] != "machine code" for number in node.get("kernels", ()))
-    }
+    in_python = schedule.facts.python if schedule.facts else frozenset()
     inside = (p for p in schedule.slices if p.depth == 1 and p.event.kind == "op")
     times = [(p.event.node in in_python, p.event.duration) for p in inside]
     whole = sum(seconds for _, seconds in times)
@@ -305,9 +299,7 @@ def _operators(effects: Sequence[Effect], what_if: WhatIf) -> Iterator[Advice]:
 
 
 def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
-    gaps = sum(step.gap or 0.0 for step in steps)
-    whole = gaps + sum(step.seconds for step in steps)
-    share = gaps / whole if whole else 0.0
+    share = between(steps)
     yield Advice(
         f"{percent(share)} of the whole time passes between the steps, outside of this program: "
         "other programs run, batches are read, or the script works; a DataLoader with "

@@ -49,6 +49,16 @@ class GraphFacts:
         return found
 
     @cached_property
+    def python(self) -> frozenset[int]:
+        """The operators of which some work is done in Python, as far as a trace says it."""
+        texts = self.graph.get("listings", ())
+        return frozenset(
+            node["id"]
+            for node in self.nodes
+            if any(texts[number]["kind"] != "machine code" for number in node.get("kernels", ()))
+        )
+
+    @cached_property
     def before(self) -> dict[int, tuple[int, ...]]:
         """By operator: those whose results it reads, or that it must follow."""
         writers = {var: node["id"] for node in self.nodes for var in node["outputs"]}

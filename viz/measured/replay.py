@@ -1,8 +1,9 @@
 """Replays a recorded step with other times; dependencies stay as they were recorded.
 
 Every activity begins with its recorded delay after the last of the activities that it waited for
-has ended. With the recorded times, this gives the recorded step, moment by moment. Activities that
-run at the same time are assumed to slow each other down as much as in the recording.
+has ended. With the recorded times, this gives the recorded step, moment by moment. What an operator
+in Python waits for Python of other threads scales with that (`turns`). Besides, activities that run
+at the same time are assumed to slow each other down as much as in the recording.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from dpexec.viz.measured.activities import Activities
+from dpexec.viz.measured.turns import turns_of
 
 Times = npt.NDArray[np.float64]
 
@@ -33,6 +35,10 @@ class Replay:
         self.recorded: Times = np.array(
             [one.stop - one.start for one in activities.all], np.float64
         )
+        self._turns = turns_of(activities)
+        self._own = self.recorded.copy()  # without what others take
+        inside = self._turns.is_inside
+        np.subtract.at(self._own, self._turns.waiting[inside], self._turns.seconds[inside])
         self._before = [
             activities.needs[at] if free_threads and activities.is_first(at) else before
             for at, before in enumerate(activities.before)
@@ -60,11 +66,19 @@ class Replay:
         found: list[float] = []
         for first in range(0, len(scaled), TOGETHER):
             groups = scaled[first : first + TOGETHER]
-            times = np.repeat(self.recorded[:, None], len(groups), axis=1)
-            for column, members in enumerate(groups):
-                times[list(members), column] *= factor
-            found += (self._stops(times).max(axis=0) - self.start).tolist()
+            columns = [self._scaled(members, factor) for members in groups]
+            found += (self._stops(np.stack(columns, axis=1)).max(axis=0) - self.start).tolist()
         return found
+
+    def _scaled(self, members: Sequence[int], factor: float) -> Times:
+        """Seconds of every activity if some take another time, and so the waits for them."""
+        chosen = np.zeros(len(self.recorded), np.bool_)
+        chosen[list(members)] = True
+        times = np.where(chosen, self.recorded + (factor - 1) * self._own, self.recorded)
+        waits = chosen[self._turns.source]
+        extra = (factor - 1) * self._turns.seconds[waits]
+        np.add.at(times, self._turns.waiting[waits], extra)
+        return times
 
     def slack(self) -> list[float]:
         """By activity: how many seconds longer it may take without making the step longer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -95,3 +96,10 @@ class StepTime:
     step: int
     seconds: float
     gap: float | None
+
+
+def between(steps: Sequence[StepTime]) -> float:
+    """Return the share of the whole time that passes between some steps."""
+    gaps = sum(step.gap or 0.0 for step in steps)
+    whole = gaps + sum(step.seconds for step in steps)
+    return gaps / whole if whole else 0.0

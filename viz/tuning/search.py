@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from dpexec.viz.measured.confidence import Sure, sure
 from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.units import percent
+from dpexec.viz.tuning.confidence import Sure, sure
 from dpexec.viz.tuning.forecast import Forecast, Forecaster
 from dpexec.viz.tuning.settings import Setting, settings
 from dpexec.viz.tuning.trial import Subject, Trial

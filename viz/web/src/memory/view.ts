@@ -12,7 +12,10 @@ import { MemoryChart } from "./chart";
 
 export function memoryView(data: MemoryData, context: Context): Panel {
   const kinds = [...new Set(data.devices.flatMap((device) => Object.keys(device.kinds)))];
+  const { playhead } = context;
   const times = data.devices.flatMap(({ times }) => [times[0] ?? 0, times[times.length - 1] ?? 1]);
+  // Steps begin before the first value and may end long after the last one: with feeds and fetches.
+  times.push(...data.view, ...(playhead?.data.span ?? []));
   const window = new TimeWindow(Math.min(...times), Math.max(...times));
   window.show(...data.view);
   const opening = `${Math.round(window.from)},${Math.round(window.to)}`;
@@ -22,7 +25,6 @@ export function memoryView(data: MemoryData, context: Context): Panel {
     context.changed();
   };
   const charts = data.devices.map((device) => new MemoryChart(device, kinds, window, moved));
-  const { playhead } = context;
   const play = (): void => {
     const time = playhead?.time ?? null;
     if (time !== null && (time < window.from || time > window.to))
