@@ -17,6 +17,15 @@ def deprecated(since: str, instead: str, extra_message: str = "") -> Callable[..
         since: the version in which it was deprecated.
         instead: the function to use instead.
         extra_message: text to append to the warning.
+
+    Example:
+        >>> from dpexec.annotations import deprecated
+        >>> @deprecated("1.8", instead="layers.relu")
+        ... def rectify(x):
+        ...     "The positive part."
+        ...     return max(x, 0)
+        >>> print(rectify.__doc__.splitlines()[0])
+        The positive part.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

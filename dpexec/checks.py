@@ -72,59 +72,114 @@ def as_number(value: Any) -> float:
 
 
 def check_type(
-    value: Any, name: str, expected: type | tuple[type, ...], layer: str, hint: str = ""
+    input: Any,
+    input_name: str,
+    expected_type: type | tuple[type, ...],
+    op_name: str,
+    extra_message: str = "",
 ) -> None:
     """Check the type of an argument.
 
     Args:
-        value: the argument's value.
-        name: the argument's name, for the error message.
-        expected: the type, or a tuple of the types, that it may have.
-        layer: the layer that checks, for the error message.
-        hint: appended to the error message.
+        input: the argument's value.
+        input_name: the argument's name, for the error message.
+        expected_type: the type, or a tuple of the types, that it may have.
+        op_name: the layer that checks, for the error message.
+        extra_message: appended to the error message.
 
     Raises:
         TypeError: the value has another type.
+
+    Example:
+        >>> from dpexec import data_feeder
+        >>> data_feeder.check_type(3, "size", int, "my_layer")
+        >>> try:
+        ...     data_feeder.check_type("3", "size", int, "my_layer")
+        ... except TypeError as error:
+        ...     print(str(error).splitlines()[0])
+        The type of 'size' in my_layer must be int, but received str ('3').
     """
-    kinds = expected if isinstance(expected, tuple) else (expected,)
-    if isinstance(value, kinds) or (isinstance(value, np.integer) and int in kinds):
+    kinds = expected_type if isinstance(expected_type, tuple) else (expected_type,)
+    if isinstance(input, kinds) or (isinstance(input, np.integer) and int in kinds):
         return
     names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
     problem = (
-        f"The type of '{name}' in {layer} must be {names}, "
-        f"but received {type(value).__name__} ({value!r:.80}). {hint}".rstrip()
+        f"The type of '{input_name}' in {op_name} must be {names}, "
+        f"but received {type(input).__name__} ({input!r:.80}). {extra_message}".rstrip()
     )
     raise see("a-layer-that-takes-another-type", TypeError(problem))
 
 
 def check_dtype(
-    dtype: Any, name: str, expected: Collection[str], layer: str, hint: str = ""
+    input_dtype: Any,
+    input_name: str,
+    expected_dtype: Collection[str],
+    op_name: str,
+    extra_message: str = "",
 ) -> None:
     """Check a data type.
+
+    Args:
+        input_dtype: a data type, as for :func:`convert_dtype`.
+        input_name: the argument's name, for the error message.
+        expected_dtype: names of the data types that it may have.
+        op_name: the layer that checks, for the error message.
+        extra_message: appended to the error message.
 
     Raises:
         TypeError: it is not one of the expected data types.
         ValueError: tensors do not support this data type.
+
+    Example:
+        >>> from dpexec import data_feeder
+        >>> data_feeder.check_dtype("float32", "x", ["float32", "float64"], "my_layer")
+        >>> try:
+        ...     data_feeder.check_dtype("int64", "x", ["float32", "float64"], "my_layer")
+        ... except TypeError as error:
+        ...     print(str(error).splitlines()[0])
+        The data type of 'x' in my_layer must be float32, float64, but received int64.
     """
-    found = convert_dtype(dtype)
-    if found not in expected:
+    found = convert_dtype(input_dtype)
+    if found not in expected_dtype:
         problem = (
-            f"The data type of '{name}' in {layer} must be {', '.join(expected)}, "
-            f"but received {found}. {hint}".rstrip()
+            f"The data type of '{input_name}' in {op_name} must be {', '.join(expected_dtype)}, "
+            f"but received {found}. {extra_message}".rstrip()
         )
         raise see("a-layer-that-takes-another-type", TypeError(problem))
 
 
 def check_variable_and_dtype(
-    value: Any, name: str, expected: Collection[str], layer: str, hint: str = ""
+    input: Any,
+    input_name: str,
+    expected_dtype: Collection[str],
+    op_name: str,
+    extra_message: str = "",
 ) -> None:
     """Check that an argument is a variable of one of these data types.
 
+    Args:
+        input: the argument's value.
+        input_name: the argument's name, for the error message.
+        expected_dtype: names of the data types that it may have.
+        op_name: the layer that checks, for the error message.
+        extra_message: appended to the error message.
+
     Raises:
         TypeError: it is not.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     ids = fluid.data("ids", [None, 1], "int64")
+        >>> try:
+        ...     fluid.data_feeder.check_variable_and_dtype(ids, "x", ["float32"], "my_layer")
+        ... except TypeError as error:
+        ...     print(str(error).splitlines()[0])
+        The data type of 'x' in my_layer must be float32, but received int64.  It is variable ids.
     """
-    check_type(value, name, Variable, layer, hint)
-    check_dtype(value.dtype, name, expected, layer, f"{hint} It is variable {value.name}.")
+    check_type(input, input_name, Variable, op_name, extra_message)
+    hint = f"{extra_message} It is variable {input.name}."
+    check_dtype(input.dtype, input_name, expected_dtype, op_name, hint)
 
 
 def check_choice(value: Any, name: str, choices: Sequence[Any], layer: str) -> None:

@@ -26,12 +26,25 @@ __all__ = ["coverage", "main", "missing", "tier1"]
 
 
 def tier1() -> list[str]:
-    """The operator types that programs use, the most frequent first."""
+    """The operator types that programs use, the most frequent first.
+
+    Example:
+        >>> from dpexec import ops
+        >>> types = ops.tier1()
+        >>> ops.missing(types[:50])
+        []
+    """
     return resources.files("dpexec.engine.ops").joinpath("tier1.txt").read_text("utf-8").split()
 
 
 def missing(types: Iterable[str]) -> list[str]:
-    """The operator types that dpexec does not have."""
+    """The operator types that dpexec does not have.
+
+    Example:
+        >>> from dpexec import ops
+        >>> ops.missing(["relu", "no_such_operator"])
+        ['no_such_operator']
+    """
     return [t for t in types if t not in opdef.registered()]
 
 

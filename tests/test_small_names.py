@@ -175,3 +175,12 @@ def test_missing_names_say_what_to_use(module, name, why):
         found = importlib.import_module("paddle." + module)
         with pytest.raises(AttributeError, match=why):
             getattr(found, name)
+
+
+def test_modules_that_are_not_imported_say_how(monkeypatch):
+    for name in ("viz", "checkpoint", "onnx"):
+        monkeypatch.delattr(fluid, name, raising=False)
+        with pytest.raises(
+            AttributeError, match=f"before it is imported: from dpexec import {name}"
+        ):
+            getattr(fluid, name)

@@ -46,6 +46,16 @@ class GradientClipBase:
 
     Raises:
         TypeError: need_clip cannot be called.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+        ...     loss = fluid.layers.reduce_mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     clip = fluid.clip.GradientClipByValue(1.0, need_clip=lambda p: ".w_" in p.name)
+        ...     pairs = clip(fluid.backward.append_backward(loss))
+        >>> sum(op.type == "clip" for op in main.global_block().ops)  # not the bias
+        1
     """
 
     def __init__(self, need_clip: Callable[[Any], bool] | None = None) -> None:

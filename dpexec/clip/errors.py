@@ -57,6 +57,17 @@ def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
 
     Raises:
         TypeError: a variable's ``error_clip`` is not an error clip.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main, fluid.Program()):
+        ...     hidden = fluid.layers.fc(fluid.data("x", [None, 4]), 3)
+        ...     hidden.error_clip = fluid.clip.ErrorClipByValue(0.1)
+        ...     loss = fluid.layers.reduce_mean(hidden)
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> sum(op.type == "clip" for op in main.global_block().ops)
+        1
     """
     for grad in block.ops[-1].output_arg_names:
         error_clip = block._var_recursive(context[grad]).error_clip if grad in context else None

@@ -272,22 +272,32 @@ def set_gradient_clip(
         param.gradient_clip_attr = clip
 
 
-def append_gradient_clip_ops(params_grads: list[ParamGrad]) -> list[ParamGrad]:
+def append_gradient_clip_ops(param_grads: list[ParamGrad]) -> list[ParamGrad]:
     """Clip gradients as :func:`set_gradient_clip` asked for.
 
     Args:
-        params_grads: pairs of parameter and gradient.
+        param_grads: pairs of parameter and gradient.
 
     Returns:
         Pairs of parameter and clipped gradient; the same gradient if the parameter has no clip.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+        ...     loss = fluid.layers.reduce_mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     fluid.clip.set_gradient_clip(fluid.clip.GradientClipByValue(0.1))
+        ...     pairs = fluid.clip.append_gradient_clip_ops(fluid.backward.append_backward(loss))
+        >>> sum(op.type == "clip" for op in main.global_block().ops)  # weight and bias
+        2
     """
     groups: Groups = {}
-    clips = {param.name: _own_clip(param) for param, grad in params_grads if grad is not None}
+    clips = {param.name: _own_clip(param) for param, grad in param_grads if grad is not None}
     if not any(clips.values()):
-        return params_grads
-    block = params_grads[0][0].block.program._gradient_block()
+        return param_grads
+    block = param_grads[0][0].block.program._gradient_block()
     start = len(block.ops)
-    for param, grad in params_grads:
+    for param, grad in param_grads:
         clip = clips.get(param.name)
         if clip is not None:
             with updates_of(param, grad), name_scope("gradient_clip_@CLIP"):
@@ -295,7 +305,7 @@ def append_gradient_clip_ops(params_grads: list[ParamGrad]) -> list[ParamGrad]:
                 clip._prepare(grad, groups)
     prepared = len(block.ops)
     clipped = []
-    for param, grad in params_grads:
+    for param, grad in param_grads:
         clip = clips.get(param.name)
         if clip is not None:
             with updates_of(param, grad), name_scope("graident_clip_@CLIP"):  # spelled so in fluid

@@ -120,6 +120,9 @@ _WHY = {
 KNOWN = {name.rpartition(".")[2]: why for why, names in _WHY.items() for name in names.split()}
 """What to know of names and modules of fluid that are missing."""
 
+_TO_IMPORT = {"checkpoint", "dashboard", "extend", "onnx", "sklearn", "viz"}
+"""Modules that ``import dpexec`` leaves out, since they load slowly or need an extra."""
+
 
 def explain_missing_names(package: str, parts: Collection[str]) -> None:
     """Make the modules imported so far explain missing names.
@@ -158,6 +161,8 @@ def missing_name(own: str, name: str, known: Iterable[str]) -> AttributeError:
         problem = f"{fluid}{path}.{name} is not supported by dpexec: {KNOWN[name]}"
     else:
         hint = "" if name.startswith("__") else similar(name, known)
+        if name in _TO_IMPORT and own == "dpexec":
+            hint = f" before it is imported: from dpexec import {name}"
         problem = f"module {own!r} has no attribute {name!r}{hint}"
     return see("a-name-that-is-not-there", AttributeError(problem))
 

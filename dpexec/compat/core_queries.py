@@ -17,22 +17,46 @@ __all__ = [
 
 
 def is_compiled_with_brpc() -> bool:
-    """False: parameter servers use dpexec's own protocol."""
+    """False: parameter servers use dpexec's own protocol.
+
+    Example:
+        >>> from dpexec import core
+        >>> core.is_compiled_with_brpc()
+        False
+    """
     return False
 
 
 def is_compiled_with_dist() -> bool:
-    """True: trainers and parameter servers are supported."""
+    """True: trainers and parameter servers are supported.
+
+    Example:
+        >>> from dpexec import core
+        >>> core.is_compiled_with_dist()
+        True
+    """
     return True
 
 
 def is_compiled_with_mkldnn() -> bool:
-    """False: ``use_mkldnn`` has no effect; kernels are chosen by measurements."""
+    """False: ``use_mkldnn`` has no effect; kernels are chosen by measurements.
+
+    Example:
+        >>> from dpexec import core
+        >>> core.is_compiled_with_mkldnn()
+        False
+    """
     return False
 
 
 def size_of_dtype(dtype: object) -> int:
-    """The size of an element of a data type, in bytes."""
+    """The size of an element of a data type, in bytes.
+
+    Example:
+        >>> from dpexec import core
+        >>> [core.size_of_dtype(kind) for kind in (core.VarType.FP32, core.VarType.INT64)]
+        [4, 8]
+    """
     return to_numpy(as_var_type(dtype)).itemsize
 
 
@@ -41,6 +65,13 @@ def get_variable_tensor(scope: Scope, name: str) -> LoDTensor:
 
     Raises:
         EnforceNotMet: the scope has no such variable.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> scope = fluid.Scope()
+        >>> scope.var("w").get_tensor().set(np.ones([2, 3], "float32"), fluid.CPUPlace())
+        >>> fluid.core.get_variable_tensor(scope, "w").shape()
+        [2, 3]
     """
     found = scope.find_var(name)
     if found is None:

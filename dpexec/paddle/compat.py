@@ -26,6 +26,15 @@ def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
         obj: text and None stay as they are.
         encoding: encoding of the bytes.
         inplace: whether to modify the container itself.
+
+    Example:
+        >>> from dpexec.paddle import compat
+        >>> compat.to_text(b"word"), compat.to_text({b"key": b"value"})
+        ('word', {'key': 'value'})
+        >>> words = [b"a", b"b"]
+        >>> _ = compat.to_text(words, inplace=True)
+        >>> words
+        ['a', 'b']
     """
 
     def convert(item: Any) -> Any:
@@ -41,12 +50,17 @@ def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
 
 
 def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Encode text, also inside a list or a set.
+    r"""Encode text, also inside a list or a set.
 
     Args:
         obj: bytes and None stay as they are.
         encoding: encoding to use.
         inplace: whether to modify the container itself.
+
+    Example:
+        >>> from dpexec.paddle import compat
+        >>> compat.to_bytes("déjà"), compat.to_bytes(["a", "b"])
+        (b'd\xc3\xa9j\xc3\xa0', [b'a', b'b'])
     """
 
     def convert(item: Any) -> Any:
@@ -72,16 +86,33 @@ def round(x: float, d: int = 0) -> float:
     Args:
         x: number to round.
         d: number of decimals to keep.
+
+    Example:
+        >>> from dpexec.paddle import compat
+        >>> compat.round(2.5), compat.round(-0.5)  # Python 3's own round gives 2 and 0
+        (3.0, -1.0)
     """
     factor = 10**d
     return math.copysign(math.floor(abs(x) * factor + 0.5) / factor, x)
 
 
 def floor_division(x: float, y: float) -> float:
-    """``x // y``."""
+    """``x // y``.
+
+    Example:
+        >>> from dpexec.paddle import compat
+        >>> compat.floor_division(-7, 2)  # towards minus infinity, as Python's //
+        -4
+    """
     return x // y
 
 
 def get_exception_message(exc: BaseException) -> str:
-    """The text of an error."""
+    """The text of an error.
+
+    Example:
+        >>> from dpexec.paddle import compat
+        >>> compat.get_exception_message(ValueError("rate must be positive"))
+        'rate must be positive'
+    """
     return str(exc)

@@ -14,5 +14,11 @@ def show() -> None:
 
 
 def mkl() -> str:
-    """Whether MKL computes matrix products, "ON" or "OFF"; here oneDNN or NumPy's BLAS does."""
+    """Whether MKL computes matrix products, "ON" or "OFF"; here oneDNN or NumPy's BLAS does.
+
+    Example:
+        >>> from dpexec.paddle import version
+        >>> version.mkl() in ("ON", "OFF")
+        True
+    """
     return with_mkl

@@ -26,7 +26,17 @@ _CHUNK = 1 << 16
 
 
 def md5file(fname: str | os.PathLike[str]) -> str:
-    """The MD5 sum of a file, in hexadecimal digits."""
+    """The MD5 sum of a file, in hexadecimal digits.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from dpexec.paddle.dataset import common
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "words.txt")
+        ...     _ = file.write_bytes(b"hello")
+        ...     common.md5file(file)
+        '5d41402abc4b2a76b9719d911017c592'
+    """
     with open(fname, "rb") as file:
         return hashlib.file_digest(file, "md5").hexdigest()
 
@@ -96,6 +106,14 @@ def split(
 
     Raises:
         TypeError: ``dumper`` cannot be called.
+
+    Example:
+        >>> import glob, tempfile
+        >>> from dpexec.paddle.dataset import common
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     common.split(lambda: iter(range(5)), 2, suffix=f"{folder}/part-%05d.pickle")
+        ...     len(glob.glob(f"{folder}/part-*"))
+        3
     """
     if not callable(dumper):
         raise TypeError("dumper should be callable.")
@@ -133,6 +151,15 @@ def cluster_files_reader(
 
     Raises:
         TypeError: ``loader`` cannot be called.
+
+    Example:
+        >>> import tempfile
+        >>> from dpexec.paddle.dataset import common
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     common.split(lambda: iter(range(6)), 2, suffix=f"{folder}/part-%05d.pickle")
+        ...     mine = common.cluster_files_reader(f"{folder}/part-*", 2, trainer_id=0)
+        ...     list(mine())  # files 0 and 2 of three
+        [0, 1, 4, 5]
     """
     if not callable(loader):
         raise TypeError("loader should be callable.")

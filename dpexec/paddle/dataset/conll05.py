@@ -43,13 +43,33 @@ def fetch() -> None:
 
 
 def load_dict(filename: str) -> dict[str, int]:
-    """A dict from each line of a file to its number."""
+    r"""A dict from each line of a file to its number.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from dpexec.paddle.dataset import conll05
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "words.txt")
+        ...     _ = file.write_text("the\nsays\n")
+        ...     conll05.load_dict(str(file))
+        {'the': 0, 'says': 1}
+    """
     with open(filename, encoding="utf-8") as file:
         return {line.strip(): number for number, line in enumerate(file)}
 
 
 def load_label_dict(filename: str) -> dict[str, int]:
-    """Numbers of the labels "beginning" and "inside" of all roles in a file; the last is ``O``."""
+    r"""Numbers of the labels "beginning" and "inside" of all roles in a file; the last is ``O``.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from dpexec.paddle.dataset import conll05
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "labels.txt")
+        ...     _ = file.write_text("B-A0\nI-A0\nO\n")
+        ...     conll05.load_label_dict(str(file))
+        {'B-A0': 0, 'I-A0': 1, 'O': 2}
+    """
     roles = sorted({line[2:] for line in load_dict(filename) if line[:2] in ("B-", "I-")})
     labels = [f"{mark}-{role}" for role in roles for mark in "BI"]
     return {label: number for number, label in enumerate([*labels, "O"])}

@@ -25,7 +25,13 @@ def fetch() -> None:
 
 
 class DataType:
-    """The kind of samples."""
+    """The kind of samples.
+
+    Example:
+        >>> from dpexec.paddle.dataset import imikolov
+        >>> imikolov.DataType.NGRAM, imikolov.DataType.SEQ
+        (1, 2)
+    """
 
     NGRAM = 1
     SEQ = 2

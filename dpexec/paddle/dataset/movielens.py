@@ -51,6 +51,12 @@ class MovieInfo:
     categories: list[str]
     title: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", int(self.index))
+
+    def __repr__(self) -> str:
+        return f"<MovieInfo id({self.index}), title({self.title}), categories({self.categories})>"
+
     def value(self) -> list[Any]:
         """The film's number, its categories' numbers, and the numbers of its title's words."""
         words, categories = get_movie_title_dict(), movie_categories()
@@ -58,21 +64,36 @@ class MovieInfo:
         return [self.index, [categories[name] for name in self.categories], titled]
 
 
-@dataclass(frozen=True)
 class UserInfo:
     """A user who rated films.
 
     Args:
         index: number of the user, from 1.
-        is_male: the user's sex according to the data set.
-        age: number of the group in :data:`age_table`.
+        gender: ``"M"`` or ``"F"``, the user's sex according to the data set.
+        age: the youngest age of the user's group, one of :data:`age_table`.
         job_id: number of the occupation, from 0.
+
+    Raises:
+        ValueError: no group begins at this age.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> user = movielens.UserInfo(3, "M", age=25, job_id=7)
+        >>> user
+        <UserInfo id(3), gender(M), age(25), job(7)>
+        >>> user.value()  # number, 0 for men, group of ages, occupation
+        [3, 0, 2, 7]
     """
 
-    index: int
-    is_male: bool
-    age: int
-    job_id: int
+    def __init__(self, index: int | str, gender: str, age: int | str, job_id: int | str) -> None:
+        self.index = int(index)
+        self.is_male = gender == "M"
+        self.age = age_table.index(int(age))
+        self.job_id = int(job_id)
+
+    def __repr__(self) -> str:
+        sex, age = "M" if self.is_male else "F", age_table[self.age]
+        return f"<UserInfo id({self.index}), gender({sex}), age({age}), job({self.job_id})>"
 
     def value(self) -> list[int]:
         """The number, 0 for male and 1 for female, the group of ages, and the occupation."""
@@ -106,7 +127,7 @@ def _read(path: str) -> _Tables:
             raise ValueError(f"{path}: the title {titled!r} of film {number} has no year")
         movies[int(number)] = MovieInfo(int(number), categories.split("|"), match[1])
     users = {
-        int(number): UserInfo(int(number), gender == "M", age_table.index(int(age)), int(job))
+        int(number): UserInfo(number, gender, age, job)
         for number, gender, age, job, _ in _lines(path, "users.dat")
     }
     words = {word.lower() for movie in movies.values() for word in movie.title.split()}

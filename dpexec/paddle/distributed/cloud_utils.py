@@ -13,7 +13,13 @@ _FIRST_PORT = 6170
 
 
 def get_trainers_num() -> int:
-    """The number of trainers in PADDLE_TRAINERS_NUM; 1 if it is not set."""
+    """The number of trainers in PADDLE_TRAINERS_NUM; 1 if it is not set.
+
+    Example:
+        >>> from dpexec.paddle.distributed import cloud_utils
+        >>> cloud_utils.get_trainers_num()  # PADDLE_TRAINERS_NUM is not set here
+        1
+    """
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 

@@ -51,6 +51,11 @@ def get_gpus(selected_gpus: str | None) -> list[str]:
 
     Raises:
         CommandError: an index is not in CUDA_VISIBLE_DEVICES.
+
+    Example:
+        >>> from dpexec.paddle.distributed import launch
+        >>> launch.get_gpus("0, 1")
+        ['0', '1']
     """
     if selected_gpus is None:
         return [str(number) for number in range(get_cuda_device_count())]

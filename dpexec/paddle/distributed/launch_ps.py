@@ -20,7 +20,14 @@ __all__ = ["launch", "parse_args", "start_procs"]
 
 
 def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the options of a command line; None takes the process's arguments."""
+    """Parse the options of a command line; None takes the process's arguments.
+
+    Example:
+        >>> from dpexec.paddle.distributed import launch_ps
+        >>> args = launch_ps.parse_args(["--worker_num", "2", "--server_num", "1", "train.py"])
+        >>> args.worker_num, args.server_num, args.training_script
+        (2, 1, 'train.py')
+    """
     description = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser("dpexec.paddle.distributed.launch_ps", description=description)
     add = parser.add_argument

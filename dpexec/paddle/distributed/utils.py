@@ -31,6 +31,11 @@ class Trainer:
         gpus: GPUs that it uses.
         endpoint: address and port on which it listens.
         rank: number of the trainer.
+
+    Example:
+        >>> from dpexec.paddle.distributed.utils import Trainer
+        >>> Trainer(gpus=["0"], endpoint="10.0.0.1:6070", rank=0)
+        Trainer(gpus=['0'], endpoint='10.0.0.1:6070', rank=0)
     """
 
     gpus: list[str]
@@ -46,6 +51,12 @@ class Pod:
         rank: number of the machine.
         addr: address of the machine.
         trainers: trainers on the machine.
+
+    Example:
+        >>> from dpexec.paddle.distributed.utils import Pod, Trainer
+        >>> pod = Pod(0, "10.0.0.1", [Trainer(["0"], "10.0.0.1:6070", 0)])
+        >>> len(pod.trainers)
+        1
     """
 
     rank: int
@@ -59,6 +70,12 @@ class Cluster:
 
     Args:
         pods: one ``Pod`` for each machine.
+
+    Example:
+        >>> from dpexec.paddle.distributed.utils import Cluster, Pod, Trainer
+        >>> pods = [Pod(i, ip, [Trainer([], f"{ip}:6070", i)]) for i, ip in enumerate(["a", "b"])]
+        >>> Cluster(pods).trainers_nranks(), Cluster(pods).trainers_endpoints()
+        (2, ['a:6070', 'b:6070'])
     """
 
     pods: list[Pod]
@@ -93,6 +110,14 @@ def get_cluster(
     Raises:
         AssertionError: a machine has too few endpoints.
         ValueError: this machine is not among them.
+
+    Example:
+        >>> from dpexec.paddle.distributed.utils import get_cluster
+        >>> ips = ["10.0.0.1", "10.0.0.2"]
+        >>> endpoints = [["10.0.0.1:6070", "10.0.0.1:6071"], ["10.0.0.2:6070", "10.0.0.2:6071"]]
+        >>> cluster, pod = get_cluster(ips, "10.0.0.2", endpoints, selected_gpus=["0", "1"])
+        >>> [trainer.rank for trainer in pod.trainers]  # those of 10.0.0.2
+        [2, 3]
     """
     pods, number = [], len(selected_gpus)
     for node, (address, endpoints) in enumerate(zip(node_ips, trainer_endpoints, strict=True)):
@@ -105,12 +130,25 @@ def get_cluster(
 
 
 def find_free_ports(num: int) -> set[int]:
-    """Free ports of this machine."""
+    """Free ports of this machine.
+
+    Example:
+        >>> from dpexec.paddle.distributed.utils import find_free_ports
+        >>> len(find_free_ports(2))
+        2
+    """
     return {int(endpoint.rpartition(":")[2]) for endpoint in free_endpoints(num)}
 
 
 def get_host_name_ip() -> tuple[str, str] | None:
-    """Name and address of this machine; None if the name has no address."""
+    """Name and address of this machine; None if the name has no address.
+
+    Example:
+        >>> from dpexec.paddle.distributed.utils import get_host_name_ip
+        >>> found = get_host_name_ip()  # None if the name of the machine has no address
+        >>> found is None or len(found) == 2
+        True
+    """
     name = socket.gethostname()
     try:
         return name, socket.gethostbyname(name)
@@ -119,7 +157,14 @@ def get_host_name_ip() -> tuple[str, str] | None:
 
 
 def get_logger(log_level: int, name: str = "root") -> logging.Logger:
-    """A logger that writes to stderr."""
+    """A logger that writes to stderr.
+
+    Example:
+        >>> import logging
+        >>> from dpexec.paddle.distributed.utils import get_logger
+        >>> get_logger(logging.WARNING, "launch").isEnabledFor(logging.INFO)
+        False
+    """
     logger = logging.getLogger(name)
     logger.setLevel(log_level)
     handler = logging.StreamHandler()
@@ -137,7 +182,16 @@ def add_arguments(
     argparser: argparse.ArgumentParser,
     **kwargs: Any,
 ) -> None:
-    """Add an option ``--argname`` whose help shows the default; bools are parsed from words."""
+    """Add an option ``--argname`` whose help shows the default; bools are parsed from words.
+
+    Example:
+        >>> import argparse
+        >>> from dpexec.paddle.distributed.utils import add_arguments
+        >>> parser = argparse.ArgumentParser()
+        >>> add_arguments("use_gpu", bool, False, "Train on GPUs.", parser)
+        >>> parser.parse_args(["--use_gpu", "yes"]).use_gpu
+        True
+    """
     kind = _as_bool if type is bool else type
     text = f"{help} Default: %(default)s."
     argparser.add_argument(f"--{argname}", default=default, type=kind, help=text, **kwargs)
