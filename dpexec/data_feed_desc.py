@@ -20,7 +20,14 @@ _TOKEN = re.compile(rf"{_COMMENTS}(?:(\w+)\s*(?::\s*({_VALUE})|\{{)|(\}}))")
 
 @dataclass
 class SlotDescription:
-    """A slot; fields that the message leaves out are None."""
+    """A slot; fields that the message leaves out are None.
+
+    Example:
+        >>> from dpexec.data_feed_desc import SlotDescription
+        >>> slot = SlotDescription("label", "float", is_used=True)
+        >>> slot.is_dense, slot.shape
+        (None, [])
+    """
 
     name: str = ""
     type: str = ""
@@ -39,7 +46,15 @@ class SlotDescription:
 
 @dataclass
 class FeedDescription:
-    """A message ``DataFeedDesc``; ``str`` gives its text, :meth:`parse` reads it."""
+    """A message ``DataFeedDesc``; ``str`` gives its text, :meth:`parse` reads it.
+
+    Example:
+        >>> from dpexec.data_feed_desc import FeedDescription, SlotDescription
+        >>> words = SlotDescription("words", "uint64", is_used=True)
+        >>> text = str(FeedDescription(batch_size=2, slots=[words]))
+        >>> FeedDescription.parse(text).slots[0].name, text.splitlines()[0]
+        ('words', 'batch_size: 2')
+    """
 
     name: str | None = None
     batch_size: int | None = None

@@ -32,6 +32,21 @@ def pprint_program_codes(program_desc: Program) -> str:
 
     Returns:
         The text, see :func:`pprint_block_codes`.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> print(fluid.debugger.pprint_program_codes(main))
+        // block-0  parent--1
+        // variables
+        Tensor x (tensor(type=float32, shape=[-1, 4]))
+        Tensor relu_0.tmp_0 (tensor(type=float32, shape=[-1, 4]))
+        <BLANKLINE>
+        // operators
+        relu_0.tmp_0 = relu(X=x) [{use_cudnn=False,use_mkldnn=False}]
+        <BLANKLINE>
     """
     return "\n".join(map(pprint_block_codes, program_desc.blocks))
 

@@ -27,12 +27,32 @@ _stack = _Stack()
 
 
 def get_cur_scope() -> Scope:
-    """The innermost scope of this thread."""
+    """The innermost scope of this thread.
+
+    Example:
+        >>> from dpexec import default_scope_funcs as scopes
+        >>> outer = scopes.get_cur_scope()
+        >>> scopes.enter_local_scope()
+        >>> scopes.get_cur_scope() is outer
+        False
+        >>> scopes.leave_local_scope()
+        >>> scopes.get_cur_scope() is outer
+        True
+    """
     return _stack.scopes[-1]
 
 
 def enter_local_scope() -> None:
-    """Make a scope inside the current one, and make it the current one."""
+    """Make a scope inside the current one, and make it the current one.
+
+    Example:
+        >>> from dpexec import default_scope_funcs as scopes
+        >>> scopes.enter_local_scope()
+        >>> _ = scopes.var("temporary")
+        >>> scopes.leave_local_scope()
+        >>> print(scopes.find_var("temporary"))
+        None
+    """
     _stack.scopes.append(get_cur_scope().new_scope())
 
 
@@ -41,6 +61,15 @@ def leave_local_scope() -> None:
 
     Raises:
         IndexError: the current scope has no parent.
+
+    Example:
+        >>> from dpexec import default_scope_funcs as scopes
+        >>> scopes.enter_local_scope()
+        >>> scopes.leave_local_scope()
+        >>> scopes.leave_local_scope()
+        Traceback (most recent call last):
+            ...
+        IndexError: there is no scope around the current one
     """
     if len(_stack.scopes) == 1:
         raise IndexError("there is no scope around the current one")
@@ -49,17 +78,39 @@ def leave_local_scope() -> None:
 
 
 def var(name: str) -> ScopeVariable:
-    """The variable of this name in the current scope, created if missing."""
+    """The variable of this name in the current scope, created if missing.
+
+    Example:
+        >>> from dpexec import default_scope_funcs as scopes
+        >>> def learn():
+        ...     return scopes.var("w") is scopes.var("w"), scopes.find_var("w") is not None
+        >>> scopes.scoped_function(lambda: print(learn()))
+        (True, True)
+    """
     return get_cur_scope().var(name)
 
 
 def find_var(name: str) -> ScopeVariable | None:
-    """The variable of this name in the current scope or its parents; None if there is none."""
+    """The variable of this name in the current scope or its parents; None if there is none.
+
+    Example:
+        >>> from dpexec import default_scope_funcs as scopes
+        >>> print(scopes.find_var("never made"))
+        None
+    """
     return get_cur_scope().find_var(name)
 
 
 def scoped_function(func: Callable[[], Any]) -> None:
-    """Call a function inside a new local scope."""
+    """Call a function inside a new local scope.
+
+    Example:
+        >>> from dpexec import default_scope_funcs as scopes
+        >>> scopes.scoped_function(lambda: print(scopes.var("inner") is scopes.find_var("inner")))
+        True
+        >>> print(scopes.find_var("inner"))  # gone with its scope
+        None
+    """
     enter_local_scope()
     try:
         func()

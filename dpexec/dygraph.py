@@ -51,7 +51,13 @@ __path__: list[str] = []  # imports look for them
 
 
 def enabled() -> bool:
-    """Always False: there is no eager mode."""
+    """Always False: there is no eager mode.
+
+    Example:
+        >>> from dpexec import dygraph
+        >>> dygraph.enabled()
+        False
+    """
     return False
 
 
@@ -63,12 +69,27 @@ def enable_dygraph(place: Any = None) -> NoReturn:
 
     Raises:
         RuntimeError: always.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> try:
+        ...     fluid.enable_dygraph()
+        ... except RuntimeError as error:
+        ...     print(str(error)[:38])
+        fluid.enable_dygraph is not supported:
     """
     raise _error("enable_dygraph")
 
 
 def disable_dygraph() -> None:
-    """Do nothing: there is no eager mode to leave."""
+    """Do nothing: there is no eager mode to leave.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.disable_dygraph()
+        >>> fluid.in_dygraph_mode()
+        False
+    """
 
 
 enable_imperative, disable_imperative = enable_dygraph, disable_dygraph  # older names

@@ -111,6 +111,17 @@ class ChunkEvaluator(Evaluator):
         excluded_chunk_types: kinds of chunks that are not counted.
 
     Source: ``fluid.evaluator.ChunkEvaluator``.
+
+    Example:
+        >>> import warnings
+        >>> import dpexec as fluid
+        >>> with warnings.catch_warnings(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     warnings.simplefilter("ignore")  # deprecated: use fluid.metrics.ChunkEvaluator
+        ...     said = fluid.data("said", [None, 1], "int64", lod_level=1)
+        ...     label = fluid.data("label", [None, 1], "int64", lod_level=1)
+        ...     chunks = fluid.evaluator.ChunkEvaluator(said, label, "IOB", num_chunk_types=3)
+        >>> len(chunks.states), len(chunks.metrics)  # precision, recall, F1 score of a batch
+        (3, 3)
     """
 
     def __init__(
@@ -156,6 +167,17 @@ class EditDistance(Evaluator):
         kwargs: as for :class:`Evaluator`.
 
     Source: ``fluid.evaluator.EditDistance``.
+
+    Example:
+        >>> import warnings
+        >>> import dpexec as fluid
+        >>> with warnings.catch_warnings(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     warnings.simplefilter("ignore")  # deprecated: use fluid.metrics.EditDistance
+        ...     said = fluid.data("said", [None, 1], "int64", lod_level=1)
+        ...     label = fluid.data("label", [None, 1], "int64", lod_level=1)
+        ...     distance = fluid.evaluator.EditDistance(said, label)
+        >>> len(distance.states), len(distance.metrics)
+        (3, 2)
     """
 
     def __init__(

@@ -73,7 +73,13 @@ CONTROL_DEP_VAR_PREFIX = "__control_var"
 
 
 def dtype_is_floating(dtype: Any) -> bool:
-    """Whether a data type is one of float16, float32 and float64."""
+    """Whether a data type is one of float16, float32 and float64.
+
+    Example:
+        >>> from dpexec import framework
+        >>> framework.dtype_is_floating("float16"), framework.dtype_is_floating("int64")
+        (True, False)
+    """
     return as_var_type(dtype) in (VarType.FP16, VarType.FP32, VarType.FP64)
 
 

@@ -14,6 +14,13 @@ def get_logger(name: str, level: int, fmt: str | None = None) -> logging.Logger:
         name: name of the logger; every call adds one more handler.
         level: lowest level that is written.
         fmt: format of the messages, as for ``logging.Formatter``.
+
+    Example:
+        >>> import logging
+        >>> from dpexec.log_helper import get_logger
+        >>> logger = get_logger("train", logging.INFO, fmt="%(levelname)s %(message)s")
+        >>> logger.isEnabledFor(logging.DEBUG)
+        False
     """
     logger, handler = logging.getLogger(name), logging.StreamHandler()
     logger.setLevel(level)

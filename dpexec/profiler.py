@@ -62,6 +62,18 @@ def start_profiler(state: str, tracer_option: str = "Default") -> None:
 
     Raises:
         ValueError: an argument has another value.
+
+    Example:
+        >>> import contextlib, io, os
+        >>> import dpexec as fluid
+        >>> report = io.StringIO()
+        >>> with fluid.program_guard(fluid.Program()), contextlib.redirect_stdout(report):
+        ...     out = fluid.layers.fill_constant([1], "float32", 1.0)
+        ...     fluid.profiler.start_profiler("CPU")
+        ...     _ = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        ...     fluid.profiler.stop_profiler("total", profile_path=os.devnull)
+        >>> "fill_constant" in report.getvalue()
+        True
     """
     global _place
     if profile.active() is not None:
@@ -85,6 +97,18 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = _PROFILE_PA
 
     Raises:
         ValueError: sorted_key has another value; recording continues.
+
+    Example:
+        >>> import contextlib, io, os
+        >>> import dpexec as fluid
+        >>> report = io.StringIO()
+        >>> fluid.profiler.start_profiler("CPU")
+        >>> with fluid.program_guard(fluid.Program()), contextlib.redirect_stdout(report):
+        ...     out = fluid.layers.fill_constant([1], "float32", 1.0)
+        ...     _ = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        ...     fluid.profiler.stop_profiler(sorted_key="calls", profile_path=os.devnull)
+        >>> "fill_constant" in report.getvalue()
+        True
     """
     recorder = profile.active()
     if recorder is None:
@@ -102,7 +126,21 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = _PROFILE_PA
 
 
 def reset_profiler() -> None:
-    """Discard all records so far; recording continues."""
+    """Discard all records so far; recording continues.
+
+    Example:
+        >>> import contextlib, io, os
+        >>> import dpexec as fluid
+        >>> report, exe = io.StringIO(), fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.program_guard(fluid.Program()), contextlib.redirect_stdout(report):
+        ...     out = fluid.layers.fill_constant([1], "float32", 1.0)
+        ...     fluid.profiler.start_profiler("CPU")
+        ...     _ = exe.run(fetch_list=[out])  # the first run compiles: leave it out
+        ...     fluid.profiler.reset_profiler()
+        ...     fluid.profiler.stop_profiler(profile_path=os.devnull)
+        >>> "fill_constant" in report.getvalue()
+        False
+    """
     recorder = profile.active()
     if recorder is not None:
         recorder.clear()
@@ -152,6 +190,14 @@ def cuda_profiler(
     Raises:
         ValueError: output_mode is neither "kvp" nor "csv".
         NotImplementedError: in all other cases.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> try:
+        ...     fluid.profiler.cuda_profiler("report.txt")
+        ... except NotImplementedError as error:
+        ...     print(type(error).__name__)
+        NotImplementedError
     """
     if output_mode not in (None, "kvp", "csv"):
         raise ValueError(f"The output mode must be 'kvp' or 'csv', but received {output_mode!r}.")

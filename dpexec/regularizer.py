@@ -141,6 +141,17 @@ def append_regularization_ops(
     Returns:
         Pairs of parameter and new gradient. That is the same variable, except for sparse gradients:
         they become dense, in a variable with the suffix ``@NEWGRAD@``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+        ...     loss = fluid.layers.reduce_mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     pairs = fluid.backward.append_backward(loss)
+        ...     decay = fluid.regularizer.L2Decay(1e-4)
+        ...     pairs = fluid.regularizer.append_regularization_ops(pairs, decay)
+        >>> [gradient.name for _, gradient in pairs]
+        ['fc_0.w_0@GRAD', 'fc_0.b_0@GRAD']
     """
     decayed = []
     with name_scope("regularization"):

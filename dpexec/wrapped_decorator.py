@@ -17,6 +17,15 @@ def wrap_decorator(decorator_func: Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
         decorator_func: the decorator to apply.
+
+    Example:
+        >>> from dpexec.wrapped_decorator import wrap_decorator
+        >>> @wrap_decorator(lambda function: lambda x: 2 * function(x))
+        ... def successor(x):
+        ...     "The next number."
+        ...     return x + 1
+        >>> successor(1), successor.__doc__
+        (4, 'The next number.')
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

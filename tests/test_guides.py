@@ -9,11 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 
 import dpexec as fluid
 from dpexec import viz
+from dpexec.checkpoint import Checkpoints
 from dpexec.engine.core.errors import section_of
 from dpexec.engine.ir import opdef
 from tests.engine.run.nets import batches, classifier
@@ -69,11 +72,31 @@ def test_dask_graphs(capsys):
 
 def test_checkpoints(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (program,) = programs("docs/checkpoints.md")
+    program, _ = programs("docs/checkpoints.md")
     exec(program, trained)
     assert trained["start"] == 0
     exec(program, trained)
     assert (trained["start"], trained["extra"]) == (100, {"epoch": 0})
+
+
+def test_checkpoints_of_epochs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x, y = fluid.data("x", [None, 4]), fluid.data("y", [None, 1])
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(x, 1), y))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    table = pd.DataFrame(np.eye(40, 5, dtype="float32"), columns=list("abcdy"))
+    monkeypatch.setattr(dd, "read_parquet", lambda _: dd.from_pandas(table, npartitions=2))
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        loss.name, places=fluid.cpu_places(2)
+    )
+    names: dict = {"Checkpoints": Checkpoints, "compiled": compiled, "exe": exe}
+    _, program = programs("docs/checkpoints.md")
+    exec(program, names)
+    assert (names["start"], names["checkpoints"].steps) == (0, [1, 2, 3])
+    exec(program, names)
+    assert names["start"] == 3
 
 
 def test_trainers(trained, tmp_path, monkeypatch):

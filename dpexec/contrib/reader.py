@@ -27,6 +27,16 @@ def distributed_batch_reader(
 
     Raises:
         ValueError: the trainer's id is not below the number of trainers.
+
+    Example:
+        >>> import os
+        >>> from unittest import mock
+        >>> from dpexec.contrib.reader import distributed_batch_reader
+        >>> job = {"PADDLE_TRAINER_ID": "1", "PADDLE_TRAINERS_NUM": "2"}
+        >>> with mock.patch.dict(os.environ, job):
+        ...     mine = distributed_batch_reader(lambda: iter([["a"], ["b"], ["c"], ["d"]]))
+        ...     list(mine())
+        [['b'], ['d']]
     """
     trainers = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
     trainer = int(os.environ.get("PADDLE_TRAINER_ID", "0"))

@@ -17,7 +17,20 @@ Sample = Sequence[tuple[str, Sequence[Any]]]
 
 
 class DataGenerator:
-    """Base class of generators; override :meth:`generate_sample`."""
+    """Base class of generators; override :meth:`generate_sample`.
+
+    Example:
+        >>> from dpexec.incubate import data_generator
+        >>> class Pairs(data_generator.MultiSlotDataGenerator):
+        ...     def generate_sample(self, line):
+        ...         def samples():
+        ...             yield [("x", [0.5, 2.0]), ("label", [1])]
+        ...         return samples
+        ...     def generate_batch(self, samples):
+        ...         return lambda: reversed(samples)  # a batch as a whole, for example padded
+        >>> Pairs().run_from_memory()  # run_from_stdin() in a pipe command
+        2 0.5 2.0 1 1
+    """
 
     def __init__(self) -> None:
         self.batch_size_ = 32
@@ -72,7 +85,18 @@ class DataGenerator:
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Writes values that are strings already, without checking them."""
+    """Writes values that are strings already, without checking them.
+
+    Example:
+        >>> from dpexec.incubate import data_generator
+        >>> class Words(data_generator.MultiSlotStringDataGenerator):
+        ...     def generate_sample(self, line):
+        ...         def samples():
+        ...             yield [("words", ["17", "4"]), ("label", ["1"])]
+        ...         return samples
+        >>> Words().run_from_memory()
+        2 17 4 1 1
+    """
 
     def _gen_str(self, line: Sample) -> str:
         _check_is_sample(line)

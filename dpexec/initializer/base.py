@@ -34,6 +34,16 @@ class Initializer:
     """Base class of all initializers; subclasses define the op that fills a variable.
 
     A float16 variable is filled in float32 and cast.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     attr = fluid.ParamAttr(initializer=fluid.initializer.Constant(0.5))
+        ...     x = fluid.data("x", [None, 4])
+        ...     out = fluid.layers.fc(x, 2, param_attr=attr, bias_attr=False)
+        >>> [op.type for op in startup.global_block().ops]  # the startup program fills it
+        ['fill_constant']
     """
 
     prefix: ClassVar[str]

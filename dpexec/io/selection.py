@@ -62,7 +62,18 @@ def is_persistable(var: Variable) -> bool:
 
 
 def is_belong_to_optimizer(var: Variable) -> bool:
-    """Whether a variable is state other than parameters: accumulators, counters, rates."""
+    """Whether a variable is state other than parameters: accumulators, counters, rates.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+        ...     loss = fluid.layers.reduce_mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     _ = fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        >>> kept = [variable for variable in main.list_vars() if variable.persistable]
+        >>> sorted(variable.name for variable in kept if fluid.io.is_belong_to_optimizer(variable))
+        ['fc_0.b_0_velocity_0', 'fc_0.w_0_velocity_0', 'learning_rate_0']
+    """
     return is_persistable(var) and not is_parameter(var) and not var.need_check_feed
 
 

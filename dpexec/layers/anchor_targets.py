@@ -54,6 +54,28 @@ def rpn_target_assign(
         ``(picked, 1)``, shifts to predict ``(positive, 4)``, and their weights ``(positive, 4)``:
         1, or 0 in rows that replace anchors which became negative. Source: Paddle op
         ``rpn_target_assign``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> anchors = np.array([[0, 0, 9, 9], [20, 20, 29, 29]], "float32")
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     shifts, logits = fluid.data("shifts", [1, 2, 4]), fluid.data("logits", [1, 2, 1])
+        ...     boxes = fluid.data("boxes", [None, 4], lod_level=1)
+        ...     crowd = fluid.data("crowd", [None, 1], "int32", lod_level=1)
+        ...     info = fluid.layers.assign(np.array([[32, 32, 1]], "float32"))
+        ...     at = fluid.layers.assign(anchors)
+        ...     made = fluid.layers.rpn_target_assign(
+        ...         shifts, logits, at, at, boxes, crowd, info, use_random=False
+        ...     )
+        ...     feed = {"shifts": np.zeros([1, 2, 4], "float32")}
+        ...     feed["logits"] = np.zeros([1, 2, 1], "float32")
+        ...     place = fluid.CPUPlace()
+        ...     feed["boxes"] = fluid.create_lod_tensor(anchors[:1], [[1]], place)
+        ...     feed["crowd"] = fluid.create_lod_tensor(np.zeros([1, 1], "int32"), [[1]], place)
+        ...     exe = fluid.Executor(place)
+        ...     (found,) = exe.run(feed=feed, fetch_list=[made[2]], return_numpy=False)
+        >>> np.array(found).tolist()  # the first anchor covers the true box, the second nothing
+        [[1], [0]]
     """
     floats = {"bbox_pred": bbox_pred, "cls_logits": cls_logits, "anchor_box": anchor_box}
     floats |= {"anchor_var": anchor_var, "gt_boxes": gt_boxes, "im_info": im_info}

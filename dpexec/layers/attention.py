@@ -52,6 +52,15 @@ def similarity_focus(
 
     Raises:
         ValueError: ``axis`` or ``indexes`` are out of range.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[[[0.9, 0.8], [0.7, 0.1]]]], "float32"))
+        ...     out = fluid.layers.similarity_focus(x, axis=1, indexes=[0])
+        ...     (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        >>> found.tolist()  # 0.9 takes its row and column; what is left is 0.1
+        [[[[1.0, 0.0], [0.0, 1.0]]]]
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "similarity_focus")
     check_type(axis, "axis", int, "similarity_focus")

@@ -50,6 +50,26 @@ def beam_search(
         :func:`dynamic_decode`: a whole search, with a decoder.
         :class:`BeamSearchDecoder`: the decoder that searches.
         :func:`gather_tree`: follows the parents of beams.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     ids = fluid.data("ids", [None, 1], "int64", lod_level=2)
+        ...     before = fluid.data("before", [None, 1], lod_level=2)
+        ...     scores = fluid.data("scores", [None, 3], lod_level=2)  # of words 0, 1 and 2
+        ...     best = fluid.layers.beam_search(
+        ...         ids, before, None, scores, beam_size=2, end_id=0, return_parent_idx=True
+        ...     )
+        ...     def fed(rows, kind):
+        ...         two_beams = [[2], [1, 1]]  # of one sentence
+        ...         rows = np.array(rows, kind)
+        ...         return fluid.create_lod_tensor(rows, two_beams, fluid.CPUPlace())
+        ...     feed = {"ids": fed([[1], [2]], "int64"), "before": fed([[-1], [-2]], "float32")}
+        ...     feed["scores"] = fed([[-9, -1.1, -1.3], [-9, -2.4, -2.1]], "float32")
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     found = exe.run(feed=feed, fetch_list=list(best), return_numpy=False)
+        >>> [np.array(value).tolist() for value in found]  # both continue beam 0
+        [[[1], [2]], [[-1.100000023841858], [-1.2999999523162842]], [0, 0]]
     """
     check_variable_and_dtype(pre_ids, "pre_ids", ("int64",), "beam_search")
     check_variable_and_dtype(pre_scores, "pre_scores", SINGLE_DOUBLE, "beam_search")

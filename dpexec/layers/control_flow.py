@@ -77,6 +77,21 @@ class ConditionalBlock:
         TypeError: an input is no variable.
 
     Source: ``fluid.layers.control_flow.ConditionalBlock``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers.control_flow import ConditionalBlock
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [1])
+        ...     out = fluid.layers.fill_constant([1], "float32", 0.0)
+        ...     positive = fluid.layers.greater_than(x, fluid.layers.zeros_like(x))
+        ...     with ConditionalBlock([positive], is_scalar_condition=True).block():
+        ...         _ = fluid.layers.assign(x, out)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     for value in (3.0, -3.0):
+        ...         exe.run(feed={"x": np.array([value], "float32")}, fetch_list=[out])
+        [array([3.], dtype=float32)]
+        [array([0.], dtype=float32)]
     """
 
     def __init__(

@@ -31,6 +31,15 @@ class DecodeHelper:
     """Base class: chooses the ids of a step and the inputs of the next step.
 
     Source: ``fluid.layers.DecodeHelper``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> class Best(fluid.layers.DecodeHelper):
+        ...     def sample(self, time, outputs, states):
+        ...         return fluid.layers.argmax(outputs, axis=-1)
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     print(Best().sample(None, fluid.data("scores", [4, 100]), None).shape)
+        (4,)
     """
 
     def initialize(self) -> tuple[Any, Variable]:
@@ -84,6 +93,15 @@ class TrainingHelper(_HighestScore):
         time_major: whether the inputs have the layout ``(steps, rows, ...)``.
 
     Source: ``fluid.layers.TrainingHelper``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [4, 10, 8])
+        ...     helper = fluid.layers.TrainingHelper(words, fluid.data("lengths", [4], "int64"))
+        ...     inputs, finished = helper.initialize()
+        ...     print(inputs.shape, finished.shape)  # the first step of every row
+        (4, 8) (4,)
     """
 
     def __init__(self, inputs: Any, sequence_length: Variable, time_major: bool = False) -> None:
@@ -142,6 +160,17 @@ class GreedyEmbeddingHelper(_HighestScore):
         TypeError: ``start_tokens`` is no variable.
 
     Source: ``fluid.layers.GreedyEmbeddingHelper``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     start = fluid.layers.fill_constant([4], "int64", 0)
+        ...     def embedding(ids):
+        ...         return fluid.embedding(ids, size=[100, 8], param_attr="words")
+        ...     helper = fluid.layers.GreedyEmbeddingHelper(embedding, start, end_token=1)
+        ...     inputs, finished = helper.initialize()
+        ...     print(inputs.shape, finished.shape)  # the embeddings of the start tokens
+        (4, 8) (4,)
     """
 
     def __init__(
@@ -187,6 +216,19 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         seed: makes every run draw the same numbers; by default each run draws new ones.
 
     Source: ``fluid.layers.SampleEmbeddingHelper``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     start = fluid.layers.fill_constant([4], "int64", 0)
+        ...     def embedding(ids):
+        ...         return fluid.embedding(ids, size=[100, 8], param_attr="words")
+        ...     helper = fluid.layers.SampleEmbeddingHelper(
+        ...         embedding, start, end_token=1, softmax_temperature=0.5, seed=7
+        ...     )
+        ...     scores = fluid.data("scores", [4, 100])
+        ...     print(helper.sample(None, scores, None).shape)  # an id for every row
+        (4,)
     """
 
     def __init__(

@@ -78,6 +78,17 @@ class BasicDecoder(Decoder):
         output_fn: applied to the cell's outputs.
 
     Source: ``fluid.layers.BasicDecoder``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [4, 10, 8])  # batch, steps, features
+        ...     lengths, start = fluid.data("lengths", [4], "int64"), fluid.data("start", [4, 16])
+        ...     helper = fluid.layers.TrainingHelper(words, lengths)
+        ...     decoder = fluid.layers.BasicDecoder(fluid.layers.GRUCell(hidden_size=16), helper)
+        ...     outputs, states = fluid.layers.dynamic_decode(decoder, inits=start)
+        ...     print(outputs.cell_outputs.shape, outputs.sample_ids.shape)
+        (4, -1, 16) (4, -1)
     """
 
     class OutputWrapper(NamedTuple):

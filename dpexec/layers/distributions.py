@@ -57,7 +57,17 @@ def _check_sample(shape: Any, seed: Any) -> None:
 
 
 class Distribution:
-    """Base class of distributions."""
+    """Base class of distributions.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     first = fluid.layers.distributions.Normal([0.0], [1.0])
+        ...     second = fluid.layers.distributions.Normal([1.0], [1.0])
+        ...     apart = first.kl_divergence(second)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[apart])
+        [array([0.5], dtype=float32)]
+    """
 
     def sample(self, *args: Any, **kwargs: Any) -> Variable:
         """Random samples."""

@@ -189,6 +189,14 @@ def double_buffer(
 
     Raises:
         TypeError: not a reader of :func:`py_reader`.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     reader = fluid.layers.py_reader(2, shapes=[[-1, 4]], dtypes=["float32"])
+        ...     x = fluid.layers.read_file(fluid.layers.double_buffer(reader))
+        >>> x.shape
+        (-1, 4)
     """
     check_type(reader, "reader", ProgramReader, "double_buffer")
     where = "AUTO" if place is None else str(place).upper()
@@ -231,6 +239,21 @@ def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> Non
         out: variable to write the value to.
         file_path: the file, as ``fluid.io.save_vars`` writes it.
         load_as_fp16: convert floating point numbers to half precision.
+
+    Example:
+        >>> import os, tempfile
+        >>> import dpexec as fluid, numpy as np
+        >>> with tempfile.TemporaryDirectory() as folder, fluid.program_guard(fluid.Program()):
+        ...     path, exe = os.path.join(folder, "x"), fluid.Executor(fluid.CPUPlace())
+        ...     with fluid.scope_guard(fluid.Scope()):
+        ...         x = fluid.layers.create_global_var([2], 7.0, "float32", True, name="x")
+        ...         _ = exe.run(fluid.default_startup_program())
+        ...         fluid.io.save_vars(exe, folder, vars=[x])
+        ...     with fluid.program_guard(fluid.Program()):
+        ...         out = fluid.data("out", [2])
+        ...         fluid.layers.load(out, path)
+        ...         exe.run(fetch_list=[out])
+        [array([7., 7.], dtype=float32)]
     """
     check_type(out, "out", Variable, "load")
     attrs: dict[str, Any] = {"file_path": file_path}

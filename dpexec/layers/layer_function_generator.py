@@ -17,7 +17,17 @@ Function = Callable[..., Any]
 
 
 def autodoc(comment: str = "") -> Callable[[Function], Function]:
-    """Decorator: prepend ``comment`` to the documentation of a layer."""
+    """Decorator: prepend ``comment`` to the documentation of a layer.
+
+    Example:
+        >>> from dpexec.layers.layer_function_generator import autodoc
+        >>> @autodoc("Doubles. ")
+        ... def twice(x):
+        ...     "For vectors."
+        ...     return 2 * x
+        >>> twice.__doc__
+        'Doubles. For vectors.'
+    """
 
     def decorate(function: Function) -> Function:
         function.__doc__ = comment + (function.__doc__ or "")
@@ -31,12 +41,35 @@ def templatedoc(op_type: str | None = None) -> Callable[[Function], Function]:
 
     Args:
         op_type: ignored; accepted for compatibility.
+
+    Example:
+        >>> from dpexec.layers.layer_function_generator import templatedoc
+        >>> @templatedoc()
+        ... def layer(x):
+        ...     "${comment}"
+        ...     return x
+        >>> layer.__doc__  # stays as written
+        '${comment}'
     """
     return lambda function: function
 
 
 def deprecated(func_or_class: Function) -> Function:
-    """Decorator: calls warn that the function is deprecated."""
+    """Decorator: calls warn that the function is deprecated.
+
+    Example:
+        >>> import warnings
+        >>> from dpexec.layers.layer_function_generator import deprecated
+        >>> @deprecated
+        ... def old():
+        ...     return 5
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     print(old())
+        5
+        >>> caught[0].category.__name__
+        'DeprecationWarning'
+    """
 
     @functools.wraps(func_or_class)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -55,5 +88,14 @@ def generate_activation_fn(op_type: str) -> Callable[..., Variable]:
 
     Raises:
         MissingKernelError: dpexec does not have this operator.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers.layer_function_generator import generate_activation_fn
+        >>> ceil = generate_activation_fn("ceil")
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     out = ceil(fluid.layers.assign(np.array([0.2, -0.2], "float32")))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([ 1., -0.], dtype=float32)]
     """
     return unary_layer(opdef.get(op_type))

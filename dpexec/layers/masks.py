@@ -20,6 +20,16 @@ def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
         mask: index of the selected variable: int32, one element.
 
     Source: ``fluid.layers.control_flow.select_input``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     tens = [fluid.layers.fill_constant([1], "float32", 10.0 * i) for i in range(3)]
+        ...     index = fluid.data("index", [1], "int32")
+        ...     out = fluid.layers.control_flow.select_input(tens, index)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     exe.run(feed={"index": np.array([2], "int32")}, fetch_list=[out])
+        [array([20.], dtype=float32)]
     """
     check_type(inputs, "inputs", (list, tuple), "select_input")
     check_variable_and_dtype(mask, "mask", ["int32"], "select_input")
@@ -42,6 +52,16 @@ def select_output(
 
     Returns:
         ``outputs``. Source: ``fluid.layers.control_flow.select_output``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     value = fluid.layers.fill_constant([1], "float32", 7.0)
+        ...     low, high = (fluid.layers.fill_constant([1], "float32", 0.0) for _ in range(2))
+        ...     index = fluid.layers.fill_constant([1], "int32", 1)
+        ...     _ = fluid.layers.control_flow.select_output(value, [low, high], index)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[low, high])
+        [array([0.], dtype=float32), array([7.], dtype=float32)]
     """
     check_type(input, "input", Variable, "select_output")
     check_variable_and_dtype(mask, "mask", ["int32"], "select_output")
@@ -64,6 +84,17 @@ def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[V
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers.control_flow import merge_lod_tensor, split_lod_tensor
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1], [-2], [3]], "float32"))
+        ...     mask = fluid.layers.greater_than(x, fluid.layers.zeros_like(x))
+        ...     positive, others = split_lod_tensor(x, mask)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[positive, others])
+        [array([[1.],
+               [3.]], dtype=float32), array([[-2.]], dtype=float32)]
     """
     check_type(input, "input", Variable, "fluid.layers.split_lod_tensor")
     check_type(mask, "mask", Variable, "fluid.layers.split_lod_tensor")
@@ -91,6 +122,18 @@ def merge_lod_tensor(
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers.control_flow import merge_lod_tensor, split_lod_tensor
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1], [-2], [3]], "float32"))
+        ...     mask = fluid.layers.greater_than(x, fluid.layers.zeros_like(x))
+        ...     positive, others = split_lod_tensor(x, mask)
+        ...     out = merge_lod_tensor(positive * 10.0, others, x, mask)  # the order of x again
+        ...     (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        >>> found.tolist()
+        [[10.0], [-2.0], [30.0]]
     """
     for name, var in (("x", x), ("mask", mask), ("in_true", in_true), ("in_false", in_false)):
         check_type(var, name, Variable, "fluid.layers.merge_lod_tensor")

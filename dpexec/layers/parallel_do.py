@@ -33,6 +33,14 @@ def get_places(device_count: int | None = None, device_type: str | None = None) 
         ValueError: ``device_count`` is negative, or the device type is unknown.
 
     Source: Paddle op ``get_places``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program()):
+        ...     places = fluid.layers.get_places(device_count=2, device_type="CPU")
+        ...     do = fluid.layers.ParallelDo(places)
+        >>> places.name
+        'get_places_0.tmp_0'
     """
     count = 0 if device_count is None else int(device_count)
     kind = "AUTO" if device_type is None else str(device_type).upper()

@@ -67,6 +67,22 @@ def generate_proposals(
     Returns:
         Boxes ``(rois, 4)`` and their scores ``(rois, 1)``, a sequence for every image, best first.
         Source: Paddle op ``generate_proposals``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> boxes = np.array([[[[0, 0, 9, 9], [1, 0, 10, 9], [20, 20, 29, 29]]]], "float32")
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     def of(values):
+        ...         return fluid.layers.assign(np.array(values, "float32"))
+        ...     scores = of([[[[0.9]], [[0.8]], [[0.7]]]])  # an image, three anchors, one position
+        ...     shifts, info = of(np.zeros([1, 12, 1, 1])), of([[32, 32, 1]])
+        ...     rois, best = fluid.layers.generate_proposals(
+        ...         scores, shifts, info, of(boxes), of(np.ones_like(boxes)), nms_thresh=0.5
+        ...     )
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(fetch_list=[rois], return_numpy=False)
+        >>> np.array(found).tolist()  # the second box overlaps the first, which is better
+        [[0.0, 0.0, 9.0, 9.0], [20.0, 20.0, 29.0, 29.0]]
     """
     given = {"scores": scores, "bbox_deltas": bbox_deltas, "im_info": im_info}
     given |= {"anchors": anchors, "variances": variances}
@@ -331,6 +347,18 @@ def box_decoder_and_assign(
 
     Returns:
         ``(boxes, 4 * classes)`` and ``(boxes, 4)``. Source: Paddle op ``box_decoder_and_assign``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     def of(rows):
+        ...         return fluid.layers.assign(np.array(rows, "float32"))
+        ...     prior, factors = of([[0, 0, 9, 9]]), of([0.1, 0.1, 0.2, 0.2])
+        ...     shifts, scores = of([[0, 0, 0, 0, 1, 0, 0, 0]]), of([[0.2, 0.8]])
+        ...     pair = fluid.layers.box_decoder_and_assign(prior, factors, shifts, scores, 4.0)
+        ...     found = fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(pair))
+        >>> [value.tolist() for value in found]  # class 1 moves the box by a tenth of its width
+        [[[0.0, 0.0, 9.0, 9.0, 1.0, 0.0, 10.0, 9.0]], [[1.0, 0.0, 10.0, 9.0]]]
     """
     helper = LayerHelper("box_decoder_and_assign", name=name)
     inputs = {

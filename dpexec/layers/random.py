@@ -238,6 +238,15 @@ def sampling_id(
 
     Returns:
         int64 ``(N,)``. Source: Paddle op ``sampling_id``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[0.0, 1.0], [1.0, 0.0]], "float32"))
+        ...     out = fluid.layers.sampling_id(x)
+        ...     (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        >>> found.tolist()  # one class for every row
+        [1, 0]
     """
     return add_op("sampling_id", {"X": x}, dtype, {"min": min, "max": max, "seed": seed})
 

@@ -25,6 +25,20 @@ def lod_rank_table(x: Variable, level: int = 0) -> Variable:
     Raises:
         TypeError: not a variable.
         EnforceNotMet: there is no such level.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers import control_flow
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     table = control_flow.lod_rank_table(x)
+        ...     steps = control_flow.lod_tensor_to_array(x, table)
+        ...     first = fluid.layers.array_read(steps, fluid.layers.fill_constant([1], "int64", 0))
+        ...     rows = np.array([[1], [2], [3], [4], [5]], "float32")  # sequences 1 2 and 3 4 5
+        ...     feed = {"x": fluid.create_lod_tensor(rows, [[2, 3]], fluid.CPUPlace())}
+        ...     (found,) = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[first])
+        >>> found.tolist()
+        [[3.0], [1.0]]
     """
     check_type(x, "x", (Variable, list), "lod_rank_table")
     helper = LayerHelper("lod_rank_table")
@@ -43,6 +57,17 @@ def max_sequence_len(rank_table: Variable) -> Variable:
 
     Returns:
         int64 ``(1,)``. Source: Paddle op ``max_sequence_len``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers.control_flow import lod_rank_table, max_sequence_len
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     longest = max_sequence_len(lod_rank_table(x))
+        ...     rows = np.zeros([5, 1], "float32")
+        ...     feed = {"x": fluid.create_lod_tensor(rows, [[2, 3]], fluid.CPUPlace())}
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[longest])
+        [array([3])]
     """
     options = {"RankTable": rank_table}
     return add_op("max_sequence_len", options, "int64", layer="max_seqence_len")
@@ -60,6 +85,19 @@ def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
 
     Raises:
         TypeError: an argument is no variable.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers import control_flow
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     steps = control_flow.lod_tensor_to_array(x, control_flow.lod_rank_table(x))
+        ...     second = fluid.layers.array_read(steps, fluid.layers.fill_constant([1], "int64", 1))
+        ...     rows = np.array([[1], [2], [3], [4], [5]], "float32")  # sequences 1 2 and 3 4 5
+        ...     feed = {"x": fluid.create_lod_tensor(rows, [[2, 3]], fluid.CPUPlace())}
+        ...     (found,) = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[second])
+        >>> found.tolist()  # the longest sequence first
+        [[4.0], [2.0]]
     """
     check_type(x, "x", (Variable, list), "lod_tensor_to_array")
     check_type(table, "table", (Variable, list), "lod_tensor_to_array")
@@ -85,6 +123,21 @@ def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
 
     Raises:
         TypeError: an argument is no variable.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers import control_flow
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     table = control_flow.lod_rank_table(x)
+        ...     steps = control_flow.lod_tensor_to_array(x, table)
+        ...     same = control_flow.array_to_lod_tensor(steps, table)
+        ...     rows = np.array([[1], [2], [3]], "float32")
+        ...     feed = {"x": fluid.create_lod_tensor(rows, [[1, 2]], fluid.CPUPlace())}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[same], return_numpy=False)
+        >>> np.array(found).tolist(), found.recursive_sequence_lengths()
+        ([[1.0], [2.0], [3.0]], [[1, 2]])
     """
     check_type(x, "x", (Variable, list), "array_to_lod_tensor")
     check_type(table, "table", (Variable, list), "array_to_lod_tensor")
@@ -101,6 +154,20 @@ def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
 
     Returns:
         The first rows, or sequences. Source: Paddle op ``shrink_rnn_memory``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.layers import control_flow
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1], lod_level=1)
+        ...     table = control_flow.lod_rank_table(x)
+        ...     state = fluid.layers.assign(np.array([[10], [20]], "float32"))  # a row per sequence
+        ...     step = fluid.layers.fill_constant([1], "int64", 2)  # one sequence has a third step
+        ...     left = control_flow.shrink_memory(state, step, table)
+        ...     rows = np.zeros([5, 1], "float32")
+        ...     feed = {"x": fluid.create_lod_tensor(rows, [[2, 3]], fluid.CPUPlace())}
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[left])
+        [array([[10.]], dtype=float32)]
     """
     inputs = {"X": x, "I": i, "RankTable": table}
     return add_op("shrink_rnn_memory", inputs, x.dtype, layer="shrink_memory")

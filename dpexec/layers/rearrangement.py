@@ -337,6 +337,15 @@ def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``polygon_box_transform``; Zhou and others, 2017.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.ones([1, 2, 1, 3], "float32"))  # offsets of one corner
+        ...     out = fluid.layers.polygon_box_transform(x)
+        ...     (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        >>> found.tolist()  # a position of the features is four pixels
+        [[[[-1.0, 3.0, 7.0]], [[-1.0, -1.0, -1.0]]]]
     """
     op_type = "polygon_box_transform"
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, op_type)
@@ -353,6 +362,17 @@ def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True)
 
     Returns:
         ``(N, D)``, or ``(N, D - 2)``. Source: Paddle op ``cvm``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[9, 1, 0.5, 4]], "float32"))  # 9 shows, 1 click
+        ...     counts = fluid.layers.assign(np.array([[9, 1]], "float32"))
+        ...     both = fluid.layers.continuous_value_model(x, counts)
+        ...     without = fluid.layers.continuous_value_model(x, counts, use_cvm=False)
+        ...     found = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[both, without])
+        >>> [value[0].astype(float).round(2).tolist() for value in found]  # log(9 + 1) ...
+        [[2.3, -1.61, 0.5, 4.0], [0.5, 4.0]]
     """
     check_variable_and_dtype(input, "input", FLOATS, "cvm")
     check_type(cvm, "cvm", (Variable, str), "cvm")

@@ -238,6 +238,22 @@ def deformable_roi_pooling(
     Returns:
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``deformable_psroi_pooling``;
         Dai and others, 2017 (deformable convolutional networks).
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.arange(16, dtype="float32").reshape(1, 1, 4, 4))
+        ...     rois = fluid.data("rois", [None, 4], lod_level=1)
+        ...     moved = fluid.layers.assign(np.zeros([1, 2, 2, 2], "float32"))  # no bin is moved
+        ...     out = fluid.layers.deformable_roi_pooling(
+        ...         x, rois, moved, pooled_height=2, pooled_width=2, part_size=[2, 2]
+        ...     )
+        ...     boxes = np.array([[0, 0, 3, 3]], "float32")
+        ...     feed = {"rois": fluid.create_lod_tensor(boxes, [[1]], fluid.CPUPlace())}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).tolist()
+        [[[[0.0, 1.5], [6.0, 7.5]]]]
     """
     layer = "deformable_roi_pooling"
     for argument, variable in (("input", input), ("rois", rois), ("trans", trans)):
@@ -285,6 +301,19 @@ def roi_perspective_transform(
         ``(R, C, transformed_height, transformed_width)``; int32 ``(R, 1, transformed_height,
         transformed_width)``: 1 inside the region; and the matrices that map positions in the result
         to positions in the features, ``(R, 9)``. Source: Paddle op ``roi_perspective_transform``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.arange(16, dtype="float32").reshape(1, 1, 4, 4))
+        ...     rois = fluid.data("rois", [None, 8], lod_level=1)
+        ...     out, _, _ = fluid.layers.roi_perspective_transform(x, rois, 2, 2)
+        ...     corners = np.array([[1, 1, 2, 1, 2, 2, 1, 2]], "float32")  # clockwise
+        ...     feed = {"rois": fluid.create_lod_tensor(corners, [[1]], fluid.CPUPlace())}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).tolist()
+        [[[[5.0, 6.0], [9.0, 10.0]]]]
     """
     layer = "roi_perspective_transform"
     for argument, variable in (("input", input), ("rois", rois)):

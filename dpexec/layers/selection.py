@@ -44,6 +44,20 @@ def filter_by_instag(
     Returns:
         The selected samples, and a weight of 1 for each, ``(samples, 1)``, or one 0 if there are
         none. Source: Paddle op ``filter_by_instag``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1], [2], [3]], "float32"))
+        ...     tags = fluid.data("tags", [None, 1], "int64", lod_level=1)
+        ...     wanted = fluid.layers.assign(np.array([7], "int64"))
+        ...     out, weights = fluid.layers.filter_by_instag(x, tags, wanted, is_lod=False)
+        ...     numbers = np.array([[7], [5], [6], [7]], "int64")  # the tags 7; 5 and 6; 7
+        ...     feed = {"tags": fluid.create_lod_tensor(numbers, [[1, 2, 1]], fluid.CPUPlace())}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     found = exe.run(feed=feed, fetch_list=[out, weights], return_numpy=False)
+        >>> [np.array(value).tolist() for value in found]
+        [[[1.0], [3.0]], [[1.0], [1.0]]]
     """
     inputs = {"Ins": ins, "Ins_tag": ins_tag, "Filter_tag": filter_tag}
     dtypes = {"Out": ins.dtype, "LossWeight": "float64", "IndexMap": ins_tag.dtype}

@@ -127,6 +127,18 @@ def matrix_nms(
     Returns:
         Rows of label, score and box, ``(found, 6)``, one sequence per image; with ``return_index``
         also the boxes' indices, int32 ``(found, 1)``. Source: Paddle op ``matrix_nms``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.8], [2, 2, 3, 3]]], "float32")
+        >>> scores = np.array([[[0.9, 0.8, 0.7]]], "float32")
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     given = fluid.data("boxes", [1, 3, 4]), fluid.data("scores", [1, 1, 3])
+        ...     out = fluid.layers.matrix_nms(*given, 0.1, 0.0, -1, -1, background_label=-1)
+        ...     exe, feed = fluid.Executor(fluid.CPUPlace()), {"boxes": boxes, "scores": scores}
+        ...     (found,) = exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+        >>> np.array(found)[:, 1].round(3).tolist()  # 0.8 became 0.8 * (1 - the overlap)
+        [0.8999999761581421, 0.699999988079071, 0.1599999964237213]
     """
     attrs = {
         "background_label": background_label,
@@ -175,6 +187,18 @@ def locality_aware_nms(
         Rows of label, score and box, ``(found, 6)``, one sequence per image. One row with the
         single number -1 if nothing is found. Source: Paddle op ``locality_aware_nms``; Zhou and
         others, 2017 (EAST).
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> boxes = np.array([[[0, 0, 10, 10], [1, 0, 11, 10], [30, 30, 40, 40]]], "float32")
+        >>> scores = np.array([[[0.5, 0.5, 0.9]]], "float32")
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     given = fluid.data("boxes", [1, 3, 4]), fluid.data("scores", [1, 1, 3])
+        ...     out = fluid.layers.locality_aware_nms(*given, 0.1, -1, -1, 0.3, normalized=False)
+        ...     exe, feed = fluid.Executor(fluid.CPUPlace()), {"boxes": boxes, "scores": scores}
+        ...     (found,) = exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+        >>> np.array(found).round(3).tolist()  # the first two became one: its score is the sum
+        [[0.0, 1.0, 0.5, 0.0, 10.5, 10.0], [0.0, 0.8999999761581421, 30.0, 30.0, 40.0, 40.0]]
     """
     attrs = {
         "background_label": background_label,

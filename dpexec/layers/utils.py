@@ -122,6 +122,15 @@ def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> N
     Raises:
         TypeError: their types differ.
         ValueError: their sizes or depths differ, or the keys of a dict.
+
+    Example:
+        >>> from dpexec.layers import utils
+        >>> utils.assert_same_structure([1, (2, 3)], ["a", ("b", "c")])
+        >>> try:
+        ...     utils.assert_same_structure([1, (2, 3)], [1, 2])
+        ... except ValueError as error:
+        ...     print(type(error).__name__)
+        ValueError
     """
     if is_sequence(nest1) != is_sequence(nest2) or len(flatten(nest1)) != len(flatten(nest2)):
         raise ValueError(f"the structures differ:\n{nest1}\n{nest2}")

@@ -80,6 +80,19 @@ class Optimizer:
     Raises:
         TypeError: learning_rate is neither float nor Variable, grad_clip is no gradient clip, or
             the name is no string.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     w = fluid.layers.create_parameter([1], "float32", is_bias=True)
+        ...     optimizer = fluid.optimizer.SGD(learning_rate=0.5)
+        ...     pairs = optimizer.backward(fluid.layers.reduce_sum(fluid.layers.scale(w, 3.0)))
+        ...     _ = optimizer.apply_gradients(pairs)  # both together: optimizer.minimize(loss)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     exe.run(main, fetch_list=[w])
+        [array([-1.5], dtype=float32)]
     """
 
     type: ClassVar[str]

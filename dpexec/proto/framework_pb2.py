@@ -15,13 +15,25 @@ AttrType = Codes(dtypes.AttrType)
 
 
 class Version(Message):
-    """The version of a program."""
+    """The version of a program.
+
+    Example:
+        >>> from dpexec.proto import framework_pb2
+        >>> framework_pb2.Version(version=1).version
+        1
+    """
 
     kind = "Version"
 
 
 class OpDesc(Message):
-    """An operator."""
+    """An operator.
+
+    Example:
+        >>> from dpexec.proto import framework_pb2
+        >>> framework_pb2.OpDesc(type="relu").type
+        'relu'
+    """
 
     kind = "OpDesc"
 
@@ -37,7 +49,13 @@ class OpDesc(Message):
 
 
 class VarType(Message):
-    """What a variable holds; has the codes of element types and kinds of variables, too."""
+    """What a variable holds; has the codes of element types and kinds of variables, too.
+
+    Example:
+        >>> from dpexec.proto import framework_pb2
+        >>> framework_pb2.VarType.FP32, framework_pb2.VarType.LOD_TENSOR
+        (VarType.FP32, VarType.LOD_TENSOR)
+    """
 
     kind = "VarType"
 
@@ -67,20 +85,44 @@ class VarType(Message):
 
 
 class VarDesc(Message):
-    """A variable."""
+    """A variable.
+
+    Example:
+        >>> from dpexec.proto import framework_pb2
+        >>> framework_pb2.VarDesc(name="fc_0.w_0", persistable=True).persistable
+        True
+    """
 
     kind = "VarDesc"
 
 
 class BlockDesc(Message):
-    """A block of a program."""
+    """A block of a program.
+
+    Example:
+        >>> from dpexec.proto import framework_pb2
+        >>> framework_pb2.BlockDesc(idx=0, parent_idx=-1).parent_idx
+        -1
+    """
 
     kind = "BlockDesc"
     defaults: ClassVar[dict[str, Any]] = {"forward_block_idx": -1}
 
 
 class ProgramDesc(Message):
-    """A program, as ``__model__`` files hold it."""
+    """A program, as ``__model__`` files hold it.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.proto import framework_pb2
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> message = framework_pb2.ProgramDesc()
+        >>> _ = message.ParseFromString(main.desc.serialize_to_string())
+        >>> message.blocks[0].ops[0].type
+        'relu'
+    """
 
     kind = "ProgramDesc"
 

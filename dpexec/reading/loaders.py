@@ -32,6 +32,18 @@ class GeneratorLoader:
     """Prefetches batches in a thread and yields them as feeds.
 
     Args: as :meth:`DataLoader.from_generator`.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 2])
+        >>> loader = fluid.io.DataLoader.from_generator(feed_list=[x], capacity=2)
+        >>> rows = np.ones([5, 2], "float32")
+        >>> loader = loader.set_sample_generator(  # a sample is a tuple
+        ...     lambda: ((row,) for row in rows), 2, drop_last=False, places=fluid.CPUPlace()
+        ... )
+        >>> [np.array(feed[0]["x"]).shape for feed in loader]  # a feed for each place
+        [(2, 2), (2, 2), (1, 2)]
     """
 
     def __init__(

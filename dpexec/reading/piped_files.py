@@ -47,9 +47,11 @@ def lines_of(path: str, command: str) -> Generator[str, None, None]:
             raise
         code = process.wait()
     if code:
+        python = "python" in command
+        hint = "; if it imports paddle, start it with 'dpexec run'" if python else ""
         raise EnforceNotMet(
             f"the pipe command {command!r} failed on {path} with exit code {code}; it wrote why to "
-            "stderr"
+            f"stderr{hint}"
         )
 
 

@@ -24,7 +24,21 @@ samples are held out for validation."""
 
 
 class Callback:
-    """Base class: called while an estimator is fitted; subclasses override its methods."""
+    """Base class: called while an estimator is fitted; subclasses override its methods.
+
+    Example:
+        >>> from dpexec.sklearn import Callback
+        >>> class Losses(Callback):
+        ...     def on_fit_begin(self, estimator):
+        ...         self.seen = []
+        ...     def on_epoch_end(self, estimator, record):
+        ...         self.seen.append(record["loss"])
+        ...         return record["loss"] < 1e-3  # True ends the training
+        >>> losses = Losses()
+        >>> losses.on_fit_begin(None)
+        >>> [losses.on_epoch_end(None, {"epoch": n, "loss": x}) for n, x in enumerate([0.5, 1e-4])]
+        [False, True]
+    """
 
     def on_fit_begin(self, estimator: Any) -> None:
         """Before the first epoch of a call of ``fit``."""
@@ -48,6 +62,13 @@ class EarlyStopping(Callback):
         min_delta: smallest change that counts as an improvement.
         mode: whether smaller is better; with ``auto`` it is, except for scores.
         restore_best: give the estimator the parameters of the best epoch.
+
+    Example:
+        >>> from dpexec.sklearn import EarlyStopping
+        >>> early = EarlyStopping(monitor="loss", patience=1, restore_best=False)
+        >>> early.on_fit_begin(None)
+        >>> [early.on_epoch_end(None, {"loss": loss}) for loss in (0.5, 0.3, 0.4, 0.4)]
+        [False, False, False, True]
     """
 
     def __init__(
@@ -101,6 +122,12 @@ class Checkpoints(Callback):
     Args:
         path: path or fsspec URL of the files; ``{epoch}`` stands for the epoch's number.
         every: number of epochs between checkpoints.
+
+    Example:
+        >>> from dpexec.sklearn import Checkpoints
+        >>> callback = Checkpoints("run/epoch-{epoch}.pkl", every=5)  # after 5, 10 ... epochs
+        >>> callback.path.format(epoch=4)
+        'run/epoch-4.pkl'
     """
 
     def __init__(self, path: str, every: int = 1) -> None:
@@ -118,6 +145,12 @@ class LearningRateSchedule(Callback):
 
     Args:
         rate: function from the epoch's number to the learning rate.
+
+    Example:
+        >>> from dpexec.sklearn import LearningRateSchedule
+        >>> halved = LearningRateSchedule(lambda epoch: 0.1 * 0.5**epoch)
+        >>> [halved.rate(epoch) for epoch in range(3)]
+        [0.1, 0.05, 0.025]
     """
 
     def __init__(self, rate: Callable[[int], float]) -> None:

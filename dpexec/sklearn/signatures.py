@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 __all__ = ["extends"]
 
@@ -25,7 +26,14 @@ def extends(base: type) -> Callable[[_Function], _Function]:
         own = dict(inspect.signature(function).parameters)
         rest = {n: p for n, p in own.items() if p.kind is not inspect.Parameter.VAR_KEYWORD}
         every = {**inspect.signature(base.__init__).parameters, **rest}  # type: ignore[misc]
-        function.__signature__ = inspect.Signature(list(every.values()))  # type: ignore[attr-defined]
-        return function
+
+        def construct(*given: Any, **named: Any) -> None:
+            function(*given, **named)
+
+        functools.update_wrapper(construct, function)
+        # Sphinx reads defaults from the source of what has such a signature: not of ``function``.
+        del construct.__wrapped__  # type: ignore[attr-defined]
+        construct.__signature__ = inspect.Signature(list(every.values()))  # type: ignore[attr-defined]
+        return cast(_Function, construct)
 
     return decorate

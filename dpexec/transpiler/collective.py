@@ -181,6 +181,17 @@ class GradAllReduce(Collective):
 
     Args:
         nrings: number of rings, which gradients use in turn.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler.collective import GradAllReduce
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.reduce_mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> GradAllReduce().transpile(startup, main, 0, "a:6170,b:6170", "a:6170", False)
+        >>> [op.type for op in main.global_block().ops if op.type.startswith("c_allreduce")]
+        ['c_allreduce_sum', 'c_allreduce_sum']
     """
 
     def __init__(self, nrings: int = 2) -> None:
@@ -221,6 +232,18 @@ class LocalSGD(Collective):
 
     Args:
         nrings: number of rings, which parameters use in turn.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler.collective import LocalSGD
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.reduce_mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> LocalSGD().transpile(startup, main, 0, "a:6170,b:6170", "a:6170", False)
+        >>> types = [op.type for op in main.global_block().ops]
+        >>> types.index("sgd") < types.index("c_allreduce_sum")  # parameters meet after the update
+        True
     """
 
     def __init__(self, nrings: int = 2) -> None:

@@ -10,7 +10,13 @@ __all__ = ["DistributeTranspilerConfig", "DistributedMode"]
 
 
 class DistributedMode:
-    """Fluid's names for what servers wait for before an update."""
+    """Fluid's names for what servers wait for before an update.
+
+    Example:
+        >>> from dpexec.transpiler.distribute_transpiler import DistributedMode
+        >>> DistributedMode.SYNC, DistributedMode.GEO
+        (0, 3)
+    """
 
     SYNC = 0
     ASYNC = 1

@@ -27,6 +27,13 @@ def memory_optimize(
         print_log: ignored.
         level: ignored.
         skip_grads: ignored.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> fluid.memory_optimize(main)  # logs a warning; the call may go
+        >>> len(main.global_block().ops)
+        0
     """
     _logger.warning(
         "memory_optimize() is deprecated and leaves the program as it is: memory is freed as soon "
@@ -40,5 +47,12 @@ def release_memory(input_program: Program, skip_opt_set: Any = None) -> None:
     Args:
         input_program: ignored.
         skip_opt_set: ignored.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> fluid.release_memory(main)  # logs a warning; the call may go
+        >>> len(main.global_block().ops)
+        0
     """
     _logger.warning("release_memory() is deprecated and leaves the program as it is")

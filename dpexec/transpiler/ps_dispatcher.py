@@ -14,6 +14,14 @@ class PSDispatcher:
 
     Args:
         pserver_endpoints: endpoints of the servers.
+
+    Example:
+        >>> from dpexec.transpiler.ps_dispatcher import PSDispatcher
+        >>> class First(PSDispatcher):
+        ...     def dispatch(self, varlist):
+        ...         return [self.eps[0] for _ in varlist]
+        >>> First(["a:6174", "b:6174"]).dispatch([None, None])
+        ['a:6174', 'a:6174']
     """
 
     def __init__(self, pserver_endpoints: Sequence[str]) -> None:
@@ -63,6 +71,14 @@ class HashName(PSDispatcher):
     """Chooses a server by a checksum of the parameter's name; its blocks go to consecutive servers.
 
     Fluid uses Python's ``hash``, which differs from process to process.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> servers = fluid.transpiler.HashName(["a:6174", "b:6174"])
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     blocks = [fluid.data(name, [1]) for name in ("fc.w.block0", "fc.w.block1")]
+        >>> servers.dispatch(blocks)  # the same in every process
+        ['b:6174', 'a:6174']
     """
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:

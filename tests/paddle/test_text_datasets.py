@@ -114,3 +114,14 @@ def test_conll05_with_labels_of_another_form(home):
     write_conll(home, "The\ncat\n\n", "sit\t(V*)\n-\tA0\n\n")
     with pytest.raises(RuntimeError, match="Unexpected label: A0"):
         list(conll05.test()())
+
+
+def test_users_and_films_are_made_and_printed_as_in_paddle():
+    user = movielens.UserInfo("3", "M", "25", "7")
+    assert str(user) == "<UserInfo id(3), gender(M), age(25), job(7)>"
+    assert user.value() == [3, 0, 2, 7]
+    assert movielens.UserInfo(1, gender="F", age=56, job_id=0).value() == [1, 1, 6, 0]
+    film = movielens.MovieInfo("4", ["A"], "x y")
+    assert repr(film) == "<MovieInfo id(4), title(x y), categories(['A'])>"
+    with pytest.raises(ValueError, match="26 is not in list"):
+        movielens.UserInfo(1, "M", 26, 0)

@@ -26,6 +26,15 @@ class InitState:
 
     Raises:
         ValueError: ``init`` is not given, nor are ``init_boot`` and ``shape``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.decoder import InitState
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     source = fluid.data("source", [None, 8])
+        ...     state = InitState(init_boot=source, shape=[-1, 16], value=0.0)
+        ...     print(state.value.shape)  # as many rows as source
+        (-1, 16)
     """
 
     def __init__(

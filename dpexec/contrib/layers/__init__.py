@@ -8,7 +8,6 @@ from dpexec.contrib.layers.metric_op import ctr_metric_bundle
 from dpexec.contrib.layers.nn import (
     fused_elemwise_activation,
     fused_embedding_seq_pool,
-    match_matrix_tensor,
     partial_concat,
     partial_sum,
     rank_attention,
@@ -16,7 +15,11 @@ from dpexec.contrib.layers.nn import (
     shuffle_batch,
 )
 from dpexec.contrib.layers.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
-from dpexec.contrib.layers.sequences import sequence_topk_avg_pooling, var_conv_2d
+from dpexec.contrib.layers.sequences import (
+    match_matrix_tensor,
+    sequence_topk_avg_pooling,
+    var_conv_2d,
+)
 from dpexec.contrib.layers.suppression import multiclass_nms2
 from dpexec.contrib.layers.trees import tdm_child, tdm_sampler, tree_conv
 from dpexec.engine.ir.undo import build_whole as _build_whole

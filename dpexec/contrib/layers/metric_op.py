@@ -24,6 +24,22 @@ def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
         sigmoid of predictions, labels, and samples. The first four divided by the last are squared
         RMSE, MAE, predicted rate and q. Every device has its own sums. Source:
         ``fluid.contrib.layers.ctr_metric_bundle``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     said, label = fluid.data("said", [None, 1]), fluid.data("label", [None, 1])
+        ...     sums = fluid.contrib.layers.ctr_metric_bundle(said, label)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     rows = [np.array(values, "float32") for values in ([[0.75], [0.5]], [[1], [0]])]
+        ...     feed = dict(zip(["said", "label"], rows))
+        ...     for _ in range(2):
+        ...         found = exe.run(main, feed=feed, fetch_list=list(sums))
+        >>> errors, _, predicted, _, clicks, samples = (float(value[0]) for value in found)
+        >>> samples, errors / samples, predicted / samples, clicks  # over both batches
+        (4.0, 0.15625, 0.625, 2.0)
     """
     if input.shape != label.shape:
         raise AssertionError(f"input {input.shape} and label {label.shape} must be alike")

@@ -1,4 +1,4 @@
-"""Layers for matching texts, combining columns, and fused operators."""
+"""Layers that combine columns, shuffle rows or hash words, and fused operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dpexec.layers.build import add_op, add_outputs, seed_variable
 __all__ = [
     "fused_elemwise_activation",
     "fused_embedding_seq_pool",
-    "match_matrix_tensor",
     "partial_concat",
     "partial_sum",
     "rank_attention",
@@ -48,6 +47,17 @@ def fused_elemwise_activation(
 
     Raises:
         ValueError: ``functor_list`` does not have two names.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, -3.0]], "float32"))
+        ...     y = fluid.layers.assign(np.array([[1.0, 1.0]], "float32"))
+        ...     outer_first = ["relu", "elementwise_add"]  # relu(x + y)
+        ...     out = fluid.contrib.layers.fused_elemwise_activation(x, y, outer_first)
+        ...     (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        >>> found.tolist()
+        [[2.0, 0.0]]
     """
     names = functor_list.split(",") if isinstance(functor_list, str) else functor_list
     if not isinstance(names, list) or len(names) != 2:
@@ -61,45 +71,6 @@ def fused_elemwise_activation(
     }
     helper = LayerHelper("fused_elemwise_activation")
     return add_outputs(helper, {"X": x, "Y": y}, dtypes, attrs)["Out"]
-
-
-def match_matrix_tensor(
-    x: Variable,
-    y: Variable,
-    channel_num: int,
-    act: str | None = None,
-    param_attr: Any = None,
-    dtype: str = "float32",
-    name: str | None = None,
-) -> tuple[Variable, Variable]:
-    """Similarity matrices between the words of two texts, one per channel.
-
-    Args:
-        x: words, ``(rows, width)`` with sequences.
-        y: words, ``(rows, width)`` with the same number of sequences.
-        channel_num: number of matrices per pair of texts.
-        act: name of an activation.
-        param_attr: attributes of the weight ``(width, channel_num, width)``.
-        dtype: element type of the weight.
-        name: prefix of names.
-
-    Returns:
-        A column whose sequences hold ``channel_num`` matrices each, as for
-        ``sequence_topk_avg_pooling``; and the products of ``x`` and the weight. Source: Paddle op
-        ``match_matrix_tensor``.
-
-    Raises:
-        ValueError: ``x`` and ``y`` do not have the same width.
-    """
-    if len(x.shape) != 2 or len(y.shape) != 2 or x.shape[1] != y.shape[1]:
-        raise ValueError(f"x {x.shape} and y {y.shape} must be (rows, width) of the same width")
-    helper = LayerHelper("match_matrix_tensor", name=name, act=act, param_attr=param_attr)
-    shape = [x.shape[1], channel_num, y.shape[1]]
-    weight = helper.create_parameter(helper.param_attr, shape, dtype)
-    inputs, dtypes = {"X": x, "Y": y, "W": weight}, {"Out": dtype, "Tmp": dtype}
-    made = add_outputs(helper, inputs, dtypes, {"dim_t": channel_num})
-    made["Tmp"].stop_gradient = True
-    return helper.append_activation(made["Out"]), made["Tmp"]
 
 
 def fused_embedding_seq_pool(
@@ -124,6 +95,22 @@ def fused_embedding_seq_pool(
 
     Returns:
         ``(sequences, width)``. Source: Paddle op ``fused_embedding_seq_pool``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> table = fluid.ParamAttr(initializer=fluid.initializer.Constant(0.5))
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     ids = fluid.data("ids", [None, 1], "int64", lod_level=1)
+        ...     out = fluid.contrib.layers.fused_embedding_seq_pool(ids, [10, 2], param_attr=table)
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     words = np.array([[1], [2], [3]], "int64")
+        ...     feed = {"ids": fluid.create_lod_tensor(words, [[1, 2]], fluid.CPUPlace())}
+        ...     (found,) = exe.run(main, feed=feed, fetch_list=[out])
+        >>> found.tolist()  # sums over sequences of one and of two words
+        [[0.5, 0.5], [1.0, 1.0]]
     """
     helper = LayerHelper("fused_embedding_seq_pool", param_attr=param_attr)
     table = helper.create_parameter(helper.param_attr, list(size), dtype)
@@ -216,6 +203,18 @@ def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
 
     Raises:
         TypeError: the seed is neither a number nor a variable.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     x = fluid.layers.assign(np.array([[1], [2], [3]], "float32"))
+        ...     out = fluid.contrib.layers.shuffle_batch(x, seed=7)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     (found,) = exe.run(main, fetch_list=[out])
+        >>> sorted(found.tolist())  # all rows, in another order
+        [[1.0], [2.0], [3.0]]
     """
     helper = LayerHelper("shuffle_batch")
     out = helper.create_variable_for_type_inference(x.dtype)
@@ -342,6 +341,16 @@ def rank_attention(
 
     Raises:
         ValueError: the parameter has another number of rows.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> weights = fluid.ParamAttr(name="ranks")
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 2])
+        ...     ranks = fluid.data("ranks_of_rows", [None, 7], "int32")  # 1 + 2 * max_rank
+        ...     out = fluid.contrib.layers.rank_attention(x, ranks, [18, 5], weights, max_rank=3)
+        ...     print(out.shape)
+        (-1, 5)
     """
     rows = input.shape[1] * max_rank * max_rank
     if rows != rank_param_shape[0]:

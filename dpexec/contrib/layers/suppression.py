@@ -41,6 +41,20 @@ def multiclass_nms2(
         Rows of label, score and box, ``(found, 6)``, whose sequences are the images; no row if
         nothing is found. With ``return_index`` also the numbers of these boxes, counted over all
         images, int32 ``(found, 1)``. Source: Paddle op ``multiclass_nms2``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.9], [2, 2, 3, 3]]], "float32")
+        >>> scores = np.array([[[0.9, 0.8, 0.7]]], "float32")
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     given = fluid.data("boxes", [1, 3, 4]), fluid.data("scores", [1, 1, 3])
+        ...     out, index = fluid.contrib.layers.multiclass_nms2(
+        ...         *given, 0.1, -1, -1, background_label=-1, return_index=True
+        ...     )
+        ...     exe, feed = fluid.Executor(fluid.CPUPlace()), {"boxes": boxes, "scores": scores}
+        ...     (found,) = exe.run(feed=feed, fetch_list=[index], return_numpy=False)
+        >>> np.array(found).tolist()  # box 1 is covered by box 0
+        [[0], [2]]
     """
     attrs = {
         "background_label": background_label,

@@ -46,6 +46,15 @@ def tree_conv(
     Returns:
         ``(N, nodes, output_size, num_filters)``. Source: Paddle op ``tree_conv``; Mou and others,
         2016 (tree-based convolution). The original's gradient of ``nodes_vector`` is wrong.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     nodes = fluid.data("nodes", [None, 5, 4])  # trees of five nodes with four features
+        ...     edges = fluid.data("edges", [None, 4, 2], "int32")  # parent and child, from 1
+        ...     out = fluid.contrib.layers.tree_conv(nodes, edges, output_size=6, num_filters=3)
+        ...     print(out.shape)
+        (-1, 5, 6, 3)
     """
     check_type(nodes_vector, "nodes_vector", Variable, "tree_conv")
     check_type(edge_set, "edge_set", Variable, "tree_conv")
@@ -75,6 +84,21 @@ def tdm_child(
     Returns:
         The children, one more dimension than ``x``, and 1 for each of them that is a leaf. Source:
         Paddle op ``tdm_child``; Zhu and others, 2018 (tree-based deep models).
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> rows = [[0, 0, 0, 0, 0], [0, 0, 0, 2, 3], [8, 1, 1, 0, 0], [9, 1, 1, 0, 0]]
+        >>> tree = fluid.initializer.NumpyArrayInitializer(np.array(rows, "int32"))
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     x = fluid.data("x", [None, 1], "int32")
+        ...     tree = fluid.ParamAttr(initializer=tree)
+        ...     pair = fluid.contrib.layers.tdm_child(x, 4, 2, param_attr=tree)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     found = exe.run(main, feed={"x": np.array([[1]], "int32")}, fetch_list=list(pair))
+        >>> [value.tolist() for value in found]  # nodes 2 and 3, both items
+        [[[[2, 3]]], [[[1, 1]]]]
     """
     helper = LayerHelper("tdm_child", param_attr=param_attr)
     shape = [node_nums, 3 + child_nums]

@@ -21,6 +21,16 @@ class OptimizerWithMixedPrecision:
     """The optimizer that :func:`decorate` returns.
 
     Args: as :func:`decorate`, in another order.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib import mixed_precision
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     loss = fluid.layers.reduce_mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     optimizer = mixed_precision.decorate(fluid.optimizer.SGD(0.1))
+        ...     _ = optimizer.minimize(loss)
+        >>> optimizer.get_loss_scaling().shape  # a variable to fetch
+        (1,)
     """
 
     def __init__(

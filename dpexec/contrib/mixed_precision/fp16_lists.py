@@ -29,6 +29,12 @@ class AutoMixedPrecisionLists:
 
     Raises:
         ValueError: a type is in both lists.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> lists = fluid.contrib.AutoMixedPrecisionLists(custom_black_list=["matmul"])
+        >>> "conv2d" in lists.white_list, "matmul" in lists.white_list, "matmul" in lists.black_list
+        (True, False, True)
     """
 
     def __init__(

@@ -28,6 +28,17 @@ def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> N
     Args:
         main_prog: its global block is rewritten; parameters stay float32.
         amp_lists: the lists of operators.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.mixed_precision import fp16_utils
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main, fluid.Program()):
+        ...     x = fluid.data("x", [None, 4])
+        ...     out = fluid.layers.softmax(fluid.layers.matmul(x, x, transpose_y=True))
+        >>> fp16_utils.rewrite_program(main, fluid.contrib.AutoMixedPrecisionLists())
+        >>> [op.type for op in main.global_block().ops]  # softmax stays in float32
+        ['cast', 'matmul', 'cast', 'softmax']
     """
     block = main_prog.global_block()
     colour: dict[Operator, str] = {}

@@ -145,7 +145,17 @@ def calc_gradient(
     target_gradients: Variable | list[Variable | None] | None = None,
     no_grad_set: Iterable[Variable | str] | None = None,
 ) -> Any:
-    """Like :func:`gradients`, but returns the gradient itself for a single input, not a list."""
+    """Like :func:`gradients`, but returns the gradient itself for a single input, not a list.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 3.0], "float32"))
+        ...     x.stop_gradient = False
+        ...     slope = fluid.backward.calc_gradient(fluid.layers.square(x), x)  # not a list
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[slope])
+        [array([2., 6.], dtype=float32)]
+    """
     found = gradients(targets, inputs, target_gradients, no_grad_set)
     return found[0] if len(found) == 1 else found
 

@@ -35,6 +35,14 @@ class VarType(ShownByName, enum.IntEnum):
     """What a variable holds (``LOD_TENSOR`` ...) or the element type of a tensor (``FP32`` ...).
 
     Source: ``framework.proto`` of Paddle 1.8; the codes are part of its file formats.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 4], "int64")
+        >>> VarType = fluid.core.VarDesc.VarType
+        >>> x.dtype == VarType.INT64, x.type == VarType.LOD_TENSOR
+        (True, True)
     """
 
     BOOL = 0
@@ -61,7 +69,13 @@ class VarType(ShownByName, enum.IntEnum):
 
 
 class AttrType(ShownByName, enum.IntEnum):
-    """The type of an operator's attribute. Source: ``framework.proto`` of Paddle 1.8."""
+    """The type of an operator's attribute. Source: ``framework.proto`` of Paddle 1.8.
+
+    Example:
+        >>> from dpexec import core
+        >>> core.AttrType.FLOAT, core.AttrType.INTS.value
+        (AttrType.FLOAT, 3)
+    """
 
     INT = 0
     FLOAT = 1
@@ -78,7 +92,13 @@ class AttrType(ShownByName, enum.IntEnum):
 
 
 class VarDesc:
-    """Namespace that keeps ``core.VarDesc.VarType`` spelled as in fluid."""
+    """Namespace that keeps ``core.VarDesc.VarType`` spelled as in fluid.
+
+    Example:
+        >>> from dpexec import core
+        >>> core.VarDesc.VarType is core.VarType
+        True
+    """
 
     VarType = VarType
 

@@ -33,7 +33,18 @@ _Error = TypeVar("_Error", bound=BaseException)
 
 
 class EnforceNotMet(Exception):
-    """A program, a feed or a value breaks a rule of an operator or of the executor."""
+    """A program, a feed or a value breaks a rule of an operator or of the executor.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x, y = fluid.data("x", [2, 3]), fluid.data("y", [4, 5])
+        ...     try:
+        ...         fluid.layers.matmul(x, y)
+        ...     except fluid.core.EnforceNotMet as error:
+        ...         print(str(error)[:80])
+        operator matmul: X float32[2, 3] and Y float32[4, 5] cannot be multiplied (trans
+    """
 
     def __str__(self) -> str:
         """The message; bytes of a damaged file in it that are no text are shown as escapes."""
@@ -41,13 +52,40 @@ class EnforceNotMet(Exception):
 
 
 class EOFException(Exception):
-    """A reader inside the program has no more data."""
+    """A reader inside the program has no more data.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main, fluid.Program()):
+        ...     reader = fluid.layers.py_reader(2, shapes=[[-1, 1]], dtypes=["float32"])
+        ...     total = fluid.layers.reduce_sum(fluid.layers.read_file(reader))
+        >>> reader.decorate_tensor_provider(lambda: ([np.ones([n, 1], "float32")] for n in (2, 3)))
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> reader.start()
+        >>> try:
+        ...     while True:
+        ...         print(exe.run(main, fetch_list=[total]))
+        ... except fluid.core.EOFException:
+        ...     reader.reset()  # before the next epoch
+        [array([2.], dtype=float32)]
+        [array([3.], dtype=float32)]
+    """
 
 
 class MissingKernelError(EnforceNotMet, ValueError):
     """The program uses an operator type that dpexec does not know.
 
     A ValueError too: that is what Paddle raises where such an operator is added.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> block = fluid.Program().global_block()
+        >>> try:
+        ...     block.append_op("warp", {}, {}, {})
+        ... except fluid.errors.MissingKernelError as error:
+        ...     print(str(error)[:60])
+        Operator "warp" has not been registered.
     """
 
 
@@ -56,7 +94,14 @@ class MissingGradientError(EnforceNotMet):
 
 
 class ClusterError(RuntimeError):
-    """The cluster that a program runs on has failed."""
+    """The cluster that a program runs on has failed.
+
+    Example:
+        >>> from dpexec import errors
+        >>> kinds = (errors.WorkerLostError, errors.SchedulerLostError, errors.StateLostError)
+        >>> [issubclass(kind, errors.ClusterError) for kind in kinds]
+        [True, True, True]
+    """
 
     section = "workers-are-gone"  # of the catalogue
 
@@ -71,6 +116,12 @@ class WorkerLostError(ClusterError):
     Args:
         message: the workers, and what dpexec waited for.
         lost: the reason for each worker, by address; empty if dask gave none.
+
+    Example:
+        >>> from dpexec import errors
+        >>> error = errors.WorkerLostError("worker 0 left", {"tcp://a:40001": "killed"})
+        >>> error.lost, isinstance(error, errors.ClusterError)
+        ({'tcp://a:40001': 'killed'}, True)
     """
 
     def __init__(self, message: str, lost: Mapping[str, str]) -> None:

@@ -158,7 +158,14 @@ def asks_for_equal_runs() -> bool:
 
 
 def globals() -> Flags:
-    """``fluid.core.globals()``: all flags of this process."""
+    """``fluid.core.globals()``: all flags of this process.
+
+    Example:
+        >>> from dpexec import core
+        >>> flags = core.globals()
+        >>> flags["FLAGS_check_nan_inf"], "FLAGS_no_such_flag" in flags
+        (False, False)
+    """
     return _FLAGS
 
 

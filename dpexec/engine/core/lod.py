@@ -59,6 +59,12 @@ class Lod:
 
     Args:
         levels: offsets per level.
+
+    Example:
+        >>> from dpexec.extend import Lod
+        >>> lod = Lod([[0, 2, 5]])  # offsets of sequences of 2 and 3 rows
+        >>> lod
+        Lod([[0, 2, 5]])
     """
 
     __slots__ = ("levels",)

@@ -24,12 +24,24 @@ __all__ = [
 
 
 def grad_var_suffix() -> str:
-    """The suffix of the names of gradients."""
+    """The suffix of the names of gradients.
+
+    Example:
+        >>> from dpexec import core
+        >>> "fc_0.w_0" + core.grad_var_suffix()
+        'fc_0.w_0@GRAD'
+    """
     return "@GRAD"
 
 
 def empty_var_name() -> str:
-    """The name that stands for a gradient that is not needed."""
+    """The name that stands for a gradient that is not needed.
+
+    Example:
+        >>> from dpexec import core
+        >>> core.empty_var_name()
+        '@EMPTY@'
+    """
     return "@EMPTY@"
 
 
@@ -67,6 +79,14 @@ def from_dlpack(capsule: Any) -> LoDTensor:
 
     Args:
         capsule: of host memory, as ``LoDTensor._to_dlpack`` gives it; used up.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> numbers = np.arange(3, dtype="float32")
+        >>> tensor = fluid.core.from_dlpack(numbers.__dlpack__())
+        >>> numbers[0] = 7  # the memory is shared, nothing was copied
+        >>> np.array(tensor)
+        array([7., 1., 2.], dtype=float32)
     """
     made = LoDTensor()
     made.array = np.from_dlpack(_Capsule(capsule))

@@ -41,7 +41,13 @@ __all__ = [
 
 
 class Place:
-    """Where a tensor lives and an operator runs; ``core.Place()`` is a container of a place."""
+    """Where a tensor lives and an operator runs; ``core.Place()`` is a container of a place.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> isinstance(fluid.CPUPlace(), fluid.core.Place)
+        True
+    """
 
     _held: Place | None = None
 
@@ -78,11 +84,23 @@ class CPUPlace(Place):
         :class:`~dpexec.CUDAPlace`: a GPU.
         :func:`~dpexec.cpu_places`: several.
         :func:`~dpexec.cuda_places`: several GPUs.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> exe.place, fluid.CPUPlace() == fluid.CPUPlace()
+        (CPUPlace, True)
     """
 
 
 class CUDAPinnedPlace(Place):
-    """Page-locked host memory."""
+    """Page-locked host memory.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.CUDAPinnedPlace()
+        CUDAPinnedPlace
+    """
 
 
 class CUDAPlace(Place):
@@ -98,6 +116,11 @@ class CUDAPlace(Place):
         :class:`~dpexec.CPUPlace`: a processor.
         :func:`~dpexec.cpu_places`: several.
         :func:`~dpexec.cuda_places`: several GPUs.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> has_gpu = fluid.core.get_cuda_device_count() > 0
+        >>> exe = fluid.Executor(fluid.CUDAPlace(0) if has_gpu else fluid.CPUPlace())
     """
 
     def __init__(self, device_id: int) -> None:
@@ -126,7 +149,13 @@ def _cupy() -> Any | None:
 
 @functools.cache
 def get_cuda_device_count() -> int:
-    """The number of GPUs that this process can use; 0 without CuPy or without a driver."""
+    """The number of GPUs that this process can use; 0 without CuPy or without a driver.
+
+    Example:
+        >>> from dpexec import core
+        >>> core.get_cuda_device_count() >= 0  # 0 is no error: check before asking for CUDAPlace(0)
+        True
+    """
     cupy = _cupy()
     if cupy is None:
         return 0
@@ -275,6 +304,11 @@ def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace
         :class:`~dpexec.CPUPlace`: a processor.
         :class:`~dpexec.CUDAPlace`: a GPU.
         :func:`~dpexec.cpu_places`: several.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> has_gpu = fluid.core.get_cuda_device_count() > 0
+        >>> places = fluid.cuda_places() if has_gpu else fluid.cpu_places(2)
     """
     if not is_compiled_with_cuda():
         raise AssertionError(f"Not compiled with CUDA: {why_no_gpu()}")
@@ -301,6 +335,13 @@ def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]
 
     Raises:
         AssertionError: no GPU can be used.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> has_gpu = fluid.core.get_cuda_device_count() > 0
+        >>> places = fluid.cuda_pinned_places(2) if has_gpu else fluid.cpu_places(2)
+        >>> len(places)
+        2
     """
     if not is_compiled_with_cuda():
         raise AssertionError(f"Not compiled with CUDA: {why_no_gpu()}")

@@ -18,6 +18,13 @@ class Reduction:
         text: the name of the result in messages.
         ufunc: its name in NumPy and CuPy.
         nccl: its name in NCCL.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpexec.extend import Reduction
+        >>> longest = Reduction("max", "largest value", "maximum", "NCCL_MAX")
+        >>> longest.of(np, [np.array([1, 5]), np.array([4, 2])])  # the values of two replicas
+        array([4, 5])
     """
 
     name: str

@@ -31,6 +31,15 @@ class Graph:
 
     Args:
         program: ``program.desc``; the graph has a copy.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> graph = fluid.core.Graph(main.desc)
+        >>> sorted(node.name() for node in graph.nodes())
+        ['relu', 'relu_0.tmp_0', 'x']
     """
 
     def __init__(self, program: ProgramDesc) -> None:

@@ -29,6 +29,15 @@ class IrNode:
     Args:
         number: its place among the nodes of its graph, in the order in which they were made.
         name: of the variable, or the operator's type.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=True)
+        >>> sorted((node.name(), node.is_op()) for node in graph.all_nodes())
+        [('relu', True), ('relu_0.tmp_0', False), ('x', False)]
     """
 
     class Type(enum.Enum):
@@ -136,6 +145,16 @@ class IrVarNode(IrNode):
         number: as for :class:`IrNode`.
         name: the variable's name.
         variable: its declaration; None if the program does not declare it.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=True)
+        >>> node = next(node for node in graph.all_var_nodes() if node.name() == "x")
+        >>> node.shape(), [reader.name() for reader in node.outputs]
+        ([-1, 4], ['relu'])
     """
 
     def __init__(self, number: int, name: str, variable: Variable | None) -> None:
@@ -179,6 +198,16 @@ class IrOpNode(IrNode):
     Args:
         number: as for :class:`IrNode`.
         operator: the operator, which refers to variables by name.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=True)
+        >>> (node,) = graph.all_op_nodes()
+        >>> node.name(), node.input("X"), [written.name() for written in node.outputs]
+        ('relu', ['x'], ['relu_0.tmp_0'])
     """
 
     def __init__(self, number: int, operator: Operator) -> None:

@@ -43,6 +43,15 @@ class Operators:
     Args:
         program: whose operators they are.
         kept: names of fetched variables, whose values must be computed.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.extend import Operators
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.layers.scale(fluid.data("x", [None, 4]), 2.0))
+        >>> [op.type for op in Operators(main).ops]
+        ['scale', 'relu']
     """
 
     def __init__(self, program: Program, kept: Iterable[str] = ()) -> None:

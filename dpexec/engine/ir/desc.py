@@ -49,6 +49,15 @@ class ProgramDesc:
     Args:
         source: a program, which methods read and write directly; or the source of a new program:
             another description, its bytes, or None for an empty one.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> desc = fluid.core.ProgramDesc(main.desc.serialize_to_string())
+        >>> desc.num_blocks(), desc.block(0).op(0).type()
+        (1, 'relu')
     """
 
     def __init__(self, source: Program | ProgramDesc | bytes | None = None) -> None:

@@ -40,6 +40,15 @@ def prepend_feed_ops(
         inference_program: the program, changed in place.
         feed_target_names: the fed variables; the position is the operator's ``col``.
         feed_holder_name: the variable that these operators read.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> fluid.io.prepend_feed_ops(main, ["x"])
+        >>> [op.type for op in main.global_block().ops]
+        ['feed', 'relu']
     """
     if not feed_target_names:
         return
@@ -58,6 +67,15 @@ def append_fetch_ops(
         inference_program: the program, changed in place.
         fetch_target_names: the fetched variables; the position is the operator's ``col``.
         fetch_holder_name: the variable that these operators write.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> fluid.io.append_fetch_ops(main, [out.name])
+        >>> [op.type for op in main.global_block().ops]
+        ['relu', 'fetch']
     """
     block = inference_program.global_block()
     holder = block.create_var(name=fetch_holder_name, type=VarType.FETCH_LIST, persistable=True)
@@ -91,6 +109,17 @@ def has_feed_operators(block: Block, feed_targets: Iterable[str], feed_holder_na
 
     Raises:
         ValueError: the operators feed other variables, or read another holder.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     x = fluid.data("x", [None, 4])
+        >>> block = main.global_block()
+        >>> before = fluid.executor.has_feed_operators(block, ["x"], "feed")
+        >>> fluid.io.prepend_feed_ops(main, ["x"])
+        >>> before, fluid.executor.has_feed_operators(block, ["x"], "feed")
+        (False, True)
     """
     operators = _operators(block, "feed")
     fed = {op.outputs["Out"][0] for op in operators}
@@ -108,6 +137,15 @@ def has_fetch_operators(block: Block, fetch_targets: Iterable[Any], fetch_holder
 
     Raises:
         ValueError: the operators fetch other variables, or write another holder.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> fluid.io.append_fetch_ops(main, [out.name])
+        >>> fluid.executor.has_fetch_operators(main.global_block(), [out], "fetch")
+        True
     """
     operators = _operators(block, "fetch")
     fetched = {op.inputs["X"][0] for op in operators}

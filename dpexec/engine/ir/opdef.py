@@ -382,7 +382,14 @@ def types_where(says: Callable[[OpDef], Any]) -> list[str]:
 
 
 def same_as(slot: str) -> Infer:
-    """An ``infer`` for ops whose one output is like their first input; ``slot`` is its name."""
+    """An ``infer`` for ops whose one output is like their first input; ``slot`` is its name.
+
+    Example:
+        >>> from dpexec.extend import Spec, same_as
+        >>> infer = same_as("X")
+        >>> str(infer(Spec((3, 4))))
+        'float32[3, 4]'
+    """
 
     def infer(first: Spec, *_: Spec | None) -> Spec:
         return first

@@ -53,7 +53,7 @@ class Program(Prunable):
         self._op_role = roles.FORWARD
         self._op_role_var: list[str] = []
         self._is_test = False
-        self._is_loaded = False  # nobody changes its parameters: they are a predictor's
+        self._predictor_threads = 0  # of the predictor that alone has its parameters; 0: none
         self._appending_grad_times = 0
         self._loaders: list[Any] = []  # data loaders, which feed it in place of the user
         self._delayed: list[Any] = []  # the latest runs in dask graphs that are not computed yet
@@ -214,7 +214,7 @@ class Program(Prunable):
         forward_alone = for_test and self._trains()
         made = Program()
         made._seed, made._is_test = self._seed, self._is_test or for_test
-        made._is_loaded = self._is_loaded
+        made._predictor_threads = self._predictor_threads
         made._appending_grad_times = self._appending_grad_times
         made._loaders = list(self._loaders)
         made._trainers_endpoints = list(self._trainers_endpoints)

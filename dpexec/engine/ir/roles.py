@@ -37,7 +37,7 @@ def present(names: Iterable[str]) -> list[str]:
     return [name for name in names if name and name != EMPTY]
 
 
-def grad_name(name: str) -> str:
+def grad_name(var_name: str) -> str:
     """The name of the gradient of a variable.
 
     Example:
@@ -45,7 +45,7 @@ def grad_name(name: str) -> str:
         >>> fluid.framework.grad_var_name("fc_0.w_0")
         'fc_0.w_0@GRAD'
     """
-    return name + GRAD_SUFFIX
+    return var_name + GRAD_SUFFIX
 
 
 def variable_name(grad: str) -> str:

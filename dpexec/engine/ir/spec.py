@@ -15,11 +15,29 @@ __all__ = ["InvalidOp", "Spec", "array_spec", "dims_match", "merge_dim", "requir
 
 
 class InvalidOp(EnforceNotMet):
-    """A rule of an operator is broken; the caller of ``infer`` adds operator and call site."""
+    """A rule of an operator is broken; the caller of ``infer`` adds operator and call site.
+
+    Example:
+        >>> from dpexec import extend, errors
+        >>> issubclass(extend.InvalidOp, errors.EnforceNotMet)
+        True
+    """
 
 
 def require(condition: Any, message: str) -> None:
-    """Raise unless ``condition`` holds; for use in ``infer`` functions and kernels."""
+    """Raise unless ``condition`` holds; for use in ``infer`` functions and kernels.
+
+    Example:
+        >>> from dpexec.extend import InvalidOp, Spec, require
+        >>> def infer(x):
+        ...     require(x.rank == 2, f"X {x} must be a matrix")
+        ...     return x
+        >>> try:
+        ...     infer(Spec((2, 3, 4)))
+        ... except InvalidOp as error:
+        ...     print(error)
+        X float32[2, 3, 4] must be a matrix
+    """
     if not condition:
         raise InvalidOp(message)
 
@@ -34,6 +52,12 @@ class Spec:
         kind: ``LOD_TENSOR``, ``SELECTED_ROWS`` ...
         lod_level: nesting depth of sequences; 0 for plain tensors.
         numbers: the elements of a vector that follow from shapes alone; None: only a run tells.
+
+    Example:
+        >>> from dpexec.extend import Spec
+        >>> x = Spec((-1, 4))
+        >>> str(x), x.rank, x.size, x.replace(shape=(8, 4)).nbytes
+        ('float32[-1, 4]', 2, -1, 128)
     """
 
     shape: tuple[int, ...]

@@ -90,6 +90,15 @@ class OperatorView:
 
     Args:
         operator: the viewed operator.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.scale(fluid.data("x", [None, 4]), scale=2.0)
+        >>> desc = main.global_block().ops[0].desc
+        >>> desc.type(), desc.input("X"), desc.attr("scale")
+        ('scale', ['x'], 2.0)
     """
 
     operator: Operator
@@ -232,6 +241,15 @@ class BlockView:
 
     Args:
         block: the viewed block.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> block = main.global_block().desc
+        >>> block.op_size(), block.op(0).type()
+        (1, 'relu')
     """
 
     block: Block

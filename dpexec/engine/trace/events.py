@@ -50,7 +50,8 @@ class Event:
         stop: Seconds on the same clock, not before start.
         thread: Number of the thread that did the work.
         args: Further facts, anything that JSON can hold: "parts", the names of the operators that a
-            fused kernel stands for; "bytes" and "devices" of a collective or transfer; "worker".
+            fused kernel stands for; "bytes" and "devices" of a collective or transfer; "worker";
+            "busy", the seconds of processor time of an operator in Python that slept or waited.
         node: Number of the operator in the graph; None if it is not an operator of the graph.
         step: Number of the step, from 0.
     """

@@ -31,13 +31,37 @@ def delete_ops(block: Block, ops: Iterable[Operator]) -> None:
 
     Raises:
         ValueError: an operator is not in the block.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler import details
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.dropout(fluid.layers.relu(fluid.data("x", [None, 4])), 0.5)
+        >>> block = main.global_block()
+        >>> details.delete_ops(block, [op for op in block.ops if op.type == "dropout"])
+        >>> [op.type for op in block.ops]
+        ['relu']
     """
     for op in list(ops):
         block._remove_op(op.idx)
 
 
 def find_op_by_input_arg(block: Block, arg_name: str) -> int:
-    """The position of the first operator that reads a variable, -1 if none does."""
+    """The position of the first operator that reads a variable, -1 if none does.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler import details
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     x = fluid.data("x", [None, 4])
+        ...     y = fluid.layers.relu(x)
+        >>> details.find_op_by_input_arg(main.global_block(), "x")
+        0
+        >>> details.find_op_by_input_arg(main.global_block(), y.name)  # nothing reads the result
+        -1
+    """
     return next((i for i, op in enumerate(block.ops) if arg_name in op.input_arg_names), -1)
 
 
@@ -48,13 +72,32 @@ def find_op_by_output_arg(block: Block, arg_name: str, reverse: bool = False) ->
         block: the block to search.
         arg_name: name of the variable.
         reverse: search for the last such operator instead.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler import details
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     x = fluid.layers.fill_constant([1], "float32", 0.0)
+        ...     x = fluid.layers.increment(x)  # writes the same variable
+        >>> block = main.global_block()
+        >>> [details.find_op_by_output_arg(block, x.name, reverse=last) for last in (False, True)]
+        [0, 1]
     """
     found = [i for i, op in enumerate(block.ops) if arg_name in op.output_arg_names]
     return found[-1 if reverse else 0] if found else -1
 
 
 def variable_to_code(var: Variable) -> str:
-    """A variable as a line of text: name, shape, type, and whether parameter or persistable."""
+    """A variable as a line of text: name, shape, type, and whether parameter or persistable.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler import details
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     details.variable_to_code(fluid.data("x", [None, 4]))
+        'var x : fluid.VarType.LOD_TENSOR.shape(-1, 4).astype(VarType.FP32)'
+    """
     kind = "var"
     if isinstance(var, Parameter):
         kind = "trainable parameter" if var.trainable else "parameter"
@@ -70,6 +113,15 @@ def op_to_code(op: Operator, skip_op_callstack: bool = True) -> str:
     Args:
         op: operator to print.
         skip_op_callstack: leave out the user's lines that created the operator.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler import details
+        >>> main = fluid.Program()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     y = fluid.layers.mean(fluid.data("x", [None, 4]))
+        >>> details.op_to_code(main.global_block().ops[0])[:40]
+        "{Out=['mean_0.tmp_0']} = mean(inputs={X="
     """
     names = sorted(op.attr_names)
     attrs = ", ".join(
@@ -119,6 +171,17 @@ def program_to_code(
         prog: program to print.
         fout: file to print to; None for stdout.
         skip_op_callstack: leave out the user's lines that created the operators.
+
+    Example:
+        >>> import io
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler import details
+        >>> main, text = fluid.Program(), io.StringIO()
+        >>> with fluid.unique_name.guard(), fluid.program_guard(main):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> details.program_to_code(main, fout=text)
+        >>> "relu(inputs={X=['x']}" in text.getvalue()
+        True
     """
     for block in prog.blocks:
         block_to_code(block, block.idx, fout, skip_op_callstack)

@@ -245,7 +245,23 @@ class ConvertToInt8Pass:
 
 
 class TransformForMobilePass:
-    """Renames quantizers and dequantizers to paddle-mobile's names."""
+    """Renames quantizers and dequantizers to paddle-mobile's names.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.slim import quantization
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     out = fluid.layers.fc(fluid.data("x", [None, 4]), 2)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=True)
+        ...     where = fluid.global_scope(), exe.place
+        ...     _ = quantization.QuantizationTransformPass(*where).apply(graph)
+        ...     _ = quantization.TransformForMobilePass().apply(graph)
+        >>> sorted({op.name() for op in graph.all_op_nodes()})
+        ['dequantize', 'elementwise_add', 'mul', 'quantize']
+    """
 
     def apply(self, graph: IrGraph) -> IrGraph:
         """Change a graph.

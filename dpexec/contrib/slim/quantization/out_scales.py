@@ -23,6 +23,17 @@ class OutScaleForTrainingPass:
         scope: receives the scales.
         place: device of the scales.
         moving_rate: decay of the moving averages.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.slim.quantization import OutScaleForTrainingPass
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main), fluid.scope_guard(fluid.Scope()):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        ...     graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=False)
+        ...     _ = OutScaleForTrainingPass(fluid.global_scope(), fluid.CPUPlace()).apply(graph)
+        >>> sorted(op.name() for op in graph.all_op_nodes())
+        ['moving_average_abs_max_scale', 'relu']
     """
 
     def __init__(

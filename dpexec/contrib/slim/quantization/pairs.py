@@ -35,6 +35,20 @@ class AddQuantDequantPass:
 
     Raises:
         AssertionError: an operator is not supported, or scope or place is missing.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.slim.quantization import AddQuantDequantPass
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main), fluid.scope_guard(fluid.Scope()):
+        ...     x = fluid.data("x", [None, 4])
+        ...     out = fluid.layers.elementwise_add(x, fluid.layers.relu(x))
+        ...     graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=True)
+        ...     where = fluid.global_scope(), fluid.CPUPlace()
+        ...     adds = AddQuantDequantPass(*where, quantizable_op_type=["elementwise_add"])
+        ...     _ = adds.apply(graph)
+        >>> sum("moving_average" in op.name() for op in graph.all_op_nodes())  # both inputs
+        2
     """
 
     _supported_quantizable_op_type: ClassVar = paired()

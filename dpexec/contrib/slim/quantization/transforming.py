@@ -61,6 +61,19 @@ class QuantizationTransformPass:
         AssertionError: an operator or type is not supported.
         NotImplementedError: one of the unsupported functions is given.
         ValueError: a quantize type is unknown.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.slim.quantization import QuantizationTransformPass
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     out = fluid.layers.fc(fluid.data("x", [None, 4]), 2)
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=True)
+        ...     _ = QuantizationTransformPass(fluid.global_scope(), exe.place).apply(graph)
+        >>> sum(op.name() == "fake_quantize_abs_max" for op in graph.all_op_nodes())  # of x and w
+        2
     """
 
     _supported_quantizable_op_type: ClassVar = weighted()

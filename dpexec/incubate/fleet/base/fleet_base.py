@@ -29,6 +29,14 @@ class Fleet(abc.ABC):
     Attributes:
         main_program: the program that this process runs; set by ``minimize``.
         startup_program: the program to run once before it.
+
+    Example:
+        >>> from dpexec.incubate.fleet.base.role_maker import UserDefinedCollectiveRoleMaker
+        >>> from dpexec.incubate.fleet.collective import Collective
+        >>> fleet = Collective()
+        >>> fleet.init(UserDefinedCollectiveRoleMaker(1, ["10.0.0.1:6170", "10.0.0.2:6170"]))
+        >>> fleet.split_files(["a", "b", "c"])  # every trainer gets its share
+        ['c']
     """
 
     main_program: Any

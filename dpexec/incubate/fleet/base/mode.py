@@ -6,7 +6,13 @@ __all__ = ["Mode"]
 
 
 class Mode:
-    """The kinds of fleet; ``PSLIB`` is not supported."""
+    """The kinds of fleet; ``PSLIB`` is not supported.
+
+    Example:
+        >>> from dpexec.incubate.fleet.base.fleet_base import Mode
+        >>> Mode.TRANSPILER, Mode.COLLECTIVE
+        (1, 3)
+    """
 
     TRANSPILER = 1
     PSLIB = 2

@@ -18,7 +18,13 @@ __all__ = [
 
 
 class Role:
-    """The roles of processes."""
+    """The roles of processes.
+
+    Example:
+        >>> from dpexec.incubate.fleet.base.role_maker import Role
+        >>> Role.WORKER, Role.SERVER
+        (1, 2)
+    """
 
     WORKER = 1
     SERVER = 2
@@ -29,6 +35,14 @@ class RoleMakerBase:
 
     ``MPISymetricRoleMaker`` and ``GeneralRoleMaker`` of fluid need MPI and gloo, and are not
     supported.
+
+    Example:
+        >>> from dpexec.incubate.fleet.base import role_maker
+        >>> class Alone(role_maker.RoleMakerBase):
+        ...     def generate_role(self):
+        ...         self._worker_num, self._role_is_generated = 1, True
+        >>> Alone().is_first_worker(), Alone().worker_num()
+        (True, 1)
     """
 
     def __init__(self) -> None:
@@ -140,6 +154,16 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
     Args:
         is_collective: there are no servers.
+
+    Example:
+        >>> import os
+        >>> from unittest import mock
+        >>> from dpexec.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+        >>> job = {"PADDLE_TRAINER_ID": "1", "PADDLE_TRAINER_ENDPOINTS": "a:6170,b:6170"}
+        >>> with mock.patch.dict(os.environ, job):
+        ...     role = PaddleCloudRoleMaker(is_collective=True)
+        ...     role.worker_index(), role.worker_num()
+        (1, 2)
     """
 
     def __init__(self, is_collective: bool = False) -> None:
@@ -207,6 +231,14 @@ class UserDefinedRoleMaker(RoleMakerBase):
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: a number or a list has an invalid value.
+
+    Example:
+        >>> from dpexec.incubate.fleet.base.role_maker import Role, UserDefinedRoleMaker
+        >>> role = UserDefinedRoleMaker(
+        ...     current_id=1, role=Role.WORKER, worker_num=2, server_endpoints=["127.0.0.1:6174"]
+        ... )
+        >>> role.is_worker(), role.is_first_worker(), role.worker_index()
+        (True, False, 1)
     """
 
     def __init__(
@@ -239,6 +271,12 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: a number or a list has an invalid value.
+
+    Example:
+        >>> from dpexec.incubate.fleet.base.role_maker import UserDefinedCollectiveRoleMaker
+        >>> role = UserDefinedCollectiveRoleMaker(1, ["10.0.0.1:6170", "10.0.0.2:6170"])
+        >>> role.worker_num(), role.worker_index(), role.is_server()
+        (2, 1, False)
     """
 
     def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:

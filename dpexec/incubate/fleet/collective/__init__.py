@@ -29,6 +29,14 @@ class Collective(Fleet):
 
     To go on after an interruption use :class:`dpexec.checkpoint.Checkpoints`; fluid's
     ``save_check_point`` and ``load_check_point`` are not supported.
+
+    Example:
+        >>> from dpexec.incubate.fleet.base.role_maker import UserDefinedCollectiveRoleMaker
+        >>> from dpexec.incubate.fleet.collective import Collective
+        >>> fleet = Collective()  # scripts use the one of the module: from ... import fleet
+        >>> fleet.init(UserDefinedCollectiveRoleMaker(1, ["10.0.0.1:6170", "10.0.0.2:6170"]))
+        >>> fleet.worker_num(), fleet.worker_index(), fleet.is_first_worker()
+        (2, 1, False)
     """
 
     def __init__(self) -> None:

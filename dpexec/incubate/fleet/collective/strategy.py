@@ -18,6 +18,14 @@ class DistributedStrategy(BuildStrategy):
     """How a program is divided between trainers, compiled and run.
 
     ``use_local_sgd`` sets the modes; ``minimize`` rejects ``use_dist_fc``, which is not supported.
+
+    Example:
+        >>> from dpexec.incubate.fleet.collective import DistributedStrategy
+        >>> strategy = DistributedStrategy()
+        >>> strategy.use_amp = True
+        >>> strategy.exec_strategy.num_threads = 2
+        >>> strategy.mode, strategy.use_local_sgd
+        ('nccl2', False)
     """
 
     use_local_sgd = Field(False, bool, "Trainers update their own parameters, then take the mean.")

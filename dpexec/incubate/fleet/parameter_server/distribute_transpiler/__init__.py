@@ -44,7 +44,16 @@ __all__ = [
 
 
 class DistributedTranspiler(Fleet):
-    """Trainers and parameter servers; what this process runs depends on its role."""
+    """Trainers and parameter servers; what this process runs depends on its role.
+
+    Example:
+        >>> from dpexec.incubate.fleet.base.role_maker import UserDefinedRoleMaker
+        >>> from dpexec.incubate.fleet.parameter_server import distribute_transpiler
+        >>> fleet = distribute_transpiler.DistributedTranspiler()
+        >>> fleet.init(UserDefinedRoleMaker(0, worker_num=2, server_endpoints=["127.0.0.1:6174"]))
+        >>> fleet.is_worker(), fleet.server_num(), fleet.server_endpoints()
+        (True, 1, ['127.0.0.1:6174'])
+    """
 
     def __init__(self) -> None:
         super().__init__(Mode.TRANSPILER)

@@ -29,6 +29,13 @@ class DistributedStrategy:
     """How a program is divided, compiled and run; subclasses define what servers wait for.
 
     With ``CPU_NUM`` replicas of a trainer, it is compiled in Reduce mode for as many threads.
+
+    Example:
+        >>> from dpexec.incubate.fleet.parameter_server import distribute_transpiler
+        >>> strategy = distribute_transpiler.SyncStrategy()
+        >>> strategy.set_program_config({"slice_var_up": False})
+        >>> strategy.get_program_config().slice_var_up
+        False
     """
 
     _config: ClassVar[Mapping[str, Any]] = {}
@@ -157,7 +164,14 @@ def _changed(known: Any, config: Any) -> Any:
 
 
 class SyncStrategy(DistributedStrategy):
-    """Servers wait for the gradients of all trainers."""
+    """Servers wait for the gradients of all trainers.
+
+    Example:
+        >>> from dpexec.incubate.fleet.parameter_server.distribute_transpiler import SyncStrategy
+        >>> config = SyncStrategy().get_program_config()
+        >>> config.sync_mode, config.completely_not_async  # sync_mode is False, as in fluid
+        (False, True)
+    """
 
     _config: ClassVar[Mapping[str, Any]] = {
         "runtime_split_send_recv": True,
@@ -167,13 +181,27 @@ class SyncStrategy(DistributedStrategy):
 
 
 class AsyncStrategy(DistributedStrategy):
-    """Servers apply gradients on arrival, without waiting."""
+    """Servers apply gradients on arrival, without waiting.
+
+    Example:
+        >>> from dpexec.incubate.fleet.parameter_server.distribute_transpiler import AsyncStrategy
+        >>> config = AsyncStrategy().get_program_config()
+        >>> config.half_async, config.completely_not_async
+        (False, False)
+    """
 
     _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True}
 
 
 class HalfAsyncStrategy(DistributedStrategy):
-    """Servers apply gradients on arrival; the replicas of a trainer wait for each other."""
+    """Servers apply gradients on arrival; the replicas of a trainer wait for each other.
+
+    Example:
+        >>> from dpexec.incubate.fleet.parameter_server import distribute_transpiler
+        >>> config = distribute_transpiler.HalfAsyncStrategy().get_program_config()
+        >>> config.half_async, config.completely_not_async
+        (True, False)
+    """
 
     _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True, "half_async": True}
 
@@ -183,6 +211,12 @@ class GeoStrategy(DistributedStrategy):
 
     Args:
         update_frequency: number of steps between exchanges.
+
+    Example:
+        >>> from dpexec.incubate.fleet.parameter_server.distribute_transpiler import GeoStrategy
+        >>> config = GeoStrategy(update_frequency=20).get_program_config()
+        >>> config.geo_sgd_mode, config.geo_sgd_need_push_nums  # in steps
+        (True, 20)
     """
 
     _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True, "geo_sgd_mode": True}
@@ -193,7 +227,14 @@ class GeoStrategy(DistributedStrategy):
 
 
 class StrategyFactory:
-    """Creates strategies."""
+    """Creates strategies.
+
+    Example:
+        >>> from dpexec.incubate.fleet.parameter_server.distribute_transpiler import StrategyFactory
+        >>> strategy = StrategyFactory.create_geo_strategy(update_frequency=50)
+        >>> strategy.get_program_config().geo_sgd_need_push_nums
+        50
+    """
 
     @staticmethod
     def create_sync_strategy() -> SyncStrategy:
