@@ -37,6 +37,7 @@ def thawed(monkeypatch):
     gc.unfreeze()
     yield
     if frozen:
+        gc.collect()  # frozen garbage, such as engines of tests before, would stay for ever
         gc.freeze()
 
 
