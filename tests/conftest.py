@@ -96,9 +96,11 @@ IN_REAL_TIME = [
     "test_notebooks.py",
     "viz/test_browser.py",
     "viz/test_main_paths.py",
+    "viz/test_tune.py",
 ]
-"""Their tests wait for other processes, some of which must answer within seconds. Beside other
-tests one may be late: what fails there runs once more, and the summary counts it as a rerun."""
+"""Their tests wait for other processes, some of which must answer within seconds, or time steps.
+Beside other tests one may be late: what fails there runs once more, and the summary counts it as a
+rerun."""
 
 
 def pytest_terminal_summary(terminalreporter):
