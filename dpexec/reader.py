@@ -89,12 +89,20 @@ class DataLoader:
         self.batch_sampler = _sampler(dataset, batch_sampler, batch_size, shuffle, drop_last)
         self.num_workers, self.return_list = num_workers, return_list
         collate = collate_fn or default_collate_fn
-        how = collate, num_workers, timeout, worker_init_fn
+        batches = partial(
+            batches_of,
+            dataset,
+            self.batch_sampler,
+            collate,
+            num_workers,
+            timeout,
+            worker_init_fn,
+        )
         self._alone = not isinstance(places, (list, tuple)) or len(places) == 1
         capacity = 2 * max(num_workers, 1 if self._alone else len(places))
         self._loader = GeneratorLoader(
             feed_list, capacity, use_buffer_reader, True, return_list
-        ).set_batch_generator(partial(batches_of, dataset, self.batch_sampler, *how), places)
+        ).set_batch_generator(batches, places)
 
     def __len__(self) -> int:
         """The number of batches."""

@@ -85,7 +85,7 @@ class Comparison(View):
     ) -> None:
         runs = Schedule(before), Schedule(after)
         self.names = names
-        self.split: Split = split(*runs)
+        self.split: Split = split(runs[0], runs[1])
         self.steps = self.split.before, self.split.after
         self._rhythms = Rhythm.of(runs[0]), Rhythm.of(runs[1])
         one, other = (per_step(run) for run in runs)

@@ -79,8 +79,16 @@ class Drawing(View):
         if len(self.diagram.boxes) <= PICTURED:
             return super().html
         small = draw(self.data, title=self.title).diagram
-        shown = self.groups, self.twins, self.closed, self.fold, self.one_lane, self.notes
-        view = Drawing(self.data, small, *shown)
+        view = Drawing(
+            self.data,
+            small,
+            self.groups,
+            self.twins,
+            self.closed,
+            self.fold,
+            self.one_lane,
+            self.notes,
+        )
         view.overlay = self.overlay
         return page(self.title, [view])
 

@@ -111,8 +111,14 @@ class Simulation(View):
         alone = self.recorded_devices == 1 and self.link.bandwidth is None
         numbers = [1] if alone else sorted({*SCANNED, self.devices})
         others = self.link.bandwidth is not None or self.cores != self._recorded_cores
-        modes = MODES[self.recorded_mode], MODES[self.mode]
-        model = Model(*modes, self.link, self.cores, self._threads, others or self._others)
+        model = Model(
+            MODES[self.recorded_mode],
+            MODES[self.mode],
+            self.link,
+            self.cores,
+            self._threads,
+            others or self._others,
+        )
         one = model.step(self._templates, 1)
         return tuple(self._predict(model, number, one) for number in numbers)
 

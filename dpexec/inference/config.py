@@ -66,8 +66,13 @@ class NativeConfig:
         return CUDAPlace(self.device) if self.use_gpu else CPUPlace()
 
     def _load(self) -> Model:
-        files = self.model_dir, self.prog_file, self.param_file
-        return load_model(*files, from_memory=False, threads=self._threads)
+        return load_model(
+            self.model_dir,
+            self.prog_file,
+            self.param_file,
+            from_memory=False,
+            threads=self._threads,
+        )
 
 
 class AnalysisConfig:
@@ -168,8 +173,13 @@ class AnalysisConfig:
         return self._from_memory
 
     def _load(self) -> Model:
-        files = self._model_dir, self._prog_file, self._params_file
-        return load_model(*files, self._from_memory, self._threads)
+        return load_model(
+            self._model_dir,
+            self._prog_file,
+            self._params_file,
+            self._from_memory,
+            self._threads,
+        )
 
     # ---- the device
 

@@ -257,8 +257,16 @@ class LSTMCell(RNNCell):
         check_type(hidden_size, "hidden_size", int, "LSTMCell")
         check_dtype(dtype, "dtype", SINGLE_DOUBLE, "LSTMCell")
         self.hidden_size = hidden_size
-        attrs = param_attr, bias_attr, gate_activation, activation, forget_bias, dtype
-        self.lstm_unit = BasicLSTMUnit(name, hidden_size, *attrs)
+        self.lstm_unit = BasicLSTMUnit(
+            name,
+            hidden_size,
+            param_attr,
+            bias_attr,
+            gate_activation,
+            activation,
+            forget_bias,
+            dtype,
+        )
 
     def call(  # type: ignore[override]
         self, inputs: Variable, states: list[Variable]

@@ -140,8 +140,7 @@ class StaticRNN:
         if init is None:
             if shape is None or batch_ref is None:
                 raise ValueError("if init is None, memory at least need shape and batch_ref")
-            axes = init_batch_dim_idx, ref_batch_dim_idx
-            init = self._filled(shape, batch_ref, init_value, *axes)
+            init = self._filled(shape, batch_ref, init_value, init_batch_dim_idx, ref_batch_dim_idx)
         before = self.helper.create_variable(
             name=unique_name.generate(f"{self.helper.name}@mem"), dtype=init.dtype, shape=init.shape
         )

@@ -38,8 +38,8 @@ class DatasetLoader:
         Raises:
             The errors of ``Executor.train_from_dataset`` about the data.
         """
-        how = self._dataset.thread_num, self._drop_last, self._devices
-        with closing(self._dataset._feeds(*how)) as batches:
+        threads = self._dataset.thread_num
+        with closing(self._dataset._feeds(threads, self._drop_last, self._devices)) as batches:
             while len(step := list(itertools.islice(batches, self._devices))) == self._devices:
                 yield step
 

@@ -55,8 +55,9 @@ def transpile_collective(
         )
     _check_mode(config, len(endpoints))
     if config.collective_mode == "local_sgd":
-        where = trainer_id, endpoints, current_endpoint, config.wait_port
-        LocalSGD(config.nccl_comm_num).transpile(startup, program, *where)
+        LocalSGD(config.nccl_comm_num).transpile(
+            startup, program, trainer_id, endpoints, current_endpoint, config.wait_port
+        )
         return
     if config.mode == "collective":
         program._trainer_id = trainer_id

@@ -90,8 +90,9 @@ class DistributeTranspiler:
         if self.config.mode != "pserver":
             if isinstance(trainers, int):
                 raise AssertionError(f"trainers are endpoints, not {trainers!r}")
-            who = trainer_id, trainers, current_endpoint
-            transpile_collective(self.config, program, startup, *who)
+            transpile_collective(
+                self.config, program, startup, trainer_id, trainers, current_endpoint
+            )
             return
         if not isinstance(trainers, int):
             raise AssertionError(f"trainers is a number, but received {trainers!r}")

@@ -142,9 +142,15 @@ def basic_lstm(
     """
 
     def unit(scope: str, param_attr: Any, bias_attr: Any) -> Unit:
-        activations = gate_activation, activation
         made = BasicLSTMUnit(
-            scope, hidden_size, param_attr, bias_attr, *activations, forget_bias, dtype
+            scope,
+            hidden_size,
+            param_attr,
+            bias_attr,
+            gate_activation,
+            activation,
+            forget_bias,
+            dtype,
         )
         return lambda x, states: made(x, *states)
 

@@ -97,8 +97,8 @@ class Computing:
         for future in self._made:
             future.release()
         homes: Mapping[str, Sequence[int]] = dict.fromkeys(self._answering(), ())
-        told = keys, set(self._contact.reachability.among(homes)), _OVER
-        self._contact.reach(let_go, *told, homes=homes, what=_WHAT)
+        reachable = set(self._contact.reachability.among(homes))
+        self._contact.reach(let_go, keys, reachable, _OVER, homes=homes, what=_WHAT)
 
     def _known(self) -> tuple[Collection[Any], ...]:
         """What places depend on."""

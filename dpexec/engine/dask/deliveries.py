@@ -122,8 +122,7 @@ class Delivery:
                 sizes = cuts[:, 1] - cuts[:, 0]
                 ends = np.cumsum(sizes)
                 self.cuts[mine, 1], self.cuts[mine, 2] = ends - sizes, ends
-            coming = contact, piece.future, cuts, holders, worker, stay
-            self.blocks.append(_delivered(*coming))
+            self.blocks.append(_delivered(contact, piece.future, cuts, holders, worker, stay))
             self.holders |= frozenset(holders)
 
 

@@ -113,16 +113,14 @@ class Engine:
         self.recorder = self._make_recorder()
         self.plan: Plan | None = None
         self.runner = self._make_runner()
-        met = self.runner.agreement, not self._on_cluster
-        self._shards = Shards(self.graph, self.replicas.scope, self.label, build_strategy, *met)
-        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, met[1])
+        scope, agreement, here = self.replicas.scope, self.runner.agreement, not self._on_cluster
+        self._shards = Shards(self.graph, scope, self.label, build_strategy, agreement, here)
+        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, here)
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
         self._seal()
         live.join(self)
-
-    # ---- compilation
 
     def _compile(self, places: Sequence[Place], scale_loss_grad: bool) -> Compilation:
         strategy, execution = self.build_strategy, self.execution_strategy
@@ -174,8 +172,8 @@ class Engine:
         feeds_of = self.feeds_of if self._coming is None else self._coming.feeds_of
         if not program._loaders:
             return [feeds_of({} if feed is None else feed)] * self.steps_per_run
-        how = self.replica_places, self.prepare, self.steps_per_run, not self.is_training
-        return loaded(program, feed, feeds_of, *how)
+        steps, partial = self.steps_per_run, not self.is_training
+        return loaded(program, feed, feeds_of, self.replica_places, self.prepare, steps, partial)
 
     @functools.cached_property
     def _coming(self) -> Coming | None:
@@ -210,10 +208,12 @@ class Engine:
 
     def _make_runner(self) -> StepRunner:
         threads = 0 if self.scheduler == "sync" else self.num_threads
-        strategy = self.build_strategy
-        alone = strategy is None or strategy.num_trainers == 1 or not self.is_training
-        how = self.execution_strategy, threads, None if alone else strategy, self._on_cluster
-        return make_runner(self.replicas, self.label, self.program, *how)
+        execution, trainers = self.execution_strategy, self.build_strategy
+        if trainers is not None and (trainers.num_trainers == 1 or not self.is_training):
+            trainers = None
+        return make_runner(
+            self.replicas, self.label, self.program, execution, threads, trainers, self._on_cluster
+        )
 
     def _make_recorder(self) -> Recorder | None:
         """The recorder of all steps, if the strategy asks for a trace."""
@@ -346,11 +346,14 @@ class Engine:
 
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
-            assert self.execution_strategy is not None and self.contact is not None
+            execution, contact = self.execution_strategy, self.contact
+            assert execution is not None and contact is not None
             from dpexec.engine.cluster.client.runner import ClusterRunner  # 20 MB, if it is used
 
-            how = self.contact, self.compilation, self.execution_strategy, self.replicas
-            self._cluster = ClusterRunner(*how, self.label, self.observers, self._coming)
+            observers, coming = self.observers, self._coming
+            self._cluster = ClusterRunner(
+                contact, self.compilation, execution, self.replicas, self.label, observers, coming
+            )
             hooks.show_on_dashboard(self.scheduler, self, self._cluster.token[:8])  # may count
         return self._cluster
 

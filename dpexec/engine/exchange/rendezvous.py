@@ -161,8 +161,7 @@ class Door:
             devices: its replicas.
             gpu: the GPU of its replicas; None: they are on CPUs.
         """
-        at = self._address, tuple(devices), self.host, self.unix, self.tcp
-        return Member(*at, gpu=gpu)
+        return Member(self._address, tuple(devices), self.host, self.unix, self.tcp, gpu=gpu)
 
     def close(self) -> None:
         """Close the sockets."""
@@ -274,8 +273,9 @@ class Visitor:
         try:
             for member in members:
                 comes = functools.partial(member.connect, *self._me)
-                args = self._secret, rank, limit, member.name, still_wanted, began
-                channels.append(knock(comes, *args))
+                channels.append(
+                    knock(comes, self._secret, rank, limit, member.name, still_wanted, began)
+                )
         except BaseException:
             for channel in channels:
                 channel.close()

@@ -116,9 +116,10 @@ class Executor(Delaying):
             if not isinstance(value, kind):
                 wanted = "bool" if kind is int else "string"
                 raise TypeError(f"{name} of Executor.run must be a {wanted}, not {value!r:.80}")
-        how = return_numpy, return_merged, use_prune
         with annotated(program):
-            results = self._run(program, feed, fetch_list, scope, *how)
+            results = self._run(
+                program, feed, fetch_list, scope, return_numpy, return_merged, use_prune
+            )
         return as_arrays(results) if return_numpy else as_tensors(results)
 
     def _run(
@@ -371,11 +372,8 @@ class Executor(Delaying):
         if remote is not None:
             self._servers.add(remote.servers)
         mixed = len(parts) if shuffle is True else int(shuffle)
-        how = Epochs(
-            epochs,
-            *(batch_size, drop_last, print_period if names or debug else 0),
-            *(progress, after_epoch),
-        )
+        period = print_period if names or debug else 0
+        how = Epochs(epochs, batch_size, drop_last, period, progress, after_epoch)
         with annotated(program):
             engine = self._engine_of(program, original, None, scope, None)
             stream = PartitionStream(parts, mixed, seed, engine.contact)

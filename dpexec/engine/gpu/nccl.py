@@ -104,14 +104,16 @@ class NcclCall:
             communicator: of this GPU.
             stream: address of its stream.
         """
-        where = self.given.data.ptr, 0 if self.made is None else self.made.data.ptr
-        what = self.given.size, getattr(nccl, TYPES[self.given.dtype.name])
+        source, target = self.given.data.ptr, 0 if self.made is None else self.made.data.ptr
+        size, dtype = self.given.size, getattr(nccl, TYPES[self.given.dtype.name])
         if self.how is None:
-            communicator.broadcast(*where, *what, self.root, stream)
-        elif self.root is not None:
-            communicator.reduce(*where, *what, getattr(nccl, self.how.nccl), self.root, stream)
+            communicator.broadcast(source, target, size, dtype, self.root, stream)
+            return
+        combine = getattr(nccl, self.how.nccl)
+        if self.root is not None:
+            communicator.reduce(source, target, size, dtype, combine, self.root, stream)
         else:
-            communicator.allReduce(*where, *what, getattr(nccl, self.how.nccl), stream)
+            communicator.allReduce(source, target, size, dtype, combine, stream)
 
 
 @dataclass(frozen=True)

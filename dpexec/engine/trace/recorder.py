@@ -255,6 +255,7 @@ def _events(
     for step, (name, kind, device, key, start, stop, ident, args, node), is_known in rows:
         thread = threads.setdefault(ident, len(threads))
         key, number = (key, node) if is_known else (key + other, None)
-        times = tick(start), tick(stop)
-        events.append(Event(name, kind, device, key, *times, thread, args, number, step))
+        events.append(
+            Event(name, kind, device, key, tick(start), tick(stop), thread, args, number, step)
+        )
     return tuple(events)

@@ -107,8 +107,9 @@ def launch(args: argparse.Namespace) -> int:
     gpus = [] if args.nproc_per_node else get_gpus(args.selected_gpus)
     trainers = gpus or [""] * (args.nproc_per_node or 1)
     if args.use_paddlecloud and get_trainers_num() != 1:
-        where = args.cluster_node_ips, args.node_ip, args.started_port
-        cluster, pod = get_cloud_cluster(*where, trainers)
+        cluster, pod = get_cloud_cluster(
+            args.cluster_node_ips, args.node_ip, args.started_port, trainers
+        )
     else:
         cluster, pod = get_cluster_from_args(args, trainers)
     first = pod.trainers[0].rank

@@ -145,8 +145,9 @@ class Binding:
             kernels.require_halves()
         from dpexec.engine.compile.bindings.native import make_code
 
-        how = self.halves, self.open_rows, self.more_rows, self.packed
-        self.code = make_code(self.plan, self.given, *how)
+        self.code = make_code(
+            self.plan, self.given, self.halves, self.open_rows, self.more_rows, self.packed
+        )
         return self.code
 
     def closed(self, rows: Sequence[Counts]) -> Binding:
@@ -159,7 +160,12 @@ class Binding:
             NeedsNumber: these numbers of rows need more memory than others.
         """
         made = Binding(
-            *(self.plan, self.given, self.native, self.memory, self.halves, self.packed),
+            self.plan,
+            self.given,
+            self.native,
+            self.memory,
+            self.halves,
+            self.packed,
             rows=rows,
             opened=self,
             code=self.code,

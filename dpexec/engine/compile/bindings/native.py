@@ -89,10 +89,14 @@ class PlanCode:
             arena = self.arenas[home]
             block = memory.block(("arena", home), arena.nbytes)
             for number, inner, lasting in zip(chain, arena.inner, arena.lasting, strict=True):
-                place = block, inner, lasting
-                count = rows[self._device(number)]
-                code = self.codes[number]
-                found[number] = code.finish(*place, found[number], count, lates.get(number, {}))
+                found[number] = self.codes[number].finish(
+                    block,
+                    inner,
+                    lasting,
+                    found[number],
+                    rows[self._device(number)],
+                    lates.get(number, {}),
+                )
         return found
 
 
@@ -225,8 +229,7 @@ class _Kind:
         for for_rows, before, code in self.latest:
             if for_rows is rows and before == shapes:
                 return code
-        how = halves, self.fetched, packed
-        made = TaskCode(specs, self.outside, self.overwritten, limits, *how)
+        made = TaskCode(specs, self.outside, self.overwritten, limits, halves, self.fetched, packed)
         made.take(steps)
         made.layout()
         self.latest = [(rows, shapes, made), *self.latest[: _CODES_KEPT - 1]]
@@ -269,9 +272,9 @@ def _kinds(plan: Plan, read: _Readers) -> dict[int, _Kind]:
         overwritten = frozenset(name for place, name in plan.overwritten if place == task.device)
         names = dict.fromkeys(v.name for n in task.nodes for v in (*n.inputs, *n.outputs))
         parts = tuple((id(step.node.op), step.node.does, step.drops) for step in steps)
-        here = frozenset(outside[task.id]), overwritten.intersection(names)
-        kind = _Kind(*here, list(names), plan.fetch)
-        found[task.id] = made.setdefault((parts, *here), kind)
+        elsewhere, written = frozenset(outside[task.id]), overwritten.intersection(names)
+        kind = _Kind(elsewhere, written, list(names), plan.fetch)
+        found[task.id] = made.setdefault((parts, elsewhere, written), kind)
     return found
 
 

@@ -136,8 +136,16 @@ class Recording:
         team.idents[0] = threading.get_ident()
         if self._room is None or self._room.count == self._room.most:
             owners = {} if code.exchange is None else code.exchange.owners
-            noted = code.schedule, code.parts, code.joined, team.idents, owners
-            self._room = CodeNotes(self.binding, self.layout, self.lives, *noted)
+            self._room = CodeNotes(
+                self.binding,
+                self.layout,
+                self.lives,
+                code.schedule,
+                code.parts,
+                code.joined,
+                team.idents,
+                owners,
+            )
         self._ran = []
         return self._room
 

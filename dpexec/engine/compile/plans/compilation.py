@@ -87,8 +87,7 @@ class Compilation:
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
             native = kernels.libraries()
             planning = PlanOptions(native=bool(native), shared=one_memory)
-            how = native, False, collectives
-            return cls(program, places, options, [], [], planning, *how)
+            return cls(program, places, options, [], [], planning, native, collectives=collectives)
         own_before, own_after = strategy.appended
         switched = [make for make in REWRITES if _is_on(strategy, make.name, places)]
         rewrites = [*(make() for make in switched), *own_before]
@@ -108,8 +107,9 @@ class Compilation:
             native=bool(native),
             shared=options.shared_memory,
         )
-        how = native, halves, collectives
-        return cls(program, places, options, rewrites, passes, planning, *how)
+        return cls(
+            program, places, options, rewrites, passes, planning, native, halves, collectives
+        )
 
     @property
     def in_common(self) -> bool:

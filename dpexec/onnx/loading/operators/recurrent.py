@@ -53,8 +53,8 @@ def places_reversed(
 @operator("ReverseSequence")
 def reverse_sequence(node: Node) -> Any:
     """The first steps of each sample in the opposite order."""
-    axes = node.attr("time_axis", 0), node.attr("batch_axis", 1)
-    return places_reversed(node, node.var(0), node.var(1), *axes)
+    time, batch = node.attr("time_axis", 0), node.attr("batch_axis", 1)
+    return places_reversed(node, node.var(0), node.var(1), time, batch)
 
 
 class _Direction:
