@@ -23,6 +23,8 @@ INTERNAL = {
     *("MeanOut", "VarianceOut", "BatchGate", "BatchCellPreAct", "BatchHidden"),
     *("BatchResetHiddenPrev", "Norm", "U", "Gate", "ResetHiddenPrev", "XNorm", "YNorm"),
     *("Mean", "Variance", "OutScales", "Activated", "MatchX", "Argmax", "OutState", "OutAccum"),
+    *("ReorderedH0", "ReorderedC0", "XX", "BatchedInput", "BatchedOut", "BatchedHidden"),
+    *("BatchedCell", "IntermediateOut"),
 }
 """Outputs that only gradients read."""
 

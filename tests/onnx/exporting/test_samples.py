@@ -15,8 +15,9 @@ WITHOUT_SAMPLES = {
     *("split_lod_tensor", "merge_lod_tensor", "merge_lod_tensor_infer", "select_output"),
     *("shrink_rnn_memory", "reorder_lod_tensor_by_rank"),
     *("write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"),
+    "beam_search_decode",
 }
-"""Run blocks or work on arrays and rank tables: models of test_zoo.py hold them."""
+"""Run blocks or work on arrays and rank tables: whole models and test_beam_search.py have them."""
 
 WITHOUT_NAN = {"lrn": "its sums go on from channel to channel", "spp": "its maxima leave out NaN"}
 """Operators of onnxruntime that treat NaN, and sums that overflow, in their own way."""

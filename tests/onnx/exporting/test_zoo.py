@@ -111,6 +111,21 @@ def test_nets_over_sequences(file, name):
     compare(net.test, net.batch(np.random.RandomState(0), 3), targets)
 
 
+DECODERS = [("encoder_decoder", "translation"), ("recurrent", "sequence_to_sequence")]
+"""Nets with a beam search: over sequences that grow in a loop, and over padded ones."""
+
+
+@pytest.mark.parametrize(("file", "name"), DECODERS)
+@pytest.mark.parametrize("opset", [17, 22])
+def test_beam_searches(file, name, opset):
+    with paddle_is_dpexec():
+        net = Net(fluid, file, name)
+    fluid.Executor(fluid.CPUPlace()).run(net.startup)
+    for seed in range(3):
+        feed = net.decoder_feed(np.random.RandomState(seed))
+        compare(net.decoder, feed, net.decoded, opset)
+
+
 @pytest.mark.parametrize("name", detection_programs.PROGRAMS)
 def test_detectors(name):
     program, (_, found) = built(lambda: detection_programs.PROGRAMS[name](fluid))
@@ -119,6 +134,6 @@ def test_detectors(name):
 
 
 def test_there_are_as_many_models_as_the_guide_says():
-    parts = (MODELS, NETS, OVER_SEQUENCES, detection_programs.PROGRAMS)
+    parts = (MODELS, NETS, OVER_SEQUENCES, DECODERS, detection_programs.PROGRAMS)
     count = sum(map(len, parts))
     assert f"{count} whole models of\nthe zoo" in (ROOT / "docs" / "onnx.md").read_text("utf-8")

@@ -1,7 +1,8 @@
 """Blocks that run again and again or not at all, as ``Loop``, ``If`` and ``Scan``; arrays.
 
 What a block writes of the variables around it comes out of the node, and in a loop also goes into
-it again. Arrays of tensors are sequences of ONNX.
+it again. Arrays of tensors are sequences of ONNX; arrays of sequences have others beside them,
+with the lengths of each level.
 """
 
 from __future__ import annotations
@@ -21,23 +22,22 @@ from dpexec.onnx.exporting.refusals import need
 from dpexec.onnx.exporting.values import Values
 
 
-def _info(name: Value, var: Variable | None) -> onnx.ValueInfoProto:
-    """Name and type of a variable, or of lengths if ``var`` is None, without a shape."""
-    if var is None:
-        return helper.make_tensor_value_info(name, onnx.TensorProto.INT64, None)
-    dtype = onnx_type(to_numpy(var.dtype))
+def _info(name: Value, var: Variable, level: int = 0) -> onnx.ValueInfoProto:
+    """Name and type of a variable, without a shape; or, from level 1 on, of its lengths."""
+    dtype = onnx.TensorProto.INT64 if level else onnx_type(to_numpy(var.dtype))
     if var.type == VarType.LOD_TENSOR_ARRAY:
         return helper.make_tensor_sequence_value_info(name, dtype, None)
     return helper.make_tensor_value_info(name, dtype, None)
 
 
-def _empty(g: Builder, var: Variable) -> Value:
-    """The value of a variable that has none yet."""
-    dtype = to_numpy(var.dtype)
+def _empty(g: Builder, var: Variable, level: int = 0) -> Value:
+    """The value of a variable that has none yet; or, from level 1 on, its lengths."""
+    dtype = np.dtype(np.int64) if level else to_numpy(var.dtype)
     if var.type == VarType.LOD_TENSOR_ARRAY:
         made: Value = g.SequenceEmpty(dtype=onnx_type(dtype))
         return made
-    made = g.Identity(np.zeros([max(dim, 0) for dim in var.shape], dtype))
+    shape = [0] if level else [max(dim, 0) for dim in var.shape]
+    made = g.Identity(np.zeros(shape, dtype))
     return made
 
 
@@ -67,10 +67,19 @@ class _Carried:
         arrays = [n for n, v in self.variables.items() if v.type == VarType.LOD_TENSOR_ARRAY]
         need(not arrays or c.g.opset >= 14, f"it writes {arrays}, which needs opset 14 or later")
 
-    def before(self, name: str, g: Builder) -> Value:
-        """The value of a variable before the block, made up if it has none."""
-        found = self.c.values.find(name)
-        return _empty(g, self.variables[name]) if found is None else found
+    def before(self, name: str, g: Builder, levels: int | None = None) -> list[Value]:
+        """The value of a variable before the block, and its lengths; made up if it has none.
+
+        Args:
+            name: the variable.
+            g: the graph.
+            levels: how many levels of lengths there must be; None for as many as it has.
+        """
+        var, found = self.variables[name], self.c.values.find(name)
+        lengths = list(self.c.values.lengths(name))
+        wanted = len(lengths) if levels is None else levels
+        first = _empty(g, var) if found is None else found
+        return [first, *lengths, *(_empty(g, var, k + 1) for k in range(len(lengths), wanted))]
 
     def bind(self, results: dict[str, Value], lengths: dict[str, list[Value]]) -> None:
         """Let the variables have what came out of the node."""
@@ -81,42 +90,57 @@ class _Carried:
 @exports("while")
 def while_(c: Call) -> None:
     """``Loop`` without a limit of rounds."""
-    g, carried = c.g, _Carried(c)
-    condition, names = c.name("Condition"), [*carried.variables]
-    inner, values = g.inner(), Values(c.values)
-    first, infos = [], []
-    levels = {name: len(c.values.lengths(name)) for name in names}
-    for name in names:
-        entered = [inner.unique(f"{name}/before") for _ in range(1 + levels[name])]
-        first += [carried.before(name, g), *c.values.lengths(name)]
-        var = carried.variables[name]
-        infos += [_info(entered[0], var), *(_info(each, None) for each in entered[1:])]
-        values.bind(name, entered[0], tuple(entered[1:]))
-    c.write_block(carried.body, inner, values)
-    left = []
-    for name in names:
-        found = values.lengths(name)
-        need(len(found) == levels[name], f"{name} has other sequences after a round of its loop")
-        left += [(values.find(name) or "", carried.variables[name]), *((v, None) for v in found)]
-    outputs = [(inner.Identity(value), var) for value, var in left]
-    again = inner.Identity(_scalar(inner, values.find(condition) or ""))
-    count, going = inner.unique("round"), inner.unique("going")
-    body = helper.make_graph(
-        inner.nodes, "round",
-        [
-            helper.make_tensor_value_info(count, onnx.TensorProto.INT64, []),
-            helper.make_tensor_value_info(going, onnx.TensorProto.BOOL, []),
-            *infos,
-        ],
-        [
-            helper.make_tensor_value_info(again, onnx.TensorProto.BOOL, []),
-            *(_info(value, var) for value, var in outputs),
-        ],
-    )  # fmt: skip
+    carried = _Carried(c)
+    levels = {name: len(c.values.lengths(name)) for name in carried.variables}
+    while True:
+        body, found = _round(c, carried, levels)
+        # Where nothing is written before the loop, the round tells the levels.
+        new = {n: k if c.values.find(n) is None else levels[n] for n, k in found.items()}
+        if new == levels:
+            break
+        levels = new
+    for name, count in found.items():
+        need(count == levels[name], f"{name} has other sequences after a round of its loop")
+    g = c.g
+    first = [v for name in levels for v in carried.before(name, g, levels[name])]
     made = g.Loop(None, _scalar(g, c["Condition"]), *first, body=body, outputs=len(first))
     made = iter([made] if isinstance(made, str) else made)
-    results = {name: [next(made) for _ in range(1 + levels[name])] for name in names}
+    results = {name: [next(made) for _ in range(1 + levels[name])] for name in levels}
     carried.bind({n: v[0] for n, v in results.items()}, {n: v[1:] for n, v in results.items()})
+
+
+def _round(
+    c: Call, carried: _Carried, levels: dict[str, int]
+) -> tuple[onnx.GraphProto, dict[str, int]]:
+    """The body of a loop, and how many levels of sequences its variables have after a round.
+
+    Args:
+        c: the operator.
+        carried: the variables.
+        levels: how many levels they have before a round.
+    """
+    inner, values = c.g.inner(), Values(c.values)
+    infos, outputs, found = [], [], {}
+    for name, count in levels.items():
+        entered = [inner.unique(f"{name}/before") for _ in range(1 + count)]
+        infos += [_info(each, carried.variables[name], k) for k, each in enumerate(entered)]
+        values.bind(name, entered[0], tuple(entered[1:]))
+    c.write_block(carried.body, inner, values)
+    for name in levels:
+        left = [values.find(name) or "", *values.lengths(name)]
+        found[name] = len(left) - 1
+        outputs += [
+            _info(inner.Identity(value), carried.variables[name], k) for k, value in enumerate(left)
+        ]
+    again = inner.Identity(_scalar(inner, values.find(c.name("Condition")) or ""))
+    number, going = inner.unique("round"), inner.unique("going")
+    inputs = [
+        helper.make_tensor_value_info(number, onnx.TensorProto.INT64, []),
+        helper.make_tensor_value_info(going, onnx.TensorProto.BOOL, []),
+    ]
+    outcome = helper.make_tensor_value_info(again, onnx.TensorProto.BOOL, [])
+    graph = helper.make_graph(inner.nodes, "round", [*inputs, *infos], [outcome, *outputs])
+    return graph, found
 
 
 def branches(
@@ -140,12 +164,8 @@ def branches(
     for inner, found in zip(inners, made, strict=True):
         infos = []
         for values, count, var in zip(found, levels, variables, strict=True):
-            none = inner.constant(np.zeros(0, np.int64))
-            values = [*values, *[none] * (count - len(values))]
-            infos += [
-                _info(inner.Identity(value), var if k == 0 else None)
-                for k, value in enumerate(values)
-            ]
+            values = [*values, *(_empty(inner, var, k) for k in range(len(values), count))]
+            infos += [_info(inner.Identity(value), var, k) for k, value in enumerate(values)]
         graphs.append(helper.make_graph(inner.nodes, "branch", [], infos))
     total = sum(levels)
     flat = g.If(condition, then_branch=graphs[0], else_branch=graphs[1], outputs=total)
@@ -174,7 +194,7 @@ def conditional_block(c: Call) -> None:
         return [[values.find(name) or "", *values.lengths(name)] for name in names]
 
     def keep(inner: Builder) -> list[list[Value]]:
-        return [[carried.before(name, inner), *c.values.lengths(name)] for name in names]
+        return [carried.before(name, inner) for name in names]
 
     made = branches(c, condition, [carried.variables[name] for name in names], [run, keep])
     results = dict(zip(names, made, strict=True))
@@ -229,34 +249,38 @@ def recurrent(c: Call) -> None:
     c.set("outputs", made[len(ex_states) :], lengths=())
 
 
-@exports("write_to_array", without="arrays of sequences", opset=14)
+@exports("write_to_array", without="tensors and sequences in one array", opset=14)
 def write_to_array(c: Call) -> None:
     """``SequenceInsert``, in place of what is at this number already."""
-    g, name = c.g, c.name("Out")
-    need(not c.lengths("X"), "it writes sequences")
-    var = c.op.block._var_recursive(name)
-    array, value = c.values.find(name), c["X"]
-    place = _scalar(g, c.typed(c["I"], c.dtype("I"), np.int64))
-    if array is None:
-        array = _empty(g, var)
-        c.set("Out", g.SequenceInsert(array, value), lengths=())
+    name = c.name("Out")
+    var, found = c.op.block._var_recursive(name), c.values.find(name)
+    given = [c["X"], *c.lengths("X")]
+    place = _scalar(c.g, c.typed(c["I"], c.dtype("I"), np.int64))
+    if found is None:
+        made = [c.g.SequenceInsert(_empty(c.g, var, k), value) for k, value in enumerate(given)]
+        c.set("Out", made[0], lengths=made[1:])
         return
-    there = g.Less(place, g.SequenceLength(array))
+    arrays = [found, *c.values.lengths(name)]
+    need(len(arrays) == len(given), f"its entries have {len(arrays) - 1} and {len(given) - 1} "
+         "levels of sequences")  # fmt: skip
+    pairs = list(zip(arrays, given, strict=True))
     made = branches(
-        c, there, [var],
+        c, c.g.Less(place, c.g.SequenceLength(found)), [var],
         [
-            lambda inner: [[inner.SequenceInsert(inner.SequenceErase(array, place), value, place)]],
-            lambda inner: [[inner.SequenceInsert(array, value)]],
+            lambda inner: [[inner.SequenceInsert(inner.SequenceErase(array, place), value, place)
+                            for array, value in pairs]],
+            lambda inner: [[inner.SequenceInsert(array, value) for array, value in pairs]],
         ],
-    )  # fmt: skip
-    c.set("Out", made[0][0], lengths=())
+    )[0]  # fmt: skip
+    c.set("Out", made[0], lengths=made[1:])
 
 
 @exports("read_from_array")
 def read_from_array(c: Call) -> None:
     """``SequenceAt``."""
     place = _scalar(c.g, c.typed(c["I"], c.dtype("I"), np.int64))
-    c.set("Out", c.g.SequenceAt(c["X"], place), lengths=())
+    made = [c.g.SequenceAt(array, place) for array in (c["X"], *c.lengths("X"))]
+    c.set("Out", made[0], lengths=made[1:])
 
 
 @exports("lod_array_length")

@@ -31,6 +31,40 @@ def lookup_table(c: Call) -> None:
     c.set("Out", c.g.Where(c.g.Unsqueeze(is_padding, [-1]), c.number(0.0, "W"), rows))
 
 
+@exports("lookup_table_dequant", constants="W")
+def lookup_table_dequant(c: Call) -> None:
+    """``Gather`` of rows of bytes, spread between the smallest and the largest number of a row."""
+    g, (table,) = c.g, c.constants("W")
+    ends, levels = table[:, :2], np.ascontiguousarray(table[:, 2:]).view(np.uint8)
+    step = (ends[:, 1:] - ends[:, :1]) / table.dtype.type(256)
+    ids = _ids(c, "Ids", True)
+    rows = g.cast(g.Gather(g.constant(levels), ids), table.dtype)
+    made = g.Add(g.Mul(rows, g.Gather(g.constant(step), ids)), g.Gather(ends[:, :1], ids))
+    padding = c.attr("padding_idx")
+    if padding not in (None, -1):
+        is_padding = g.Unsqueeze(g.Equal(ids, np.array(padding, np.int64)), [-1])
+        made = g.Where(is_padding, c.number(0.0, "W"), made)
+    c.set("Out", made)
+
+
+@exports("tdm_child")
+def tdm_child(c: Call) -> None:
+    """``Gather`` of a tree's rows: the children, and whether they are leaves."""
+    g, zero = c.g, np.array(0, np.int64)
+    nodes = c.typed(c["X"], c.dtype("X"), np.int64)
+    tree = c.typed(c["TreeInfo"], c.dtype("TreeInfo"), np.int64)
+    rows, width = g.Gather(tree, nodes), c.attr("child_nums")
+    children = g.Slice(rows, [3], [3 + width], [-1])
+    none = g.Or(
+        g.Equal(g.Unsqueeze(nodes, [-1]), zero), g.Equal(g.Slice(children, [0], [1], [-1]), zero)
+    )
+    children = g.Where(none, zero, children)
+    items = g.Gather(g.Slice(tree, [0], [1], [1]), children)
+    is_leaf = g.And(g.Not(g.Equal(g.Squeeze(items, [-1]), zero)), g.Not(none))
+    c.set("Child", g.cast(children, c.dtype("Child")))
+    c.set("LeafMask", g.cast(is_leaf, c.dtype("LeafMask")))
+
+
 @exports("one_hot", "one_hot_v2", constants="depth_tensor")
 def one_hot(c: Call) -> None:
     """Whether the id is each of the numbers up to the depth."""

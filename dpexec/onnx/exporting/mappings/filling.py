@@ -26,6 +26,13 @@ def _value(c: Call) -> float | int:
     return int(float(text)) if whole and "." in text else int(text) if whole else float(text)
 
 
+@exports("fill")
+def fill(c: Call) -> None:
+    """A constant of the model; conversions to integers truncate."""
+    value = np.asarray(c.attr("value"), np.float32).astype(to_numpy(c.attr("dtype")))
+    c.set("Out", c.g.Identity(value.reshape(tuple(c.attr("shape")))))
+
+
 @exports("fill_constant")
 def fill_constant(c: Call) -> None:
     """A constant of the model, or one number in a shape that is computed."""

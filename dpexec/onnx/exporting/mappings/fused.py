@@ -6,9 +6,11 @@ from functools import reduce
 
 import numpy as np
 
+from dpexec.onnx.exporting.builder import Value
 from dpexec.onnx.exporting.call import Call
 from dpexec.onnx.exporting.mapping import exports
 from dpexec.onnx.exporting.mappings.activations import activated
+from dpexec.onnx.exporting.mappings.elementwise import aligned
 from dpexec.onnx.exporting.mappings.norms import flat_rows, layer_normalized
 from dpexec.onnx.exporting.mappings.products import flat, unflat
 from dpexec.onnx.exporting.refusals import need
@@ -69,6 +71,36 @@ def multihead_matmul(c: Call) -> None:
     scores = g.Add(g.Mul(product, c.number(c.attr("alpha"), "Input")), c["BiasQK"])
     mixed = g.Transpose(g.MatMul(g.Softmax(scores, axis=-1), value), perm=[0, 2, 1, 3])
     c.set("Out", g.reshape(mixed, 0, 0, heads * size))
+
+
+@exports("fused_gemm_epilogue")
+def gemm_epilogue(c: Call) -> None:
+    """A product, a bias, and ``Relu`` or nothing."""
+    rows = c.attr("x_num_col_dims") or 1
+    made = c.g.Add(c.g.MatMul(flat(c, "X", rows), c["Y"]), c["Bias"])
+    kind = c.attr("activation")
+    made = made if kind in (None, "none") else activated(c, kind, made)
+    c.set("Out", unflat(c, made, "X", rows))
+
+
+@exports("fused_elemwise_activation")
+def elementwise_activation(c: Call) -> None:
+    """A sum or product and an activation, one after the other."""
+    names = list(c.attr("functor_list"))
+    binary = next(name for name in names if name.startswith("elementwise"))
+    (unary,) = (name for name in names if name != binary)
+    axis = -1 if c.attr("axis") is None else c.attr("axis")
+    x, y = aligned(c, axis)
+
+    def apply(value: Value) -> Value:
+        if unary == "scale":
+            made: Value = c.g.Mul(value, c.number(c.attr("scale")))
+            return made
+        return activated(c, unary, value)
+
+    kind = {"elementwise_add": "Add", "elementwise_mul": "Mul"}[binary]
+    first = names[0] == unary
+    c.set("Out", apply(c.g.node(kind, x, y)) if first else c.g.node(kind, x, apply(y)))
 
 
 @exports("fusion_repeated_fc_relu")

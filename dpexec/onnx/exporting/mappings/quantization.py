@@ -114,3 +114,42 @@ def dequantize_abs_max(c: Call) -> None:
     """Integers times the scale by the greatest one."""
     step = c.g.Div(c["Scale"], c.number(c.attr("max_range"), "Out"))
     c.set("Out", c.g.Mul(c.g.cast(c["X"], c.dtype("Out")), c.g.reshape(step, 1)))
+
+
+def _in_range(c: Call, x: Value, dtype: np.dtype) -> Value:
+    """Numbers rounded to integers of a type, not beyond its limits."""
+    limits = (np.array(end, np.float32) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    return c.g.cast(c.g.Clip(c.g.Round(x), *limits), dtype)
+
+
+@exports("quantize")
+def quantize(c: Call) -> None:
+    """Rounded products."""
+    x = c.g.Mul(c["Input"], c.number(c.attr("Scale"), "Input"))
+    x = c.typed(x, c.dtype("Input"), np.float32)
+    c.set("Output", _in_range(c, x, c.dtype("Output")))
+
+
+@exports("requantize")
+def requantize(c: Call) -> None:
+    """Rounded products with the ratio of both scales."""
+    ratio = np.float32(c.attr("Scale_out")) / np.float32(c.attr("Scale_in"))
+    x = c.g.Mul(c.g.cast(c["Input"], np.float32), np.array(ratio))
+    c.set("Output", _in_range(c, x, c.dtype("Output")))
+
+
+@exports("dequantize")
+def dequantize(c: Call) -> None:
+    """Integers times the inverse of the scale."""
+    factor = np.array(1 / np.float32(c.attr("Scale")))
+    c.set("Output", c.g.Mul(c.g.cast(c["Input"], np.float32), factor))
+
+
+@exports("dequantize_log")
+def dequantize_log(c: Call) -> None:
+    """Numbers of a table, negative ones for negative bytes."""
+    g, x = c.g, c.g.cast(c["X"], np.int64)
+    below = g.Less(x, np.array(0, np.int64))
+    places = g.Where(below, g.Add(x, np.array(128, np.int64)), x)
+    found = g.Gather(g.reshape(c["Dict"], -1), places)
+    c.set("Out", g.Where(below, g.Neg(found), found))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -89,36 +90,92 @@ def initial(c: Call, slot: str) -> Value | None:
     return None if found is None else c.g.Unsqueeze(found, [0])
 
 
-def _size(c: Call, gates: int) -> int:
-    """The number of cells."""
-    size = c.shape("Input")[1] // gates
-    need(size > 0, f"its number of cells is open: {c.spec('Input')}")
-    need(len(c.lengths("Input")) == 1, "its input has no sequences, or nested ones")
+@dataclass(frozen=True)
+class Unit:
+    """What a recurrent operator computes with: its inputs may have other names in another operator.
+
+    Args:
+        c: the operator.
+        slot: the input that has the sequences.
+        x: the input, projected to the gates, ``(rows, gates * size)``.
+        weight: the weight of the states.
+        bias: the bias of the gates, and behind it peepholes; None without one.
+        size: the number of cells.
+        dtype: an input that has the element type of the numbers.
+    """
+
+    c: Call
+    slot: str
+    x: Value
+    weight: Value
+    bias: Value | None
+    size: int
+    dtype: str
+
+    def zeros(self, *shape: int) -> Value:
+        """A constant of zeros."""
+        return self.c.number(np.zeros(shape), self.dtype)
+
+    @property
+    def rows(self) -> Rows:
+        """The rows of the sequences."""
+        need(len(self.c.lengths(self.slot)) == 1, "its input has no sequences, or nested ones")
+        return Rows(self.c.g, self.c.sequences(self.slot))
+
+    def added(self) -> Value:
+        """The input plus the bias of the gates of an LSTM."""
+        bias = self.c.g.Slice(self.bias, [0], [4 * self.size], [1])
+        made: Value = self.c.g.Add(self.x, bias)
+        return made
+
+    def peepholes(self) -> list[Value]:
+        """Those of input, forget and output gate, as fluid has them behind the bias."""
+        g, size = self.c.g, self.size
+        begins = range(4 * size, 8 * size, size) if self.c.attr("use_peepholes") else ()
+        return [g.Slice(self.bias, [a], [b], [1]) for a, b in itertools.pairwise(begins)]
+
+
+def _unit(c: Call, gates: int) -> Unit:
+    """The unit of an operator whose input is projected already."""
+    size = cells(c, "Input", gates)
+    return Unit(c, "Input", c["Input"], c["Weight"], c.get("Bias"), size, "Input")
+
+
+def cells(c: Call, slot: str, gates: int) -> int:
+    """The number of cells, of an input with a column for each of their gates."""
+    size = c.shape(slot)[1] // gates
+    need(size > 0, f"its number of cells is open: {c.spec(slot)}")
     return size
 
 
 @exports("lstm")
 def lstm(c: Call) -> None:
     """``LSTM`` with fluid's gates in ONNX's order; ``Scan`` where the cells are wanted, too."""
-    if c.wants("Cell") or "identity" in _kinds(c):
-        _lstm_by_scan(c)
+    write_lstm(_unit(c, 4))
+
+
+def write_lstm(unit: Unit) -> None:
+    """See :func:`lstm`."""
+    c, g, size = unit.c, unit.c.g, unit.size
+    if c.wants("Cell") or "identity" in kinds(c):
+        hidden, cell = _run_lstm(unit, size, lstm_step(unit))
+        c.set("Hidden", hidden)
+        c.set("Cell", cell)
         return
-    g, size = c.g, _size(c, 4)
-    rows = Rows(g, c.sequences("Input"))
+    rows = unit.rows
     order, plain = (1, 3, 2, 0), (1,) * 4  # candidate, input, forget, output in fluid
-    gates = g.Slice(c["Bias"], [0], [4 * size], [1])
-    zeros = c.number(np.zeros((1, 4 * size)), "Input")
-    bias = g.Concat(blocks(c, gates, order, 1, plain), zeros, axis=1)
+    gates = g.Slice(unit.bias, [0], [4 * size], [1])
+    bias = g.Concat(blocks(c, gates, order, 1, plain), unit.zeros(1, 4 * size), axis=1)
     peepholes = None
     if c.attr("use_peepholes"):  # input, forget, output in fluid
         peepholes = blocks(
-            c, g.Slice(c["Bias"], [4 * size], [7 * size], [1]), (0, 2, 1), 1, plain[:3]
+            c, g.Slice(unit.bias, [4 * size], [7 * size], [1]), (0, 2, 1), 1, plain[:3]
         )
-    gate, state, candidate = (_NAMES[kind] for kind in _kinds(c))
+    gate, state, candidate = (_NAMES[kind] for kind in kinds(c))
     made = g.LSTM(
-        rows.padded(c["Input"], 2, None, time_first=True),
-        choosing(c, size, order, plain, "Input"),
-        recurrent_weight(c, c["Weight"], order, plain),
+        rows.padded(unit.x, 2, None, time_first=True),
+        choosing(c, size, order, plain, unit.dtype),
+        recurrent_weight(c, unit.weight, order, plain),
         bias, g.cast(rows.lengths, np.int32), initial(c, "H0"), initial(c, "C0"), peepholes,
         hidden_size=size, activations=[gate, candidate, state],
         direction="reverse" if c.attr("is_reverse") else "forward",
@@ -126,37 +183,42 @@ def lstm(c: Call) -> None:
     c.set("Hidden", rows.taken_out(g.Squeeze(made, [1]), time_first=True))
 
 
-def _kinds(c: Call) -> list[str]:
+def kinds(c: Call) -> list[str]:
+    """The activations of gates, cells and candidates."""
     return [c.attr(f"{name}_activation") for name in ("gate", "cell", "candidate")]
 
 
 @exports("gru", without="gates that are no sigmoids, and no activation")
 def gru(c: Call) -> None:
     """``GRU``; where the update gate is the share of the new state, it is negated."""
-    g, size = c.g, _size(c, 3)
+    write_gru(_unit(c, 3))
+
+
+def write_gru(unit: Unit) -> None:
+    """See :func:`gru`."""
+    c, g, size = unit.c, unit.c.g, unit.size
     own = c.attr("origin_mode")
     need(own or c.attr("gate_activation") == "sigmoid", "its gates are no sigmoids")
-    kinds = [c.attr("gate_activation"), c.attr("activation")]
-    need("identity" not in kinds, "it has no activation")
-    rows = Rows(g, c.sequences("Input"))
+    names = [c.attr("gate_activation"), c.attr("activation")]
+    need("identity" not in names, "it has no activation")
+    rows = unit.rows
     order, signs = (0, 1, 2), (1 if own else -1, 1, 1)
     weight = folded(
-        c, c["Weight"], lambda w: _gru_matrix(w, size),
+        c, unit.weight, lambda w: _gru_matrix(w, size),
         lambda w: g.Concat(
             g.reshape(g.Slice(g.reshape(w, -1), [0], [2 * size * size]), size, 2 * size),
             g.reshape(g.Slice(g.reshape(w, -1), [2 * size * size], [3 * size * size]), size, size),
             axis=1,
         ),
     )  # fmt: skip
-    zeros = c.number(np.zeros((1, 3 * size)), "Input")
-    bias = c.get("Bias")
+    bias = unit.bias
     if bias is not None:
-        bias = g.Concat(blocks(c, bias, order, 1, signs), zeros, axis=1)
+        bias = g.Concat(blocks(c, bias, order, 1, signs), unit.zeros(1, 3 * size), axis=1)
     made = g.GRU(
-        rows.padded(c["Input"], 2, None, time_first=True),
-        choosing(c, size, order, signs, "Input"), recurrent_weight(c, weight, order, signs),
+        rows.padded(unit.x, 2, None, time_first=True),
+        choosing(c, size, order, signs, unit.dtype), recurrent_weight(c, weight, order, signs),
         bias, g.cast(rows.lengths, np.int32), initial(c, "H0"),
-        hidden_size=size, activations=[_NAMES[kind] for kind in kinds],
+        hidden_size=size, activations=[_NAMES[kind] for kind in names],
         direction="reverse" if c.attr("is_reverse") else "forward",
     )  # fmt: skip
     c.set("Hidden", rows.taken_out(g.Squeeze(made, [1]), time_first=True))
@@ -171,21 +233,21 @@ def _gru_matrix(weight: np.ndarray, size: int) -> np.ndarray:
 Step = Callable[[Builder, list[Value], Value], list[Value]]
 
 
-def scanned(c: Call, rows: Rows, x: Value, states: Sequence[Value], step: Step) -> list[Value]:
+def scanned(unit: Unit, rows: Rows, x: Value, states: Sequence[Value], step: Step) -> list[Value]:
     """The states after every step of every sequence, as rows.
 
     Args:
-        c: the operator.
+        unit: the operator.
         rows: of the sequences.
         x: what the steps read, ``(rows, width)``.
         states: the first states, ``(sequences, size)``.
         step: writes a step: from states and input to the next states.
     """
-    g = c.g
+    g = unit.c.g
     padded = rows.padded(x, 2, None, time_first=True)
     there = g.Unsqueeze(rows.grid(time_first=True)[1], [2])
     inner = g.inner()
-    dtype = onnx_type(c.dtype("Input"))
+    dtype = onnx_type(unit.c.dtype(unit.dtype))
     names = [inner.unique(f"{g.origin[0]}/state") for _ in states]
     gates, mask = (inner.unique(f"{g.origin[0]}/{name}") for name in ("gates", "there"))
     made = step(inner, names, gates)
@@ -207,22 +269,23 @@ def scanned(c: Call, rows: Rows, x: Value, states: Sequence[Value], step: Step) 
     return [rows.taken_out(value, time_first=True) for value in found[len(states) :]]
 
 
-def _zeros(c: Call, rows: Rows, size: int) -> Value:
-    shape = c.g.Concat(c.g.Shape(rows.lengths), c.g.ints(size), axis=0)
-    made: Value = c.g.Expand(c.number(0.0, "Input"), shape)
+def zeros(unit: Unit, rows: Rows, size: int) -> Value:
+    """A row of zeros for each sequence."""
+    g = unit.c.g
+    shape = g.Concat(g.Shape(rows.lengths), g.ints(size), axis=0)
+    made: Value = g.Expand(unit.c.number(0.0, unit.dtype), shape)
     return made
 
 
-def lstm_step(c: Call, size: int, weight: Value, project: Callable | None = None) -> Step:
+def lstm_step(unit: Unit, project: Callable | None = None) -> Step:
     """A step of a long short-term memory; ``project`` makes what the next one sees."""
-    gate, state, candidate = _kinds(c)
-    clip = c.attr("cell_clip") or 0.0
-    begins = range(4 * size, 8 * size, size) if c.attr("use_peepholes") else ()
-    peepholes = [c.g.Slice(c["Bias"], [a], [b], [1]) for a, b in itertools.pairwise(begins)]
+    c, size = unit.c, unit.size
+    gate, state, candidate = kinds(c)
+    clip, peepholes = c.attr("cell_clip") or 0.0, unit.peepholes()
 
     def step(g: Builder, states: list[Value], x: Value) -> list[Value]:
         hidden, before = states
-        gates = g.Add(x, g.MatMul(hidden, weight))
+        gates = g.Add(x, g.MatMul(hidden, unit.weight))
         new, taken, kept, shown = g.Split(gates, [size] * 4, axis=1, outputs=4)
         if peepholes:
             taken = g.Add(taken, g.Mul(before, peepholes[0]))
@@ -231,7 +294,7 @@ def lstm_step(c: Call, size: int, weight: Value, project: Callable | None = None
         taken, kept = (activation(g, gate, each) for each in (taken, kept))
         cell = g.Add(g.Mul(new, taken), g.Mul(before, kept))
         if clip > 0:
-            cell = g.Clip(cell, c.number(-clip, "Input"), c.number(clip, "Input"))
+            cell = g.Clip(cell, *(c.number(limit, unit.dtype) for limit in (-clip, clip)))
         if peepholes:
             shown = g.Add(shown, g.Mul(cell, peepholes[2]))
         out = g.Mul(activation(g, state, cell), activation(g, gate, shown))
@@ -240,29 +303,23 @@ def lstm_step(c: Call, size: int, weight: Value, project: Callable | None = None
     return step
 
 
-def _run_lstm(c: Call, size: int, width: int, step: Step) -> list[Value]:
+def _run_lstm(unit: Unit, width: int, step: Step) -> list[Value]:
     """Outputs and cells of all steps; ``width`` is that of what the next step sees."""
-    g = c.g
-    rows = Rows(g, c.sequences("Input"))
-    x = g.Add(c["Input"], g.Slice(c["Bias"], [0], [4 * size], [1]))
+    c, rows, x = unit.c, unit.rows, unit.added()
     turned = c.attr("is_reverse")
     x = rows.turned(x) if turned else x
-    states = [c.get("H0") or _zeros(c, rows, width), c.get("C0") or _zeros(c, rows, size)]
-    made = scanned(c, rows, x, states, step)
+    states = [
+        c.get("H0") or zeros(unit, rows, width),
+        c.get("C0") or zeros(unit, rows, unit.size),
+    ]
+    made = scanned(unit, rows, x, states, step)
     return [rows.turned(value) for value in made] if turned else made
-
-
-def _lstm_by_scan(c: Call) -> None:
-    size = _size(c, 4)
-    hidden, cells = _run_lstm(c, size, size, lstm_step(c, size, c["Weight"]))
-    c.set("Hidden", hidden)
-    c.set("Cell", cells)
 
 
 @exports("lstmp")
 def lstmp(c: Call) -> None:
     """``Scan``: a step sees a projection of the output before it."""
-    size, width = _size(c, 4), c.shape("ProjWeight")[1]
+    unit, width = _unit(c, 4), c.shape("ProjWeight")[1]
     clip, weight = c.attr("proj_clip"), c["ProjWeight"]
     linear = c.attr("proj_activation") == "identity"
     kind = "identity" if linear else c.attr("cell_activation")
@@ -273,9 +330,9 @@ def lstmp(c: Call) -> None:
             made = g.Clip(made, c.number(-clip, "Input"), c.number(clip, "Input"))
         return made
 
-    made, cells = _run_lstm(c, size, width, lstm_step(c, size, c["Weight"], project))
+    made, cell = _run_lstm(unit, width, lstm_step(unit, project))
     c.set("Projection", made)
-    c.set("Cell", cells)
+    c.set("Cell", cell)
 
 
 @exports("lstm_unit")

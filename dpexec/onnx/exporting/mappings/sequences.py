@@ -133,15 +133,20 @@ def context(c: Call, rows: Rows, x: Value, offset: int, fill: Value) -> Value:
     return made
 
 
+def contexts(c: Call) -> Value:
+    """Each row beside those before and after it in its sequence."""
+    rows, zero = Rows(c.g, c.sequences("X")), c.number(0.0)
+    begin, count = c.attr("contextStart") or 0, c.attr("contextLength")
+    parts = [context(c, rows, c["X"], begin + i, zero) for i in range(count)]
+    made: Value = c.g.Concat(*parts, axis=1) if count > 1 else parts[0]
+    return made
+
+
 @exports("sequence_conv", without="padding that is learned")
 def sequence_conv(c: Call) -> None:
     """Rows beside those before and after them, times the filter."""
     need(not c.attr("paddingTrainable"), "its padding is learned")
-    rows, zero = Rows(c.g, c.sequences("X")), c.number(0.0)
-    begin, count = c.attr("contextStart"), c.attr("contextLength")
-    parts = [context(c, rows, c["X"], begin + i, zero) for i in range(count)]
-    wide = c.g.Concat(*parts, axis=1) if count > 1 else parts[0]
-    c.set("Out", c.g.MatMul(wide, c["Filter"]))
+    c.set("Out", c.g.MatMul(contexts(c), c["Filter"]))
 
 
 @exports("row_conv", without="padded sequences", constants="Filter")
@@ -221,21 +226,6 @@ def lod_reset(c: Call) -> None:
         made = [g.Sub(g.Slice(offsets, [1], [last]), g.Slice(offsets, [0], [-1]))]
     before = list(c.lengths("X")) if c.attr("append") else []
     c.set("Out", c["X"], lengths=[*before, *made])
-
-
-@exports("ctc_align", without="padded sequences")
-def ctc_align(c: Call) -> None:
-    """Without blanks and repetitions."""
-    g = c.g
-    need(c.get("InputLength") is None, "its sequences are padded")
-    lengths = c.sequences("Input")
-    ids = g.reshape(c["Input"], -1, 1)
-    keep = g.Not(g.Equal(ids, c.number(c.attr("blank"), "Input")))
-    if c.attr("merge_repeated"):
-        before = context(c, Rows(g, lengths), ids, -1, c.number(-1, "Input"))
-        keep = g.And(keep, g.Not(g.Equal(ids, before)))
-    index, made = kept(c, g.reshape(keep, -1), lengths)
-    c.set("Output", g.Gather(ids, index), lengths=[made])
 
 
 @exports("im2sequence", without="sizes of images that are fed; windows larger than images")
