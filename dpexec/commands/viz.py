@@ -50,7 +50,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", type=_number, metavar="K", help="look at this step alone")
     parser.add_argument(
         "--by",
-        default="type",
         choices=("type", "node", "layer", "task", "role"),
         help="what makes a row of the table (default: type)",
     )
@@ -71,9 +70,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--bandwidth", type=float, metavar="B", help="of the simulated link, in bytes per second"
     )
     parser.add_argument(
-        "--latency", type=float, metavar="L", default=0.0, help="of that link, in seconds"
+        "--latency", type=float, metavar="L", help="of that link, in seconds (default: 0)"
     )
-    parser.add_argument("--cores", type=count, metavar="C", help="that the devices share")
+    parser.add_argument("--cores", type=count, metavar="C", help="that the simulated devices share")
 
 
 def _number(text: str) -> int:
@@ -99,6 +98,7 @@ def show(options: argparse.Namespace) -> int:
         raise CommandError("choose one of --compare and --simulate")
     if options.gate is not None and not options.compare:
         raise CommandError("--gate needs --compare OLD: the trace to be compared with")
+    _require_effect(options)
     try:
         view = _view(options)
         gate = None if options.gate is None else view.gate(options.gate)
@@ -125,15 +125,29 @@ def show(options: argparse.Namespace) -> int:
     return 0 if gate.passed else SCRIPT_ERROR
 
 
+def _require_effect(options: argparse.Namespace) -> None:
+    """Refuse options that would change nothing."""
+    for name in ("mode", "bandwidth", "latency", "cores"):
+        if getattr(options, name) is not None and not options.simulate:
+            raise CommandError(f"--{name} needs --simulate N: the number of devices")
+    if options.report is not None and options.json:
+        raise CommandError("choose one of --report PAGE and --json")
+    for name in ("report", "compare", "simulate"):
+        if options.by is not None and getattr(options, name) is not None:
+            raise CommandError(f"--by is for the printed table of a trace, and not for --{name}")
+
+
 def _view(options: argparse.Namespace) -> Any:
     """The object to save or print: a view, or figures, which can only be printed."""
     from dpexec import viz
 
     source = _load(options.file)
     if isinstance(source, dict):
-        for name in ("compare", "simulate", "step"):
+        for name in ("compare", "simulate", "step", "by"):
             if getattr(options, name) is not None:
                 raise CommandError(f"--{name} needs a trace; {options.file.name} is a graph")
+        if _is_film(options.report):
+            raise CommandError(f"a film (.gif) needs a trace; {options.file.name} is a graph")
         return viz.draw(source) if options.report is not None else _GraphFigures(source)
     trace = source if options.step is None else _only(source, options.step)
     if options.compare is not None:
@@ -147,15 +161,19 @@ def _view(options: argparse.Namespace) -> Any:
             trace,
             devices=options.simulate,
             mode={"allreduce": "all_reduce", "reduce": "reduce", None: None}[options.mode],
-            latency=options.latency,
+            latency=options.latency or 0.0,
             bandwidth=options.bandwidth,
             cores=options.cores,
         )
-    if options.report is not None and options.report.suffix.lower() == ".gif":
+    if _is_film(options.report):
         return viz.animate(trace)
     if options.report is not None:
         return viz.report(trace, title=f"dpexec viz {options.file.name}")
-    return _TraceFigures(trace, options.by)
+    return _TraceFigures(trace, options.by or "type")
+
+
+def _is_film(path: Path | None) -> bool:
+    return path is not None and path.suffix.lower() == ".gif"
 
 
 def _names(*paths: Path) -> list[str]:
@@ -194,7 +212,7 @@ def _load(path: Path) -> Any:
         text = str(error)
         raise CommandError(text if path.name in text else f"{path.name}: {text}") from error
     except ValueError as error:
-        raise CommandError(f"{path.name} is damaged: {error}") from error
+        raise CommandError(f"{path.name} is damaged, or was cut off: {error}") from error
 
 
 def _only(trace: Trace, step: int) -> Trace:

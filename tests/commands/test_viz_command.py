@@ -151,7 +151,7 @@ def test_a_program_and_a_graph_are_described(tmp_path, capsys):
     [
         (b"", "x.json is empty"),
         (b"  \n", "x.json is empty"),
-        (b"{", "x.json is damaged"),
+        (b"{", "x.json is damaged, or was cut off"),
         (b"[1, 2]", "none of dpexec's files"),
         (b'{"a": 1}', "none of dpexec's files"),
         (b'{"traceEvents": []}', "x.json: "),
@@ -217,6 +217,13 @@ def test_a_program_never_built_or_run_says_so(tmp_path, capsys):
         (["{trace}", "--simulate", "2", "--latency", "1"], "needs a bandwidth"),
         (["{graph}", "--step", "1"], "--step needs a trace; graph.json is a graph"),
         (["{trace}", "--compare", "{graph}"], "graph.json is a graph; --compare needs a trace"),
+        (["{graph}", "--report", "step.gif"], "a film (.gif) needs a trace; graph.json is a graph"),
+        (["{graph}", "--by", "layer"], "--by needs a trace; graph.json is a graph"),
+        (["{trace}", "--by", "layer", "--report", "out.html"], "--by is for the printed table"),
+        (["{trace}", "--json", "--report", "out.html"], "choose one of --report PAGE and --json"),
+        (["{trace}", "--mode", "reduce"], "--mode needs --simulate N"),
+        (["{trace}", "--bandwidth", "1e9"], "--bandwidth needs --simulate N"),
+        (["{trace}", "--compare", "{trace}", "--cores", "2"], "--cores needs --simulate N"),
     ],
 )
 def test_what_cannot_be_done_is_one_clear_line(

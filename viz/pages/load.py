@@ -191,7 +191,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise FileError(f"{path.name} is damaged or no JSON file: {error}") from error
+        what = "is damaged, was cut off, or is no JSON file"
+        raise FileError(f"{path.name} {what}: {error}") from error
     formats = (graph_file.FORMAT, TRACE_FORMAT)
     if isinstance(data, dict) and "traceEvents" in data:
         return data

@@ -86,7 +86,10 @@ class View(ABC):
         ending = Path(path).suffix.lower()
         if ending not in cls.formats:
             known = ", ".join(cls.formats)
-            raise ValueError(f"cannot write a view to {os.fspath(path)!r}: choose one of {known}")
+            film = "; viz.animate makes films" if ending == ".gif" else ""
+            raise ValueError(
+                f"cannot write a view to {os.fspath(path)!r}: choose one of {known}{film}"
+            )
         if ending in (".png", ".pdf"):
             cairo(ending)
         return ending
