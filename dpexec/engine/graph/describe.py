@@ -237,18 +237,30 @@ class _Layers:
     """The layer of each node: the part of its variables' names before the first dot.
 
     A parameter's collectives and update belong to the layer that reads the parameter first in the
-    forward pass; a gradient belongs to the layer of its variable.
+    forward pass; a gradient belongs to the layer of its variable. A loop or branch that goes on
+    with a variable of another operator is a layer of its own: it would hide in that of its state.
     """
 
     def __init__(self, graph: SSAGraph) -> None:
         self.of_parameter: dict[str, str] = {}
         self.known: dict[int, str] = {}
+        self.blocks = self._blocks(graph)
         for node in graph.ops:
             if node.op is None or node.role != "forward":
                 continue
             for var in node.inputs:
                 if var.kind == "var" and var.writer is None and var.name not in self.of_parameter:
-                    self.of_parameter[var.name] = _prefix(_first(node.op.output_arg_names))
+                    self.of_parameter[var.name] = self._of_operator(node, node.op)
+
+    def _blocks(self, graph: SSAGraph) -> dict[int, str]:
+        """By number of a block: the layer of the operator that runs it, if that has its own."""
+        ops = [node.op for node in graph.ops if node.op is not None and node.role == "forward"]
+        plain = {_prefix(_first(op.output_arg_names)) for op in ops if not op.bodies}
+        found: dict[int, str] = {}
+        for op in ops:
+            if op.bodies and _prefix(_first(op.output_arg_names)) in plain:
+                found.setdefault(op.bodies[0].idx, f"{op.type}_{len(found)}")
+        return found
 
     def of(self, node: OpNode) -> str:
         op = node.op
@@ -260,6 +272,11 @@ class _Layers:
         return self.known[id(op)]
 
     def _of_operator(self, node: OpNode, op: Operator) -> str:
+        if op.bodies:
+            body = op.bodies[0]
+            number = body.forward_block_idx if body.forward_block_idx >= 0 else body.idx
+            if number in self.blocks:
+                return self.blocks[number]
         if node.role == "optimize" and op.role_var:
             return self._of_gradient(op.role_var[0])
         if node.role == "lr_sched":
