@@ -217,7 +217,9 @@ class Findings(View):
             for effect in effects
         ]
         head = f"{'':<{width}}  {'on the path':>12}  {'twice as fast':>15}  {'no time':>10}"
-        return ["", "How much shorter a step would be:", head.rstrip(), *rows]
+        waits = [effect.name for effect in effects if effect.frees_threads]
+        why = [f"Other threads wait for Python of {', '.join(waits)}."] if waits else []
+        return ["", "How much shorter a step would be:", head.rstrip(), *rows, *why]
 
     def __str__(self) -> str:
         lines = [self.title, *self.notes, *self._facts(), ""]

@@ -76,3 +76,38 @@ def test_an_operator_that_slept_says_its_processor_time():
     assert len(found) == 10
     for one in found:
         assert 0 <= one.args["busy"] < one.duration - 0.015
+
+
+def test_waiting_for_python_is_a_part_of_its_own_and_has_its_advice():
+    found = analyse(taking_turns()).analysis
+    assert found.path.parts["turn"] == pytest.approx(2.0, abs=1e-4)
+    assert found.path.parts["compute"] == pytest.approx(3.0, abs=1e-4)
+    assert sum(found.path.parts.values()) == pytest.approx(found.path.seconds)
+    for use in found.devices:
+        assert (use.turn, use.compute) == pytest.approx((2 / 6, 3 / 6), abs=1e-4)
+        assert sum(use.parts.values()) == pytest.approx(1.0)
+    texts = [str(one) for one in found.advice]
+    (said,) = (text for text in texts if "for Python of other threads" in text)
+    assert "device 0 waits 33% of the step" in said and "a step takes 33% less" in said
+    assert any("mul takes 4.00 s of the critical path; twice" in text for text in texts)
+
+
+def test_what_is_not_on_the_path_gains_where_the_path_waits_for_its_python():
+    """Device 1 ends last, since it waits between its operators for Python of device 0."""
+    events = []
+    for d, (name, first, gap, rest) in enumerate((("relu", 4, 0, 1), ("mul", 1, 3, 3))):
+        key = f"forward_backward_dev{d}-{d}"
+        busy = {"busy": float(first)} if name == "relu" else {}
+        events += [
+            task(key, d, 0, first + gap + rest, d),
+            event(name, "op", d, key, 0, first, d, 2 * d, **busy),
+            event("mul_grad", "op", d, key, first + gap, first + gap + rest, d, 2 * d + 1),
+        ]
+    found = analyse(trace(events, two_replicas(), num_threads=2, scheduler="threads", cpus=2))
+    assert [use.turn for use in found.analysis.devices] == pytest.approx([0.0, 3 / 7], abs=1e-4)
+    assert "between operators" not in str(found)
+    relu = next(e for e in found.analysis.effects if e.name == "relu")
+    assert (relu.path, relu.frees_threads) == (0.0, True)
+    assert relu.none == pytest.approx(3.0, abs=1e-4)
+    assert "- other threads wait for Python of relu; twice as fast" in str(found)
+    assert "Other threads wait for Python of relu, fc_0." in str(found)

@@ -10,7 +10,7 @@ from statistics import median
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import Activities, part_at
 from dpexec.viz.measured.intervals import Interval
-from dpexec.viz.measured.replay import Replay, Times
+from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait, between
@@ -25,7 +25,7 @@ _OF_ONE_CAUSE = 2
 _OPERATORS = 3
 _UNEVEN = 3.0  # times as much time between operators as on another device
 _MOSTLY = 0.6  # of that time
-_FUSED = "machine code (the `fast` extra) and BuildStrategy.enable_auto_fusion make fewer of them"
+_FUSED = "machine code (the extra: fast) and BuildStrategy.enable_auto_fusion make fewer of them"
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def advice(
     found = [
         *_waits(waits, schedule, what_if),
         *_devices(devices, what_if),
+        *_python(devices, what_if),
         *_between_steps(steps),
         *_too_few_cores(schedule, steps),
         *_operators(effects, what_if),
@@ -231,6 +232,20 @@ def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
     )
 
 
+def _python(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
+    """What threads of a process wait for each other's Python, where the trace tells it."""
+    worst = max(devices, key=lambda use: use.turn, default=None)
+    if worst is None or worst.turn < WORTH_SAYING:
+        return
+    saved = what_if.saved(lambda replay: replay.without_turns())
+    text = (
+        f"device {worst.device} waits {percent(worst.turn)} of the step for Python of other "
+        "threads, as a process runs it in one thread at a time: operators in machine code do not "
+        "wait for it, and workers of a cluster do not wait for each other's"
+    )
+    yield Advice(_worth(text, saved), (), saved)
+
+
 def _turns(worst: DeviceUse, devices: Sequence[DeviceUse], what_if: WhatIf) -> str:
     """Says so if a device waits, between its operators, while Python runs those of others.
 
@@ -271,11 +286,8 @@ def _beside(activities: Activities, device: int) -> float | None:
 def _part(what_if: WhatIf, part: str, text: str) -> Advice:
     def seconds(replay: Replay) -> float:
         schedule = replay.activities.runs.schedule
-        times: Times = replay.recorded.copy()
-        for at, one in enumerate(replay.activities.all):
-            if part_at(schedule, one) == part:
-                times[at] = 0.0
-        return replay.seconds(times)
+        activities = enumerate(replay.activities.all)
+        return replay.each([[at for at, one in activities if part_at(schedule, one) == part]], 0)[0]
 
     saved = what_if.saved(seconds)
     return Advice(_worth(text, saved), (), saved)
@@ -286,9 +298,13 @@ def _operators(effects: Sequence[Effect], what_if: WhatIf) -> Iterator[Advice]:
     operators = (effect for effect in effects if effect.kind == "op")
     for effect in islice(operators, _OPERATORS):
         share = effect.half / what_if.seconds if what_if.seconds else 0.0
+        takes = f"{effect.name} takes {seconds_text(effect.path)} of the critical path"
+        if effect.frees_threads:
+            takes += ", and other threads wait for its Python"
+        if not effect.path:
+            takes = f"other threads wait for Python of {effect.name}"
         yield Advice(
-            f"{effect.name} takes {seconds_text(effect.path)} of the critical path; twice as fast, "
-            f"it makes a step {percent(share)} shorter "
+            f"{takes}; twice as fast, it makes a step {percent(share)} shorter "
             f"({seconds_text(what_if.seconds - effect.half)})",
             effect.nodes,
             share,

@@ -1,10 +1,11 @@
 """Where the time of a run went: the work of each device, and the causes of its waits.
 
 At every moment a device computes, communicates, handles feeds and fetches, is between the
-operators of a task, or waits. The cause of a wait is found backwards from the task that ends it.
-While that task was ready, it waited for a thread or the scheduler. Before that, it waited for the
-task that it depended on last; the search continues with that task. If the waiting device has
-already done its twin of that task, the other device is a straggler.
+operators of a task, or waits; at work, it may wait for Python of other threads. The cause of a wait
+is found backwards from the task that ends it. While that task was ready, it waited
+for a thread or the scheduler. Before that, it waited for the task that it depended on last; the
+search continues with that task. If the waiting device has already done its twin of that task, the
+other device is a straggler.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from dpexec.viz.measured import intervals
-from dpexec.viz.measured.activities import activities_of
+from dpexec.viz.measured.activities import activities_of, part_at
 from dpexec.viz.measured.advice import Advice, advice
 from dpexec.viz.measured.critical_path import CriticalPath, critical_path
 from dpexec.viz.measured.intervals import Interval
@@ -24,6 +25,7 @@ from dpexec.viz.measured.runs import Run, StepRuns, runs_of
 from dpexec.viz.measured.schedule import COMMUNICATION, DATA, Schedule, Step
 from dpexec.viz.measured.shares import CAUSES, Cause, DeviceUse, StepTime, Wait
 from dpexec.viz.measured.traffic import Traffic, traffic
+from dpexec.viz.measured.turns import turns_of
 from dpexec.viz.measured.typical import Typical
 from dpexec.viz.measured.what_if import Effect, what_if
 
@@ -188,9 +190,12 @@ class _StepAnalysis:
         busy: list[Interval] = []
         kinds = self._kinds(device)
         sums = dict.fromkeys(CAUSES, 0.0)
+        turns = self._turns(device)
         for name in ("compute", "communication", "data"):
             together = intervals.union([*busy, *kinds[name]])
-            yield name, intervals.length(together) - intervals.length(busy)
+            seconds = intervals.length(together) - intervals.length(busy)
+            turns[name] = min(turns.get(name, 0.0), seconds)
+            yield name, seconds - turns[name]
             busy = together
         for other, times in self._others(device).items():
             together = intervals.union([*busy, *times])
@@ -199,7 +204,10 @@ class _StepAnalysis:
             self.waits.append((device, "straggler", seconds, other, None))
             busy = together
         together = intervals.union([*busy, *kinds["overhead"]])
-        yield "overhead", intervals.length(together) - intervals.length(busy)
+        seconds = intervals.length(together) - intervals.length(busy)
+        turns["overhead"] = min(turns.get("overhead", 0.0), seconds)
+        yield "overhead", seconds - turns["overhead"]
+        yield "turn", sum(turns.values())
         busy = together
         for start, stop in intervals.gaps(busy, self.window):
             for cause, seconds, run, ratio in self._why(device, start, stop):
@@ -234,6 +242,19 @@ class _StepAnalysis:
                 waited = event.args.get("waited", 0.0) if name == "communication" else 0.0
                 found[name].append((min(event.stop, event.start + waited), event.stop))
         return {name: intervals.union(times) for name, times in found.items()}
+
+    def _turns(self, device: int) -> dict[str, float]:
+        """By kind: seconds of a device's work in which it waited for Python of other threads."""
+        schedule, step = self.runs.schedule, self.runs.step
+        activities = activities_of(schedule, step)
+        inside = turns_of(activities).inside(len(activities.all))
+        found: dict[str, float] = {}
+        for at in inside.nonzero()[0]:
+            one = activities.all[at]
+            if one.piece.event.device == device:
+                part = part_at(schedule, one)
+                found[part] = found.get(part, 0.0) + float(inside[at])
+        return found
 
     def _others(self, device: int) -> dict[str, list[Interval]]:
         """By process that is not in the trace: when collectives waited for it."""

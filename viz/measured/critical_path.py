@@ -40,6 +40,7 @@ class Link(NamedTuple):
             for; 0 within a task.
         device: Its device; None if it belongs to all devices.
         name: Name of the slice; for a task or transfer, without its number.
+        turn: Seconds of its time in which it waited for Python of other threads.
     """
 
     slice: int
@@ -51,6 +52,7 @@ class Link(NamedTuple):
     lead: float
     device: int | None
     name: str
+    turn: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,15 @@ class CriticalPath:
         """Seconds by kind of work or waiting; they add up to the step."""
         found = dict.fromkeys(get_args(PathPart), 0.0)
         for link in self.links:
-            found[link.part] += link.stop - link.start
+            found[link.part] += link.stop - link.start - link.turn
+            found["turn"] += link.turn
             found["scheduler" if self.ordered else "unknown"] += link.delay
         return found
 
     @property
     def work(self) -> float:
         """Seconds of work, without waiting."""
-        waits = ("straggler", "scheduler", "unknown")
+        waits = ("turn", "straggler", "scheduler", "unknown")
         return self.seconds - sum(self.parts[name] for name in waits)
 
     def to_json(self) -> dict[str, Any]:
@@ -138,6 +141,10 @@ def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
     activities = activities_of(schedule, step)
     positions, links = path_links(activities)
     replay = Replay(activities)
+    links = [
+        link._replace(turn=min(link.stop - link.start, replay.turns[at]))
+        for at, link in zip(positions, links, strict=True)
+    ]
     slack: dict[int, float] = {}
     for one, spare in zip(activities.all, replay.slack(), strict=True):
         if one.piece.is_leaf_work:

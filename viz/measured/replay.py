@@ -27,6 +27,11 @@ class Replay:
     Args:
         activities: The activities of the recorded step.
         free_threads: Whether tasks find a free thread whenever they are ready.
+
+    Attributes:
+        recorded: Seconds of every activity.
+        turns: Seconds of them in which it waited for Python of other threads.
+        awaited: Seconds for which other activities waited for the Python of each.
     """
 
     def __init__(self, activities: Activities, free_threads: bool = False) -> None:
@@ -36,9 +41,11 @@ class Replay:
             [one.stop - one.start for one in activities.all], np.float64
         )
         self._turns = turns_of(activities)
-        self._own = self.recorded.copy()  # without what others take
-        inside = self._turns.is_inside
-        np.subtract.at(self._own, self._turns.waiting[inside], self._turns.seconds[inside])
+        self.turns = self._turns.inside(len(self.recorded))
+        self.awaited = np.bincount(
+            self._turns.source, self._turns.seconds, minlength=len(self.recorded)
+        )
+        self._own = self.recorded - self.turns
         self._before = [
             activities.needs[at] if free_threads and activities.is_first(at) else before
             for at, before in enumerate(activities.before)
@@ -79,6 +86,13 @@ class Replay:
         extra = (factor - 1) * self._turns.seconds[waits]
         np.add.at(times, self._turns.waiting[waits], extra)
         return times
+
+    def without_turns(self) -> float:
+        """Return the seconds of the step if no thread waited for Python of other threads."""
+        outside = ~self._turns.is_inside
+        delays = np.array(self.activities.delays, np.float64)
+        np.subtract.at(delays, self._turns.waiting[outside], self._turns.seconds[outside])
+        return self.seconds(self._own, delays.tolist())
 
     def slack(self) -> list[float]:
         """By activity: how many seconds longer it may take without making the step longer."""

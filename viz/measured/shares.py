@@ -11,7 +11,7 @@ Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unkno
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 PathPart = Literal[
-    "compute", "communication", "data", "overhead", "straggler", "scheduler", "unknown"
+    "compute", "communication", "data", "overhead", "turn", "straggler", "scheduler", "unknown"
 ]
 """The kinds of time on the critical path. Nothing on it waits for results, except for those of
 processes that are not in the trace; these are stragglers."""
@@ -27,6 +27,7 @@ class DeviceUse:
         communication: It took part in a collective or a transfer, and ran no operator.
         data: It was fed or fetched from.
         overhead: It was inside a task, between operators.
+        turn: It was at work, and its thread waited for Python of other threads of the process.
         dependency: It waited for a result.
         straggler: It waited for another device that took longer for the same.
         no_free_thread: A task was ready, but all threads were busy.
@@ -41,6 +42,7 @@ class DeviceUse:
     communication: float
     data: float
     overhead: float
+    turn: float
     dependency: float
     straggler: float
     no_free_thread: float
@@ -56,7 +58,7 @@ class DeviceUse:
     @property
     def parts(self) -> dict[str, float]:
         """The fractions by name."""
-        names = ("compute", "communication", "data", "overhead", *CAUSES)
+        names = ("compute", "communication", "data", "overhead", "turn", *CAUSES)
         return {name: getattr(self, name) for name in names}
 
 

@@ -36,12 +36,24 @@ class Turns:
     seconds: npt.NDArray[np.float64]
     is_inside: npt.NDArray[np.bool_]
 
+    def inside(self, count: int) -> npt.NDArray[np.float64]:
+        """Return how long each of so many activities waited in the middle of its time."""
+        found = np.zeros(count, np.float64)
+        np.add.at(found, self.waiting[self.is_inside], self.seconds[self.is_inside])
+        return found
+
 
 def turns_of(activities: Activities) -> Turns:
     """Return the waits of a step, for the begin of an activity or in the middle of it.
 
-    There are none if each thread is a process, or no operator in Python waited.
+    There are none if each thread is a process, or no operator in Python waited. They are found
+    once.
     """
+    runs = activities.runs
+    return runs.schedule.once(("turns", runs.step.number), lambda: _turns_of(activities))
+
+
+def _turns_of(activities: Activities) -> Turns:
     rows = list(_rows(activities))
     waiting, source, seconds, is_inside = zip(*rows, strict=True) if rows else ((),) * 4
     return Turns(

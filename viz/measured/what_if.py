@@ -21,8 +21,11 @@ _SLICES = 20_000
 """The most steps, and slices, that are replayed; the typical step is always replayed."""
 
 _REPLAYED = 128
-"""The number of replayed groups, those with most time on the critical path. The effect of the other
-groups is at most their time on it, which is short."""
+"""The number of replayed groups, those with most time on the critical path, or for whose Python
+others wait. The effect of the other groups is at most that time, which is short."""
+
+_MORE = 1.1
+"""Savings by more than so many times the time on the path come from elsewhere, too."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Effect:
     half: float
     none: float
     nodes: tuple[int, ...]
+
+    @property
+    def frees_threads(self) -> bool:
+        """Whether it saves more than its time on the path: other threads wait for its Python."""
+        return self.none > _MORE * self.path
 
 
 _Row = tuple[float, float, float, float]
@@ -182,8 +190,10 @@ def _effects(
     spent = (link.stop - link.start for link in found.links)
     path = dict(zip(found.activities, spent, strict=True))
     share = {key: sum(path.get(at, 0.0) for at in members) for key, members in groups.items()}
-    ranked = sorted(groups, key=lambda key: -share[key])
-    replayed = [key for key in ranked[:_REPLAYED] if share[key] > 0]
+    # What is not on the path may still have made it longer, with Python that the path waited for.
+    near = {key: share[key] + float(replay.awaited[groups[key]].sum()) for key in groups}
+    replayed = [key for key in sorted(groups, key=lambda key: -near[key]) if near[key] > 0]
+    replayed = replayed[:_REPLAYED]
     members = [groups[key] for key in replayed]
     half = dict(zip(replayed, replay.each(members, 0.5), strict=True))
     none = dict(zip(replayed, replay.each(members, 0.0), strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Pattern = Literal["plain", "rising", "falling", "level", "upright", "cross", "dots"]
+Pattern = Literal["plain", "rising", "falling", "level", "upright", "cross", "grid", "dots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ LOOKS = {
     "communication": Look("#d9682b", "#f0834a", "rising"),
     "data": Look("#7ccfb8", "#34b78f", "dots"),
     "overhead": Look("#c58db4", "#b36a9e", "falling"),
+    "turn": Look("#a9a1dd", "#8d83cf", "grid"),
     "dependency": Look("#efe3a0", "#a89a3a", "upright"),
     "straggler": Look("#e6ae45", "#d19a33", "cross"),
     "no_free_thread": Look("#8fa85a", "#7f9a48", "level"),
@@ -51,6 +52,7 @@ _LINES = {
     "level": "M0 3h6",
     "upright": "M3 0v6",
     "cross": "M-1 1l2 -2M0 6l6 -6M5 7l2 -2M-1 5l2 2M0 0l6 6M5 -1l2 2",
+    "grid": "M3 0v6M0 3h6",
     "dots": "M2 3a1 1 0 1 0 2 0a1 1 0 1 0 -2 0",
 }
 """Paths in a tile of six by six."""

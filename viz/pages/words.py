@@ -7,6 +7,7 @@ PARTS = {
     "communication": "communication",
     "data": "feed and fetch",
     "overhead": "between operators",
+    "turn": "waiting for Python of another thread",
     "dependency": "waiting for a result",
     "straggler": "waiting for a straggler",
     "no_free_thread": "waiting for a thread",
