@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -205,6 +206,11 @@ def run_epochs(estimator: Any, epoch: Callable[[int], Record], epochs: int) -> N
             record: Record = {"epoch": number, **numbers}
             record["seconds"] = time.perf_counter() - began
             estimator.history_.append(record)
+            if not math.isfinite(record["loss"]):
+                raise ValueError(
+                    f"the loss of epoch {number} is {record['loss']}: the training diverged; a "
+                    "smaller learning_rate, or features of a scale near 1, may help"
+                )
             ends = [callback.on_epoch_end(estimator, record) for callback in watching]
             if any(ends):
                 break

@@ -124,6 +124,10 @@ class Classifier(ClassifierMixin, NetEstimator):
 
     def _outputs_of(self, y: Any, classes: Array | None) -> tuple[Any, int]:
         if is_dask_collection(y):
+            if y.ndim > 1 and y.shape[1] != 1:
+                raise ValueError(
+                    f"y should be a 1d array, got an array of shape {y.shape} instead."
+                )
             found = lazily.unique(y)
         else:
             check_classification_targets(y)

@@ -37,6 +37,7 @@ from dpexec.sklearn.inputs import (
     specs_of,
 )  # fmt: skip
 from dpexec.sklearn.network import Network, NetworkSpec, three_layers
+from dpexec.sklearn.settings import check_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,9 +204,15 @@ class NetEstimator(BaseEstimator, ABC):
         self, X: Any, y: Any, sample_weight: Any, epochs: int, fresh: bool,
         classes: Array | None = None,
     ) -> Self:  # fmt: skip
-        self._check_parameters()
-        if conversion.is_lazy(X):
-            return self._fit_collections(X, y, sample_weight, epochs, fresh, classes)
+        check_settings(self)
+        fit = self._fit_collections if conversion.is_lazy(X) else self._fit_arrays
+        # An interrupted fit leaves what it has trained, a failed one the estimator as it was.
+        with self._restored_on_error(Exception):
+            return fit(X, y, sample_weight, epochs, fresh, classes)
+
+    def _fit_arrays(
+        self, X: Any, y: Any, sample_weight: Any, epochs: int, fresh: bool, classes: Array | None
+    ) -> Self:
         with self._restored_on_error():
             inputs, y = self._checked(X, y, fresh)
             target, outputs = self._outputs_of(y, classes)
@@ -223,27 +230,15 @@ class NetEstimator(BaseEstimator, ABC):
         return self
 
     @contextlib.contextmanager
-    def _restored_on_error(self) -> Iterator[None]:
+    def _restored_on_error(self, kind: type[BaseException] = BaseException) -> Iterator[None]:
         """Restore the estimator if a fit fails: scikit-learn's checks write to it."""
         before = dict(self.__dict__)
         try:
             yield
-        except BaseException:
+        except kind:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-
-    def _check_parameters(self) -> None:
-        for name in ("batch_size", "epochs", "devices"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name} must be a positive integer, but is {value!r}")
-        if not 0.0 <= self.validation_fraction < 1.0:
-            raise ValueError(
-                f"validation_fraction must be from 0 to below 1, but is {self.validation_fraction}"
-            )
-        if self.sparse not in ("dense", "rows"):
-            raise ValueError(f"sparse must be 'dense' or 'rows', but is {self.sparse!r}")
 
     def _begin(self, inputs: Mapping[str, Any], outputs: int, random: Any, fresh: bool) -> None:
         """Create the network, or check that the existing one accepts such samples."""
@@ -255,8 +250,13 @@ class NetEstimator(BaseEstimator, ABC):
                     f"the estimator was fitted to inputs {had.inputs} and {had.outputs} outputs, "
                     f"and cannot go on with {specs} and {outputs}"
                 )
+            if (self.net or three_layers) != had.net:
+                raise ValueError("the estimator has another net now, and cannot go on with it")
+            self.network_ = self.network_.going_on(
+                self.optimizer, self.learning_rate, self.devices, self.scheduler
+            )
             return
-        net = three_layers if self.net is None else self.net
+        net = self.net or three_layers
         optimizer, rate = self.optimizer, self.learning_rate
         spec = NetworkSpec(
             net, self._head, specs, outputs, optimizer, rate, self.devices, self.scheduler,

@@ -148,6 +148,32 @@ class Network:
                 twin.exe.run(compiled, feed=dict(feed), fetch_list=[twin.total])
         return report(compiled, path)
 
+    def going_on(
+        self, optimizer: str | Callable[..., Any], rate: float, devices: int, scheduler: Any
+    ) -> Network:
+        """The network with other settings, which goes on with these parameters.
+
+        Args:
+            optimizer: another one begins without memory of earlier steps.
+            rate: learning rate; that of earlier steps stays if it is the one of the specification.
+            devices: number of replicas.
+            scheduler: see :class:`NetworkSpec`.
+        """
+        had = self.spec
+        spec = replace(
+            had, optimizer=optimizer, learning_rate=rate, devices=devices, scheduler=scheduler
+        )
+        if optimizer != had.optimizer:
+            made = Network(spec)
+            made.restore(self.state(self._test))
+            return made
+        if rate != had.learning_rate:
+            self.set_learning_rate(rate)
+        if (devices, scheduler) != (had.devices, had.scheduler):
+            self.__dict__.pop("program", None)
+        self.spec = spec
+        return self
+
     def predicting(self) -> Network:
         """The same network to be pickled for predictions, without the optimizer's variables."""
         found = Network.__new__(Network)
@@ -224,8 +250,12 @@ def _called(net: Net, variables: Mapping[str, Any], outputs: int) -> Any:
     wants = "outputs" in inspect.signature(net).parameters
     more = {"outputs": outputs} if wants else {}
     if list(variables) == [SOLE]:
-        return net(variables[SOLE], **more)
-    return net(**variables, **more)
+        found = net(variables[SOLE], **more)
+    else:
+        found = net(**variables, **more)
+    if not isinstance(found, fluid.Variable):
+        raise TypeError(f"net must return a Variable, but returned {found!r}")
+    return found
 
 
 def _optimizer(given: str | Callable[..., Any], rate: Any) -> Any:

@@ -1,0 +1,108 @@
+"""Arguments of estimators that change between fits, that are wrong, or that let a fit fail."""
+
+import functools
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+import dpexec as fluid
+from dpexec.sklearn import Callback, Classifier, Regressor
+
+X, Y = load_iris(return_X_y=True)
+
+
+def small(**arguments):
+    return Classifier(epochs=2, random_state=0, warm_start=True, **arguments)
+
+
+def test_a_warm_fit_has_the_new_learning_rate_and_devices():
+    found = small(learning_rate=0.02).fit(X, Y)
+    found.set_params(learning_rate=0.5, devices=2).fit(X, Y)
+    assert found.network_.state()["learning_rate"] == [0.5]
+    again = small(learning_rate=0.02).fit(X, Y).set_params(learning_rate=0.5).fit(X, Y)
+    np.testing.assert_allclose(found.predict_proba(X), again.predict_proba(X), atol=1e-4)
+
+
+class Doubled(Callback):
+    def on_epoch_end(self, estimator, record):
+        (rate,) = estimator.network_.state()["learning_rate"]
+        estimator.network_.set_learning_rate(2 * rate)
+
+
+def test_a_rate_that_callbacks_set_stays_if_the_argument_does():
+    found = small(learning_rate=0.25, callbacks=[Doubled()]).fit(X, Y).fit(X, Y)
+    assert found.network_.state()["learning_rate"] == [4.0]
+
+
+def test_another_optimizer_goes_on_with_the_parameters():
+    found = small(learning_rate=0.02).fit(X, Y)
+    before = found.predict_proba(X)
+    found.set_params(optimizer="sgd", learning_rate=0.0).fit(X, Y)
+    np.testing.assert_array_equal(found.predict_proba(X), before)
+    assert not any("moment" in name for name in found.network_.state())
+
+
+def test_another_net_is_refused():
+    found = small().fit(X, Y)
+    before = found.predict_proba(X)
+    found.set_params(net=lambda x, outputs: fluid.layers.fc(x, outputs))
+    with pytest.raises(ValueError, match="another net now"):
+        found.fit(X, Y)
+    np.testing.assert_array_equal(found.predict_proba(X), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("learning_rate", -1.0, "learning_rate must be a number of at least 0, but is -1.0"),
+        ("learning_rate", "fast", "learning_rate must be a number of at least 0, but is 'fast'"),
+        ("net", 3, "net must be a function of the input variable, but is 3"),
+        ("callbacks", 5, "callbacks must be Callback objects, but one is 5"),
+        ("callbacks", [print], "callbacks must be Callback objects, but one is <built-in"),
+    ],
+)
+def test_wrong_arguments(name, value, problem):
+    with pytest.raises(ValueError, match=problem):
+        Classifier(**{name: value}).fit(X, Y)
+
+
+def test_a_net_must_return_a_variable():
+    with pytest.raises(TypeError, match="net must return a Variable, but returned None"):
+        Classifier(lambda x: None).fit(X, Y)
+
+
+def test_a_fit_that_diverges_is_an_error_and_leaves_the_last_one():
+    found = Regressor(epochs=2, random_state=0).fit(X, Y)
+    before, rows = found.predict(X), found.history
+    found.set_params(learning_rate=1e30, optimizer="sgd")
+    with pytest.raises(ValueError, match=r"the loss of epoch \d is (nan|inf): the training diverg"):
+        found.fit(X * 1e3, Y)
+    np.testing.assert_array_equal(found.predict(X), before)
+    assert found.history.equals(rows)
+
+
+class Fails(Callback):
+    def on_epoch_end(self, estimator, record):
+        raise self.kind
+
+
+def test_a_fit_that_is_interrupted_leaves_what_it_trained():
+    fails = Fails()
+    found = functools.partial(Classifier, epochs=3, random_state=0, callbacks=[fails])()
+    fails.kind = ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        found.fit(X, Y)
+    assert not hasattr(found, "network_")
+    fails.kind = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        found.fit(X, Y)
+    assert found.n_iter_ == 1
+
+
+def test_several_labels_for_a_sample_are_refused_in_collections_too():
+    several = np.eye(3, dtype=int)[Y]
+    for y in (several, da.from_array(several, chunks=(50, 3))):
+        with pytest.raises(ValueError, match=r"y should be a 1d array, got an array of shape"):
+            Classifier().fit(da.from_array(X, chunks=(50, 4)) if y is not several else X, y)
