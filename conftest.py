@@ -2,7 +2,7 @@
 
 import pytest
 
-import dpexec  # noqa: F401 - whole, before pytest imports single modules of it for their examples
+import dpexec
 
 
 @pytest.hookimpl(wrapper=True)
@@ -14,3 +14,21 @@ def pytest_collect_file(file_path):
         for collector in found
         if type(collector) is pytest.Module or b">>>" in file_path.read_bytes()
     ]
+
+
+@pytest.fixture(scope="session")
+def small_data_sets(tmp_path_factory):
+    """A folder with a small file in place of each of Paddle's data sets."""
+    from tests.paddle.miniatures import write_all
+
+    home = tmp_path_factory.mktemp("data-sets")
+    write_all(home)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _data_of_examples(request, monkeypatch):
+    """The examples of ``paddle.dataset`` read small files: nothing is downloaded."""
+    if request.node.name.startswith("dpexec.paddle.dataset."):
+        home = request.getfixturevalue("small_data_sets")
+        monkeypatch.setattr(dpexec.paddle.dataset.common, "DATA_HOME", str(home))

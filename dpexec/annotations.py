@@ -18,6 +18,9 @@ def deprecated(since: str, instead: str, extra_message: str = "") -> Callable[..
         instead: the function to use instead.
         extra_message: text to append to the warning.
 
+    Returns:
+        A decorator.
+
     Example:
         >>> from dpexec.annotations import deprecated
         >>> @deprecated("1.8", instead="layers.relu")

@@ -40,6 +40,12 @@ _NAMES = ("bool", *FLOATS, "int8", "int16", *INTEGERS, "uint8")
 def convert_dtype(dtype: Any) -> str:
     """The name of a data type, given as a name, a NumPy type or a ``VarType``.
 
+    Args:
+        dtype: such as ``"float32"``, ``np.float32`` or ``fluid.core.VarType.FP32``.
+
+    Returns:
+        The name, such as ``"float32"``.
+
     Raises:
         ValueError: tensors do not support this type.
 

@@ -27,6 +27,14 @@ class Communicator:
     Raises:
         AssertionError: ``program`` is not a Program.
         EnforceNotMet: the program does not use parameter servers.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> try:
+        ...     fluid.communicator.Communicator(fluid.Program())
+        ... except fluid.core.EnforceNotMet as error:
+        ...     print(str(error).splitlines()[0])
+        Communicator is for a trainer's program that DistributeTranspiler made
     """
 
     def __init__(

@@ -26,6 +26,9 @@ def data(
         dtype: element type.
         lod_level: nesting depth of sequences.
 
+    Returns:
+        The variable, of which no gradient is computed unless its ``stop_gradient`` is set to False.
+
     Raises:
         TypeError: the name is not a string, or the shape not a list or tuple.
 

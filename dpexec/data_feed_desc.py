@@ -22,6 +22,13 @@ _TOKEN = re.compile(rf"{_COMMENTS}(?:(\w+)\s*(?::\s*({_VALUE})|\{{)|(\}}))")
 class SlotDescription:
     """A slot; fields that the message leaves out are None.
 
+    Args:
+        name: name of the slot, that of the variable that it feeds.
+        type: ``"uint64"`` or ``"float"``.
+        is_dense: whether all samples have as many numbers; False for sequences.
+        is_used: whether the slot feeds a variable.
+        shape: of a dense slot, with -1 for the batch.
+
     Example:
         >>> from dpexec.data_feed_desc import SlotDescription
         >>> slot = SlotDescription("label", "float", is_used=True)
@@ -47,6 +54,13 @@ class SlotDescription:
 @dataclass
 class FeedDescription:
     """A message ``DataFeedDesc``; ``str`` gives its text, :meth:`parse` reads it.
+
+    Args:
+        name: kind of the reader, such as ``"MultiSlotDataFeed"``.
+        batch_size: samples per batch.
+        slots: the slots in the order of the file.
+        pipe_command: shell command through which each file goes.
+        thread_num: number of files that are read at the same time.
 
     Example:
         >>> from dpexec.data_feed_desc import FeedDescription, SlotDescription
@@ -146,6 +160,19 @@ class DataFeedDesc:
     Raises:
         OSError: the file cannot be read.
         ValueError: the file does not hold such a message.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import dpexec as fluid
+        >>> slots = 'multi_slot_desc { slots { name: "words" } }'
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "data.proto")
+        ...     _ = file.write_text(f'name: "MultiSlotDataFeed" batch_size: 2 {slots}')
+        ...     description = fluid.DataFeedDesc(str(file))
+        >>> description.set_batch_size(128)
+        >>> description.set_use_slots(["words"])
+        >>> "batch_size: 128" in description.desc()
+        True
     """
 
     def __init__(self, proto_file: str) -> None:

@@ -29,6 +29,9 @@ _stack = _Stack()
 def get_cur_scope() -> Scope:
     """The innermost scope of this thread.
 
+    Returns:
+        The scope; at first one of its own for each thread.
+
     Example:
         >>> from dpexec import default_scope_funcs as scopes
         >>> outer = scopes.get_cur_scope()
@@ -80,6 +83,12 @@ def leave_local_scope() -> None:
 def var(name: str) -> ScopeVariable:
     """The variable of this name in the current scope, created if missing.
 
+    Args:
+        name: name of the variable.
+
+    Returns:
+        The variable; its tensor is empty if it was created.
+
     Example:
         >>> from dpexec import default_scope_funcs as scopes
         >>> def learn():
@@ -93,6 +102,12 @@ def var(name: str) -> ScopeVariable:
 def find_var(name: str) -> ScopeVariable | None:
     """The variable of this name in the current scope or its parents; None if there is none.
 
+    Args:
+        name: name of the variable.
+
+    Returns:
+        The variable, or None.
+
     Example:
         >>> from dpexec import default_scope_funcs as scopes
         >>> print(scopes.find_var("never made"))
@@ -103,6 +118,9 @@ def find_var(name: str) -> ScopeVariable | None:
 
 def scoped_function(func: Callable[[], Any]) -> None:
     """Call a function inside a new local scope.
+
+    Args:
+        func: called without arguments; variables that it creates are dropped when it returns.
 
     Example:
         >>> from dpexec import default_scope_funcs as scopes

@@ -53,6 +53,9 @@ __path__: list[str] = []  # imports look for them
 def enabled() -> bool:
     """Always False: there is no eager mode.
 
+    Returns:
+        False.
+
     Example:
         >>> from dpexec import dygraph
         >>> dygraph.enabled()

@@ -34,6 +34,11 @@ class Evaluator:
 
     Raises:
         ValueError: the current block is that of a loop or branch.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> issubclass(fluid.evaluator.ChunkEvaluator, fluid.evaluator.Evaluator)
+        True
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -216,7 +221,17 @@ class EditDistance(Evaluator):
 
 
 class DetectionMAP(metrics.DetectionMAP):
-    """``fluid.metrics.DetectionMAP`` by its old name. Source: ``fluid.evaluator.DetectionMAP``."""
+    """``fluid.metrics.DetectionMAP`` by its old name. Source: ``fluid.evaluator.DetectionMAP``.
+
+    Args:
+        args: as for :class:`~dpexec.metrics.DetectionMAP`.
+        kwargs: as for :class:`~dpexec.metrics.DetectionMAP`.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> issubclass(fluid.evaluator.DetectionMAP, fluid.metrics.DetectionMAP)
+        True
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _warn(self, callers=2)

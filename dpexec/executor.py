@@ -37,6 +37,12 @@ def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
 def as_numpy(tensor: Any) -> Any:
     """Convert a tensor to an array, and a list of tensors to a list of arrays; None stays None.
 
+    Args:
+        tensor: a tensor, a list of tensors, or None.
+
+    Returns:
+        An array, a list of arrays, or None.
+
     Raises:
         RuntimeError: a tensor holds sequences.
 

@@ -75,6 +75,12 @@ CONTROL_DEP_VAR_PREFIX = "__control_var"
 def dtype_is_floating(dtype: Any) -> bool:
     """Whether a data type is one of float16, float32 and float64.
 
+    Args:
+        dtype: as for :func:`~dpexec.framework.convert_np_dtype_to_dtype_`, or a ``VarType``.
+
+    Returns:
+        The answer.
+
     Example:
         >>> from dpexec import framework
         >>> framework.dtype_is_floating("float16"), framework.dtype_is_floating("int64")
@@ -93,6 +99,12 @@ def _current_expected_place() -> None:
 
 def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
     """The tensor data type of a NumPy dtype.
+
+    Args:
+        np_dtype: a type of NumPy or its name, such as ``"float32"``.
+
+    Returns:
+        The type, such as ``VarType.FP32``.
 
     Raises:
         TypeError: there is no such type.
@@ -118,6 +130,9 @@ def _get_var(name: str, program: Program | None = None) -> Variable:
 def in_dygraph_mode() -> bool:
     """Always False: dpexec has no eager mode.
 
+    Returns:
+        False.
+
     Example:
         >>> import dpexec as fluid
         >>> fluid.in_dygraph_mode()  # programs are built, then run
@@ -128,6 +143,10 @@ def in_dygraph_mode() -> bool:
 
 def require_version(min_version: str, max_version: str | None = None) -> None:
     """Check that 1.8.5, the fluid version that dpexec implements, lies in a range.
+
+    Args:
+        min_version: the oldest version that will do, such as ``"1.7.0"``.
+        max_version: the newest version that will do; None for any.
 
     Raises:
         TypeError: a version is not a string.

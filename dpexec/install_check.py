@@ -26,10 +26,16 @@ _ROWS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 def run_check() -> None:
     """Run a layer on one device and train it on all GPUs, or on two CPU devices; print the result.
 
+    Source: ``fluid.install_check.run_check``.
+
     Raises:
         Exception: any error that keeps programs from running.
 
-    Source: ``fluid.install_check.run_check``.
+    Example:
+        >>> import dpexec as fluid
+        >>> fluid.install_check.run_check()  # doctest: +ELLIPSIS
+        Running Verify Fluid Program ...
+        ...
     """
     print("Running Verify Fluid Program ... ")
     places: list[Place] = [CPUPlace(), CPUPlace()]

@@ -15,6 +15,9 @@ def get_logger(name: str, level: int, fmt: str | None = None) -> logging.Logger:
         level: lowest level that is written.
         fmt: format of the messages, as for ``logging.Formatter``.
 
+    Returns:
+        The logger.
+
     Example:
         >>> import logging
         >>> from dpexec.log_helper import get_logger

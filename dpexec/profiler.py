@@ -161,6 +161,9 @@ def profiler(
         profile_path: as for :func:`stop_profiler`.
         tracer_option: as for :func:`start_profiler`.
 
+    Yields:
+        None.
+
     Raises:
         ValueError: a wrong state or option at the start, a wrong key at the end.
 
@@ -186,6 +189,11 @@ def cuda_profiler(
     output_file: str, output_mode: str | None = None, config: list[str] | None = None
 ) -> NoReturn:
     """Not supported: in fluid it controls NVIDIA's nvprof.
+
+    Args:
+        output_file: as in Paddle, like all arguments.
+        output_mode: ``"kvp"`` or ``"csv"``.
+        config: options of nvprof.
 
     Raises:
         ValueError: output_mode is neither "kvp" nor "csv".

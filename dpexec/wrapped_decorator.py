@@ -18,6 +18,9 @@ def wrap_decorator(decorator_func: Callable[..., Any]) -> Callable[..., Any]:
     Args:
         decorator_func: the decorator to apply.
 
+    Returns:
+        A decorator.
+
     Example:
         >>> from dpexec.wrapped_decorator import wrap_decorator
         >>> @wrap_decorator(lambda function: lambda x: 2 * function(x))

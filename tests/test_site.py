@@ -36,6 +36,7 @@ def extension(name):
 
 public_names = extension("public_names")
 extension("meanings")
+families = extension("families")
 links = extension("repository_links")
 site_references = importlib.import_module("tests.site_references")  # it uses both
 
@@ -110,7 +111,24 @@ def test_few_public_names_lack_an_example(names):
     """Lower the ceiling with every example that is added."""
     own = [name for name in names if name.home == name.full and public_names.identity(name.value)]
     without = [name.full for name in own if not shows_an_example(name.value)]
-    assert len(without) <= 159, without
+    assert len(without) <= 65, without
+
+
+def test_every_public_name_has_neighbours(names):
+    homes = {name.full: name for name in names if name.home == name.full}
+    listed = {full for family in families.FAMILIES for full in family.full_names()}
+    assert sorted(listed - set(homes)) == []
+    without = [
+        full
+        for full, name in homes.items()
+        if "See Also:" not in public_names.text(name) and not families.neighbours(full)
+    ]
+    assert without == []
+
+
+def test_the_nearest_neighbours_come_first():
+    found = families.neighbours("dpexec.layers.relu6")
+    assert set(found[:2]) == {"dpexec.layers.relu", "dpexec.layers.brelu"} and len(found) == 6
 
 
 def test_every_reference_of_a_public_name_leads_somewhere(names):

@@ -34,6 +34,25 @@ class Animation(View):
         seconds: Duration of the film.
         rate: Frames per second of the film.
         drawing: The graph.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), 1))
+        >>> how = fluid.ExecutionStrategy()
+        >>> how.trace = True
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(
+        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
+        ... )
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for step in range(3):
+        ...         _ = exe.run(two, feed={"x": np.ones([4, 2], "float32")}, fetch_list=[loss])
+        >>> isinstance(viz.animate(two), viz.Animation)
+        True
     """
 
     formats = (*View.formats, ".gif")
@@ -137,6 +156,25 @@ def animate(
     Raises:
         FileError: The file is damaged, empty, or no trace, or the trace has no graph.
         ValueError: There is no such step, or the film would have less than two frames.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), 1))
+        >>> how = fluid.ExecutionStrategy()
+        >>> how.trace = True
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(
+        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
+        ... )
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for step in range(3):
+        ...         _ = exe.run(two, feed={"x": np.ones([4, 2], "float32")}, fetch_list=[loss])
+        >>> film = viz.animate(two, seconds=4)
+        >>> film.save("step.gif")  # doctest: +SKIP
     """
     if not (seconds > 0 and rate > 0 and seconds * rate >= 2):
         raise ValueError(f"a film of {seconds} seconds with {rate} frames each has no two frames")

@@ -44,6 +44,14 @@ class Drawing(View):
         fold: How they were chosen, see `draw`.
         one_lane: Whether replicas are folded at first.
         notes: Sentences below the heading, independent of the folding.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec import viz
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.relu(fluid.data("x", [None, 2]))
+        >>> viz.draw(main).save("net.svg")  # doctest: +SKIP
     """
 
     formats = (*View.formats, ".dot", ".gv")

@@ -46,6 +46,14 @@ class Passes(View):
         stages: The operators after every pass.
         notes: Further remarks for the reader.
         texts: Statements and listings of operators.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec import viz
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.relu(fluid.data("x", [None, 2]))
+        >>> viz.passes(main, devices=2).save("passes.html")  # doctest: +SKIP
     """
 
     def __init__(

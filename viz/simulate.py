@@ -54,6 +54,24 @@ class Simulation(View):
 
     Raises:
         ValueError: The trace cannot be replayed, or an argument is impossible.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), 1))
+        >>> how = fluid.ExecutionStrategy()
+        >>> how.trace = True
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(
+        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
+        ... )
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for step in range(3):
+        ...         _ = exe.run(two, feed={"x": np.ones([4, 2], "float32")}, fetch_list=[loss])
+        >>> viz.simulate(two, mode="reduce").save("reduce.html")  # doctest: +SKIP
     """
 
     def __init__(
@@ -296,6 +314,26 @@ def simulate(
     Raises:
         FileError: The file is damaged, empty, or no trace.
         ValueError: The trace cannot be replayed, or an argument is impossible.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), 1))
+        >>> how = fluid.ExecutionStrategy()
+        >>> how.trace = True
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(
+        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
+        ... )
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for step in range(3):
+        ...         _ = exe.run(two, feed={"x": np.ones([4, 2], "float32")}, fetch_list=[loss])
+        >>> eight = viz.simulate(two, devices=8)
+        >>> isinstance(eight, viz.Simulation)
+        True
     """
     if devices is not None and devices < 1:
         raise ValueError(f"devices must be at least 1, not {devices}")

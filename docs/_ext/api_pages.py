@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_origin
 
+import families
 import public_names
 from docutils import nodes
 from meanings import HOMES, Meaning, around, expanded, meanings, module, reach
@@ -89,7 +91,42 @@ def _name_page(name: public_names.Name) -> str:
         lines += [f".. autofunction:: {target}"]
     else:
         lines += [f".. autodata:: {target}"]
+    if not _is_documented_by_autodoc(name):
+        lines += ["", *_see_also(name.full)]
     return "\n".join([*lines, ""])
+
+
+def _is_documented_by_autodoc(name: public_names.Name) -> bool:
+    """Whether :func:`add_see_also` sees its docstring; else its page says what is beside it."""
+    home = public_names.identity(name.value)
+    return home is not None and home[0].startswith("dpexec")
+
+
+@functools.cache
+def _known() -> dict[str, public_names.Name]:
+    """All public names."""
+    return {name.full: name for name in public_names.names()}
+
+
+def _see_also(full: str) -> list[str]:
+    """The section about the neighbours of a name, each with its first sentence."""
+    lines = []
+    for other in families.neighbours(full):
+        first = _summary(_known()[other]).partition(" Source: ")[0]
+        lines.append(f"   :py:obj:`~{other}`: {re.split(r'(?<=[.;:]) ', first)[0].rstrip(';:')}")
+        lines.append("")
+    return [".. seealso::", "", *lines] if lines else []
+
+
+def add_see_also(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Give docstrings without a ``See Also`` the neighbours of their families."""
+    if what in ("function", "class", "exception") and "See Also:" not in lines:
+        found = _see_also(name)
+        examples = [place for place, line in enumerate(lines) if line in ("Example:", "Examples:")]
+        place = examples[0] if examples else len(lines)
+        lines[place:place] = ["", *found]
 
 
 def _described_bases(kind: type) -> str:
@@ -186,6 +223,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", add_see_also, priority=450)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("doctree-read", qualify)
     app.connect("missing-reference", resolve, priority=900)  # after intersphinx

@@ -55,6 +55,10 @@ class ErrorClipByValue:
 def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
     """For ``append_backward``: clip the last operator's gradients whose variable has an error clip.
 
+    Args:
+        block: the block to which the gradients' operators are appended.
+        context: what ``append_backward`` passes to callbacks; not used.
+
     Raises:
         TypeError: a variable's ``error_clip`` is not an error clip.
 

@@ -19,6 +19,9 @@ __all__ = [
 def is_compiled_with_brpc() -> bool:
     """False: parameter servers use dpexec's own protocol.
 
+    Returns:
+        False.
+
     Example:
         >>> from dpexec import core
         >>> core.is_compiled_with_brpc()
@@ -29,6 +32,9 @@ def is_compiled_with_brpc() -> bool:
 
 def is_compiled_with_dist() -> bool:
     """True: trainers and parameter servers are supported.
+
+    Returns:
+        True.
 
     Example:
         >>> from dpexec import core
@@ -41,6 +47,9 @@ def is_compiled_with_dist() -> bool:
 def is_compiled_with_mkldnn() -> bool:
     """False: ``use_mkldnn`` has no effect; kernels are chosen by measurements.
 
+    Returns:
+        False.
+
     Example:
         >>> from dpexec import core
         >>> core.is_compiled_with_mkldnn()
@@ -52,6 +61,12 @@ def is_compiled_with_mkldnn() -> bool:
 def size_of_dtype(dtype: object) -> int:
     """The size of an element of a data type, in bytes.
 
+    Args:
+        dtype: a ``VarType`` such as ``fluid.core.VarType.FP32``.
+
+    Returns:
+        The size, 4 for float32.
+
     Example:
         >>> from dpexec import core
         >>> [core.size_of_dtype(kind) for kind in (core.VarType.FP32, core.VarType.INT64)]
@@ -62,6 +77,13 @@ def size_of_dtype(dtype: object) -> int:
 
 def get_variable_tensor(scope: Scope, name: str) -> LoDTensor:
     """The tensor of a variable.
+
+    Args:
+        scope: where the variable is looked up, and in the parents of this scope.
+        name: name of the variable.
+
+    Returns:
+        The tensor itself; changes of it are seen by the next run.
 
     Raises:
         EnforceNotMet: the scope has no such variable.

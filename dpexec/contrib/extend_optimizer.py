@@ -24,8 +24,13 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Any]) -> type[Any]:
     ``apply_decay_param_fun`` (function of a parameter's name: whether it decays; None means all),
     then keyword arguments for ``base_optimizer``.
 
+    Source: ``fluid.contrib.extend_with_decoupled_weight_decay``; Loshchilov, Hutter 2019.
+
     Args:
         base_optimizer: a class of optimizers.
+
+    Returns:
+        The class.
 
     Raises:
         TypeError: ``base_optimizer`` is not such a class.
@@ -34,8 +39,6 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Any]) -> type[Any]:
         >>> import dpexec as fluid
         >>> AdamW = fluid.contrib.extend_with_decoupled_weight_decay(fluid.optimizer.Adam)
         >>> optimizer = AdamW(learning_rate=0.1, weight_decay=0.01)
-
-    Source: ``fluid.contrib.extend_with_decoupled_weight_decay``; Loshchilov, Hutter 2019.
     """
     if not issubclass(base_optimizer, Optimizer):
         raise TypeError("The input(base_optimizer) should be a derived class of Optimizer.")

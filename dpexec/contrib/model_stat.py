@@ -23,10 +23,24 @@ def summary(main_prog: Program) -> None:
 
     Convolutions, layers ``fc``, pooling, batch norm and activations count.
 
+    Source: ``fluid.contrib.model_stat.summary``.
+
     Args:
         main_prog: the program.
 
-    Source: ``fluid.contrib.model_stat.summary``.
+    Example:
+        >>> import dpexec as fluid
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     x = fluid.data("x", [-1, 3, 8, 8])
+        ...     y = fluid.layers.conv2d(x, num_filters=4, filter_size=3, act="relu")
+        >>> fluid.contrib.summary(main)  # doctest: +ELLIPSIS
+        +-----+-...
+        | No. |...
+        ...
+        Total PARAMs: 108(0.0001M)
+        Total FLOPs: ...
+        ...
     """
     rows = []
     for block in main_prog.blocks:

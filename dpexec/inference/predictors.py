@@ -255,15 +255,12 @@ def create_paddle_predictor(config: AnalysisConfig | NativeConfig) -> PaddlePred
     Args:
         config: the model and the device.
 
+    Returns:
+        An :class:`AnalysisPredictor` or a :class:`NativePaddlePredictor`, by the config.
+
     Raises:
         TypeError: the argument is no config.
         EnforceNotMet: the config names no model, or a file is missing or damaged.
-
-    Example:
-        config = fluid.core.AnalysisConfig("model")
-        predictor = fluid.core.create_paddle_predictor(config)
-        outputs = predictor.run([fluid.core.PaddleTensor(images)])
-        probabilities = outputs[0].as_ndarray()
 
     Example:
         >>> import tempfile

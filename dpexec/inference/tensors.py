@@ -214,7 +214,12 @@ class PaddleTensor:
 
 
 class ZeroCopyTensor:
-    """An input or output of a predictor that persists between runs, for ``zero_copy_run``."""
+    """An input or output of a predictor that persists between runs, for ``zero_copy_run``.
+
+    Args:
+        name: name of the variable.
+        output: whether it is an output, which cannot be set.
+    """
 
     def __init__(self, name: str, output: bool) -> None:
         self._name, self._output = name, output
@@ -286,6 +291,12 @@ class ZeroCopyTensor:
 def paddle_dtype_size(dtype: PaddleDType) -> int:
     """The number of bytes of an element.
 
+    Args:
+        dtype: the element type.
+
+    Returns:
+        4 for FLOAT32, for instance.
+
     Example:
         >>> from dpexec import core
         >>> core.paddle_dtype_size(core.PaddleDType.FLOAT32)  # bytes
@@ -299,6 +310,12 @@ def paddle_tensor_to_bytes(tensor: PaddleTensor) -> bytes:
 
     The format: version, name, levels of offsets, dimensions, type and elements; fields of variable
     length are preceded by their length. Source: ``SerializePDTensorToBytes`` of Paddle 1.8.
+
+    Args:
+        tensor: the tensor, with its name.
+
+    Returns:
+        The file's content.
 
     Example:
         >>> from dpexec import core

@@ -112,7 +112,12 @@ class NormalInitializer(Initializer):
 
 
 class TruncatedNormalInitializer(NormalInitializer):
-    """Normal numbers within two standard deviations of the mean; arguments as for ``Normal``.
+    """Normal numbers within two standard deviations of the mean.
+
+    Args:
+        loc: the mean.
+        scale: the standard deviation of the normal numbers, before the far ones are left out.
+        seed: 0 takes the seed of the program.
 
     See Also:
         :class:`~dpexec.initializer.Constant`: one number.

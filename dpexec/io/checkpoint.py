@@ -242,6 +242,9 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
         model_path: as for :func:`load`.
         var_list: the variables in one file of ``fluid.io.save_*``; by default all saved variables.
 
+    Returns:
+        Arrays by the names of their variables.
+
     Raises:
         EnforceNotMet: a file is missing or damaged.
         FileNotFoundError: there are no saved files at this path.

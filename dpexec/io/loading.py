@@ -160,7 +160,13 @@ def load_params(
     main_program: Program | None = None,
     filename: str | bytes | None = None,
 ) -> None:
-    """Load all parameters; arguments as for :func:`load_vars`.
+    """Load all parameters.
+
+    Args:
+        executor: as for :func:`load_vars`.
+        dirname: as for :func:`load_vars`.
+        main_program: as for :func:`load_vars`.
+        filename: as for :func:`load_vars`.
 
     See Also:
         :func:`~dpexec.io.load_persistables`: all that training needs.
@@ -192,7 +198,13 @@ def load_persistables(
     main_program: Program | None = None,
     filename: str | bytes | None = None,
 ) -> None:
-    """Load all persistable variables; arguments as for :func:`load_vars`.
+    """Load all persistable variables.
+
+    Args:
+        executor: as for :func:`load_vars`.
+        dirname: as for :func:`load_vars`.
+        main_program: as for :func:`load_vars`.
+        filename: as for :func:`load_vars`.
 
     See Also:
         :func:`~dpexec.io.load_params`: parameters.

@@ -24,6 +24,12 @@ _NOT_SAVED = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER)
 def is_parameter(var: Variable) -> bool:
     """Whether a variable is a parameter.
 
+    Args:
+        var: a variable of a program.
+
+    Returns:
+        The answer.
+
     See Also:
         :func:`~dpexec.io.is_persistable`: what is kept.
         :func:`~dpexec.io.get_program_parameter`: all parameters.
@@ -43,6 +49,12 @@ def is_parameter(var: Variable) -> bool:
 
 def is_persistable(var: Variable) -> bool:
     """Whether a variable's value is kept after a run and can be saved.
+
+    Args:
+        var: a variable of a program.
+
+    Returns:
+        False for what is fed and fetched, too.
 
     See Also:
         :func:`~dpexec.io.is_parameter`: what is trained.
@@ -64,6 +76,12 @@ def is_persistable(var: Variable) -> bool:
 def is_belong_to_optimizer(var: Variable) -> bool:
     """Whether a variable is state other than parameters: accumulators, counters, rates.
 
+    Args:
+        var: a variable of a program.
+
+    Returns:
+        True for what is persistable, but neither a parameter nor a feed.
+
     Example:
         >>> import dpexec as fluid
         >>> main = fluid.Program()
@@ -79,6 +97,12 @@ def is_belong_to_optimizer(var: Variable) -> bool:
 
 def get_program_parameter(program: Program) -> list[Variable]:
     """All parameters of a program.
+
+    Args:
+        program: the program.
+
+    Returns:
+        The parameters of its blocks, in the order in which they were created.
 
     See Also:
         :func:`~dpexec.io.is_parameter`: what is trained.
@@ -99,6 +123,12 @@ def get_program_parameter(program: Program) -> list[Variable]:
 
 def get_program_persistable_vars(program: Program) -> list[Variable]:
     """All persistable variables of a program.
+
+    Args:
+        program: the program.
+
+    Returns:
+        The variables of its blocks, in the order in which they were created.
 
     See Also:
         :func:`~dpexec.io.is_parameter`: what is trained.

@@ -74,6 +74,9 @@ def get_parameter_value(para: Variable, executor: Any) -> np.ndarray[Any, Any]:
         para: the parameter.
         executor: ignored; accepted for compatibility.
 
+    Returns:
+        An array of its own.
+
     Raises:
         AssertionError: the variable is no parameter.
 
@@ -96,7 +99,18 @@ def get_parameter_value(para: Variable, executor: Any) -> np.ndarray[Any, Any]:
 def get_parameter_value_by_name(
     name: str, executor: Any, program: Program | None = None
 ) -> np.ndarray[Any, Any]:
-    """The value of a parameter by its name; arguments as for :func:`get_parameter_value`.
+    """The value of a parameter by its name, see :func:`get_parameter_value`.
+
+    Args:
+        name: name of the parameter.
+        executor: ignored; accepted for compatibility.
+        program: the program that has the parameter; None for the default main program.
+
+    Returns:
+        An array of its own.
+
+    Raises:
+        AssertionError: the variable is no parameter.
 
     Example:
         >>> import dpexec as fluid
@@ -192,7 +206,16 @@ def _write(file: BinaryIO, values: list[LoDTensor | SelectedRows]) -> None:
 def save_params(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> bytes | None:
-    """Save all parameters; arguments as for :func:`save_vars`.
+    """Save all parameters.
+
+    Args:
+        executor: as for :func:`save_vars`.
+        dirname: as for :func:`save_vars`.
+        main_program: as for :func:`save_vars`.
+        filename: as for :func:`save_vars`.
+
+    Returns:
+        As :func:`save_vars`.
 
     See Also:
         :func:`~dpexec.io.save_persistables`: all that training needs.
@@ -221,7 +244,14 @@ def save_persistables(
 ) -> bytes | None:
     """Save all persistable variables: parameters, accumulators, counters and learning rates.
 
-    Arguments as for :func:`save_vars`.
+    Args:
+        executor: as for :func:`save_vars`.
+        dirname: as for :func:`save_vars`.
+        main_program: as for :func:`save_vars`.
+        filename: as for :func:`save_vars`.
+
+    Returns:
+        As :func:`save_vars`.
 
     See Also:
         :func:`~dpexec.io.save_params`: parameters.

@@ -51,6 +51,11 @@ def batch_norm(
     Returns:
         The same shape. Source: Paddle op ``batch_norm``; Ioffe, Szegedy, 2015.
 
+    Raises:
+        AssertionError: ``bias_attr`` is False.
+        TypeError: ``input`` is no variable, or not of floats.
+        ValueError: there is no such ``data_layout``.
+
     See Also:
         :func:`layer_norm`: over the features of a row.
         :func:`group_norm`: over groups of channels.
@@ -118,6 +123,10 @@ def inplace_abn(
 
     Returns:
         ``input``. Source: Paddle op ``inplace_abn``; Rota Bulò and others, 2018.
+
+    Raises:
+        AssertionError: ``bias_attr`` is False.
+        TypeError: ``input`` is no variable, or not of floats.
 
     Example:
         >>> import dpexec as fluid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -306,9 +307,9 @@ def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
         return add_op(op_type, {"X": x}, x.dtype, attrs, name=call.arguments["name"])
 
     layer.__signature__ = signature  # type: ignore[attr-defined]
-    arguments = {name: f"{definition.attrs[name]} by default." for name in names}
-    arguments = {"x": f"{', '.join(dtypes)}.", **arguments, "name": "prefix of names."}
-    return document(layer, op_type, op_type, arguments)
+    kinds = f"{', '.join(dtypes[:-1])} or {dtypes[-1]}; any shape."
+    arguments = {"x": kinds, **dict.fromkeys(names, ""), "name": "prefix of names."}
+    return document(layer, op_type, op_type, arguments, returns="The shape and type of ``x``.")
 
 
 def _argument(name: str, default: Any) -> inspect.Parameter:
@@ -323,6 +324,9 @@ def document(
     op_type: str,
     arguments: Mapping[str, str],
     summary: str = "",
+    *,
+    returns: str,
+    raises: str = "",
 ) -> Callable[..., Variable]:
     """Give a generated layer its name, and documentation of its operator and arguments.
 
@@ -330,13 +334,21 @@ def document(
         layer: the generated function; changed in place.
         name: its name.
         op_type: its operator, whose documentation and example it gets.
-        arguments: what each argument means.
+        arguments: what each argument means; "" for an attribute of which the documentation of the
+            operator says so.
         summary: used instead of the operator's documentation.
+        returns: shape and type of the result.
+        raises: further errors, a line each.
     """
-    lines = [f"    {argument}: {meaning}" for argument, meaning in arguments.items()]
     described, example, code = opdef.get(op_type).doc.partition("\nExample:\n")
-    if example:
-        lines += [example + code]
+    described, _, told = described.partition("\nArgs:\n")
+    meanings = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", told, re.MULTILINE))
+    lines = [f"    {name}: {meaning or meanings[name]}" for name, meaning in arguments.items()]
+    sections = [summary or described.rstrip(), "", "Args:", *lines]
+    errors = ["TypeError: an argument is no variable, or its numbers have another type."]
+    errors += ["EnforceNotMet: the shapes do not fit."] if "y" in arguments else []
+    errors += [raises] if raises else []
+    sections += ["", "Returns:", f"    {returns}", "", "Raises:", *(f"    {e}" for e in errors), ""]
     layer.__name__ = layer.__qualname__ = name
-    layer.__doc__ = "\n".join([summary or described.rstrip(), "", "Args:", *lines])
+    layer.__doc__ = "\n".join(sections) + example + code
     return layer

@@ -60,13 +60,14 @@ def _elementwise(op_type: str) -> Callable[..., Variable]:
         return add_op(op_type, {"X": x, "Y": y}, x.dtype, {"axis": axis}, name=name, act=act)
 
     arguments = {
-        "x": "numbers.",
-        "y": "numbers; its shape is that of ``x``, or a part of it.",
+        "x": "numbers, any shape.",
+        "y": "numbers of the type of ``x``; its shape is that of ``x``, or a part of it.",
         "axis": "where the shape of ``y`` begins in that of ``x``; -1: they end together.",
-        "act": "activation to apply.",
+        "act": 'activation to apply, such as ``"relu"``.',
         "name": "prefix of names.",
     }
-    return document(layer, op_type, op_type, arguments)
+    returns = "The shape and type of ``x``."
+    return document(layer, op_type, op_type, arguments, returns=returns)
 
 
 elementwise_add = _elementwise("elementwise_add")
@@ -85,11 +86,12 @@ def _comparison(op_type: str) -> Callable[..., Variable]:
         return _compare(op_type, x, y, cond)
 
     arguments = {
-        "x": "numbers.",
-        "y": "numbers of a shape that fits.",
+        "x": "numbers, any shape.",
+        "y": "numbers; its shape is that of ``x``, or a part of it.",
         "cond": "bool variable that takes the result.",
     }
-    return document(layer, op_type, op_type, arguments)
+    returns = "bool of the shape of ``x``."
+    return document(layer, op_type, op_type, arguments, returns=returns)
 
 
 def _compare(
@@ -152,12 +154,13 @@ def _logical(op_type: str) -> Callable[..., Variable]:
         return add_op(op_type, {"X": x, "Y": y}, "bool", out=out, name=name)
 
     arguments = {
-        "x": "bool.",
-        "y": "bool, of a shape that fits.",
+        "x": "bool, any shape.",
+        "y": "bool; its shape is that of ``x``, or a part of it.",
         "out": "bool variable that takes the result.",
         "name": "prefix of names.",
     }
-    return document(layer, op_type, op_type, arguments)
+    returns = "bool of the shape of ``x``."
+    return document(layer, op_type, op_type, arguments, returns=returns)
 
 
 logical_and = _logical("logical_and")
@@ -195,7 +198,8 @@ def _finiteness(op_type: str, name: str) -> Callable[..., Variable]:
         dtype = "bool" if op_type == "isfinite" else x.dtype
         return add_op(op_type, {"X": x}, dtype)
 
-    return document(layer, name, op_type, {"x": "numbers."})
+    returns = "``(1,)``; bool when fetched."
+    return document(layer, name, op_type, {"x": "numbers, any shape."}, returns=returns)
 
 
 has_inf = _finiteness("isinf", "has_inf")
@@ -204,10 +208,10 @@ isfinite = _finiteness("isfinite", "isfinite")
 
 
 def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
-    """Whether ``x`` has no elements, bool ``(1,)``.
+    """Whether ``x`` has no elements, bool ``(1,)``. Source: Paddle op ``is_empty``.
 
     Args:
-        x: numbers.
+        x: numbers, any shape.
         cond: bool variable that takes the result.
 
     Example:

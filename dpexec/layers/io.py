@@ -39,6 +39,9 @@ def data(
         type: the kind of variable.
         stop_gradient: whether gradients stop here.
 
+    Returns:
+        The variable.
+
     Raises:
         TypeError: the name is not a string, or the shape not a list or tuple.
 
@@ -207,6 +210,12 @@ def double_buffer(
 
 def read_file(reader: ProgramReader) -> Variable | list[Variable]:
     """The variables that hold a reader's batch; a single variable is returned without a list.
+
+    Args:
+        reader: a reader of :func:`py_reader` or :func:`create_py_reader_by_data`.
+
+    Returns:
+        One variable for each part of a sample.
 
     Raises:
         TypeError: not a reader of :func:`py_reader`.

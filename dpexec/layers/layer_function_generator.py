@@ -19,6 +19,12 @@ Function = Callable[..., Any]
 def autodoc(comment: str = "") -> Callable[[Function], Function]:
     """Decorator: prepend ``comment`` to the documentation of a layer.
 
+    Args:
+        comment: text to put in front.
+
+    Returns:
+        A decorator.
+
     Example:
         >>> from dpexec.layers.layer_function_generator import autodoc
         >>> @autodoc("Doubles. ")
@@ -42,6 +48,9 @@ def templatedoc(op_type: str | None = None) -> Callable[[Function], Function]:
     Args:
         op_type: ignored; accepted for compatibility.
 
+    Returns:
+        A decorator.
+
     Example:
         >>> from dpexec.layers.layer_function_generator import templatedoc
         >>> @templatedoc()
@@ -56,6 +65,12 @@ def templatedoc(op_type: str | None = None) -> Callable[[Function], Function]:
 
 def deprecated(func_or_class: Function) -> Function:
     """Decorator: calls warn that the function is deprecated.
+
+    Args:
+        func_or_class: the layer.
+
+    Returns:
+        The layer, which warns and then does as before.
 
     Example:
         >>> import warnings
@@ -85,6 +100,9 @@ def generate_activation_fn(op_type: str) -> Callable[..., Variable]:
 
     Args:
         op_type: the operator's type, such as ``"tanh"``.
+
+    Returns:
+        The layer; its arguments are ``x`` and ``name``.
 
     Raises:
         MissingKernelError: dpexec does not have this operator.

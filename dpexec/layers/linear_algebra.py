@@ -183,7 +183,11 @@ def _triangle(layer: str, lower: bool) -> Callable[..., Variable]:
     }
     which = "lower" if lower else "upper"
     summary = f"The {which} triangle of each matrix; 0 elsewhere. Source: Paddle op ``tril_triu``."
-    return document(triangle, layer, "tril_triu", arguments, summary)
+    raises = "ValueError: ``input`` has fewer than two dimensions."
+    returns = "The shape and type of ``input``."
+    return document(
+        triangle, layer, "tril_triu", arguments, summary, returns=returns, raises=raises
+    )
 
 
 tril = _triangle("tril", True)

@@ -258,7 +258,13 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
 
 
 def shape(input: Variable) -> Variable:
-    """The dimensions, int32 ``(rank,)``. Source: Paddle op ``shape``.
+    """The sizes of the dimensions, as a variable.
+
+    Args:
+        input: any type and shape.
+
+    Returns:
+        int32 ``(rank,)``. Source: Paddle op ``shape``.
 
     See Also:
         :func:`size`: the number of elements.
@@ -276,7 +282,13 @@ def shape(input: Variable) -> Variable:
 
 
 def size(input: Variable) -> Variable:
-    """The number of elements, int64 ``(1,)``. Source: Paddle op ``size``.
+    """The number of elements, as a variable.
+
+    Args:
+        input: any type and shape.
+
+    Returns:
+        int64 ``(1,)``. Source: Paddle op ``size``.
 
     See Also:
         :func:`shape`: sizes of the batch that runs, as a variable.
@@ -294,7 +306,13 @@ def size(input: Variable) -> Variable:
 
 
 def rank(input: Variable) -> Variable:
-    """The number of dimensions, int32 of shape (). Source: Paddle op ``assign_value``.
+    """The number of dimensions, as a variable.
+
+    Args:
+        input: any type and shape.
+
+    Returns:
+        int32 ``()``. Source: Paddle op ``assign_value``.
 
     See Also:
         :func:`shape`: sizes of the batch that runs, as a variable.
@@ -350,6 +368,10 @@ def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Varia
 
     Returns:
         The same shape. Source: Paddle op ``flip``.
+
+    Raises:
+        AssertionError: there are no ``dims``.
+        TypeError: ``dims`` is no list or tuple.
 
     See Also:
         :func:`transpose`: another order of axes.

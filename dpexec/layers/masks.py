@@ -15,11 +15,14 @@ __all__: list[str] = []
 def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
     """Select one of several variables.
 
+    Source: ``fluid.layers.control_flow.select_input``.
+
     Args:
         inputs: variables of one type; only the selected one needs a value.
         mask: index of the selected variable: int32, one element.
 
-    Source: ``fluid.layers.control_flow.select_input``.
+    Returns:
+        The selected variable.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -328,6 +328,10 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     Returns:
         The same shape. Source: Paddle op ``prelu``; He and others, 2015.
 
+    Raises:
+        AssertionError: ``x`` has no channels, for mode ``"channel"``.
+        ValueError: there is no such mode.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):

@@ -48,6 +48,10 @@ def layer_norm(
     Returns:
         The same shape. Source: Paddle op ``layer_norm``; Ba, Kiros, Hinton, 2016.
 
+    Raises:
+        AssertionError: ``param_attr`` is False with ``scale``, or ``bias_attr`` with ``shift``.
+        TypeError: ``input`` is no variable, or not of floats.
+
     See Also:
         :func:`batch_norm`: over the batch.
         :func:`group_norm`: over groups of channels.
@@ -106,6 +110,10 @@ def instance_norm(
 
     Returns:
         The same shape. Source: Paddle op ``instance_norm``; Ulyanov and others, 2016.
+
+    Raises:
+        AssertionError: ``bias_attr`` is False.
+        TypeError: ``input`` is no variable, or not of floats.
 
     See Also:
         :func:`batch_norm`: over the batch.

@@ -52,10 +52,11 @@ def _argument_of(op_type: str, name: str) -> Callable[..., Variable]:
         return add_op(op_type, {"X": x}, "int64", {"axis": axis}, stop_gradient=True)
 
     arguments = {
-        "x": "numbers.",
-        "axis": "the axis to search along; the int64 result does not have it.",
+        "x": "numbers, any shape.",
+        "axis": "the axis to search along.",
     }
-    return document(layer, name, op_type, arguments)
+    returns = "int64 of the shape of ``x`` without ``axis``."
+    return document(layer, name, op_type, arguments, returns=returns)
 
 
 argmax = _argument_of("arg_max", "argmax")

@@ -65,6 +65,10 @@ def pad2d(
     Returns:
         The padded images. Source: Paddle op ``pad2d``.
 
+    Raises:
+        AssertionError: there is no such mode.
+        TypeError: ``input`` is no variable, or not of numbers.
+
     See Also:
         :func:`pad`: any axes.
         :func:`pad_constant_like`: to the shape of another variable.

@@ -141,7 +141,13 @@ def eye(
 
 
 def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
-    """A square matrix of zeros with a vector on its diagonal. Source: Paddle op ``diag``.
+    """A square matrix of zeros with a vector on its diagonal.
+
+    Args:
+        diagonal: a variable or an array of shape ``(n,)``.
+
+    Returns:
+        ``(n, n)``. Source: Paddle op ``diag``.
 
     See Also:
         :func:`tril`: the lower triangle.

@@ -58,6 +58,10 @@ def dynamic_lstm(
         Outputs and cells, each ``(rows, cells)``. No gradient flows back from the cells. Source:
         Paddle op ``lstm``; Gers, Schmidhuber, 2000.
 
+    Raises:
+        AssertionError: ``bias_attr`` is False.
+        TypeError: ``input`` is no variable, or not of floats.
+
     See Also:
         :func:`dynamic_gru`: sequences of different lengths.
         :func:`rnn`: padded batches, any cell.
@@ -142,6 +146,10 @@ def dynamic_lstmp(
     Returns:
         Projections ``(rows, proj_size)`` and cells ``(rows, cells)``. No gradient flows back from
         the cells. Source: Paddle op ``lstmp``; Sak, Senior, Beaufays, 2014.
+
+    Raises:
+        AssertionError: ``bias_attr`` is False, or a clip is negative.
+        TypeError: ``input`` is no variable, or not of floats.
 
     Example:
         >>> import dpexec as fluid

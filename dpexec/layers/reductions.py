@@ -40,12 +40,13 @@ def _reduction(op_type: str, dtypes: Sequence[str]) -> Callable[..., Variable]:
         return add_op(op_type, {"X": input}, input.dtype, attrs, name=name)
 
     arguments = {
-        "input": "any shape.",
+        "input": f"{' or '.join(dtypes)}; any shape.",
         "dim": "the dimension or dimensions that are reduced; None for all.",
         "keep_dim": "keep them with size 1.",
         "name": "prefix of names.",
     }
-    return document(layer, op_type, op_type, arguments)
+    returns = "The type of ``input``, without the reduced dimensions; ``(1,)`` if none is left."
+    return document(layer, op_type, op_type, arguments, returns=returns)
 
 
 reduce_all = _reduction("reduce_all", ("bool",))

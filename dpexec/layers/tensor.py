@@ -46,6 +46,9 @@ def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False
         name: its name.
         persistable: whether the value is kept after a run.
 
+    Returns:
+        The variable, which has no shape yet.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -76,6 +79,9 @@ def create_parameter(
         attr: attributes of the parameter.
         is_bias: initialise with zero instead of Xavier by default.
         default_initializer: used if ``attr`` has no initializer.
+
+    Returns:
+        The parameter.
 
     See Also:
         :func:`fill_constant`: of a given shape.
@@ -122,6 +128,9 @@ def create_global_var(
         force_cpu: ignored; accepted for compatibility.
         name: its name.
 
+    Returns:
+        The variable.
+
     See Also:
         :func:`fill_constant`: of a given shape.
         :func:`fill_constant_batch_size_like`: of the batch size of another variable.
@@ -159,6 +168,9 @@ def autoincreased_step_counter(
         counter_name: name of the counter; calls with the same name share one counter.
         begin: the value in the first run is ``begin - 1 + step``.
         step: increment per run.
+
+    Returns:
+        int64 ``(1,)``.
 
     Example:
         >>> import dpexec as fluid

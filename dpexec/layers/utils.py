@@ -20,6 +20,9 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
         name: name of the argument, for the error message.
         dtype: type of the numbers.
 
+    Returns:
+        A list of ``n`` numbers.
+
     Raises:
         ValueError: the value is neither of them.
 
@@ -45,6 +48,12 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
 def is_sequence(seq: Any) -> bool:
     """Whether an object is a structure: a list, a tuple or a dict, but not a string.
 
+    Args:
+        seq: any object.
+
+    Returns:
+        The answer.
+
     Example:
         >>> import dpexec as fluid
         >>> fluid.layers.utils.is_sequence([1]), fluid.layers.utils.is_sequence("ab")
@@ -58,6 +67,9 @@ def flatten(nest: Any) -> list[Any]:
 
     Args:
         nest: the structure; any other object is returned as the only element.
+
+    Returns:
+        The elements.
 
     Example:
         >>> import dpexec as fluid
@@ -75,6 +87,9 @@ def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
     Args:
         structure: the structure to imitate.
         flat_sequence: one value for each element, in the order of :func:`flatten`.
+
+    Returns:
+        The values in the form of ``structure``.
 
     Raises:
         TypeError: the values are no sequence.
@@ -101,6 +116,9 @@ def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
     Args:
         func: takes as many arguments as there are structures.
         structure: one or more structures of the same form.
+
+    Returns:
+        The results, in the form of the first structure.
 
     Example:
         >>> import dpexec as fluid

@@ -27,6 +27,9 @@ def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
         encoding: encoding of the bytes.
         inplace: whether to modify the container itself.
 
+    Returns:
+        The text; the container itself with ``inplace``.
+
     Example:
         >>> from dpexec.paddle import compat
         >>> compat.to_text(b"word"), compat.to_text({b"key": b"value"})
@@ -56,6 +59,9 @@ def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
         obj: bytes and None stay as they are.
         encoding: encoding to use.
         inplace: whether to modify the container itself.
+
+    Returns:
+        The bytes; the container itself with ``inplace``.
 
     Example:
         >>> from dpexec.paddle import compat
@@ -87,6 +93,9 @@ def round(x: float, d: int = 0) -> float:
         x: number to round.
         d: number of decimals to keep.
 
+    Returns:
+        The rounded number, a float.
+
     Example:
         >>> from dpexec.paddle import compat
         >>> compat.round(2.5), compat.round(-0.5)  # Python 3's own round gives 2 and 0
@@ -99,6 +108,13 @@ def round(x: float, d: int = 0) -> float:
 def floor_division(x: float, y: float) -> float:
     """``x // y``.
 
+    Args:
+        x: the dividend.
+        y: the divisor.
+
+    Returns:
+        The quotient, rounded down.
+
     Example:
         >>> from dpexec.paddle import compat
         >>> compat.floor_division(-7, 2)  # towards minus infinity, as Python's //
@@ -109,6 +125,12 @@ def floor_division(x: float, y: float) -> float:
 
 def get_exception_message(exc: BaseException) -> str:
     """The text of an error.
+
+    Args:
+        exc: the error.
+
+    Returns:
+        The text.
 
     Example:
         >>> from dpexec.paddle import compat

@@ -9,12 +9,21 @@ with_mkl = "OFF"
 
 
 def show() -> None:
-    """Print the version."""
+    """Print the version.
+
+    Example:
+        >>> from dpexec.paddle import version
+        >>> version.show()
+        full_version: 1.8.5
+    """
     print("full_version:", full_version)
 
 
 def mkl() -> str:
     """Whether MKL computes matrix products, "ON" or "OFF"; here oneDNN or NumPy's BLAS does.
+
+    Returns:
+        ``"OFF"``.
 
     Example:
         >>> from dpexec.paddle import version

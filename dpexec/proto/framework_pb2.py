@@ -17,6 +17,9 @@ AttrType = Codes(dtypes.AttrType)
 class Version(Message):
     """The version of a program.
 
+    Args:
+        fields: the fields of the message by name: ``version``.
+
     Example:
         >>> from dpexec.proto import framework_pb2
         >>> framework_pb2.Version(version=1).version
@@ -28,6 +31,9 @@ class Version(Message):
 
 class OpDesc(Message):
     """An operator.
+
+    Args:
+        fields: the fields of the message by name, such as ``type``, ``inputs`` and ``attrs``.
 
     Example:
         >>> from dpexec.proto import framework_pb2
@@ -50,6 +56,9 @@ class OpDesc(Message):
 
 class VarType(Message):
     """What a variable holds; has the codes of element types and kinds of variables, too.
+
+    Args:
+        fields: the fields of the message by name, such as ``type`` and ``lod_tensor``.
 
     Example:
         >>> from dpexec.proto import framework_pb2
@@ -87,6 +96,9 @@ class VarType(Message):
 class VarDesc(Message):
     """A variable.
 
+    Args:
+        fields: the fields of the message by name, such as ``name``, ``type`` and ``persistable``.
+
     Example:
         >>> from dpexec.proto import framework_pb2
         >>> framework_pb2.VarDesc(name="fc_0.w_0", persistable=True).persistable
@@ -98,6 +110,9 @@ class VarDesc(Message):
 
 class BlockDesc(Message):
     """A block of a program.
+
+    Args:
+        fields: the fields of the message by name, such as ``idx``, ``vars`` and ``ops``.
 
     Example:
         >>> from dpexec.proto import framework_pb2
@@ -111,6 +126,9 @@ class BlockDesc(Message):
 
 class ProgramDesc(Message):
     """A program, as ``__model__`` files hold it.
+
+    Args:
+        fields: the fields of the message by name: ``blocks`` and ``version``.
 
     Example:
         >>> import dpexec as fluid

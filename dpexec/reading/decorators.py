@@ -93,6 +93,12 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 def cache(reader: Reader) -> Reader:
     """Read all samples now, and serve them from memory afterwards.
 
+    Args:
+        reader: a function without arguments that returns an iterator over samples.
+
+    Returns:
+        A reader of the same samples.
+
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.
         :func:`~dpexec.io.shuffle`: another order.
@@ -111,6 +117,13 @@ def cache(reader: Reader) -> Reader:
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     """Yield ``func`` applied to one sample of every reader, until the shortest reader ends.
+
+    Args:
+        func: takes a sample of each reader.
+        readers: functions without arguments that return iterators over samples.
+
+    Returns:
+        A reader of the results.
 
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.
@@ -139,6 +152,13 @@ def _count(name: str, value: Any) -> int:
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
     """Shuffle within windows of buf_size samples, with Python's global `random`.
+
+    Args:
+        reader: a function without arguments that returns an iterator over samples.
+        buf_size: number of samples that are read before they are shuffled; all fit into memory.
+
+    Returns:
+        A reader of the same samples.
 
     Raises:
         TypeError: buf_size is no integer.
@@ -169,6 +189,12 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 def chain(*readers: Reader) -> Reader:
     """Yield the samples of the first reader, then those of the second, and so on.
 
+    Args:
+        readers: functions without arguments that return iterators over samples.
+
+    Returns:
+        A reader of all samples.
+
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.
         :func:`~dpexec.io.shuffle`: another order.
@@ -190,6 +216,9 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
         readers: Yield tuples, or single values, which are treated as tuples of one.
         check_alignment: Whether different lengths are an error; otherwise the excess samples of
             longer readers are dropped.
+
+    Returns:
+        A reader of tuples.
 
     Raises:
         ComposeNotAligned: While reading, if one reader ends before another.
@@ -221,6 +250,13 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
 def firstn(reader: Reader, n: int) -> Reader:
     """Yield the first n samples.
 
+    Args:
+        reader: a function without arguments that returns an iterator over samples.
+        n: largest number of samples.
+
+    Returns:
+        A reader of these samples.
+
     Raises:
         TypeError: n is no integer.
         ValueError: the number is negative.
@@ -244,6 +280,13 @@ def buffered(reader: Reader, size: int) -> Reader:
     """Prefetch up to ``size`` samples in a thread.
 
     An exception of the reader is raised where its samples are consumed.
+
+    Args:
+        reader: a function without arguments that returns an iterator over samples.
+        size: largest number of samples that are read ahead.
+
+    Returns:
+        A reader of the same samples.
 
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.
@@ -282,6 +325,9 @@ def xmap_readers(
         process_num: Number of threads.
         buffer_size: Largest number of samples in flight.
         order: Ignored; samples always keep their order here, so that runs are reproducible.
+
+    Returns:
+        A reader of the results.
 
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.

@@ -163,7 +163,16 @@ class LearningRateSchedule(Callback):
 
 
 class ProgressBar(Callback):
-    """Shows a progress bar with epochs and metrics, in terminals and notebooks."""
+    """Shows a progress bar with epochs and metrics, in terminals and notebooks.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpexec.sklearn import ProgressBar, Regressor
+        >>> x = np.arange(8, dtype="float32").reshape(8, 1)
+        >>> model = Regressor(epochs=2, callbacks=[ProgressBar()]).fit(x, 2 * x[:, 0])  # on stderr
+        >>> len(model.history_)
+        2
+    """
 
     def on_fit_begin(self, estimator: Any) -> None:
         """Start a progress bar."""

@@ -46,6 +46,17 @@ class SparseRows:
         columns: column numbers, sequences of int64 ``(entries, 1)``.
         values: values of these entries, sequences of float32 ``(entries, 1)``.
         width: number of columns of the matrix.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from scipy.sparse import random
+        >>> from dpexec.sklearn import Regressor
+        >>> def net(rows):  # called with SparseRows, since the estimator has sparse="rows"
+        ...     return fluid.layers.fc(rows.product(4), size=1)
+        >>> x = random(8, 100, density=0.1, format="csr", dtype="float32", random_state=0)
+        >>> y = np.arange(8, dtype="float32")
+        >>> Regressor(net, sparse="rows", epochs=1).fit(x, y).predict(x).shape
+        (8,)
     """
 
     columns: Any

@@ -49,6 +49,9 @@ class PSDispatcher:
 class RoundRobin(PSDispatcher):
     """Assigns blocks to the servers in turn.
 
+    Args:
+        pserver_endpoints: addresses of the parameter servers, ``host:port``.
+
     Example:
         >>> import dpexec as fluid
         >>> servers = fluid.transpiler.RoundRobin(["127.0.0.1:6174", "127.0.0.1:6175"])
@@ -71,6 +74,9 @@ class HashName(PSDispatcher):
     """Chooses a server by a checksum of the parameter's name; its blocks go to consecutive servers.
 
     Fluid uses Python's ``hash``, which differs from process to process.
+
+    Args:
+        pserver_endpoints: addresses of the parameter servers, ``host:port``.
 
     Example:
         >>> import dpexec as fluid

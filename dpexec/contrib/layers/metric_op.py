@@ -25,6 +25,9 @@ def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
         RMSE, MAE, predicted rate and q. Every device has its own sums. Source:
         ``fluid.contrib.layers.ctr_metric_bundle``.
 
+    Raises:
+        AssertionError: the shapes of ``input`` and ``label`` differ.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main, startup = fluid.Program(), fluid.Program()

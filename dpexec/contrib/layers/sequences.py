@@ -88,6 +88,9 @@ def var_conv_2d(
         ``(numbers, 1)``; its sequences are images of ``output_channel`` channels. Source: Paddle
         op ``var_conv_2d``.
 
+    Raises:
+        AssertionError: ``input`` does not have two dimensions.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):

@@ -147,6 +147,15 @@ def calc_gradient(
 ) -> Any:
     """Like :func:`gradients`, but returns the gradient itself for a single input, not a list.
 
+    Args:
+        targets: as for :func:`gradients`.
+        inputs: as for :func:`gradients`.
+        target_gradients: as for :func:`gradients`.
+        no_grad_set: as for :func:`gradients`.
+
+    Returns:
+        A variable for a single input, else a list; None where no gradient flows.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

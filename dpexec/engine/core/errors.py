@@ -90,11 +90,20 @@ class MissingKernelError(EnforceNotMet, ValueError):
 
 
 class MissingGradientError(EnforceNotMet):
-    """A gradient is needed of an operator that has none."""
+    """A gradient is needed of an operator that has none.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> issubclass(fluid.errors.MissingGradientError, fluid.core.EnforceNotMet)
+        True
+    """
 
 
 class ClusterError(RuntimeError):
     """The cluster that a program runs on has failed.
+
+    Args:
+        message: what has failed.
 
     Example:
         >>> from dpexec import errors
@@ -133,13 +142,34 @@ class WorkerLostError(ClusterError):
 
 
 class StateLostError(ClusterError):
-    """State of replicas was lost with their workers; training can go on from a checkpoint."""
+    """State of replicas was lost with their workers; training can go on from a checkpoint.
+
+    Args:
+        message: the state that is lost, and the workers that had it.
+
+    Example:
+        >>> from dpexec import errors
+        >>> try:
+        ...     raise errors.StateLostError("the parameters of replica 1 are gone")
+        ... except errors.ClusterError as error:  # go on from the last checkpoint
+        ...     print(error)
+        the parameters of replica 1 are gone
+    """
 
     section = "state-is-gone"
 
 
 class SchedulerLostError(ClusterError):
-    """The scheduler of the cluster does not answer."""
+    """The scheduler of the cluster does not answer.
+
+    Args:
+        message: the scheduler's address, and how long it was waited for.
+
+    Example:
+        >>> from dpexec import errors
+        >>> issubclass(errors.SchedulerLostError, errors.ClusterError)
+        True
+    """
 
     section = "the-scheduler-is-gone"
 

@@ -160,6 +160,9 @@ def asks_for_equal_runs() -> bool:
 def globals() -> Flags:
     """``fluid.core.globals()``: all flags of this process.
 
+    Returns:
+        The flags; like a dict from name to value, whose values can be set.
+
     Example:
         >>> from dpexec import core
         >>> flags = core.globals()

@@ -26,6 +26,9 @@ __all__ = [
 def grad_var_suffix() -> str:
     """The suffix of the names of gradients.
 
+    Returns:
+        ``"@GRAD"``.
+
     Example:
         >>> from dpexec import core
         >>> "fc_0.w_0" + core.grad_var_suffix()
@@ -36,6 +39,9 @@ def grad_var_suffix() -> str:
 
 def empty_var_name() -> str:
     """The name that stands for a gradient that is not needed.
+
+    Returns:
+        ``"@EMPTY@"``.
 
     Example:
         >>> from dpexec import core
@@ -79,6 +85,9 @@ def from_dlpack(capsule: Any) -> LoDTensor:
 
     Args:
         capsule: of host memory, as ``LoDTensor._to_dlpack`` gives it; used up.
+
+    Returns:
+        A tensor that shares the memory.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -151,6 +151,9 @@ def _cupy() -> Any | None:
 def get_cuda_device_count() -> int:
     """The number of GPUs that this process can use; 0 without CuPy or without a driver.
 
+    Returns:
+        The number.
+
     Example:
         >>> from dpexec import core
         >>> core.get_cuda_device_count() >= 0  # 0 is no error: check before asking for CUDAPlace(0)
@@ -167,6 +170,9 @@ def get_cuda_device_count() -> int:
 
 def is_compiled_with_cuda() -> bool:
     """Whether GPUs can be used: CuPy is installed and sees at least one.
+
+    Returns:
+        Whether a ``CUDAPlace`` can be used.
 
     Example:
         >>> import dpexec as fluid
@@ -295,6 +301,9 @@ def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace
     Args:
         device_ids: which; None takes ``FLAGS_selected_gpus``, else all that are visible.
 
+    Returns:
+        The places in the order of ``device_ids``.
+
     Raises:
         AssertionError: no GPU can be used.
         ValueError: ``FLAGS_selected_gpus`` is no list of numbers.
@@ -332,6 +341,12 @@ def _selected_gpus() -> list[int]:
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
     """``device_count`` pinned places, by default as many as there are CPU devices.
+
+    Args:
+        device_count: number of places; None takes ``CPU_NUM``, else the number of processors.
+
+    Returns:
+        The places, all alike.
 
     Raises:
         AssertionError: no GPU can be used.

@@ -96,6 +96,9 @@ class RunCount:
 class Scope:
     """Maps names to :class:`ScopeVariable`; a name not found here is looked up in the parent.
 
+    Args:
+        parent: where names that are not here are looked up; None for none.
+
     See Also:
         :func:`~dpexec.global_scope`: the scope of runs.
         :func:`~dpexec.scope_guard`: another one instead.
@@ -211,6 +214,9 @@ _current = [Scope()]
 def global_scope() -> Scope:
     """The scope that executors use unless told otherwise.
 
+    Returns:
+        The scope: that of the innermost :func:`scope_guard`, else one for the whole process.
+
     See Also:
         :class:`~dpexec.Scope`: values by name.
         :func:`~dpexec.scope_guard`: another one instead.
@@ -228,6 +234,12 @@ def global_scope() -> Scope:
 @contextlib.contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
     """Use ``scope`` as the global scope inside the ``with`` block.
+
+    Args:
+        scope: used by runs, saving and loading inside the block.
+
+    Yields:
+        None.
 
     See Also:
         :func:`~dpexec.program_guard`: where layers go.

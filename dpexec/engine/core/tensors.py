@@ -331,6 +331,9 @@ def _restored(array: Any, lod: list[list[int]], place: Place) -> LoDTensor:
 class LoDTensorArray(list[LoDTensor]):
     """A growing list of tensors.
 
+    Args:
+        iterable: the first tensors.
+
     See Also:
         :class:`~dpexec.LoDTensor`: an array with sequences.
         :func:`~dpexec.create_lod_tensor`: makes one.

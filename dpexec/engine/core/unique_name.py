@@ -39,6 +39,12 @@ _parameter_checker: object | None = None
 def generate(key: str) -> str:
     """The next unused name that starts with ``key``.
 
+    Args:
+        key: the prefix.
+
+    Returns:
+        The prefix, ``_`` and a number, such as ``"fc_0"``.
+
     Raises:
         TypeError: the key is no string.
 
@@ -58,6 +64,13 @@ def switch(
     new_para_name_checker: object | None = None,
 ) -> tuple[UniqueNameGenerator, object | None]:
     """Replace the generator and return the old state; restore it with ``switch(*old)``.
+
+    Args:
+        new_generator: counts from now on; None for a fresh one.
+        new_para_name_checker: kept and returned, but not used.
+
+    Returns:
+        The generator and the checker that were in use.
 
     Example:
         >>> import dpexec as fluid
@@ -79,6 +92,9 @@ def guard(new_generator: str | bytes | UniqueNameGenerator | None = None) -> Ite
 
     Args:
         new_generator: a generator, or the prefix of a fresh one.
+
+    Yields:
+        None.
 
     Example:
         >>> import dpexec as fluid

@@ -49,6 +49,17 @@ class FetchHandler:
 
     Raises:
         TypeError: a value is not a variable.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> class Shows(fluid.executor.FetchHandler):
+        ...     def handler(self, res_dict):
+        ...         print({name: float(value[0]) for name, value in res_dict.items()})
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     loss = fluid.layers.mean(fluid.data("x", [None, 2]))
+        >>> shows = Shows({"loss": loss}, period_secs=10)  # for Executor.train_from_dataset
+        >>> shows.handler({"loss": np.array([0.5])})
+        {'loss': 0.5}
     """
 
     def __init__(self, var_dict: Mapping[str, Variable], period_secs: float = 60) -> None:

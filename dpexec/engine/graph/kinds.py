@@ -52,6 +52,13 @@ class Kind:
 
     Raises:
         ValueError: a field has an invalid value.
+
+    Example:
+        >>> from dpexec.extend import Kind, Reduction
+        >>> largest = Reduction("max", "largest value", "maximum", "NCCL_MAX")
+        >>> kind = Kind("max_reduce", "combines", "all", of_gradients=True, reduction=largest)
+        >>> kind.name, kind.reduction.name
+        ('max_reduce', 'max')
     """
 
     name: str

@@ -96,6 +96,18 @@ class SSAGraph(Drawable):
         places: the devices: first those that run the whole program, then those of ParallelDos.
         mode: how gradients are aggregated, one of ``MODES``.
         bodies: the devices of each ParallelDo, by the number of its block.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.scale(fluid.data("x", [None, 1]), 2.0)
+        >>> places = fluid.cpu_places(2)
+        >>> compiled = fluid.CompiledProgram(main).with_data_parallel(places=places)
+        >>> exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones([2, 1], "float32")}
+        >>> _ = exe.run(compiled, feed=feed, fetch_list=[y])
+        >>> [node.name for node in compiled.graph.ops if node.name == "scale"]  # one a device
+        ['scale', 'scale']
     """
 
     def __init__(

@@ -108,6 +108,9 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
     Args:
         prefix: appended to the enclosing path; a second use gets ``_1``, and so on.
 
+    Yields:
+        None.
+
     Raises:
         AssertionError: no prefix.
         TypeError: it is no string.
@@ -144,6 +147,9 @@ def device_guard(device: str | None = None) -> Iterator[None]:
 
     Args:
         device: ``"cpu"``, ``"gpu"``, or None or ``""`` for none.
+
+    Yields:
+        None.
 
     Raises:
         ValueError: it is something else.

@@ -107,6 +107,9 @@ def has_feed_operators(block: Block, feed_targets: Iterable[str], feed_holder_na
         feed_targets: the expected fed variables.
         feed_holder_name: the variable that the operators are expected to read.
 
+    Returns:
+        True if there is one at least.
+
     Raises:
         ValueError: the operators feed other variables, or read another holder.
 
@@ -134,6 +137,9 @@ def has_fetch_operators(block: Block, fetch_targets: Iterable[Any], fetch_holder
         block: the global block of a program.
         fetch_targets: the expected fetched variables.
         fetch_holder_name: the variable that the operators are expected to write.
+
+    Returns:
+        True if there is one at least.
 
     Raises:
         ValueError: the operators fetch other variables, or write another holder.

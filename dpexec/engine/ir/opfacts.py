@@ -265,6 +265,13 @@ class Sample:
             docs/differences.md: ``"what Paddle does; dpexec does something else"``.
         counts: number of variables per output slot, where inputs and attributes do not tell it.
         smooth: False at a kink, where finite differences do not give the gradient.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpexec.extend import Sample
+        >>> sample = Sample({"X": np.array([1.0, 2.0])}, expected={"Out": np.array([2.0, 4.0])})
+        >>> sample.inputs["X"].shape, sample.smooth
+        ((2,), True)
     """
 
     inputs: Mapping[str, Any]

@@ -40,6 +40,12 @@ def present(names: Iterable[str]) -> list[str]:
 def grad_name(var_name: str) -> str:
     """The name of the gradient of a variable.
 
+    Args:
+        var_name: name of the variable.
+
+    Returns:
+        The name with ``@GRAD`` behind it.
+
     Example:
         >>> import dpexec as fluid
         >>> fluid.framework.grad_var_name("fc_0.w_0")

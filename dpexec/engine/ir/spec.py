@@ -27,6 +27,13 @@ class InvalidOp(EnforceNotMet):
 def require(condition: Any, message: str) -> None:
     """Raise unless ``condition`` holds; for use in ``infer`` functions and kernels.
 
+    Args:
+        condition: true if all is well.
+        message: what is wrong; the operator, its variables and the user's line are added.
+
+    Raises:
+        InvalidOp: the condition is false.
+
     Example:
         >>> from dpexec.extend import InvalidOp, Spec, require
         >>> def infer(x):

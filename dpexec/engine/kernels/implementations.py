@@ -76,8 +76,21 @@ def implementation(
         per_operator: the function takes the operator type and returns such a kernel for a single
             operator of a program, whose attributes never change.
 
+    Returns:
+        A decorator, which returns the function.
+
     Raises:
         ValueError: a type has another implementation on this backend.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpexec.extend import implementation, op, same_as
+        >>> @op("tripled", inputs="X", infer=same_as("X"))
+        ... def tripled(xp, x):
+        ...     return x * 3
+        >>> @implementation("tripled", backend="host")
+        ... def tripled_floats(xp, x):
+        ...     return np.multiply(x, 3) if x.dtype == np.float32 else None  # else the one above
     """
 
     def decorate(function: _T) -> _T:

@@ -45,7 +45,17 @@ from dpexec.engine.ops._tables import first_name
     flops=0,
 )
 def assign(xp: Any, x: Any) -> Any:
-    """A copy of ``x``. Source: Paddle op ``assign``."""
+    """A copy of ``x``. Source: Paddle op ``assign``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", shape=[2], dtype="float32")
+        ...     out = fluid.layers.ops.assign(x)
+        ...     feed = {"x": np.array([1.0, 2.0], "float32")}
+        ...     fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[out])
+        [array([1., 2.], dtype=float32)]
+    """
     if isinstance(x, TensorArray):
         return x  # it never changes
     if isinstance(x, SelectedRows):

@@ -45,6 +45,19 @@ def cumsum(
 
     ``reverse`` sums from the end; ``exclusive`` leaves the element itself out. Source: Paddle op
     ``cumsum``.
+
+    Args:
+        axis: the axis along which elements are summed.
+        exclusive: leave the element itself out, so that the first result is 0.
+        reverse: sum from the end.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     out = fluid.layers.ops.cumsum(x, exclusive=True)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([0., 1., 3.], dtype=float32)]
     """
     source = xp.flip(x, axis) if reverse else x
     out = xp.cumsum(source, axis=axis, dtype=x.dtype)

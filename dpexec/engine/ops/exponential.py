@@ -97,7 +97,16 @@ def log_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     ulps=3,
 )
 def log1p(xp: Any, x: Any) -> Any:
-    """The natural logarithm of ``1 + x``, exact for small ``x``. Source: Paddle op ``log1p``."""
+    """The natural logarithm of ``1 + x``, exact for small ``x``. Source: Paddle op ``log1p``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([0.0, 1.0], "float32"))
+        ...     out = fluid.layers.ops.log1p(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([0.    , 0.6931], dtype=float32)
+    """
     return xp.log1p(x)
 
 

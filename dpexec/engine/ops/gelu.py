@@ -68,6 +68,9 @@ def gelu(xp: Any, x: Any, *, approximate: bool = False) -> Any:
     ``sigmoid(2 * sqrt(2/pi) * (x + 0.044715 * x**3))``, which equals the formula with ``tanh``.
     Source: Hendrycks, Gimpel, 2016; Paddle op ``gelu``.
 
+    Args:
+        approximate: use an approximation by ``tanh`` in place of the error function.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

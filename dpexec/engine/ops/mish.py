@@ -30,6 +30,18 @@ def mish(xp: Any, x: Any, *, threshold: float = 20.0) -> Any:
     """``x * tanh(softplus(x))``; ``softplus`` is linear above a positive ``threshold``.
 
     Source: Paddle op ``mish``; Misra, 2019.
+
+    Args:
+        threshold: beyond it, and below its negative, ``softplus`` is replaced by its limits;
+            without effect if it is not positive.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.ops.mish(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.2525,  0.    ,  0.8651], dtype=float32)
     """
     return x * xp.tanh(_softplus(xp, x, threshold))
 

@@ -30,6 +30,9 @@ from dpexec.engine.ops._unary import bends_nowhere, unary
 def leaky_relu(xp: Any, x: Any, *, alpha: float = 0.02) -> Any:
     """``x`` where it is positive, else ``alpha * x``. Source: Paddle op ``leaky_relu``.
 
+    Args:
+        alpha: the slope below 0.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -67,6 +70,9 @@ def leaky_relu_grad_grad(xp: Any, out: Any, ddx: Any, *, alpha: float = 0.02) ->
 def relu6(xp: Any, x: Any, *, threshold: float = 6.0) -> Any:
     """``x`` cut off below 0 and above ``threshold``. Source: Paddle op ``relu6``.
 
+    Args:
+        threshold: the largest result.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -97,6 +103,10 @@ bends_nowhere(relu6_grad)
 )
 def brelu(xp: Any, x: Any, *, t_min: float = 0.0, t_max: float = 24.0) -> Any:
     """``x`` cut off below ``t_min`` and above ``t_max``. Source: Paddle op ``brelu``.
+
+    Args:
+        t_min: the smallest result.
+        t_max: the largest result.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -132,6 +142,9 @@ bends_nowhere(brelu_grad)
 )
 def elu(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:
     """``x`` where it is positive, else ``alpha * (exp(x) - 1)``. Source: Paddle op ``elu``.
+
+    Args:
+        alpha: results stay above ``-alpha``.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -179,6 +192,18 @@ def selu(xp: Any, x: Any, *, alpha: float = _SELU_ALPHA, scale: float = _SELU_SC
     """``scale * elu(x)`` with constants that keep activations normalised.
 
     Source: Klambauer et al., 2017; Paddle op ``selu``.
+
+    Args:
+        alpha: results stay above ``-scale * alpha``.
+        scale: the slope above 0.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.ops.selu(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-1.5202,  0.    ,  1.0507], dtype=float32)
     """
     return scale * xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0)))
 
@@ -202,6 +227,9 @@ def selu_grad(
 )
 def thresholded_relu(xp: Any, x: Any, *, threshold: float = 1.0) -> Any:
     """``x`` where it is above ``threshold``, else 0. Source: Paddle op ``thresholded_relu``.
+
+    Args:
+        threshold: smaller numbers become 0, and so does the threshold itself.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -41,6 +41,18 @@ def roll(xp: Any, x: Any, *, shifts: Sequence[int] = (), dims: Sequence[int] = (
     """``x`` rotated by ``shifts`` along ``dims``: elements move from the end to the start.
 
     Source: Paddle op ``roll``.
+
+    Args:
+        shifts: for each of ``dims``, the number of places by which elements move to the end.
+        dims: the axes.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
+        ...     out = fluid.layers.ops.roll(x, shifts=[1], dims=[0])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([3., 1., 2.], dtype=float32)]
     """
     return xp.roll(x, tuple(shifts), axis=tuple(dims))
 

@@ -45,6 +45,9 @@ def hard_shrink(xp: Any, x: Any, *, threshold: float = 0.5) -> Any:
 
     Source: Paddle op ``hard_shrink``.
 
+    Args:
+        threshold: numbers from ``-threshold`` to ``threshold`` become 0.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

@@ -110,6 +110,10 @@ def logsigmoid_grad_grad(xp: Any, x: Any) -> Any:
 def hard_sigmoid(xp: Any, x: Any, *, slope: float = 0.2, offset: float = 0.5) -> Any:
     """``slope * x + offset``, cut off below 0 and above 1. Source: Paddle op ``hard_sigmoid``.
 
+    Args:
+        slope: the slope between the cuts.
+        offset: the result for 0.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -143,7 +147,19 @@ bends_nowhere(hard_sigmoid_grad)
     quantized="inputs outputs",
 )
 def swish(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
-    """``x * sigmoid(beta * x)``. Source: Paddle op ``swish``."""
+    """``x * sigmoid(beta * x)``. Source: Paddle op ``swish``.
+
+    Args:
+        beta: how steep the sigmoid is.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 1.0], "float32"))
+        ...     out = fluid.layers.ops.swish(x, beta=2.0)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([-0.036 ,  0.    ,  0.8808], dtype=float32)
+    """
     out = sigmoid_array(xp, x * beta)
     out *= x
     return out
@@ -183,6 +199,11 @@ def hard_swish(
     xp: Any, x: Any, *, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0
 ) -> Any:
     """``x * min(max(x + offset, 0), threshold) / scale``. Source: Paddle op ``hard_swish``.
+
+    Args:
+        threshold: the upper limit of ``x + offset``.
+        scale: the divisor.
+        offset: results are 0 where ``x`` is below ``-offset``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -56,7 +56,16 @@ bends_nowhere(abs_grad)
     grad_lod=None,
 )
 def sign(xp: Any, x: Any) -> Any:
-    """-1, 0 or 1. Source: Paddle op ``sign``."""
+    """-1, 0 or 1. Source: Paddle op ``sign``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([-2.0, 0.0, 5.0], "float32"))
+        ...     out = fluid.layers.ops.sign(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([-1.,  0.,  1.], dtype=float32)]
+    """
     return xp.sign(x)
 
 

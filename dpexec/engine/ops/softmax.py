@@ -58,7 +58,19 @@ def _infer(x: Spec, *, axis: int = -1) -> Spec:
     flops=per_element("Out", SOFTMAX),
 )
 def softmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
-    """``exp(x) / sum(exp(x))`` along ``axis``. Source: Paddle op ``softmax``."""
+    """``exp(x) / sum(exp(x))`` along ``axis``. Source: Paddle op ``softmax``.
+
+    Args:
+        axis: the axis along which results sum to 1.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([0.0, 1.0, 2.0], "float32"))
+        ...     out = fluid.layers.ops.softmax(x)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(3)
+        array([0.09 , 0.245, 0.665], dtype=float32)
+    """
     return softmax_array(xp, x, axis)
 
 

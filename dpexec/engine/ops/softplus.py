@@ -67,6 +67,9 @@ def soft_relu(xp: Any, x: Any, *, threshold: float = 40.0) -> Any:
 
     Source: Paddle op ``soft_relu``.
 
+    Args:
+        threshold: ``x`` is cut off below ``-threshold`` and above ``threshold``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

@@ -42,7 +42,19 @@ def _infer_squeeze(x: Spec, *, axes: Sequence[int] = ()) -> Spec:
     flops=0,
 )
 def squeeze(xp: Any, x: Any, *, axes: Sequence[int] = ()) -> Any:
-    """As ``squeeze2``. Source: Paddle op ``squeeze``."""
+    """``x`` without axes of size 1. Source: Paddle op ``squeeze``.
+
+    Args:
+        axes: the axes to remove; none for all of size 1.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.layers.assign(np.array([[1.0, 2.0]], "float32"))
+        ...     out = fluid.layers.ops.squeeze(x, axes=[0])
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
+        [array([1., 2.], dtype=float32)]
+    """
     return squeezing.squeeze2(xp, x, axes=axes)[0]
 
 

@@ -66,6 +66,10 @@ def tanh_grad_grad(xp: Any, out: Any) -> Any:
 def stanh(xp: Any, x: Any, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> Any:
     """``scale_b * tanh(scale_a * x)``. Source: Paddle op ``stanh``.
 
+    Args:
+        scale_a: the factor of ``x``.
+        scale_b: results lie between ``-scale_b`` and ``scale_b``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

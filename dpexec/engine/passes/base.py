@@ -16,7 +16,19 @@ Subject = TypeVar("Subject", Operators, SSAGraph)
 
 
 class OperatorPass(Protocol):
-    """A rewriting step before replication. It must not change a bit of the results."""
+    """A rewriting step before replication, which must not change a bit of the results.
+
+    A protocol: any class with a ``name`` and ``rewrite`` will do.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> class Nothing:
+        ...     name = "nothing"
+        ...     def rewrite(self, operators):
+        ...         return False
+        >>> build = fluid.BuildStrategy()
+        >>> _ = build.append_pass(Nothing())  # before the program runs for the first time
+    """
 
     name: str
 
@@ -26,7 +38,29 @@ class OperatorPass(Protocol):
 
 
 class Pass(Protocol):
-    """A rewriting step after replication. It must not change a bit of the graph's results."""
+    """A rewriting step after replication, which must not change a bit of the graph's results.
+
+    A protocol: any class with a ``name`` and ``apply`` will do.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> class Counts:
+        ...     name = "counts"
+        ...     def apply(self, graph):
+        ...         print(sum(node.name == "scale" for node in graph.ops))
+        ...         return False
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.scale(fluid.data("x", [None, 1]), 2.0)
+        >>> build = fluid.BuildStrategy()
+        >>> _ = build.append_pass(Counts())
+        >>> compiled = fluid.CompiledProgram(main).with_data_parallel(
+        ...     build_strategy=build, places=fluid.cpu_places(2)
+        ... )
+        >>> exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones([2, 1], "float32")}
+        >>> _ = exe.run(compiled, feed=feed, fetch_list=[y])
+        2
+    """
 
     name: str
 

@@ -28,6 +28,27 @@ def pairs(
     Yields:
         Both operators. Their other inputs have the same values at both positions, and no operator
         between them touches their other outputs.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.extend import pairs
+        >>> class Finds:
+        ...     name = "finds"
+        ...     def rewrite(self, operators):
+        ...         found = pairs(operators.uses(), "scale", "Out", ["relu"])
+        ...         print([(first.type, second.type) for first, second in found])
+        ...         return False
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.relu(fluid.layers.scale(fluid.data("x", [None, 1]), 2.0))
+        >>> build = fluid.BuildStrategy()
+        >>> _ = build.append_pass(Finds())
+        >>> compiled = fluid.CompiledProgram(main).with_data_parallel(
+        ...     build_strategy=build, places=fluid.cpu_places(2)
+        ... )
+        >>> exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones([2, 1], "float32")}
+        >>> _ = exe.run(compiled, feed=feed, fetch_list=[y])
+        [('scale', 'relu')]
     """
     for position, op in enumerate(uses.ops):
         if op.type != first or len(op.outputs.get(slot, [])) != 1:
@@ -64,7 +85,29 @@ def fused(
     outputs: Mapping[str, list[str]],
     attrs: Mapping[str, Any],
 ) -> Operator:
-    """An operator that does the work of both, with the role of the first."""
+    """An operator that does the work of both, with the role of the first.
+
+    Args:
+        first: gives the role, and the user's line for errors.
+        second: its parameters are noted together with those of the first.
+        type: type of the new operator.
+        inputs: names of variables by slot.
+        outputs: names of variables by slot.
+        attrs: attributes.
+
+    Returns:
+        The operator, which is not in a block yet.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.extend import fused
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.scale(fluid.layers.scale(fluid.data("x", [None, 1]), 2.0), 3.0)
+        >>> first, second = main.global_block().ops
+        >>> fused(first, second, "scale", first.inputs, second.outputs, {"scale": 6.0}).type
+        'scale'
+    """
     role_var = [*first.role_var, *second.role_var]
     kept = {**attrs, **first.origin_attrs(), roles.ROLE_VAR: role_var}
     return Operator(first.block, type, inputs, outputs, kept, first.callsite)

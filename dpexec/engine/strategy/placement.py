@@ -175,6 +175,9 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
         device_count: number of devices; None takes ``CPU_NUM``, else the CPUs available to the
             process, or all devices of the cluster.
 
+    Returns:
+        The places, all alike.
+
     Raises:
         ValueError: ``CPU_NUM`` is not an integer.
         RuntimeError: the cluster has no workers.

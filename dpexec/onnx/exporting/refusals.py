@@ -15,6 +15,20 @@ class ExportError(ValueError):
     """A program has operators that cannot be written as ONNX.
 
     The message names all of them with the lines of the user's code.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec import onnx
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     x = fluid.data("x", [None, 2])
+        ...     y = main.current_block().create_var(name="y", shape=[-1, 2], dtype="float32")
+        ...     _ = fluid.layers.py_func(lambda x: x + 1, x, y)
+        >>> try:
+        ...     onnx.export(main, "net.onnx", targets=[y])
+        ... except onnx.ExportError as error:
+        ...     "py_func" in str(error)
+        True
     """
 
 

@@ -8,11 +8,32 @@ __all__ = ["LoadError", "NotConstantError", "UnsupportedError"]
 
 
 class LoadError(EnforceNotMet):
-    """An ONNX model cannot become a program; the message names file, node and operator."""
+    """An ONNX model cannot become a program; the message names file, node and operator.
+
+    Example:
+        >>> from dpexec import onnx
+        >>> try:
+        ...     onnx.load(b"no model")
+        ... except onnx.LoadError as error:
+        ...     print(type(error).__name__)
+        LoadError
+    """
 
 
 class UnsupportedError(LoadError):
-    """A model asks for operators, attributes or data types that programs do not have."""
+    """A model asks for operators, attributes or data types that programs do not have.
+
+    Example:
+        >>> from onnx import helper, TensorProto
+        >>> from dpexec import onnx
+        >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")
+        >>> graph = helper.make_graph([helper.make_node("Warp", ["x"], ["y"])], "net", [x], [y])
+        >>> try:
+        ...     onnx.load(helper.make_model(graph))
+        ... except onnx.UnsupportedError as error:
+        ...     "Warp" in str(error)
+        True
+    """
 
 
 class NotConstantError(UnsupportedError):
@@ -21,6 +42,11 @@ class NotConstantError(UnsupportedError):
     Args:
         message: says which input of which node.
         name: name of the input.
+
+    Example:
+        >>> from dpexec import onnx
+        >>> issubclass(onnx.NotConstantError, onnx.UnsupportedError)
+        True
     """
 
     def __init__(self, message: str, name: str = "") -> None:

@@ -28,6 +28,15 @@ _CHUNK = 1 << 16
 def md5file(fname: str | os.PathLike[str]) -> str:
     """The MD5 sum of a file, in hexadecimal digits.
 
+    Args:
+        fname: path of the file.
+
+    Returns:
+        The sum, 32 digits.
+
+    Raises:
+        OSError: the file cannot be read.
+
     Example:
         >>> import pathlib, tempfile
         >>> from dpexec.paddle.dataset import common
@@ -53,8 +62,17 @@ def download(url: str, module_name: str, md5sum: str, save_name: str | None = No
         md5sum: MD5 sum of the original, in hexadecimal digits.
         save_name: name of the file; None takes the last part of the address.
 
+    Returns:
+        Path of the file.
+
     Raises:
         FileNotFoundError: the file is missing and the download failed; says where to put it.
+
+    Example:
+        >>> from dpexec.paddle.dataset import common, uci_housing
+        >>> path = common.download(uci_housing.URL, "uci_housing", uci_housing.MD5)
+        >>> path.endswith("uci_housing/housing.data")
+        True
     """
     name = save_name or url.split("/")[-1]
     path = Path(DATA_HOME) / module_name / name
@@ -148,6 +166,9 @@ def cluster_files_reader(
             names.
         loader: reads a list of samples from a file. The default reads pickles: use it only with
             files that you trust.
+
+    Returns:
+        A reader of the samples of all files of the share.
 
     Raises:
         TypeError: ``loader`` cannot be called.

@@ -20,7 +20,12 @@ def _archive() -> str:
 
 
 def fetch() -> None:
-    """Download the archive if missing."""
+    """Download the archive if missing.
+
+    Example:
+        >>> from dpexec.paddle.dataset import imikolov
+        >>> imikolov.fetch()  # 35 MB at the first call
+    """
     _archive()
 
 
@@ -49,9 +54,21 @@ def _sentences(member: str) -> Iterator[list[Word]]:
 def build_dict(min_word_freq: int = 50) -> dict[Word, int]:
     """Number the words that occur more than min_word_freq times, the most frequent first.
 
+    Args:
+        min_word_freq: words that occur this often or less are left out.
+
     Returns:
         A dict from word to number. As in Paddle on Python 3, words of the text are bytes; the marks
         '<s>', '<e>' and '<unk>' (the last number) are str.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import imikolov
+        >>> words = imikolov.build_dict(min_word_freq=50)
+        >>> words["<unk>"] == len(words) - 1
+        True
     """
     counts: Counter[Word] = Counter()
     for member in (_TEST, _TRAIN):
@@ -85,17 +102,50 @@ def _reader(member: str, word_idx: Mapping[Any, int], n: int, data_type: int) ->
 
 
 def train(word_idx: Mapping[Any, int], n: int, data_type: int = DataType.NGRAM) -> Reader:
-    """Return a reader of the training text.
+    """The training text.
 
     Args:
-        word_idx: The result of `build_dict`.
-        n: Number of words in an n-gram; for sequences the largest length to keep, 0 for all.
-        data_type: `DataType.NGRAM` for tuples of n numbers, `DataType.SEQ` for pairs of a sentence
-            and the same sentence one word later.
+        word_idx: numbers of the words, as :func:`build_dict` gives them.
+        n: number of words in an n-gram; for sequences the largest length to keep, 0 for all.
+        data_type: ``DataType.NGRAM`` or ``DataType.SEQ``.
+
+    Returns:
+        A reader: of tuples of ``n`` numbers, or of pairs of a sentence behind ``<s>`` and the same
+        sentence before ``<e>``, lists of numbers.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+        ValueError: ``data_type`` is neither, or ``n`` is below 1 for n-grams.
+
+    Example:
+        >>> from dpexec.paddle.dataset import imikolov
+        >>> words = imikolov.build_dict()
+        >>> len(next(iter(imikolov.train(words, 5)())))
+        5
     """
     return _reader(_TRAIN, word_idx, n, data_type)
 
 
 def test(word_idx: Mapping[Any, int], n: int, data_type: int = DataType.NGRAM) -> Reader:
-    """Return a reader of the validation text; see `train`."""
+    """The validation text.
+
+    Args:
+        word_idx: as for :func:`train`.
+        n: as for :func:`train`.
+        data_type: as for :func:`train`.
+
+    Returns:
+        A reader of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+        ValueError: ``data_type`` is neither, or ``n`` is below 1 for n-grams.
+
+    Example:
+        >>> from dpexec.paddle.dataset import imikolov
+        >>> words = imikolov.build_dict()
+        >>> said, heard = next(iter(imikolov.test(words, 0, imikolov.DataType.SEQ)()))
+        >>> said[0] == words["<s>"] and heard[-1] == words["<e>"]
+        True
+    """
     return _reader(_TEST, word_idx, n, data_type)

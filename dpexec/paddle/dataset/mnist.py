@@ -28,7 +28,12 @@ def _header(data: bytes, path: Path, magic: int, numbers: int) -> tuple[int, ...
 
 
 def fetch() -> None:
-    """Download missing files."""
+    """Download missing files.
+
+    Example:
+        >>> from dpexec.paddle.dataset import mnist
+        >>> mnist.fetch()  # 11 MB at the first call
+    """
     for name in _MD5:
         _file(name)
 
@@ -55,10 +60,38 @@ def _reader(images: str, labels: str) -> Reader:
 
 
 def train() -> Reader:
-    """Return a reader of 60,000 pairs: 784 float32 pixels in [-1, 1], and the digit."""
+    """The training samples of MNIST.
+
+    Returns:
+        A reader of 60,000 pairs: an image as 784 float32 in [-1, 1], 28 rows of 28; and the digit.
+
+    Raises:
+        FileNotFoundError: a file is missing and could not be downloaded.
+        ValueError: while reading, if a file is damaged.
+
+    Example:
+        >>> from dpexec.paddle.dataset import mnist
+        >>> image, digit = next(iter(mnist.train()()))
+        >>> image.shape, image.dtype, int(digit)
+        ((784,), dtype('float32'), 5)
+    """
     return _reader("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
 
 
 def test() -> Reader:
-    """Return a reader of 10,000 pairs: 784 float32 pixels in [-1, 1], and the digit."""
+    """The test samples of MNIST.
+
+    Returns:
+        A reader of 10,000 pairs of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: a file is missing and could not be downloaded.
+        ValueError: while reading, if a file is damaged.
+
+    Example:
+        >>> from dpexec.paddle.dataset import mnist
+        >>> image, digit = next(iter(mnist.test()()))
+        >>> image.shape, int(digit)
+        ((784,), 7)
+    """
     return _reader("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")

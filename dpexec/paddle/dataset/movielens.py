@@ -45,6 +45,11 @@ class MovieInfo:
         index: its number, from 1.
         categories: names of its categories.
         title: title without the year.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> movielens.movie_info()[1]
+        <MovieInfo id(1), title(Toy Story ), categories(['Animation', "Children's", 'Comedy'])>
     """
 
     index: int
@@ -140,7 +145,12 @@ def _tables() -> _Tables:
 
 
 def fetch() -> None:
-    """Download the archive if missing."""
+    """Download the archive if missing.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> movielens.fetch()  # 6 MB at the first call
+    """
     download(URL, "movielens", MD5)
 
 
@@ -166,45 +176,154 @@ def train(rand_seed: int = 0, test_ratio: float = 0.1) -> Reader:
     Returns:
         A reader of lists: user, gender, group of ages, occupation, film, its categories, words of
         its title, and ``[rating]`` from -3 to 5.
+
+    Raises:
+        FileNotFoundError: while reading, if the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> user, gender, age, job, film, categories, title, rating = next(movielens.train()())
+        >>> (user, gender, age, job), film, rating
+        ((1, 1, 0, 10), 1193, [5.0])
     """
     return _reader(rand_seed, test_ratio, is_test=False)
 
 
 def test(rand_seed: int = 0, test_ratio: float = 0.1) -> Reader:
-    """Return a reader of the other ratings; see :func:`train`."""
+    """The ratings that :func:`train` leaves out.
+
+    Args:
+        rand_seed: as for :func:`train`; another seed chooses other ratings.
+        test_ratio: as for :func:`train`.
+
+    Returns:
+        A reader of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: while reading, if the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> len(next(movielens.test()()))
+        8
+    """
     return _reader(rand_seed, test_ratio, is_test=True)
 
 
 def get_movie_title_dict() -> dict[str, int]:
-    """A dict from each lower-case word of the titles to its number."""
+    """Numbers of the words of all titles.
+
+    Returns:
+        A dict from lower-case word to number, in alphabetic order.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> "toy" in movielens.get_movie_title_dict()
+        True
+    """
     return _tables().words
 
 
 def movie_categories() -> dict[str, int]:
-    """A dict from category to number."""
+    """Numbers of the categories.
+
+    Returns:
+        A dict from category to number, in alphabetic order.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> movielens.movie_categories()["Action"]
+        0
+    """
     return _tables().categories
 
 
 def movie_info() -> dict[int, MovieInfo]:
-    """The films by number."""
+    """All films.
+
+    Returns:
+        A dict from number to :class:`MovieInfo`.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> movielens.movie_info()[1].title
+        'Toy Story '
+    """
     return _tables().movies
 
 
 def user_info() -> dict[int, UserInfo]:
-    """The users by number."""
+    """All users.
+
+    Returns:
+        A dict from number to :class:`UserInfo`.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> movielens.user_info()[1]
+        <UserInfo id(1), gender(F), age(1), job(10)>
+    """
     return _tables().users
 
 
 def max_movie_id() -> int:
-    """The largest number of a film."""
+    """The largest number of a film: the table of its embedding needs a row more.
+
+    Returns:
+        The number; numbers begin at 1, and some are missing.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> movielens.max_movie_id()
+        3952
+    """
     return max(_tables().movies)
 
 
 def max_user_id() -> int:
-    """The largest number of a user."""
+    """The largest number of a user: the table of its embedding needs a row more.
+
+    Returns:
+        The number; numbers begin at 1.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> movielens.max_user_id()
+        6040
+    """
     return max(_tables().users)
 
 
 def max_job_id() -> int:
-    """The largest number of an occupation."""
+    """The largest number of an occupation: the table of its embedding needs a row more.
+
+    Returns:
+        The number; numbers begin at 0.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import movielens
+        >>> movielens.max_job_id()
+        20
+    """
     return max(user.job_id for user in _tables().users.values())

@@ -23,7 +23,12 @@ def _archive() -> str:
 
 
 def fetch() -> None:
-    """Download the archive if missing."""
+    """Download the archive if missing.
+
+    Example:
+        >>> from dpexec.paddle.dataset import sentiment
+        >>> sentiment.fetch()  # 4 MB at the first call
+    """
     _archive()
 
 
@@ -43,7 +48,19 @@ def _reviews(path: str) -> dict[str, list[list[str]]]:
 
 
 def get_word_dict() -> list[tuple[str, int]]:
-    """The words and their numbers, the most frequent first."""
+    """The words and their numbers, the most frequent first.
+
+    Returns:
+        Pairs of word and number; punctuation marks are words.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import sentiment
+        >>> sentiment.get_word_dict()[0]
+        (',', 0)
+    """
     reviews = _reviews(_archive())
     counts = Counter(w for kind in reviews.values() for words in kind for w in words)
     return [(word, number) for number, (word, _) in enumerate(counts.most_common())]
@@ -59,13 +76,36 @@ def _samples() -> list[Sample]:
 
 
 def train() -> Iterator[Sample]:
-    """The first 1,600 samples: the numbers of a review's words, and 0 (bad) or 1 (good).
+    """The first 1,600 reviews, bad and good by turns.
 
-    As in the original, this returns the samples, not a reader.
+    As in Paddle, this returns the samples, not a reader.
+
+    Returns:
+        An iterator over pairs: the numbers of a review's words, and 0 (bad) or 1 (good).
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import sentiment
+        >>> [label for numbers, label in sentiment.train()][:4]
+        [0, 1, 0, 1]
     """
     return iter(_samples()[:NUM_TRAINING_INSTANCES])
 
 
 def test() -> Iterator[Sample]:
-    """The other samples; see :func:`train`."""
+    """The last 400 reviews, bad and good by turns.
+
+    Returns:
+        An iterator over pairs of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import sentiment
+        >>> len(list(sentiment.test())) <= 400
+        True
+    """
     return iter(_samples()[NUM_TRAINING_INSTANCES:])

@@ -18,7 +18,12 @@ _TRAINING = 0.8  # share of the rows, the first ones
 
 
 def fetch() -> None:
-    """Download the table if missing."""
+    """Download the table if missing.
+
+    Example:
+        >>> from dpexec.paddle.dataset import uci_housing
+        >>> uci_housing.fetch()  # 49 kB at the first call
+    """
     download(URL, "uci_housing", MD5)
 
 
@@ -42,12 +47,39 @@ def _reader(rows: np.ndarray) -> Reader:
 
 
 def train() -> Reader:
-    """Return a reader of (13 normalised features, price): the first four fifths of the table."""
+    """The training samples: the first four fifths of the table.
+
+    Returns:
+        A reader of 404 pairs: 13 float64 features, from each of which its mean was taken before it
+        was divided by its range; and the price in thousands of dollars, float64 ``(1,)``.
+
+    Raises:
+        FileNotFoundError: the table is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import uci_housing
+        >>> features, price = next(iter(uci_housing.train()()))
+        >>> features.shape, price
+        ((13,), array([24.]))
+    """
     table, training = _table()
     return _reader(table[:training])
 
 
 def test() -> Reader:
-    """Return a reader of (13 normalised features, price): the last fifth of the table."""
+    """The test samples: the last fifth of the table.
+
+    Returns:
+        A reader of 102 pairs of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: the table is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import uci_housing
+        >>> features, price = next(iter(uci_housing.test()()))
+        >>> features.shape, price
+        ((13,), array([8.5]))
+    """
     table, training = _table()
     return _reader(table[training:])

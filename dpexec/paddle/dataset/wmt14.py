@@ -21,7 +21,12 @@ def _archive() -> str:
 
 
 def fetch() -> None:
-    """Download the archive if missing."""
+    """Download the archive if missing.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt14
+        >>> wmt14.fetch()
+    """
     _archive()
 
 
@@ -66,17 +71,60 @@ def train(dict_size: int) -> Reader:
     Returns:
         A reader of (source, target after ``<s>``, target before ``<e>``), lists of numbers, of
         sentences of 80 words at most.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt14
+        >>> source, target, following = next(wmt14.train(30000)())
+        >>> source[0], source[-1], target[0], following[-1]  # 0 is <s>, 1 is <e>
+        (0, 1, 0, 1)
+        >>> target[1:] == following[:-1]
+        True
     """
     return _reader("train/train", dict_size)
 
 
 def test(dict_size: int) -> Reader:
-    """Return a reader of the test pairs; see :func:`train`."""
+    """The test pairs.
+
+    Args:
+        dict_size: as for :func:`train`.
+
+    Returns:
+        A reader of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt14
+        >>> source, target, following = next(wmt14.test(30000)())
+        >>> source[0], source[-1]
+        (0, 1)
+    """
     return _reader("test/test", dict_size)
 
 
 def gen(dict_size: int) -> Reader:
-    """Return a reader of the pairs to translate; see :func:`train`."""
+    """The pairs whose translation Paddle's examples generate.
+
+    Args:
+        dict_size: as for :func:`train`.
+
+    Returns:
+        A reader of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt14
+        >>> source, target, following = next(wmt14.gen(30000)())
+        >>> source[0], source[-1]
+        (0, 1)
+    """
     return _reader("gen/gen", dict_size)
 
 
@@ -89,6 +137,15 @@ def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict
 
     Returns:
         A dict for the source, and one for the target.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt14
+        >>> english, french = wmt14.get_dict(30000)
+        >>> english[0], english[1], english[2]
+        ('<s>', '<e>', '<unk>')
     """
     with tarfile.open(_archive()) as archive:
         source, target = (_dictionary(archive, side, dict_size) for side in ("src", "trg"))

@@ -25,7 +25,12 @@ def _archive() -> str:
 
 
 def fetch() -> None:
-    """Download the archive if missing."""
+    """Download the archive if missing.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt16
+        >>> wmt16.fetch()
+    """
     _archive()
 
 
@@ -80,17 +85,61 @@ def train(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reade
 
     Raises:
         ValueError: the language is another one.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt16
+        >>> source, target, following = next(wmt16.train(10000, 10000)())
+        >>> source[0], source[-1], target[0], following[-1]  # 0 is <s>, 1 is <e>
+        (0, 1, 0, 1)
     """
     return _reader("train", src_dict_size, trg_dict_size, src_lang)
 
 
 def test(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reader:
-    """Return a reader of the test pairs; see :func:`train`."""
+    """The test pairs.
+
+    Args:
+        src_dict_size: as for :func:`train`.
+        trg_dict_size: as for :func:`train`.
+        src_lang: as for :func:`train`.
+
+    Returns:
+        A reader of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+        ValueError: the language is another one.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt16
+        >>> source, target, following = next(wmt16.test(10000, 10000)())
+        >>> target[1:] == following[:-1]
+        True
+    """
     return _reader("test", src_dict_size, trg_dict_size, src_lang)
 
 
 def validation(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reader:
-    """Return a reader of the validation pairs; see :func:`train`."""
+    """The validation pairs.
+
+    Args:
+        src_dict_size: as for :func:`train`.
+        trg_dict_size: as for :func:`train`.
+        src_lang: as for :func:`train`.
+
+    Returns:
+        A reader of the form of :func:`train`.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+        ValueError: the language is another one.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt16
+        >>> source, target, following = next(wmt16.validation(10000, 10000)())
+        >>> target[1:] == following[:-1]
+        True
+    """
     return _reader("val", src_dict_size, trg_dict_size, src_lang)
 
 
@@ -101,6 +150,19 @@ def get_dict(lang: str, dict_size: int, reverse: bool = False) -> dict[Any, Any]
         lang: ``"en"`` or ``"de"``.
         dict_size: number of words, including three marks.
         reverse: return words by number instead of numbers by word.
+
+    Returns:
+        A dict from word to number; 0 is ``<s>``, 1 ``<e>``, 2 ``<unk>``.
+
+    Raises:
+        FileNotFoundError: the archive is missing and could not be downloaded.
+
+    Example:
+        >>> from dpexec.paddle.dataset import wmt16
+        >>> wmt16.get_dict("en", 3)
+        {'<s>': 0, '<e>': 1, '<unk>': 2}
+        >>> wmt16.get_dict("de", 3, reverse=True)
+        {0: '<s>', 1: '<e>', 2: '<unk>'}
     """
     numbers = _dictionary(_archive(), lang, min(dict_size, _WORDS[lang]))
     return {n: word for word, n in numbers.items()} if reverse else dict(numbers)

@@ -15,6 +15,9 @@ _FIRST_PORT = 6170
 def get_trainers_num() -> int:
     """The number of trainers in PADDLE_TRAINERS_NUM; 1 if it is not set.
 
+    Returns:
+        The number.
+
     Example:
         >>> from dpexec.paddle.distributed import cloud_utils
         >>> cloud_utils.get_trainers_num()  # PADDLE_TRAINERS_NUM is not set here
@@ -37,6 +40,9 @@ def get_cloud_cluster(
         args_node_ip: ignored; accepted for compatibility.
         args_port: the first port, if the environment names none; None takes 6170.
         selected_gpus: the GPU of each trainer of a machine.
+
+    Returns:
+        All machines, and this one.
 
     Raises:
         AssertionError: a variable is missing, or the endpoints are inconsistent with the others.

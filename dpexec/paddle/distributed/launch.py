@@ -49,6 +49,9 @@ def get_gpus(selected_gpus: str | None) -> list[str]:
     Args:
         selected_gpus: the machine's indices, such as ``"4,5"``; None takes all.
 
+    Returns:
+        The indices as text, such as ``["0", "1"]``.
+
     Raises:
         CommandError: an index is not in CUDA_VISIBLE_DEVICES.
 
@@ -79,8 +82,22 @@ def get_cluster_from_args(
         args: options with ``cluster_node_ips``, ``node_ip`` and ``started_port``.
         selected_gpus: the GPU of each trainer of a machine.
 
+    Returns:
+        All machines, and this one.
+
     Raises:
         ValueError: this machine is not among them.
+
+    Example:
+        >>> from argparse import Namespace
+        >>> from dpexec.paddle.distributed import launch
+        >>> hosts = "10.0.0.1,10.0.0.2"
+        >>> options = Namespace(cluster_node_ips=hosts, node_ip="10.0.0.2", started_port=6170)
+        >>> cluster, pod = launch.get_cluster_from_args(options, ["0"])
+        >>> cluster.trainers_endpoints()
+        ['10.0.0.1:6170', '10.0.0.2:6170']
+        >>> pod.rank
+        1
     """
     addresses = [item.strip() for item in args.cluster_node_ips.split(",")]
     if len(addresses) == 1 and args.started_port is None:

@@ -22,6 +22,12 @@ __all__ = ["launch", "parse_args", "start_procs"]
 def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the options of a command line; None takes the process's arguments.
 
+    Args:
+        arguments: the words of the command line; None takes those of the process.
+
+    Returns:
+        The options.
+
     Example:
         >>> from dpexec.paddle.distributed import launch_ps
         >>> args = launch_ps.parse_args(["--worker_num", "2", "--server_num", "1", "train.py"])
@@ -66,7 +72,14 @@ def start_procs(args: argparse.Namespace) -> int:
 
 
 def launch(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Start parameter servers and trainers as a command line says, and wait for them.
+
+    Args:
+        arguments: the words of the command line; None takes those of the process.
+
+    Returns:
+        The exit code.
+    """
     args = parse_args(arguments)
     show(args)
     try:

@@ -107,6 +107,9 @@ def get_cluster(
         trainer_endpoints: endpoints of each machine, at least one per trainer.
         selected_gpus: the GPU of each trainer of a machine.
 
+    Returns:
+        All machines, and this one.
+
     Raises:
         AssertionError: a machine has too few endpoints.
         ValueError: this machine is not among them.
@@ -132,6 +135,12 @@ def get_cluster(
 def find_free_ports(num: int) -> set[int]:
     """Free ports of this machine.
 
+    Args:
+        num: how many.
+
+    Returns:
+        The ports; another process may take one before it is used.
+
     Example:
         >>> from dpexec.paddle.distributed.utils import find_free_ports
         >>> len(find_free_ports(2))
@@ -142,6 +151,9 @@ def find_free_ports(num: int) -> set[int]:
 
 def get_host_name_ip() -> tuple[str, str] | None:
     """Name and address of this machine; None if the name has no address.
+
+    Returns:
+        Name and address, or None.
 
     Example:
         >>> from dpexec.paddle.distributed.utils import get_host_name_ip
@@ -158,6 +170,13 @@ def get_host_name_ip() -> tuple[str, str] | None:
 
 def get_logger(log_level: int, name: str = "root") -> logging.Logger:
     """A logger that writes to stderr.
+
+    Args:
+        log_level: lowest level that is written, such as ``logging.INFO`` or 20.
+        name: name of the logger.
+
+    Returns:
+        The logger.
 
     Example:
         >>> import logging
@@ -183,6 +202,14 @@ def add_arguments(
     **kwargs: Any,
 ) -> None:
     """Add an option ``--argname`` whose help shows the default; bools are parsed from words.
+
+    Args:
+        argname: name of the option without ``--``.
+        type: type of its value; ``bool`` takes words such as ``true`` and ``0``.
+        default: value if the option is not given.
+        help: text for ``--help``.
+        argparser: takes the option.
+        kwargs: further arguments for ``add_argument``.
 
     Example:
         >>> import argparse

@@ -50,6 +50,13 @@ def delete_ops(block: Block, ops: Iterable[Operator]) -> None:
 def find_op_by_input_arg(block: Block, arg_name: str) -> int:
     """The position of the first operator that reads a variable, -1 if none does.
 
+    Args:
+        block: the block to search.
+        arg_name: name of the variable.
+
+    Returns:
+        The position, or -1.
+
     Example:
         >>> import dpexec as fluid
         >>> from dpexec.transpiler import details
@@ -73,6 +80,9 @@ def find_op_by_output_arg(block: Block, arg_name: str, reverse: bool = False) ->
         arg_name: name of the variable.
         reverse: search for the last such operator instead.
 
+    Returns:
+        The position, or -1.
+
     Example:
         >>> import dpexec as fluid
         >>> from dpexec.transpiler import details
@@ -90,6 +100,12 @@ def find_op_by_output_arg(block: Block, arg_name: str, reverse: bool = False) ->
 
 def variable_to_code(var: Variable) -> str:
     """A variable as a line of text: name, shape, type, and whether parameter or persistable.
+
+    Args:
+        var: the variable.
+
+    Returns:
+        The line.
 
     Example:
         >>> import dpexec as fluid
@@ -113,6 +129,9 @@ def op_to_code(op: Operator, skip_op_callstack: bool = True) -> str:
     Args:
         op: operator to print.
         skip_op_callstack: leave out the user's lines that created the operator.
+
+    Returns:
+        The line.
 
     Example:
         >>> import dpexec as fluid
@@ -154,6 +173,18 @@ def block_to_code(
         block_idx: number to print for it.
         fout: file to print to; None for stdout.
         skip_op_callstack: leave out the user's lines that created the operators.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler.details import block_to_code
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main), fluid.unique_name.guard():
+        ...     y = fluid.data("x", [2])
+        >>> block_to_code(main.global_block(), 0)
+        { // block 0
+            var x : fluid.VarType.LOD_TENSOR.shape(2,).astype(VarType.FP32)
+        <BLANKLINE>
+        }
     """
     variables = [f"    {variable_to_code(block.vars[name])}" for name in sorted(block.vars)]
     operators = [f"    {op_to_code(op, skip_op_callstack)}" for op in block.ops]
