@@ -343,7 +343,8 @@ def document(
     described, example, code = opdef.get(op_type).doc.partition("\nExample:\n")
     described, _, told = described.partition("\nArgs:\n")
     meanings = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", told, re.MULTILINE))
-    lines = [f"    {name}: {meaning or meanings[name]}" for name, meaning in arguments.items()]
+    otherwise = "an attribute of the operator, which does not describe it."
+    lines = [f"    {a}: {said or meanings.get(a, otherwise)}" for a, said in arguments.items()]
     sections = [summary or described.rstrip(), "", "Args:", *lines]
     errors = ["TypeError: an argument is no variable, or its numbers have another type."]
     errors += ["EnforceNotMet: the shapes do not fit."] if "y" in arguments else []
