@@ -22,7 +22,11 @@ def new_operator(monkeypatch):
 
     @opdef.op("bend", inputs="X", outputs="Out", infer=opdef.same_as("X"), attrs={"fast": False})
     def bend(xp, x, *, knee=0.5, slope=2.0):
-        """Bend ``x`` at ``knee``. Source: this test."""
+        """Bend ``x`` at ``knee``. Source: this test.
+
+        Args:
+            knee: where the slope changes.
+        """
         return xp.where(x > knee, slope * x, x)
 
     @bend.grad("X", "Out@GRAD")
@@ -38,7 +42,7 @@ def test_new_operator_gets_a_layer(new_operator):
     assert str(inspect.signature(layer)).startswith("(x: ")
     assert list(inspect.signature(layer).parameters) == ["x", "knee", "slope", "name"]
     assert "Bend ``x``" in layer.__doc__
-    assert "knee: 0.5 by default." in layer.__doc__
+    assert "    knee: where the slope changes.\n    slope: an attribute" in layer.__doc__
     out = layer(x(), 1.5, name="bent")
     assert (out.name, out.shape) == ("bent.tmp_0", (-1, 4))
     assert {"knee": 1.5, "slope": 2.0, "fast": False}.items() <= out.op.attrs.items()
